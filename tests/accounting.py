@@ -16,7 +16,7 @@ from pathlib import Path
 
 PROGRAMS = ("mariadbd", "mariadb", "mariadb-install-db", "slurmdbd", "sacctmgr")
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-OPERATOR, PLAIN, OWNER = "games", "news", "mail"
+OPERATOR, PLAIN, OWNER, THIRD = "games", "news", "mail", "lp"
 """Users that every Debian has and that nobody uses: so no test has to make any."""
 SHARED = "RLTUNED_TEST_SHARED"
 """Names a folder of one test run, which its processes share (tests/conftest.py)."""
@@ -33,7 +33,7 @@ def missing() -> str:
     if absent:
         return f"not installed: {', '.join(absent)} (Debian: mariadb-server slurmdbd)"
     known = {entry.pw_name for entry in pwd.getpwall()}
-    unknown = [user for user in (OPERATOR, PLAIN, OWNER) if user not in known]
+    unknown = [user for user in (OPERATOR, PLAIN, OWNER, THIRD) if user not in known]
     return f"no such user here: {', '.join(unknown)}" if unknown else ""
 
 

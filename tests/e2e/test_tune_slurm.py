@@ -1,8 +1,8 @@
-"""A night of `rltuned tune` on what a real slurmdbd remembers of a thousand jobs.
+"""Nights of `rltuned tune` on what a real slurmdbd remembers of jobs that really waited.
 
-Real slurmctld and slurmds ran each of them; only then the moments in the database are set, as if
-they had come over weeks, and one user's had run for minutes, the other's for hours. None of them
-waited, so the simulator is right to the second, and no order is better than another.
+Three users submit four kinds of jobs to a real slurmctld, faster than its slurmds can run them, for
+some minutes. Then every moment in the database is moved away from the last one by the same factor,
+limits too, as if the clock of that cluster had gone so much faster: nothing else of it is made up.
 """
 
 import json
@@ -11,32 +11,76 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests import accounting, needs
-from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
+from tests.accounting import OPERATOR, OWNER, PLAIN, THIRD, as_user
 from tests.conftest import slurm_or_skip
-from tests.lab import SlurmLab
+from tests.lab import NodeSpec, SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-JOBS, FEW = 1_100, 20
-MINUTES, HOURS = 300, 6 * 3600
-"""Seconds that a job of PLAIN, and one of OWNER, is made to have run, within a fifth."""
+NODES = (
+    NodeSpec(("p1", "p2"), cpus=64, mem_mib=64_000, gpu_type="p100", gpus=24),
+    NodeSpec(("k1",), cpus=64, mem_mib=64_000, gpu_type="k80", gpus=24),
+)
+PARTITION = ("PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",)
+BY_AGE = "PriorityWeightAge=1000000000"
+"""Beside it nothing counts, so the order of the jobs is the same at every speed of the clock."""
+FEW, JOBS = 22, 1_500
+WAVES = ((0.4, 3.4), (0.8, 2.2), (1.0, 4.5))
+"""Seconds from wave to wave, up to these parts of the jobs: a rush between calmer times. The three
+nodes need 3.6 s for a wave, without what Slurm itself takes.
+"""
+DAYS = 40
+"""Of the record: the ones from the first submission to the last end."""
+EXAM = ["--exam", "6d"]
 WHOLE = "select count(*) from rltlab_job_table where time_end > 0 and account > ''"
 """How many jobs slurmdbd knows from submit to end."""
-WEEKS_OLD = f"""
-update rltlab_job_table set
-  time_submit = unix_timestamp() - 40*86400 + id_job * 37 % {JOBS} * 86400 * 38 div {JOBS},
-  time_eligible = time_submit,
-  time_start = time_submit,
-  time_end = time_start + if(account = 'slow', {HOURS}, {MINUTES}) * (90 + id_job % 20) div 100,
-  timelimit = 1440
-"""  # noqa: S608 - numbers of this file
+WAITED = """
+select count(*), count(distinct id_user), avg(time_start - time_eligible),
+  sum(time_start - time_eligible > 5), max(time_end) - min(time_submit)
+from rltlab_job_table where time_end > 0 and account > ''
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Jobs that a user submits as an array; they run for least_s, and up to spread_s more."""
+
+    user: str
+    account: str
+    name: str
+    gpus: int
+    least_s: int
+    spread_s: int
+    limit_min: int
+    tasks: int
+
+
+KINDS = (
+    Kind(PLAIN, "quick", "eval", 1, 3, 4, 1, 14),
+    Kind(THIRD, "quick", "sweep", 1, 4, 6, 1, 5),
+    Kind(OWNER, "slow", "train", 4, 8, 9, 2, 2),
+    Kind(OWNER, "slow", "big", 8, 6, 5, 3, 1),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the database says of the real jobs; wait_s: their mean, as long as it really was."""
+
+    jobs: int
+    users: int
+    wait_s: float
+    waited: int
+    faster: float
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +89,11 @@ def lab() -> Iterator[SlurmLab]:
     needs.module("numba")
     if why := accounting.missing():
         needs.skip_or_fail(why)
-    hidden = ("PrivateData=jobs", "AccountingStorageTRES=gres/gpu")
-    with SlurmLab(accounting=True, extra=hidden) as started:
-        for account, user in (("quick", PLAIN), ("slow", OWNER)):
+    more = ("PrivateData=jobs", "AccountingStorageTRES=gres/gpu", BY_AGE)
+    with SlurmLab(accounting=True, extra=more, nodes=NODES, partitions=PARTITION) as started:
+        for account in ("quick", "slow"):
             started.run("sacctmgr", "-i", "add", "account", account)
+        for user, account in {(k.user, k.account) for k in KINDS}:
             started.run("sacctmgr", "-i", "add", "user", user, f"account={account}")
         started.run(
             "sacctmgr", "-i", "add", "user", OPERATOR, "account=root", "adminlevel=operator"
@@ -70,16 +115,46 @@ def asked(lab: SlurmLab, query: str) -> str:
     return lab.run(*database, "slurm_acct_db", f"-e{query}")
 
 
-def play(lab: SlurmLab, jobs: int) -> None:
-    """Let each user's jobs run, and be remembered."""
-    already = int(asked(lab, WHOLE))
-    for user in (PLAIN, OWNER):
+def submit_wave(lab: SlurmLab, wave: int) -> int:
+    """An array of each kind; how many jobs that is."""
+    for kind in KINDS:
+        run_s = f"$(({kind.least_s} + (SLURM_ARRAY_TASK_ID * 7 + {wave}) % {kind.spread_s}))"
         lab.run(
-            *as_user(user), "sbatch", "--output=/dev/null", "--chdir=/", f"--array=1-{jobs // 2}",
-            "-n1", "--mem=10", "--gres=gpu:1", "--wrap=true",
+            *as_user(kind.user), "sbatch", "--output=/dev/null", "--chdir=/", f"-J{kind.name}",
+            f"--array=1-{kind.tasks}", "-n1", "--mem=10", f"--gres=gpu:{kind.gpus}",
+            f"--time={kind.limit_min}", f"--wrap=sleep {run_s}",
         )  # fmt: skip
-    lab.wait_for(lambda: int(asked(lab, WHOLE)) == already + jobs, 500, "slurmdbd has every job")
-    asked(lab, WEEKS_OLD)
+    return sum(kind.tasks for kind in KINDS)
+
+
+def play(lab: SlurmLab, jobs: int) -> None:
+    """Let jobs come, wait, run and be remembered."""
+    wanted, wave, due = int(asked(lab, WHOLE)), 0, time.monotonic()
+    while wanted < jobs:
+        wanted += submit_wave(lab, wave)
+        wave += 1
+        due += next((wait_s for part, wait_s in WAVES if wanted < part * jobs), 0.0)
+        time.sleep(max(0.0, due - time.monotonic()))
+    lab.wait_for(lambda: int(asked(lab, WHOLE)) >= wanted, 300, "slurmdbd has every job")
+
+
+def sped_up(lab: SlurmLab) -> Record:
+    """Stretch what there is to DAYS; as it really was."""
+    jobs, users, wait_s, waited, span_s = map(float, asked(lab, WAITED).split())
+    faster = round(DAYS * 86_400 / span_s)
+    moments = ("time_submit", "time_eligible", "time_start", "time_end")
+    moved = ", ".join(f"{m} = @last - (@last - {m}) * {faster}" for m in moments)
+    last = "set @last := (select max(time_end) from rltlab_job_table);"
+    update = f"update rltlab_job_table set {moved}, timelimit = timelimit * {faster}"  # noqa: S608
+    asked(lab, f"{last} {update}")
+    return Record(int(jobs), int(users), wait_s, int(waited), faster)
+
+
+@pytest.fixture(scope="module")
+def record(lab: SlurmLab) -> Record:
+    """Of the lab, from here on."""
+    play(lab, JOBS)
+    return sped_up(lab)
 
 
 def keep_machine_code(cache: Path) -> None:
@@ -119,8 +194,8 @@ def as_service(lab: SlurmLab, place: Path, *words: str | Path) -> subprocess.Com
     )
 
 
-def night(lab: SlurmLab, place: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """As the unit starts it."""
+def settings(lab: SlurmLab, place: Path) -> Path:
+    """Beside its state."""
     config = place / "rltuned.toml"
     config.write_text(
         f"""
@@ -133,8 +208,13 @@ name = "tuned"
 conf = "{lab.conf}"
 """
     )
-    words = (sys.executable, "-m", "rltuned", "tune", "-c", config, "--minutes", "2", "--json")
-    return as_service(lab, place, *words, *more)
+    return config
+
+
+def night(lab: SlurmLab, place: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """As the unit starts it; no time is left for PPO."""
+    words = (sys.executable, "-m", "rltuned", "tune", "-c", settings(lab, place))
+    return as_service(lab, place, *words, "--minutes", "3", "--json", *more)
 
 
 def test_too_few_jobs_end_the_night_with_3(lab: SlurmLab, place: Path) -> None:
@@ -145,16 +225,27 @@ def test_too_few_jobs_end_the_night_with_3(lab: SlurmLab, place: Path) -> None:
     assert json.loads(done.stdout)["verdict"] == "nothing"
 
 
-def test_where_no_job_waits_the_order_in_force_is_kept(lab: SlurmLab, place: Path) -> None:
-    play(lab, JOBS)
+def test_a_night_on_jobs_of_several_users_that_really_waited(
+    lab: SlurmLab, place: Path, record: Record
+) -> None:
+    assert record.users == len({kind.user for kind in KINDS})
+    assert record.waited > record.jobs / 4
     keep_machine_code(place / "numba")
-    done = night(lab, place)
+    done = night(lab, place, *EXAM)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["calibration"]["verdict"] == "close"
-    assert found["record"]["jobs"] >= JOBS
-    assert found["verdict"] == "kept", found["why"]
+    assert found["verdict"] in {"kept", "proposed"}
+    assert found["record"]["sources"]["sacct"] == record.jobs
+    assert found["record"]["users"] == record.users
+    assert record.jobs * 0.9 < found["record"]["jobs"] <= record.jobs
+    calibration = found["calibration"]["whole"]
+    assert calibration["verdict"] in {"close", "rough"}
+    assert calibration["mean"]["base"] == pytest.approx(record.wait_s * record.faster, rel=0.1)
+    names = {one["name"]: one for one in found["candidates"]}
+    assert {"delay", "delay with the site's predictor"} <= set(names)
+    assert found["slurm"]["wait_s"] > 0
     state = json.loads((place / "state" / "models" / "tune.json").read_text())
-    assert (state["verdict"], state["failed"]) == ("kept", 0)
+    assert (state["verdict"], state["failed"]) == (found["verdict"], 0)
     assert (place / "state" / "models" / "last-night" / "index.html").exists()
-    assert not (place / "state" / "models" / "candidate").exists()
+    made = (place / "state" / "models" / "candidate").exists()
+    assert made == (found["verdict"] == "proposed")
