@@ -249,3 +249,49 @@ def test_a_night_on_jobs_of_several_users_that_really_waited(
     assert (place / "state" / "models" / "last-night" / "index.html").exists()
     made = (place / "state" / "models" / "candidate").exists()
     assert made == (found["verdict"] == "proposed")
+
+
+SHORT_NIGHT = """\
+#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from rltuned.backtest import fit_order
+from rltuned.cli import main
+from rltuned.train import run
+from rltuned.tune import candidates
+candidates.STRETCHES, candidates.LONGEST_DELAYS_S = (1.0,), (86_400.0,)
+fit_order.EPOCHS, fit_order.BATCHES, fit_order.PARTS = 2, 10, 4
+run.LEARN_UNTIL, run.TEST_FROM = 0.5, 1.0
+sys.argv += {exam!r}
+main()
+"""
+"""The program that the job runs: few orders, and a short PPO in windows that fill the cluster,
+though the record is short."""
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_night_as_a_slurm_job(lab: SlurmLab, tmp_path: Path, record: Record, tasks: int) -> None:
+    program, out, models = tmp_path / "tune", tmp_path / "out", tmp_path / "state" / "models"
+    program.write_text(SHORT_NIGHT.format(python=sys.executable, root=str(ROOT), exam=EXAM))
+    program.chmod(0o755)
+    config = settings(lab, tmp_path)
+    # a job of this minute would be the end of the record, days after those that were sped up
+    asked(lab, "delete from rltlab_job_table where job_name = 'rltuned-tune'")
+    job = lab.run(
+        "sbatch", "--parsable", f"--nodes={tasks}", f"--ntasks={tasks}", f"--output={out}",
+        f"--export=ALL,RLTUNED={program},MINUTES=10", str(ROOT / "deploy" / "tune.sbatch"),
+        str(config),
+    ).strip()  # fmt: skip
+    lab.wait_for(lambda: lab.state(job) not in {"PD", "R", "CG"}, 400, "the job to end")
+    assert lab.state(job) == "CD", out.read_text()
+    found = json.loads((models / "last-night" / "results.json").read_text())
+    assert found["record"]["sources"]["sacct"] >= record.jobs
+    trained = [text for text in found["plain"] if "trained on by PPO for 2 epochs" in text]
+    assert len(trained) == 1, out.read_text()
+    assert ("on 2 ranks" in trained[0]) == (tasks == 2)
+    assert trained[0] in " ".join(out.read_text().split())
+    candidate = models / "candidate"
+    assert found["generation"] == (candidate.resolve().name if candidate.exists() else None)
+    assert (models / "last-night" / "index.html").exists()
+    state = json.loads((models / "tune.json").read_text())
+    assert (state["verdict"], state["failed"]) == (found["verdict"], 0)
