@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from rltuned.errors import ModelError, SettingsError
 from rltuned.train.learner import Learner
 from rltuned.train.ppo import train
-from rltuned.train.ranks import ALONE, Ranks, join_ranks
+from rltuned.train.ranks import ALONE, Ranks, join_ranks, leave
 from tests import two_ranks
 from tests.train.worlds import GROUND, SMALL
 
@@ -38,6 +38,8 @@ def hand_out(ranks: Ranks) -> None:
     except ModelError as error:
         print(error)  # noqa: T201 - for the test that started this
         raise SystemExit(LOST) from error
+    finally:
+        leave()  # as the command does; torch may abort a process that ends within its groups
 
 
 def main(out: str) -> None:
@@ -73,11 +75,11 @@ def test_no_rank_waits_long_for_one_that_stands_still_before_the_training(
     first, second = two_ranks.start(__name__, f"{tmp_path} still")
     try:
         shown, _ = first.communicate(timeout=100)
-        assert first.returncode == LOST
+        assert first.returncode == LOST, shown
         assert "another rank of this training is gone" in shown
         second.send_signal(signal.SIGCONT)
         shown, _ = second.communicate(timeout=100)
-        assert second.returncode == LOST
+        assert second.returncode == LOST, shown
         assert "another rank of this training is gone" in shown
     finally:
         for process in (first, second):
