@@ -99,4 +99,6 @@ class Site:
 
     def give_back(self) -> set[Fate]:
         undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
-        return {item.fate for item in restore(undoer, self.journal, SystemClock())}
+        found = restore(undoer, self.journal, SystemClock())
+        print(*found, sep="\n")  # noqa: T201 - pytest shows it when a test fails
+        return {item.fate for item in found}
