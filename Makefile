@@ -120,7 +120,7 @@ test-corpus: $(STAMP) ## 500 odd submissions and updates, on 22.05, 24.11 and 26
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.tools.matrix --corpus
 
-test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; builds it once, an hour)
+test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; builds it once, minutes)
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.tools.matrix --pyslurm
 
