@@ -137,7 +137,7 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
             "exclusive": request.exclusive,
             "outside": list(request.outside),
         },
-        "run_time": None if run_time is None else asdict(run_time),
+        "run_time": None if run_time is None else run_time._asdict(),
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None

@@ -7,6 +7,7 @@ dry run is a decision whose plan is not applied.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isinf
 from typing import Final, Literal
 
 import numpy as np
@@ -82,7 +83,8 @@ class Entry:
 
     in_force_s: the delay that its present number stands for. current, proposed, settled: its
     priority now, by its delay, and after this plan. changes: this plan writes its number. lifted:
-    that number is above the job's own place, for the promise of its class.
+    that number is above the job's own place, for the promise of its class. wait_s, fits: how long
+    it has waited, and whether it could start now.
     """
 
     job: PendingJob
@@ -96,9 +98,21 @@ class Entry:
     settled: int
     changes: bool
     placement: Placement | None
-    why: str
-    sla: SlaClass | None = None
-    lifted: bool = False
+    sla: SlaClass | None
+    lifted: bool
+    wait_s: float
+    fits: bool
+
+    @property
+    def why(self) -> str:
+        """A sentence for people."""
+        request = self.job.request
+        limit_s = request.time_limit_s
+        limit = "unknown" if limit_s is None else "unlimited" if isinf(limit_s) else span(limit_s)
+        return (
+            f"steps back {span(self.delay_s)}: {request.size.gpus} GPU, limit {limit}, waited "
+            f"{span(self.wait_s)}, {'fits now' if self.fits else 'does not fit now'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,37 +289,28 @@ def _entries(
     placements: tuple[Placement, ...],
     classes: Sequence[SlaClass | None],
 ) -> tuple[Entry, ...]:
-    rank_before = {int(job): rank for rank, job in enumerate(ranked.before, start=1)}
     placed = {p.job_id: p for p in placements}
-    fits = matrix.column("can_schedule_now")
-    return tuple(
-        Entry(
-            job=matrix.jobs[i],
-            delay_s=float(delays.delay_s[i]),
-            upper_s=float(delays.upper_s[i]),
-            in_force_s=float(ranked.in_force_s[i]),
-            rank_before=rank_before[i],
-            rank_after=rank,
-            current=int(ranked.current[i]),
-            proposed=int(ranked.proposed[i]),
-            settled=int(ranked.settled[i]),
-            changes=bool(ranked.written[i]),
-            placement=placed.get(matrix.jobs[i].job_id),
-            why=_why(matrix, i, float(delays.delay_s[i]), bool(fits[i])),
-            sla=classes[i],
-            lifted=bool(ranked.lifted[i]),
-        )
-        for rank, i in enumerate(ranked.after.tolist(), start=1)
-    )
-
-
-def _why(matrix: StateMatrix, i: int, delay_s: float, fits: bool) -> str:
-    limit_s = matrix.jobs[i].request.time_limit_s
-    limit = "unknown" if limit_s is None else "unlimited" if limit_s == np.inf else span(limit_s)
-    return (
-        f"steps back {span(delay_s)}: {int(matrix.gpus[i])} GPU, limit {limit}, "
-        f"waited {span(matrix.wait_s[i])}, {'fits now' if fits else 'does not fit now'}"
-    )
+    rank_before = np.empty(len(matrix), dtype=np.int64)
+    rank_before[ranked.before] = np.arange(1, len(matrix) + 1)
+    fits = matrix.column("can_schedule_now") > 0
+    of_each = (
+        delays.delay_s, delays.upper_s, ranked.in_force_s, rank_before, ranked.current,
+        ranked.proposed, ranked.settled, ranked.written, ranked.lifted, matrix.wait_s, fits,
+    )  # fmt: skip
+    # Python's own numbers, made all at once
+    rows = zip(*(column[ranked.after].tolist() for column in of_each), strict=True)
+    found = []
+    for after, (i, row) in enumerate(zip(ranked.after.tolist(), rows, strict=True), start=1):
+        delay_s, upper_s, in_force_s, before, current, proposed, settled = row[:7]
+        written, lifted, wait_s, can_start = row[7:]
+        job = matrix.jobs[i]
+        found.append(
+            Entry(
+                job, delay_s, upper_s, in_force_s, before, after, current, proposed, settled,
+                written, placed.get(job.job_id), classes[i], lifted, wait_s, can_start,
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _notes(

@@ -21,7 +21,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -44,7 +43,6 @@ WAIT_FULL_S: Final = 7 * 86_400.0
 URGENT_HALF_S: Final = 12 * 3_600.0
 """Wait at which urgency is one half; the authors' code lets waiting count up to 12 hours."""
 RUN_COLUMNS: Final = 5
-_RUN: Final = attrgetter("plan_s", "mean_s", "low_s", "median_s", "high_s")
 _NO_RUN: Final = RunTime(*(math.nan,) * RUN_COLUMNS, ends=0)
 UNLIMITED_AS_S: Final = 365 * 86_400.0
 """Finite stand-in for an unlimited or unknown time limit where a formula needs a number."""
@@ -192,9 +190,9 @@ def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> Flo
 def _run_s(jobs: Sequence[PendingJob], known: Mapping[JobId, RunTime]) -> FloatArray:
     if not known:
         return np.full((len(jobs), RUN_COLUMNS), np.nan)
-    runs = (known.get(job.job_id, _NO_RUN) for job in jobs)
-    numbers = chain.from_iterable(map(_RUN, runs))
-    return np.fromiter(numbers, np.float64, RUN_COLUMNS * len(jobs)).reshape(-1, RUN_COLUMNS)
+    runs = [known.get(job.job_id, _NO_RUN) for job in jobs]
+    numbers = np.fromiter(chain.from_iterable(runs), np.float64, len(_NO_RUN) * len(jobs))
+    return numbers.reshape(-1, len(_NO_RUN))[:, :RUN_COLUMNS]
 
 
 def _requested(shapes: JobShapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

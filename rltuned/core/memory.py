@@ -7,7 +7,7 @@ names a user or a job.
 
 import io
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
@@ -18,6 +18,7 @@ from rltuned.core import run_times as runs
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime
+from rltuned.domain.units import JobId
 
 KINDS_MOST: Final = 150_000
 """20 MiB of numbers, and as much for their digests; twice that while room is made."""
@@ -120,15 +121,18 @@ class RunTimeMemory:
         for gone in [key for key in self._jobs if key not in jobs]:
             self._stop(self._jobs.pop(gone))
 
-    def of(self, job: PendingJob) -> RunTime | None:
-        """What is predicted of a job that waits; None = it was not submitted to this memory."""
-        known = self._jobs.get(key_of(job))
-        if known is None:
-            return None
-        taught = self._taught.get(hash(job.user), 0)
-        if known.shown is None or known.taught != taught:
-            known.shown, known.taught = self._shown(known), taught
-        return known.shown
+    def predicted(self, jobs: Iterable[PendingJob]) -> dict[JobId, RunTime]:
+        """What is predicted of jobs that wait, without those never submitted to this memory."""
+        found: dict[JobId, RunTime] = {}
+        for job in jobs:
+            known = self._jobs.get(key_of(job))
+            if known is None:
+                continue
+            taught = self._taught.get(hash(job.user), 0)
+            if known.shown is None or known.taught != taught:
+                known.shown, known.taught = self._shown(known), taught
+            found[job.job_id] = known.shown
+        return found
 
     def _shown(self, known: _Known) -> RunTime:
         limit_s, predicted = known.limit_s, known.predicted
@@ -241,7 +245,7 @@ def _whole(seconds: float) -> float:
 
 def key_of(job: Job) -> JobKey:
     """What tells jobs apart."""
-    return int(job.job_id), float(job.submitted_at or 0.0)
+    return job.job_id, job.submitted_at or 0.0
 
 
 def kinds_of(job: Job) -> dict[str, tuple[object, ...] | None]:

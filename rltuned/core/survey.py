@@ -110,55 +110,84 @@ def _look(
     requests: list[Request], member: BoolArray, capacity: Capacity, returning: IntArray
 ) -> FloatArray:
     """(k, 6): fits, ways, free, all, returning, idle share."""
-    has = member & (capacity.total_gpus > 0)
-    has[-1] = member
+    places = _Places.of(member, capacity)
+    if not len(places.rows):
+        return np.zeros((len(requests), 6))
     need = np.array([(r.total.gpus, r.total.cpus, r.total.mem_mib) for r in requests])
-    accepts = _accepts(requests, capacity)
-    widths = _widths(requests, need, accepts, has, capacity)  # (k, T+1)
-    narrowest = widths.min(axis=1)
+    accepts = _accepts(requests, capacity)[:, places.rows]
+    widths = _widths(requests, need, accepts, places, capacity)
     exclusive = np.array([r.exclusive for r in requests])
-    ways = np.zeros(len(requests))
-    idle = capacity.untouched() & capacity.usable
-    sums = _sums(has, idle, capacity, returning)
-    for row, its in enumerate(has):
-        on = np.flatnonzero((widths[:, row] == narrowest) & (narrowest < _NEVER))
-        if len(on):
-            at = np.flatnonzero(its)
-            free = capacity.free_gpus[row][at], capacity.free_cpus[at], capacity.free_mem_mib[at]
-            base = np.where(exclusive[on, None], idle[at], capacity.usable[at])
-            ways[on] += _ways(need[on], narrowest[on], free, base)
-    free_gpus, every, back, idle_nodes, nodes = (accepts @ sums).T
+    ways = _ways(need, widths, exclusive, places, capacity)
+    free_gpus, every, back, idle_nodes, nodes = (accepts @ places.sums(capacity, returning)).T
     idle_share = idle_nodes / np.maximum(nodes, 1)
     return np.column_stack([ways > 0, ways, free_gpus, every, back, idle_share])
 
 
-def _sums(has: BoolArray, idle: BoolArray, capacity: Capacity, returning: IntArray) -> FloatArray:
-    """(T+1, 5) free, all, returning GPUs of each type; free and all nodes. has: (T+1, N) nodes."""
-    free = np.where(capacity.usable, capacity.free_gpus, 0), capacity.total_gpus
-    back = np.where(capacity.usable, returning, 0)
-    amounts = [np.where(has, amount, 0).sum(axis=1) for amount in (*free, back)]
-    nodes = [np.count_nonzero(some, axis=1) for some in (has & idle, has)]
-    return np.column_stack([*amounts, *nodes]).astype(np.float64)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """GPUs of one type on one node of the partitions looked at, sorted by type: P pairs of R types.
+
+    row, column: (P,) of the capacity's arrays; the zero row has every node. starts, sizes: (R,) the
+    first pair of each of rows, and how many. usable, idle: (P,) whether Slurm starts jobs there,
+    and nothing runs.
+    """
+
+    member: BoolArray  # (N,) nodes of the partitions
+    row: IntArray
+    column: IntArray
+    rows: IntArray
+    starts: IntArray
+    sizes: IntArray
+    usable: BoolArray
+    idle: BoolArray
+
+    @classmethod
+    def of(cls, member: BoolArray, capacity: Capacity) -> "_Places":
+        has = member & (capacity.total_gpus > 0)
+        has[-1] = member
+        row, column = np.nonzero(has)
+        counts = np.count_nonzero(has, axis=1)
+        rows = np.flatnonzero(counts)
+        sizes = counts[rows]
+        usable = capacity.usable[column]
+        idle = usable & capacity.untouched()[column]
+        return cls(member, row, column, rows, np.cumsum(sizes) - sizes, sizes, usable, idle)
+
+    def sums(self, capacity: Capacity, returning: IntArray) -> IntArray:
+        """(R, 5) free, all, returning GPUs of each type; free and all nodes."""
+        row, column = self.row, self.column
+        table = np.ones((5, len(row)), dtype=np.int64)
+        table[0] = capacity.free_gpus[row, column] * self.usable
+        table[1] = capacity.total_gpus[row, column]
+        table[2] = returning[row, column] * self.usable
+        table[3] = self.idle
+        return np.add.reduceat(table, self.starts, axis=1).T
+
+    def count(self, some: BoolArray) -> IntArray:
+        """(k, P) -> (k, R) how many of each type."""
+        return np.add.reduceat(some, self.starts, axis=1, dtype=np.int64)
 
 
 def _ways(
-    need: IntArray,
-    wide: IntArray,
-    amounts: tuple[IntArray, IntArray, IntArray],
-    base: BoolArray,
+    need: IntArray, widths: IntArray, exclusive: BoolArray, places: _Places, capacity: Capacity
 ) -> IntArray:
-    """How many disjoint sets of `wide` nodes carry each need; 0 where not even one does. Shapes:
-    need (k, 3), wide (k,), amounts three times (M,), base (k, M); returns (k,).
+    """(k,) disjoint sets of nodes that carry each need now, of the types where fewest nodes do;
+    need (k, 3), widths (k, R).
     """
-    gpus, cpus, mem_mib = amounts
-    ok = base & (cpus >= -(-need[:, 1] // wide)[:, None])
-    ok &= mem_mib >= -(-need[:, 2] // wide)[:, None]
-    low, larger = np.divmod(need[:, 0], wide)
-    with_low = np.count_nonzero(ok & (gpus >= low[:, None]), axis=1)
-    fits = with_low >= wide
+    fewest = widths.min(axis=1, keepdims=True)  # (k, 1)
+    chosen = (widths == fewest) & (fewest < _NEVER)
+    wide = np.where(fewest < _NEVER, fewest, 1)
+    ok = np.where(exclusive[:, None], places.idle, places.usable)  # (k, P)
+    ok &= capacity.free_cpus[places.column] >= -(-need[:, 1:2] // wide)
+    ok &= capacity.free_mem_mib[places.column] >= -(-need[:, 2:] // wide)
+    gpus = capacity.free_gpus[places.row, places.column]
+    low, larger = np.divmod(need[:, :1], wide)
+    with_low = places.count(ok & (gpus >= low))
+    chosen &= with_low >= wide
     if larger.any():
-        fits &= np.count_nonzero(ok & (gpus > low[:, None]), axis=1) >= larger
-    return np.where(fits, with_low // wide, 0)
+        chosen &= places.count(ok & (gpus > low)) >= larger
+    found: IntArray = np.where(chosen, with_low // wide, 0).sum(axis=1)
+    return found
 
 
 def _accepts(requests: list[Request], capacity: Capacity) -> BoolArray:
@@ -178,30 +207,26 @@ def _widths(
     requests: list[Request],
     need: IntArray,
     accepts: BoolArray,
-    has: BoolArray,
+    places: _Places,
     capacity: Capacity,
 ) -> IntArray:
-    """(k, T+1) nodes each request gets on each type; _NEVER where that type cannot carry it."""
+    """(k, R) nodes each request gets on each type; _NEVER where that type cannot carry it."""
     asked = np.array([r.nodes or 0 for r in requests])[:, None]
-    amounts = np.stack(
-        [
-            capacity.total_gpus,
-            *(np.broadcast_to(a, has.shape) for a in (capacity.total_cpus, capacity.total_mem_mib)),
-        ],
-        axis=2,
-    )  # (T+1, N, 3)
-    most = np.where(has[:, :, None], amounts, 0).max(axis=1, initial=0)  # (T+1, 3)
-    even = np.where(has[:, :, None], amounts, most[:, None, :]) == most[:, None, :]
-    by_amount = -(-need[:, None, :] // np.maximum(most, 1))  # (k, T+1, 3)
+    column = places.column
+    amounts = np.empty((3, len(column)), dtype=np.int64)
+    amounts[0] = capacity.total_gpus[places.row, column]
+    amounts[1], amounts[2] = capacity.total_cpus[column], capacity.total_mem_mib[column]
+    most = np.maximum.reduceat(amounts, places.starts, axis=1)  # (3, R)
+    even = (most == np.minimum.reduceat(amounts, places.starts, axis=1)).all(axis=0)
+    by_amount = -(-need[:, :, None] // np.maximum(most, 1))  # (k, 3, R)
     # GPUs alone decide where there are any
-    fewest = np.where(need[:, :1] > 0, by_amount[:, :, 0], by_amount.max(axis=2))
+    fewest = np.where(need[:, :1] > 0, by_amount[:, 0], by_amount.max(axis=1))
     wide = np.where(asked > 0, asked, np.maximum(fewest, 1))
-    carried = accepts & (wide <= np.count_nonzero(has, axis=1))
-    carried &= (-(-need[:, None, :] // wide[:, :, None]) <= most).all(2)
-    all_even = even.all(axis=(1, 2))
+    carried = accepts & (wide <= places.sizes)
+    carried &= (-(-need[:, :, None] // wide[:, None]) <= most).all(axis=1)
     # uneven nodes, or a share too large in CPUs or memory: look node count by node count
-    unsure = accepts & ~(carried & all_even) & ((asked == 0) | ~all_even)
-    for i, row in np.argwhere(unsure):
-        count = width_on(requests[i], row, has[-1], capacity)
-        wide[i, row], carried[i, row] = count, count > 0
+    unsure = accepts & ~(carried & even) & ((asked == 0) | ~even)
+    for i, at in np.argwhere(unsure) if unsure.any() else ():
+        count = width_on(requests[i], int(places.rows[at]), places.member, capacity)
+        wide[i, at], carried[i, at] = count, count > 0
     return np.where(carried, wide, _NEVER)

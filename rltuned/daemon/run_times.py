@@ -226,8 +226,7 @@ class RunTimeLearner:
         memory = self._memory
         if memory is None:
             return seen
-        known = ((job.job_id, memory.of(job)) for job in seen.pending)
-        return replace(seen, run_times=tuple((i, run) for i, run in known if run is not None))
+        return replace(seen, run_times=tuple(memory.predicted(seen.pending).items()))
 
     def _note(self, **changed: Any) -> None:
         memory = self._memory

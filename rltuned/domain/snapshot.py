@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from rltuned.domain.cluster import Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
@@ -11,8 +11,7 @@ from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 
 
-@dataclass(frozen=True, slots=True)
-class RunTime:
+class RunTime(NamedTuple):
     """A prediction of one job's run time, in seconds, within its limit. plan_s: what the rule
     `delay` goes by. Quantiles of 10, 50, 90%. ends: ended jobs of its user; 0 = a stranger.
     """

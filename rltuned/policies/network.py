@@ -40,7 +40,7 @@ class Network:
         first, second, head = LAYERS[self.kind]
         code = relu(dense(self.weights, first, values))
         if self.kind == "context":
-            code = np.where(mask[:, None], code, np.float32(0.0))
+            code[~mask] = 0.0
             code = self._mixed(second, code, max(int(mask.sum()), 1))
         else:
             code = dense(self.weights, second, code)
@@ -60,7 +60,8 @@ class Network:
         # codes are never negative, so a padded zero is no wrong maximum
         pools = np.concatenate([code.sum(axis=0) / np.float32(count), code.max(axis=0, initial=0)])
         bias = weight[:, width:] @ pools + self.weights[f"{layer}.bias"]
-        found: Float32Array = code @ weight[:, :width].T + bias
+        found: Float32Array = code @ weight[:, :width].T
+        found += bias
         return found
 
 
@@ -78,10 +79,11 @@ def shapes(
 
 def dense(weights: Weights, layer: str, values: Float32Array) -> Float32Array:
     """(n, inputs) -> (n, outputs) of one linear layer."""
-    found: Float32Array = values @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+    found: Float32Array = values @ weights[f"{layer}.weight"].T
+    found += weights[f"{layer}.bias"]
     return found
 
 
 def relu(values: Float32Array) -> Float32Array:
-    """What is negative becomes 0."""
-    return np.maximum(values, np.float32(0.0))
+    """What is negative becomes 0, in place."""
+    return np.maximum(values, np.float32(0.0), out=values)

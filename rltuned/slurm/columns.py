@@ -233,7 +233,10 @@ class Marks:
     ) -> Iterator[list[str]]:
         number, wrong, good = -1, "", 0
         for number, record in enumerate(self._records(command, pieces)):
-            fields, *last = record.rsplit(self.text, texts) if texts else (record,)
+            last: list[str] = []
+            fields = record
+            if texts:
+                fields, *last = record.rsplit(self.text, texts)
             row = fields.split(FIELD, width - 1)
             if number == 0:
                 _check_header(command, [*fields.split(FIELD), *last], width + texts)

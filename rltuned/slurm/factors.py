@@ -1,7 +1,6 @@
 """What sprio says of a job: the parts of its priority, one line for each of its partitions."""
 
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
@@ -14,8 +13,7 @@ _GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Factors:
+class Factors(NamedTuple):
     """A job's lines in sprio, one for each of its partitions. live: some factor is not 0, so
     multifactor rules it.
 
@@ -38,8 +36,7 @@ class Factors:
         same = (other.priority, other.partition) == (self.priority, self.partition)
         best = max((self, other), key=lambda line: line.priority)
         uneven = self.uneven or not same
-        return replace(
-            self,
+        return self._replace(
             priority=best.priority,
             base=best.base,
             rest=best.rest,

@@ -4,8 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
@@ -174,20 +175,9 @@ def _older_word(oversubscribe: str, exclusive: str) -> str:
     return "OK" if oversubscribe == "NO" else oversubscribe
 
 
-def _wishes(record: _Rows, requests: Requests) -> dict[str, Any]:
-    """What a pending job asks for, as fields of PendingJob; or what of that cannot be read."""
-    row = record.row
-    try:
-        return {
-            "request": requests.read(record.ask, running=False),
-            "eligible_at": parse_epoch(row.eligibletime),
-            "accrue_at": parse_epoch(row.accruetime),
-            "deadline_at": parse_epoch(row.deadline),
-            "required_nodes": expand_hosts(row.reqnodes),
-            "excluded_nodes": expand_hosts(record.excluded),
-        }
-    except ValueError as error:
-        return {"request": Request(Resources()), "unreadable": str(error)}
+@lru_cache(maxsize=1024)  # jobs that ask for the same partitions share one tuple
+def _names(partitions: str) -> tuple[str, ...]:
+    return tuple(partitions.split(","))
 
 
 def _pending(
@@ -199,25 +189,54 @@ def _pending(
     *,
     remembered: Remembered,
 ) -> PendingJob:
-    row, wishes = record.row, _wishes(record, requests)
+    row, ask = record.row, record.ask
     named = read_record(row, record.tasks, pending_records)
-    partitions = tuple(record.ask.partition.split(","))
+    partitions = _names(ask.partition)
     state = stands(named, len(partitions))
     fault, key = odd(named.job_id, partitions), (named.job_id, named.submitted_at)
+    try:
+        request = requests.read(ask, running=False)
+        moments = [parse_epoch(at) for at in (row.eligibletime, row.accruetime, row.deadline)]
+        required, excluded = expand_hosts(row.reqnodes), expand_hosts(record.excluded)
+    except ValueError as error:
+        request, moments, required, excluded = Request(Resources()), [None] * 3, (), ()
+        fault = str(error)
     return PendingJob(
-        **(named._asdict() | state._asdict() | {"unreadable": fault} | wishes),
+        job_id=named.job_id,
+        address=named.address,
+        submitted_at=named.submitted_at,
+        request=request,
+        priority=state.priority,
         partitions=partitions,
+        eligible_at=moments[0],
         user=row.username,
         account=_text(row.account),
         qos=_text(row.qos),
+        nice=named.nice,
+        site_factor=state.site_factor,
+        base=state.base,
+        rest=state.rest,
+        fair=state.fair,
+        accrue_at=moments[1],
         reason=_text(row.reason),
+        held_by=named.held_by,
         reservation=_text(row.reservation),
         dependency=_text(row.dependency),
+        array=named.array,
+        het_job_id=named.het_job_id,
         cron=record.cron,
-        oversubscribe=record.ask.oversubscribe,
+        required_nodes=required,
+        excluded_nodes=excluded,
+        oversubscribe=ask.oversubscribe,
+        fixed=state.fixed,
+        live=state.live,
+        uneven=state.uneven,
+        sticky=state.sticky,
         owned=remembered.owned.get(key),
         recent_writes=remembered.recent_writes.get(key, 0),
+        deadline_at=moments[2],
         kinds=record.kinds,
+        unreadable=fault,
     )
 
 

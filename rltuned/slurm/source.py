@@ -117,10 +117,12 @@ class JobSource:
         broken: list[str] = []
         rows = self._marks.rows("squeue", answer, len(names), broken, len(texts))
         at, width = names.index("jobid"), len(names)
-        for row in rows:
-            if self._digester is not None and texts:
+        if self._digester is None or not texts:
+            yield from rows
+        else:
+            for row in rows:
                 kinds[row[at]] = self._digester.kinds(texts, *row[width:])
-            yield row[:width]
+                yield row[:width]
         bad += [Unreadable("job", "", why) for why in broken]
 
     def _note(self, reading: ReaderChoice) -> None:

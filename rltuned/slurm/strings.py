@@ -11,7 +11,7 @@ from typing import Final
 
 from rltuned.domain import hostlist
 from rltuned.domain.groups import Dependency
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, NodeName
 from rltuned.slurm.values import absent, is_amount, parse_count, parse_memory_mib
 
 _GRES_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
@@ -21,9 +21,9 @@ _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?
 # -- hostlists --------------------------------------------------------------------------------
 
 
-def expand_hosts(text: str) -> tuple[str, ...]:
+def expand_hosts(text: str) -> tuple[NodeName, ...]:
     """Names of a hostlist as Slurm prints it; "(null)" and the like are no names."""
-    return () if absent(text) else hostlist.expand_hosts(text)
+    return () if absent(text) else tuple(map(NodeName, hostlist.expand_hosts(text)))
 
 
 # -- GRES and TRES ----------------------------------------------------------------------------

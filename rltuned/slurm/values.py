@@ -51,9 +51,10 @@ def parse_numbers(texts: Sequence[str]) -> list[int]:
     return list(map(parse_number, texts))
 
 
-def whole_numbers(text: str) -> list[int]:
+@lru_cache(maxsize=1024)
+def whole_numbers(text: str) -> tuple[int, ...]:
     """The numbers of "10" or "cpu=10,gres/gpu=5", fractions cut off; none where there are none."""
-    return [int(n) for n in _WHOLE.findall(text)]
+    return tuple(map(int, _WHOLE.findall(text)))
 
 
 def is_amount(text: str) -> bool:

@@ -178,8 +178,7 @@ def scorer(actor: Actor, queue: Snapshot) -> Callable[[], object]:
     memory.submit(queue.pending)
 
     def score() -> object:
-        known = ((job.job_id, memory.of(job)) for job in queue.pending)
-        runs = tuple((job_id, run) for job_id, run in known if run is not None)
+        runs = tuple(memory.predicted(queue.pending).items())
         return actor.delay_s(encode(queue.pending, replace(queue, run_times=runs)))
 
     return score

@@ -1,5 +1,6 @@
 """A snapshot survives being written down; what is no snapshot is refused."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
 from tests.builders import job, running, snapshot
@@ -33,6 +35,16 @@ def test_the_bytes_tell_worlds_apart_and_not_the_order_of_listing() -> None:
     both = encode_snapshot(snapshot(one, two))
     assert both == encode_snapshot(snapshot(two, one))
     assert both != encode_snapshot(snapshot(one, replace(two, priority=5)))
+
+
+def test_predictions_of_a_release_that_named_their_parts_are_read() -> None:
+    known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, ends=7)
+    world = snapshot(job(1), run_times=((JobId(1), known),))
+    data = encode_snapshot(world)
+    listed = json.dumps([*known], separators=(",", ":")).encode()
+    assert listed in data
+    assert decode_snapshot(data) == world
+    assert decode_snapshot(data.replace(listed, json.dumps(known._asdict()).encode())) == world
 
 
 @pytest.mark.parametrize(

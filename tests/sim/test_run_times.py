@@ -36,6 +36,10 @@ SHIPPED = load_predictor(shipped_predictor())
 EPOCH = 1_700_000_000.0
 
 
+def expected(memory: RunTimeMemory, job: PendingJob) -> RunTime | None:
+    return memory.predicted([job]).get(job.job_id)
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[TraceJob]:
     """A few users whose jobs overlap, with and without names, limits and accounts."""
@@ -113,7 +117,7 @@ def remembered(
         if what == 0:
             memory.end([ended(job, start, now - start)])
         elif what == 1:
-            shown[at] = memory.of(pending(job))
+            shown[at] = expected(memory, pending(job))
             memory.start([running(job, now)])
         else:
             memory.submit([pending(job)])
@@ -194,15 +198,15 @@ def test_a_memory_comes_back_and_forgets_the_oldest_kinds() -> None:
     new = pending(replace(jobs[-1], job_id="999", submit_s=EPOCH + 60.0 * 400))
     for one in (memory, again):
         one.submit([new])
-    assert again.of(new) == memory.of(new)
-    assert again.of(new).ends > 0  # type: ignore[union-attr]
+    assert expected(again, new) == expected(memory, new)
+    assert expected(again, new).ends > 0  # type: ignore[union-attr]
     other = RunTimeMemory(SHIPPED.logits, salt=b"another", most=300)
     other.restore(arrays)
     other.submit([new])
-    assert other.of(new).ends == 0  # type: ignore[union-attr]
+    assert expected(other, new).ends == 0  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="shape"):
         RunTimeMemory(SHIPPED.logits, most=10).restore(arrays)
-    assert memory.of(new).plan_s == jobs[-1].time_limit_s  # type: ignore[union-attr]
+    assert expected(memory, new).plan_s == jobs[-1].time_limit_s  # type: ignore[union-attr]
     for damaged in ({"limits": np.zeros(2)}, {"limits": arrays["limits"] * np.nan}):
         with pytest.raises(ValueError, match="shape"):
             again.restore(arrays | damaged)
@@ -219,8 +223,8 @@ def test_jobs_that_leave_without_an_end_teach_nothing() -> None:
     memory.submit([pending(j) for j in jobs])
     memory.start([running(jobs[0], EPOCH + 5)])
     memory.keep({(1, EPOCH + 1)})
-    assert memory.of(pending(jobs[0])) is None
-    assert memory.of(pending(jobs[1])) is not None
+    assert expected(memory, pending(jobs[0])) is None
+    assert expected(memory, pending(jobs[1])) is not None
     assert memory.ends == 0
     assert math.isnan(memory.error)
 

@@ -3,7 +3,7 @@
 import io
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -74,9 +74,8 @@ class Diary:
         ends, error = arrays["totals"].tolist()
         self.ends, self.error = int(ends), float(error)
 
-    def of(self, job: PendingJob) -> RunTime | None:
-        plan_s = 60.0 * job.job_id
-        return RunTime(plan_s, plan_s, plan_s, plan_s, plan_s, self.ends)
+    def predicted(self, jobs: Iterable[PendingJob]) -> dict[JobId, RunTime]:
+        return {j.job_id: RunTime(*(60.0 * j.job_id,) * 5, ends=self.ends) for j in jobs}
 
 
 class Lines:
