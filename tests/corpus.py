@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.journal.journal import Journal
+from tests.configs import write_settings
 from tests.lab import SlurmLab
 
 HUGE = (0, 1, 2, 1000, 65_534, 65_535, 2_147_483_647, 4_294_967_293, -1)
@@ -261,26 +262,6 @@ def put(lab: SlurmLab, odd: Odd, job: int, plain: Callable[[], int]) -> bool:
     return "error" not in lab.run(*argv, check=False).lower()
 
 
-SETTINGS = """\
-[daemon]
-state_dir = "{folder}/state"
-pause_file = "{folder}/PAUSE"
-[policy]
-name = "sjf"
-[order]
-stretch = 0.3
-[scope]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-max_changes_per_job_hour = 1000
-[slurm]
-conf = "{conf}"
-[http]
-port = 0
-[log]
-format = "json"
-"""
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 
 
@@ -296,10 +277,10 @@ class Batch:
 
 def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
     """Do these, let rltuned cycle twice, restore, repair nodes and partitions, empty the queue."""
-    config = folder / "rltuned.toml"
-    (folder / "state").mkdir(mode=0o700, exist_ok=True)
-    config.write_text(SETTINGS.format(folder=folder, conf=lab.conf))
-    config.chmod(0o600)
+    state = folder / "state"
+    state.mkdir(mode=0o700, exist_ok=True)
+    limits, log = {"max_changes_per_job_hour": 1000}, {"format": "json"}
+    config = write_settings(folder / "rltuned.toml", lab.conf, state, limits=limits, log=log)
     for node in ("p1", "p2"):
         lab.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
     jobs = [lab.sbatch(*FULL, f"--time={minutes}") for minutes in (90, 60, 30)]

@@ -16,6 +16,7 @@ from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.accounting import OPERATOR, PLAIN
+from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
@@ -59,32 +60,12 @@ def found(name: str) -> str:
 
 @pytest.fixture
 def config(slurm: SlurmLab, tmp_path: Path, bin_dir: Path) -> Iterator[Path]:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-state_dir = "{tmp_path}"
-pause_file = "{tmp_path / "PAUSE"}"
-[policy]
-name = "sjf"
-[order]
-stretch = 0.3
-[scope]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-[ladder]
-max_errors = 2
-[slurm]
-conf = "{slurm.conf}"
-bin_dir = "{bin_dir}"
-timeout_s = 10
-[http]
-port = 0
-"""
+    path = write_settings(
+        tmp_path / "rltuned.toml",
+        slurm.conf,
+        ladder={"max_errors": 2},
+        slurm={"bin_dir": str(bin_dir), "timeout_s": 10},
     )
-    path.chmod(0o600)
     yield path
     (tmp_path / "REFUSE").unlink(missing_ok=True)
     rltuned("restore", "--all", "--config", str(path))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
+from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, rltuned, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
@@ -37,34 +38,15 @@ PRIVATE = "nobodys-business"
 def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
     for name in ("prometheus", "promtool", "prometheus-alertmanager"):
         needs.program(name)
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-max_backoff_s = 2
-state_dir = "{tmp_path}"
-pause_file = "{tmp_path / "PAUSE"}"
-[policy]
-name = "sjf"
-placement = "milp"
-[scope]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-[ladder]
-stage = "canary"
-canary_salt = "{switchback_at(time.time(), on=True).salt}"
-[[sla]]
-partition = "sla"
-[slurm]
-conf = "{slurm.conf}"
-timeout_s = 3
-[http]
-port = 0
-"""
+    path = write_settings(
+        tmp_path / "rltuned.toml",
+        slurm.conf,
+        daemon={"max_backoff_s": 2},
+        policy={"placement": "milp"},
+        ladder={"stage": "canary", "canary_salt": switchback_at(time.time(), on=True).salt},
+        sla={"partition": "sla"},
+        slurm={"timeout_s": 3},
     )
-    path.chmod(0o600)
     yield path
     rltuned("restore", "--all", "--config", str(path))
 

@@ -13,6 +13,7 @@ from rltuned.domain.units import JobId
 from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
 from rltuned.journal.learned import read_learned
 from rltuned.journal.snapshots import FILE_NAME, recorded
+from tests.configs import write_settings
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
@@ -31,24 +32,11 @@ def lab() -> Iterator[SlurmLab]:
 
 @pytest.fixture
 def config(lab: SlurmLab, tmp_path: Path) -> Path:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
     path = tmp_path / "rltuned.toml"
-    (tmp_path / "state").mkdir(mode=0o700)
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-state_dir = "{tmp_path / "state"}"
-pause_file = "{tmp_path / "PAUSE"}"
-[ladder]
-stage = "shadow"
-[slurm]
-conf = "{lab.conf}"
-[http]
-port = 0
-"""
-    )
-    path.chmod(0o600)
-    return path
+    rule, shadow = {"name": "delay"}, {"stage": "shadow"}
+    return write_settings(path, lab.conf, state, policy=rule, ladder=shadow)
 
 
 def run_times(daemon: Daemon) -> dict[str, Any]:

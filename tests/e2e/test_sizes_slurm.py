@@ -11,29 +11,12 @@ import pytest
 from rltuned.domain.sizes import Sizes
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 
-CONFIG = """
-[daemon]
-interval_s = 1
-state_dir = "{folder}/state"
-pause_file = "{folder}/PAUSE"
-[ladder]
-stage = "full"
-[policy]
-name = "sjf"
-[scope]
-min_age_s = 0
-[sizes]
-mode = "shadow"
-[slurm]
-conf = "{conf}"
-[http]
-port = 0
-"""
 ALLOWED = "--comment=rltuned.nodes=1-4 rltuned.speed=1:1,2:1.9,4:2"
 
 
@@ -45,9 +28,13 @@ def ranges(slurm: SlurmLab, *jobs: int) -> list[str]:
 
 def test_a_range_is_narrowed_and_comes_back_after_a_crash(slurm: SlurmLab, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
-    config = tmp_path / "rltuned.toml"
-    config.write_text(CONFIG.format(folder=tmp_path, conf=slurm.conf))
-    config.chmod(0o600)
+    config = write_settings(
+        tmp_path / "rltuned.toml",
+        slurm.conf,
+        tmp_path / "state",
+        ladder={"stage": "full"},
+        sizes={"mode": "shadow"},
+    )
     blocker = slurm.sbatch("-N5", "--exclusive", "-t60")
     slurm.wait_for(lambda: slurm.state(blocker) == "R", 30, "all nodes are busy")
     job, silent = slurm.sbatch("-N1-4", "-n4", "-t5", ALLOWED), slurm.sbatch("-N1-4", "-n4", "-t5")

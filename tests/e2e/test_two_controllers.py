@@ -4,13 +4,15 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rltuned.journal.handover import published
+from tests.configs import write_settings
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
@@ -29,43 +31,21 @@ def lab() -> Iterator[SlurmLab]:
         yield started
 
 
-def settings(lab: SlurmLab, folder: Path, host: str, more: str = "", slurm: str = "") -> Path:
+def settings(
+    lab: SlurmLab, folder: Path, host: str, slurm: Mapping[str, Any] | None = None, **more: Any
+) -> Path:
     """One daemon's own settings and state; the lease is in a folder that both see."""
     own = folder / host
     own.mkdir(mode=0o700)
     shared = folder / "shared"
     shared.mkdir(mode=0o700, exist_ok=True)
-    path = own / "rltuned.toml"
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-max_backoff_s = 2
-state_dir = "{own}"
-pause_file = "{own}/PAUSE"
-{more}
-[policy]
-name = "sjf"
-[order]
-stretch = 0.3
-[scope]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-[slurm]
-conf = "{lab.conf}"
-timeout_s = 10
-{slurm}
-[ha]
-lease_dir = "{shared}"
-host = "{host}"
-lease_s = {LEASE_S}
-[http]
-port = 0
-"""
+    return write_settings(
+        own / "rltuned.toml",
+        lab.conf,
+        daemon={"max_backoff_s": 2, **more},
+        slurm={"timeout_s": 10, **(slurm or {})},
+        ha={"lease_dir": str(shared), "host": host, "lease_s": LEASE_S},
     )
-    path.chmod(0o600)
-    return path
 
 
 def written(config: Path) -> list[tuple[float, float]]:
@@ -168,7 +148,7 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
         f"while [ -e {hold} ]; do sleep 0.05; done\n"
     )
     (programs / "sprio").chmod(0o755)
-    config = settings(lab, tmp_path, lab.host, "max_snapshot_age_s = 2", f'bin_dir = "{programs}"')
+    config = settings(lab, tmp_path, lab.host, {"bin_dir": str(programs)}, max_snapshot_age_s=2)
     hold.touch()
     waiting(lab)
     before = {j: row for j, row in queue(lab).items() if row[2] == "PD"}

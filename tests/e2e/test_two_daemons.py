@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
@@ -16,29 +17,7 @@ def settings(folder: Path, slurm: SlurmLab, policy: str) -> Path:
     """Settings of a daemon whose state is in this folder alone."""
     folder.mkdir(mode=0o700)
     path = folder / "rltuned.toml"
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-state_dir = "{folder}"
-pause_file = "{folder / "PAUSE"}"
-[policy]
-name = "{policy}"
-[order]
-stretch = 0.3
-[scope]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-[slurm]
-conf = "{slurm.conf}"
-timeout_s = 5
-[http]
-port = 0
-"""
-    )
-    path.chmod(0o600)
-    return path
+    return write_settings(path, slurm.conf, policy={"name": policy}, slurm={"timeout_s": 5})
 
 
 def numbers(slurm: SlurmLab) -> dict[str, str]:

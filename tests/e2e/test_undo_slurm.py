@@ -22,6 +22,7 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.job_selector import asked_job
 from rltuned.slurm.undoer import SlurmUndoer
 from tests import accounting
+from tests.configs import write_settings
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
@@ -70,30 +71,8 @@ def slow(slow_session: SlurmLab) -> Iterator[SlurmLab]:
 
 def settings(slurm: SlurmLab, folder: Path, mode: str) -> Path:
     path = folder / "rltuned.toml"
-    path.write_text(
-        f"""
-[daemon]
-interval_s = 1
-state_dir = "{folder}"
-pause_file = "{folder / "PAUSE"}"
-[policy]
-name = "sjf"
-[order]
-stretch = 0.3
-[scope]
-min_age_s = 0
-[limits]
-write_mode = "{mode}"
-hysteresis = 0.0
-[slurm]
-conf = "{slurm.conf}"
-timeout_s = 5
-[http]
-port = 0
-"""
-    )
-    path.chmod(0o600)
-    return path
+    limits = {"write_mode": mode}
+    return write_settings(path, slurm.conf, limits=limits, slurm={"timeout_s": 5})
 
 
 def rltuned(*args: str) -> str:

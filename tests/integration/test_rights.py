@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
+from tests.configs import write_settings
 from tests.lab import SEARCH, SlurmLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -73,27 +74,12 @@ def config(accounts: SlurmLab, place: Path) -> Callable[..., Path]:
         state = place / user
         state.mkdir(mode=0o700, exist_ok=True)
         shutil.chown(state, user, user)
-        path = place / f"{user}.toml"
-        path.write_text(
-            f"""
-[daemon]
-interval_s = 1
-state_dir = "{state}"
-pause_file = "{state}/PAUSE"
-[policy]
-name = "sjf"
-[order]
-stretch = 0.3
-[scope]
-min_age_s = 0
-[limits]
-hysteresis = 0.0
-write_mode = "{write_mode}"
-[slurm]
-conf = "{accounts.conf}"
-[http]
-port = 0
-"""
+        path = write_settings(
+            place / f"{user}.toml",
+            accounts.conf,
+            state,
+            daemon={"pause_file": f"{state}/PAUSE"},
+            limits={"write_mode": write_mode},
         )
         path.chmod(0o644)
         return path
