@@ -11,7 +11,6 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "order": {"stretch": 0.3},
     "scope": {"min_age_s": 0},
     "limits": {"hysteresis": 0.0},
-    "http": {"port": 0},
 }
 
 
@@ -24,12 +23,13 @@ def write_settings(
     """
     folder = path.parent
     places = {"state_dir": str(state or folder), "pause_file": str(folder / "PAUSE")}
-    known = {**QUICK, "daemon": {**QUICK["daemon"], **places}, "slurm": {"conf": str(conf)}}
+    here = {"daemon": {**QUICK["daemon"], **places}, "slurm": {"conf": str(conf)}}
+    known = {**QUICK, **here, **{name: {} for name in sections if name not in {*QUICK, *here}}}
     lines = []
-    for name in known | sections:
+    for name, keys in {**known, "http": {"port": 0}}.items():  # tests add keys to the last one
         lines.append("[[sla]]" if name == "sla" else f"[{name}]")
-        keys = {**known.get(name, {}), **sections.get(name, {})}
-        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        both = {**keys, **sections.get(name, {})}
+        lines += [f"{key} = {json.dumps(value)}" for key, value in both.items()]
     path.write_text("\n".join(lines) + "\n")
     path.chmod(0o600)
     return path

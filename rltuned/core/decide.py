@@ -153,10 +153,10 @@ def decide(
     matrix = encode(chosen, snapshot)
     classes = [class_of(job, knobs.sla) for job in chosen]
     order, writing = knobs.order, knobs.writing
-    neutral, numbers = scale(snapshot, policy, matrix, mode, classes, order=order, writing=writing)
+    asked = kept_in_front(bounded(policy, matrix, order), classes)
+    neutral, numbers = scale(snapshot, matrix, asked, mode, writing)
     room_s = None if numbers is None else numbers.longest_s
-    wished = kept_in_front(bounded(policy, matrix, order, room_s), classes)
-    withdrawn = _withdrawn(wished, chosen, knobs.rules, snapshot)
+    withdrawn = _withdrawn(asked.within(room_s), chosen, knobs.rules, snapshot)
     delays = boosted(withdrawn, chosen, snapshot, knobs.boost)
     lifts = _lifts(chosen, classes, knobs, snapshot)
     ranked, waiting = rank(matrix, delays, numbers, writing, lifts)
@@ -184,7 +184,7 @@ def decide(
         matrix=matrix,
         delays=delays,
         field=mode,
-        neutral=next_neutral(neutral, wished.delay_s, snapshot.taken_at),
+        neutral=next_neutral(neutral, asked.delay_s, snapshot.taken_at),
         max_delay_s=order.max_delay_s,
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),

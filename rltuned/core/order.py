@@ -79,6 +79,12 @@ class Delays:
     upper_s: FloatArray
     delay_s: FloatArray
 
+    def within(self, room_s: FloatArray | None) -> "Delays":
+        """None longer than Slurm's numbers have room for: (n,) seconds, None = any."""
+        if room_s is None:
+            return self
+        return replace(self, delay_s=np.minimum(self.delay_s, np.maximum(room_s, 0.0)))
+
     @property
     def clipped(self) -> int:
         """How many jobs a bound keeps from what the policy wished."""
@@ -99,19 +105,13 @@ def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> Float
     return bounds
 
 
-def bounded(
-    policy: Policy, matrix: StateMatrix, order: Order, room_s: FloatArray | None = None
-) -> Delays:
-    """The delays that a policy wishes, within the bounds. room_s: (n,) the longest that Slurm's
-    numbers have room for; None = any. Raises PolicyError.
-    """
+def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
+    """The delays that a policy wishes, within the bounds. Raises PolicyError."""
     wished_s = order.stretch * checked_delays(policy, matrix)
     upper_s = upper_bounds_s(matrix.limit_s, matrix.size, order)
     slack_s = np.maximum(matrix.slack_s, 0.0)
     # half of the bound is asked for, so that the delay is written again only when the slack halves
     delay_s = np.minimum(np.minimum(wished_s, upper_s), slack_s / 4)
-    if room_s is not None:
-        delay_s = np.minimum(delay_s, np.maximum(room_s, 0.0))
     return Delays(wished_s, np.minimum(upper_s, slack_s / 2), delay_s)
 
 
@@ -137,7 +137,7 @@ def next_neutral(
     It is the median of the first queue that is seen. From then on a running median follows the
     queue with a time constant of a week, and takes its place when it is off by a quarter, at most
     once a day: a change moves every number that rltuned has written. before: None = this is the
-    first cycle.
+    first cycle. delay_s: (n,) as asked for, since the neutral delay is room itself.
     """
     if not len(delay_s):
         return before

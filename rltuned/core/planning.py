@@ -8,8 +8,8 @@ import numpy as np
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, rest_of, settle
-from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
-from rltuned.core.sla import SlaClass, kept_in_front, lifted
+from rltuned.core.order import Delays, next_neutral
+from rltuned.core.sla import lifted
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Release, SetNice, SetPriority, SetSiteFactor, Target
 from rltuned.domain.priority import NeutralDelay
@@ -34,20 +34,11 @@ class Ranked:
 
 
 def scale(
-    snapshot: Snapshot,
-    policy: Policy,
-    matrix: StateMatrix,
-    mode: Field,
-    classes: Sequence[SlaClass | None],
-    *,
-    order: Order,
-    writing: Writing,
+    snapshot: Snapshot, matrix: StateMatrix, asked: Delays, mode: Field, writing: Writing
 ) -> tuple[NeutralDelay | None, Numbers | None]:
     """The neutral delay, and how delays become numbers; None = they cannot."""
-    system, now, neutral = snapshot.priorities, snapshot.taken_at, snapshot.neutral
-    if neutral is None:
-        asked = kept_in_front(bounded(policy, matrix, order), classes)
-        neutral = next_neutral(None, asked.delay_s, now)
+    system, now = snapshot.priorities, snapshot.taken_at
+    neutral = snapshot.neutral or next_neutral(None, asked.delay_s, now)
     if mode == "site_factor" and system.site_factor_plugin:
         return neutral, None
     numbers = numbers_of(

@@ -105,7 +105,7 @@ def cycle(
     due, delay_s = _due(setup, ranking, cycles, chosen, bounded_s, now)
     due = due[: cycles.max_changes]
     if len(due) == 0:
-        _follow(cycles, delay_s, now)
+        _follow(cycles, bounded_s, now)
         return now, len(jobs), 0, 0.0, 0
     before = ordered(setup, state, ranking, eyes, jobs, now)
     for at in due:
@@ -118,7 +118,7 @@ def cycle(
         if ranking.rule == FIXED:
             insert(waiting, ranking.key, job)
     rewind(waiting, ranking.key)
-    _follow(cycles, delay_s, now)
+    _follow(cycles, bounded_s, now)
     shift, furthest = _shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
     return now, len(jobs), len(due), shift, furthest
 

@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, NO_LIMIT_S, Order, bounded, next_neutral
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.errors import PolicyError
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, snapshot
@@ -54,7 +55,7 @@ def test_a_job_that_has_no_room_below_bounds_no_other() -> None:
     niced, plain = job(1, nice=10**9, time_limit_s=HOUR), job(2, time_limit_s=HOUR)
     seen = snapshot(niced, plain)
     matrix = encode(seen.pending, seen)
-    found = bounded(BASELINES["sjf"], matrix, Order(stretch=1.0), np.array([-1e9, 1_800.0]))
+    found = bounded(BASELINES["sjf"], matrix, Order(stretch=1.0)).within(np.array([-1e9, 1_800.0]))
     assert found.delay_s.tolist() == [0.0, 1_800.0]
     assert found.upper_s.tolist() == [HOUR, HOUR]  # what is in force may drift with the fair share
 
@@ -108,6 +109,20 @@ def test_a_neutral_delay_that_is_about_right_is_left_alone() -> None:
     for hour in range(1, 24 * 30):
         state = after(state, 1_200.0, hour * HOUR)
     assert state.delay_s == 1_000.0
+
+
+def test_the_neutral_delay_grows_where_it_is_the_only_room_that_delays_have() -> None:
+    """As on a site that orders by age alone, once its jobs have become longer."""
+    aged = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * DAY)
+    state, limit_s, waited_s = NeutralDelay(60.0, NOW, 60.0, NOW), 10 * DAY, 600.0
+    for hour in range(1, 14 * 24):
+        now = NOW + hour * HOUR
+        waits = job(submitted_at=now - waited_s, time_limit_s=limit_s, priority=60)
+        seen = snapshot(waits, taken_at=now, priorities=aged, neutral=state)
+        found = decide(seen, BASELINES["delay"], Knobs())
+        assert found.neutral is not None
+        state = found.neutral
+    assert state.delay_s > 0.5 * DEFAULT.stretch * limit_s
 
 
 @pytest.mark.parametrize("wrong", [{"stretch": -1.0}, {"clip": math.inf}, {"max_delay_s": -1.0}])
