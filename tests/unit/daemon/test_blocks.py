@@ -10,7 +10,7 @@ from rltuned.daemon.canary.blocks import HORIZON_S, Blocks, Pair
 from rltuned.daemon.canary.outcomes import Side, Touched, Watcher, unit_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.units import JobId, UnixTime
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, job, request, running, snapshot
 
 SWITCHBACK = Switchback("salt", block_s=3_600.0, washout_s=600.0)
 STEP_S = 300.0
@@ -173,6 +173,17 @@ def test_a_job_that_anybody_touched_is_no_evidence(how: str) -> None:
     street.until(START + HORIZON_S + 8_000.0)
     counted = [pair.wait.on.get("mallory") for pair in street.decided]
     assert counted in ([None], [])
+
+
+def test_a_job_that_rltuned_sets_to_share_its_nodes_is_evidence() -> None:
+    street = Street().until(START - STEP_S)
+    number = street.come(first_of(True) + 60, "carol", asks=request(exclusive=True))
+    street.until(street.now + STEP_S)
+    street.waiting[number] = replace(street.waiting[number], request=request())
+    street.until(street.now + STEP_S)
+    street.start(number, after_s=700.0)
+    (pair,) = street.play().decided
+    assert pair.wait.on["carol"] == 700.0
 
 
 def test_an_array_counts_once_by_its_first_task() -> None:

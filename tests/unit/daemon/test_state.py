@@ -104,6 +104,13 @@ def daemon(folder: Path) -> Iterator[Daemon]:
         yield made
 
 
+def test_every_cycle_is_counted(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one:
+        for cycles in (1, 2):
+            one.publisher.cycle(live())
+            assert f"rltuned_cycles_total {cycles}.0" in one.get("/metrics").splitlines()
+
+
 def live(**rest: Any) -> CycleReport:
     return report(HealthState.LIVE, **rest)
 
