@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.following import Following, Turn
 from rltuned.daemon.report import ChangeKind, CycleStage, Skip
@@ -21,6 +22,7 @@ from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotErro
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from rltuned.settings import Settings
+from tests.builders import NOW
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench
 
@@ -239,6 +241,16 @@ def test_without_a_journal_nothing_is_written(bench: Bench) -> None:
     assert bench.world.plans == []
     assert bench.received.reports[0].mode is HealthState.OBSERVE
     assert "journal.sqlite" in bench.received.reports[0].journal_error
+
+
+def test_a_look_that_the_journal_cannot_mark_is_not_kept(bench: Bench) -> None:
+    with closing(Journal(bench.folder)) as journal:
+        journal.remember("neutral_delays", [], NOW)
+    loop = bench.loop()
+    loop.rig = replace(loop.rig, ladder=Ladder(rung=Rung.OBSERVE))
+    loop.run(1)
+    assert "neutral delays" in bench.received.reports[0].journal_error
+    assert list(recorded(bench.folder / FILE_NAME)) == []
 
 
 def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
