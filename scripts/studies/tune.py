@@ -1,7 +1,6 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
-    python -m scripts.studies.tune aa | blind | habits | turned [--first SEED] [--seeds N]
-                                   [--nights N]
+    python -m scripts.studies.tune aa | blind | habits [--first SEED] [--seeds N] [--nights N]
     python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M]
 
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
@@ -13,10 +12,7 @@ so the simulator is right to the second. One line of JSON for each night.
   winner are played on the fortnight that follows, which no night has seen.
 - `habits`: as blind, and one day the users turn round (who ran long jobs runs short ones). The
   fortnight that follows is played with a predictor fitted to the time before and with one fitted to
-  the month after: what there is to gain by leaving the first.
-- `turned`: limits are up to twice the run time, and the incumbent goes by them alone, until a site
-  gives all jobs a limit of a day. The first night is a day after that, and every third one is
-  played, to the thirteenth day: where none promotes, the incumbent is not left in time.
+  the month after: what there is to gain by leaving the first. null = the queue never empties.
 - `traces`: one night of the whole command's candidates, networks too, on the record that Slurm by
   age would have left of a trace scaled to LOAD, without its last days; then these. Numbers are
   places in LONG. A trace that is too short for RECORD_DAYS gives what it has.
@@ -81,9 +77,7 @@ MINUTES: Final = 45.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How many nights, and how far apart; how long each looks back, is examined and followed, and
-    what it may use.
-    """
+    """How many nights; how long each looks back, is examined and followed, and what it may use."""
 
     nights: int = 1
     record_days: float = RECORD_DAYS
@@ -91,7 +85,6 @@ class Plan:
     later_days: float = LATER_DAYS
     minutes: float = 600.0
     networks: tuple[Path, ...] = ()
-    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,10 +103,8 @@ def small() -> Cluster:
     return Cluster("study", nodes, (Partition("gpu", default=True),))
 
 
-def jobs_of(
-    seed: int, days: float, *, habits_until: float = math.inf, limits_until: float = 0.0
-) -> tuple[TraceJob, ...]:
-    """Users with habits, who turn round at a day; from a day on every limit is a day."""
+def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[TraceJob, ...]:
+    """Users with habits, who turn round one day; every limit is a day."""
     draw = np.random.default_rng(seed)
     count = int(days * 160)
     habit = draw.normal(np.log(1_200.0), 1.3, USERS)
@@ -122,20 +113,18 @@ def jobs_of(
     users = draw.choice(USERS, count, p=active)
     gap_s = days * DAY_S / count
     submit_s = np.cumsum(draw.exponential(gap_s, count)).round()
-    turned = submit_s >= habits_until * DAY_S
+    turned = submit_s >= turned_at * DAY_S
     center = np.where(turned, 2 * np.log(1_200.0) - habit[users], habit[users])
     run_s = np.clip(np.exp(center + draw.normal(0.0, 0.7, count)), 30.0, 86_000.0)
     run_s *= LOAD * GPUS * days * DAY_S / float((run_s * wide[users]).sum())
     run_s = np.ceil(np.minimum(run_s, 86_000.0))
-    own_s = np.minimum(np.ceil(run_s * draw.uniform(1.05, 2.0, count) / 60.0) * 60.0, DAY_S)
-    limit_s = np.where(submit_s < limits_until * DAY_S, own_s, DAY_S)
     return tuple(
         TraceJob(
             str(i + 1),
             float(submit_s[i]),
             float(run_s[i]),
             int(wide[users[i]]),
-            float(limit_s[i]),
+            DAY_S,
             cpus=1,
             partition="gpu",
             user=f"u{users[i]}",
@@ -224,7 +213,7 @@ def nightly(
 ) -> Iterator[dict[str, Any]]:
     """Nights one after the other, until one promotes; then the days that follow."""
     shipped = load_predictor(shipped_predictor())
-    for night in range(0, plan.nights, plan.step):
+    for night in range(plan.nights):
         until = begin + night + plan.record_days
         past = record(ground, begin + night, until)
         began = time.monotonic()
@@ -277,7 +266,7 @@ def habits(seed: int, _nights: int) -> Iterator[dict[str, Any]]:
     """Users turn round: the same rule with a predictor of the time before, and of that after."""
     before, after = 30.0, 30.0
     turn = before + RECORD_DAYS
-    ground = recorded(small(), jobs_of(seed, turn + after, habits_until=turn))
+    ground = recorded(small(), jobs_of(seed, turn + after, turned_at=turn))
     rule, both = BASELINES["delay"], []
     for begin, until in ((0.0, before), (turn, turn + after)):
         known = record(ground, begin, until).switched_on((until - begin) * DAY_S).known()
@@ -286,16 +275,8 @@ def habits(seed: int, _nights: int) -> Iterator[dict[str, Any]]:
     later = record(ground, before, turn + LATER_DAYS)
     course = Course(later.switched_on(RECORD_DAYS * DAY_S), DAEMON)
     found = difference(course.play(both[0]), course.play(both[1]), course.jobs.days)
-    yield {"study": "habits", "seed": seed} | changed(found)
-
-
-def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
-    """Limits end; the incumbent was right until then."""
-    days = RECORD_DAYS + nights + LATER_DAYS
-    ground = recorded(small(), jobs_of(seed, days, limits_until=RECORD_DAYS - 1.0))
-    rule = BASELINES["delay"]
-    first = Entrant(Family("incumbent", (rule,), None), rule, 1.0, 7 * DAY_S)
-    yield from nightly(("turned", seed), first, ground, 0.0, Plan(nights, step=3))
+    known = changed(found) if math.isfinite(found.wait) else {"wait": None, "interval": None}
+    yield {"study": "habits", "seed": seed} | known
 
 
 def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
@@ -318,7 +299,7 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
 
 
-STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "habits": (habits, 1), "turned": (turned, 13)}
+STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "habits": (habits, 1)}
 
 
 def main() -> None:
