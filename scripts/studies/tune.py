@@ -12,7 +12,8 @@ so the simulator is right to the second. One line of JSON for each night.
   winner are played on the fortnight that follows, which no night has seen.
 - `habits`: as blind, and one day the users turn round (who ran long jobs runs short ones). The
   fortnight that follows is played with a predictor fitted to the time before and with one fitted to
-  the month after: what there is to gain by leaving the first. null = the queue never empties.
+  the month after, which no one could have by then: the most there is to gain by leaving the first.
+  null = the queue never empties.
 - `traces`: one night of the whole command's candidates, networks too, on the record that Slurm by
   age would have left of a trace scaled to LOAD, without its last days; then these. Numbers are
   places in LONG. A trace that is too short for RECORD_DAYS gives what it has.
@@ -275,8 +276,8 @@ def habits(seed: int, _nights: int) -> Iterator[dict[str, Any]]:
     later = record(ground, before, turn + LATER_DAYS)
     course = Course(later.switched_on(RECORD_DAYS * DAY_S), DAEMON)
     found = difference(course.play(both[0]), course.play(both[1]), course.jobs.days)
-    known = changed(found) if math.isfinite(found.wait) else {"wait": None, "interval": None}
-    yield {"study": "habits", "seed": seed} | known
+    row = changed(found) if math.isfinite(found.wait) else {"wait": None, "interval": None}
+    yield {"study": "habits", "seed": seed} | row
 
 
 def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
