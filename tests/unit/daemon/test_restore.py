@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.restore import EVERYTHING, Wanted, give_back_shown, restore, shown
-from rltuned.daemon.restore_patience import UNSEEN_S, Effort
+from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
@@ -351,6 +351,18 @@ def test_told_to_stop_it_says_what_is_left(world: FakeBackend, journal: Journal)
     found = fates(restore(world, journal, clock, effort=Effort(math.inf)))
     assert found == {1: Fate.GIVEN_BACK, 2: Fate.FAILED}
     assert not journal.is_clean()
+
+
+def test_without_patience_slurm_is_asked_once() -> None:
+    asked: list[int] = []
+
+    def refused() -> list[Restored]:
+        asked.append(1)
+        raise BackendError("no answer")
+
+    with pytest.raises(BackendError, match="no answer"):
+        persist(refused, FakeClock(), Effort(tell=lambda _: pytest.fail("it goes on")))
+    assert len(asked) == 1
 
 
 def test_patience_ends_after_the_last_gain(world: FakeBackend, journal: Journal) -> None:
