@@ -61,14 +61,15 @@ class Cbc:
     def _run(self, model: int, answer: int, budget: Budget, deadline: float) -> None:
         from pulp.apis.coin_api import PULP_CBC_CMD  # noqa: PLC0415
 
-        # Preprocessing and heuristics cost many times what these small programs take. And no
-        # "-threads 1": that is a worker thread beside the main one, and now and then the one
-        # sleeps 10 s before it sees that the other is done (10 of 1 500 solves).
+        # Preprocessing and heuristics cost many times what these small programs take, and probing
+        # more than it saves. And no "-threads 1": that is a worker thread beside the main one, and
+        # now and then the one sleeps 10 s before it sees that the other is done (10 of 1 500
+        # solves).
         argv = [
             str(self.program or PULP_CBC_CMD.pulp_cbc_path), f"/proc/self/fd/{model}", "-max",
             "-sec", f"{budget.wall_s:g}", "-timeMode", "elapsed", "-ratio", "0",
-            "-preprocess", "off", "-heuristicsOnOff", "off", "-branch",
-            "-solution", f"/proc/self/fd/{answer}",
+            "-preprocess", "off", "-heuristicsOnOff", "off",
+            "-probingCuts", "off", "-branch", "-solution", f"/proc/self/fd/{answer}",
         ]  # fmt: skip
         keeper = shutil.which("setpriv")
         if keeper is not None:

@@ -55,7 +55,10 @@ class QueuedJob:
         """(N,) nodes that have what it asks for, and on which Slurm starts jobs now."""
         could: BoolArray = self.member & capacity.usable
         if self.request.total.gpus:
-            could &= (capacity.total_gpus[list(capacity.accepted(self.request))] > 0).any(axis=0)
+            total = capacity.total_gpus  # the row of no GPU has none
+            if self.request.gpu_types:
+                total = total[list(capacity.accepted(self.request))]
+            could &= total.any(axis=0)
         return could
 
 

@@ -133,8 +133,11 @@ def _on_one_node(
     # rows beside each other are a view, others a copy
     its = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] < len(rows) else list(rows)
     free = capacity.free_gpus[its]  # (R, N)
-    fits = member & capacity.usable & (capacity.free_cpus >= need.cpus)
-    fits = fits & (capacity.free_mem_mib >= need.mem_mib) & (free >= need.gpus)
+    alone = member & capacity.usable
+    alone &= capacity.free_cpus >= need.cpus
+    alone &= capacity.free_mem_mib >= need.mem_mib
+    fits = free >= need.gpus
+    fits &= alone
     key = np.where(fits, free if rule == "pack" else _SIGN[rule] * free, _LAST)
     column, at = divmod(int(key.T.argmin()), len(rows))  # of equals the first node, then type
     if not fits[at, column]:
@@ -190,6 +193,8 @@ def _choose(
         return None
     idle = idle_gpus(row, capacity)[fits]
     ordered = fits[np.argsort(_SIGN[rule] * idle, kind="stable")]
+    if not larger:
+        return ordered[:count]
     with_larger = ordered[free[ordered] > low][:larger]
     if len(with_larger) < larger:
         return None
@@ -199,9 +204,8 @@ def _choose(
 
 def idle_gpus(row: int, capacity: Capacity) -> IntArray:
     """(N,) what pack and spread go by; a job without GPUs looks at all GPUs it would sit beside."""
-    idle: IntArray = capacity.free_gpus.sum(axis=0)
-    if row < len(capacity.gpu_types):
-        idle = capacity.free_gpus[row]
+    of_type = row < len(capacity.gpu_types)
+    idle: IntArray = capacity.free_gpus[row] if of_type else capacity.free_gpus.sum(axis=0)
     return idle
 
 
@@ -210,6 +214,8 @@ def shares_on(
 ) -> tuple[Share, ...]:
     """What a request takes on given nodes, those with the larger share first."""
     gpu_type = capacity.gpu_types[row] if row < len(capacity.gpu_types) else None
+    if len(columns) == 1 and not request.exclusive:
+        return (Share(capacity.names[columns[0]], request.total, gpu_type),)
     return tuple(
         Share(capacity.names[column], taken, gpu_type)
         for column, taken in zip(columns, _split(request, columns, row, capacity), strict=True)
@@ -229,7 +235,5 @@ def _split(
             for c in columns
         ]
     need, count = request.total, len(columns)
-    if count == 1:
-        return [need]
     each = [divmod(amount, count) for amount in (need.gpus, need.cpus, need.mem_mib)]
     return [Resources(*(low + (i < more) for low, more in each)) for i in range(count)]

@@ -113,7 +113,7 @@ def test_somebody_elses_nodes_get_the_same_price() -> None:
     whole = CandidateGenerator(capacity, CostModel(), ALL).candidates(request(), member)
     narrow = CandidateGenerator(capacity, CostModel(), SearchBounds(most=1))
     for way in whole:
-        priced = narrow.costed(request(), member, way.shares)
+        priced = narrow.costed(request(), way.shares)
         assert priced.cost == pytest.approx(way.cost)
         assert priced.opens == way.opens
 

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, compress, islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +87,7 @@ class CandidateGenerator:
         self._idle = capacity.untouched()
         self._widths = {} if widths is None else widths
         self._known: dict[_Key, tuple[_Draft, ...]] = {}
-        self._alike: dict[tuple[int, bytes], _Groups] = {}
+        self._alike: dict[tuple[tuple[int, ...], bytes], _Groups] = {}
 
     def candidates(
         self, request: Request, member: BoolArray, turn: int = 0
@@ -102,18 +102,16 @@ class CandidateGenerator:
             if key not in self._widths:
                 self._widths[key] = width(request, member, self.capacity)
             self._known[key] = self._drafts(request, member, *self._widths[key])
-        found: dict[tuple[Share, ...], Candidate] = {}
+        found: dict[tuple[int, ...], Candidate] = {}
         for one in (0, turn) if turn else (0,):
             for draft in self._known[key]:
-                candidate = self._on_nodes(draft, request, one)
-                found.setdefault(candidate.shares, candidate)
+                columns = _columns(draft, one)
+                if (draft.row, *columns) not in found:
+                    found[draft.row, *columns] = self._on_nodes(draft, request, columns)
         return tuple(found.values())
 
-    def costed(self, request: Request, member: BoolArray, shares: tuple[Share, ...]) -> Candidate:
-        """Given nodes as a candidate: the one known here, or one with its cost."""
-        known = next((c for c in self.candidates(request, member) if c.shares == shares), None)
-        if known is not None:
-            return known
+    def costed(self, request: Request, shares: tuple[Share, ...]) -> Candidate:
+        """Given nodes as a candidate."""
         c, split = self.capacity, Split.of(request, len(shares))
         columns = [c.index[share.node] for share in shares]
         row = c.row_on(shares[0], columns[0])
@@ -124,14 +122,12 @@ class CandidateGenerator:
         kind = PlacementKind.WHOLE if request.exclusive else PlacementKind.MIX
         return Candidate(kind, shares, Cost(*each.mean(axis=1).tolist()), opens)
 
-    def _on_nodes(self, draft: _Draft, request: Request, turn: int) -> Candidate:
-        columns: list[int] = []
+    def _on_nodes(self, draft: _Draft, request: Request, columns: list[int]) -> Candidate:
         opens: list[int] = []
-        for members, count, idle in draft.picks:
-            start = turn * count % len(members)
-            picked = [members[(start + i) % len(members)] for i in range(count)]
-            columns += picked
-            opens += picked if idle else []
+        end = 0
+        for _, count, idle in draft.picks:
+            end += count
+            opens += columns[end - count : end] if idle else []
         shares = shares_on(request, columns, draft.row, self.capacity)
         return Candidate(draft.kind, shares, draft.cost, tuple(sorted(opens)))
 
@@ -142,7 +138,10 @@ class CandidateGenerator:
             return ()
         split = Split.of(request, count)
         groups = self._groups(split, member, rows)
-        patterns = self._patterns(split, groups, rows, count)
+        if count == 1:
+            patterns = self._single(groups, rows)
+        else:
+            patterns = self._patterns(split, groups, rows, count)
         if not patterns:
             return ()
         sheet = self._sheet(split, groups, patterns, rows, count)
@@ -156,6 +155,19 @@ class CandidateGenerator:
             row = int(groups.rows[pattern[0][0]])
             found.append(_Draft(row, picks, Cost(*sheet[1:4, at].tolist()), named))
         return tuple(found)
+
+    def _single(self, groups: "_Groups", rows: Sequence[int]) -> list["_Dealt"]:
+        """As `_patterns`, for one node."""
+        most, found = self._bounds.max_patterns, list[int]()
+        types = groups.rows.tolist()
+        for row in rows:
+            start, end = bisect_left(types, row), bisect_right(types, row)
+            if end - start <= most:
+                found += range(start, end)
+            else:
+                back = range(end - 1, end - 1 - most // 2, -1)
+                found += dict.fromkeys((*range(start, start + most - most // 2), *back))
+        return [((group, 1, 0),) for group in found]
 
     def _patterns(
         self, split: Split, groups: "_Groups", rows: Sequence[int], count: int
@@ -188,11 +200,18 @@ class CandidateGenerator:
         low = high = self._costs.of_shares(groups.nodes, split, more=0)
         if split.larger:
             high = self._costs.of_shares(groups.nodes, split, more=1)
-        lines = [line for pattern in patterns for line in pattern]
-        group, taken, larger = np.array(lines).T
-        costs = (low[:, group] * (taken - larger) + high[:, group] * larger) / count
-        sums = np.concatenate([taken * groups.nodes[: IDLE + 1, group], costs])
-        if len(lines) > len(patterns):
+        numbers = chain.from_iterable(chain.from_iterable(patterns))
+        group, taken, larger = np.fromiter(numbers, dtype=np.int64).reshape(-1, 3).T
+        sums = np.concatenate([groups.nodes[: IDLE + 1, group], low[:, group]])
+        if count > 1:
+            if split.larger:
+                sums[2:] *= taken - larger
+                sums[2:] += high[:, group] * larger
+                sums[:2] *= taken
+            else:
+                sums *= taken
+            sums[2:] /= count
+        if len(group) > len(patterns):
             starts = np.cumsum([0, *(len(pattern) for pattern in patterns[:-1])])
             sums, group = np.add.reduceat(sums, starts, axis=1), group[starts]
         waste = self._pressure[groups.rows[group]] - self._pressure[list(rows)].min()
@@ -201,19 +220,29 @@ class CandidateGenerator:
 
     def _groups(self, split: Split, member: BoolArray, rows: tuple[int, ...]) -> "_Groups":
         """Alike nodes that can carry at least the smaller share, type by type."""
-        of_member = member.tobytes()
-        for row in rows:
-            if (row, of_member) not in self._alike:
-                self._alike[row, of_member] = self._looks(member, row)
-        members, row_of, nodes = zip(*(self._alike[row, of_member] for row in rows), strict=True)
-        table = np.concatenate(nodes, axis=1)
+        key = (rows, member.tobytes())
+        if key not in self._alike:
+            self._alike[key] = self._of_rows(member, *key)
+        members, row_of, table = self._alike[key]
         ok = (
             (table[FREE] >= split.low) & (table[CPUS] >= split.cpus) & (table[MEM] >= split.mem_mib)
         )
         if split.exclusive:
             ok &= table[IDLE] > 0
-        kept = compress(chain.from_iterable(members), ok.tolist())
-        return _Groups(tuple(kept), np.concatenate(row_of)[ok], table[:, ok])
+        kept = np.flatnonzero(ok)
+        return _Groups([members[g] for g in kept.tolist()], row_of[kept], table[:, kept])
+
+    def _of_rows(self, member: BoolArray, rows: tuple[int, ...], of_member: bytes) -> "_Groups":
+        """The groups of some types, one type after the other."""
+        for row in rows:
+            if ((row,), of_member) not in self._alike:
+                self._alike[(row,), of_member] = self._looks(member, row)
+        members, row_of, nodes = zip(*(self._alike[(r,), of_member] for r in rows), strict=True)
+        return _Groups(
+            list(chain.from_iterable(members)),
+            np.concatenate(row_of),
+            np.concatenate(nodes, axis=1),
+        )
 
     def _looks(self, member: BoolArray, row: int) -> "_Groups":
         """All nodes of some partitions that have a type, those with the fewest free GPUs first."""
@@ -251,6 +280,15 @@ _Pattern = tuple[tuple[int, int], ...]
 """(group, how many of it), groups rising."""
 _Dealt = tuple[tuple[int, int, int], ...]
 """(group, how many of it, of those with the larger share), larger shares first."""
+
+
+def _columns(draft: _Draft, turn: int) -> list[int]:
+    """The nodes of a draft at a turn, those with the larger share first."""
+    columns: list[int] = []
+    for members, count, _ in draft.picks:
+        start = turn * count % len(members)
+        columns += (members[start:] + members[:start])[:count]
+    return columns
 
 
 def _dealt(pattern: _Pattern, roomier: Sequence[bool], larger: int) -> _Dealt | None:

@@ -4,7 +4,7 @@ To solve it is the business of the Solver port: nothing here starts a process or
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rltuned.core.capacity import Capacity
@@ -79,19 +79,58 @@ def program(problem: Problem) -> "pulp.LpProblem":
 
     model = pulp.LpProblem("placement", pulp.LpMaximize)
     take = [model.add_variable(f"x{at}", cat=pulp.LpBinary) for at in range(len(problem.options))]
-    by_job, opened = _grouped(problem)
-    begin = {node: model.add_variable(f"o{node}", cat=pulp.LpBinary) for node in sorted(opened)}
-    gains = [(x, o.gain) for x, o in zip(take, problem.options, strict=True)]
-    model += pulp.LpAffineExpression([*gains, *((b, -problem.opening) for b in begin.values())])
+    gains = [option.gain for option in problem.options]
     at_most, at_least = pulp.LpConstraintLE, pulp.LpConstraintGE
+    by_job = _by_job(problem)
     for job, members in sorted(by_job.items()):
-        _bound(model, f"once{job}", [(take[at], 1) for at in members], at_most, 1)
+        _bound(model, f"once{job}", _sum(take, members), at_most, 1)
     for job, by in problem.deadlines:
-        early = [(take[at], 1) for at in by_job[job] if problem.options[at].slot <= by]
-        _bound(model, f"by{job}", early, at_least, 1)
-    for node, node_begins in begin.items():
-        for at in opened[node]:
-            _bound(model, f"begin{node}_{at}", [(take[at], 1), (node_begins, -1)], at_most, 0)
+        early = [at for at in by_job[job] if problem.options[at].slot <= by]
+        _bound(model, f"by{job}", _sum(take, early), at_least, 1)
+    begins = []
+    for node, openers in sorted(_openers(problem).items()):
+        if len(openers) == 1:  # no other job could begin it too: the cost is the job's own
+            for at in next(iter(openers.values())):
+                gains[at] -= problem.opening
+            continue
+        begin = model.add_variable(f"o{node}", cat=pulp.LpBinary)
+        begins.append((begin, -problem.opening))
+        for job, members in openers.items():
+            _bound(model, f"begin{node}_{job}", [*_sum(take, members), (begin, -1)], at_most, 0)
+    model += pulp.LpAffineExpression([*zip(take, gains, strict=True), *begins])
+    for name, uses, room in _scarce(problem):
+        _bound(model, name, [(take[at], amount) for at, amount in uses], at_most, room)
+    return model
+
+
+def _sum(take: Sequence[Any], members: Iterable[int]) -> list[tuple[Any, int]]:
+    return [(take[at], 1) for at in members]
+
+
+def _bound(model: Any, name: str, terms: list[tuple[Any, int]], sense: int, bound: int) -> None:
+    import pulp  # noqa: PLC0415
+
+    model += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, name, bound)
+
+
+def _by_job(problem: Problem) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for at, option in enumerate(problem.options):
+        found[option.job].append(at)
+    return found
+
+
+def _openers(problem: Problem) -> dict[int, dict[int, list[int]]]:
+    """By idle node and job: the options of slot 0 that would begin the node."""
+    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for at, option in enumerate(problem.options):
+        for node in option.candidate.opens if option.slot == 0 and problem.opening > 0 else ():
+            found[node][option.job].append(at)
+    return found
+
+
+def _scarce(problem: Problem) -> Iterator[tuple[str, Sequence[tuple[int, int]], int]]:
+    """What could be used beyond its room: a name, (option, amount) of its uses, the room."""
     kept: dict[tuple[int, int], list[tuple[int, set[tuple[int, int]]]]] = defaultdict(list)
     for (slot, node, resource), uses in sorted(_uses(problem).items(), reverse=True):
         room, among = _room(problem.capacities[slot], node, resource), set(uses)
@@ -100,26 +139,7 @@ def program(problem: Problem) -> "pulp.LpProblem":
             continue
         if _could_exceed(problem, uses, room):
             kept[node, resource].append((room, among))
-            terms = [(take[at], amount) for at, amount in uses]
-            _bound(model, f"fits{slot}_{node}_{resource + 2}", terms, at_most, room)
-    return model
-
-
-def _grouped(problem: Problem) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Options by job; and, by idle node, those of slot 0 that would begin it."""
-    by_job: dict[int, list[int]] = defaultdict(list)
-    opened: dict[int, list[int]] = defaultdict(list)
-    for at, option in enumerate(problem.options):
-        by_job[option.job].append(at)
-        for node in option.candidate.opens if option.slot == 0 and problem.opening > 0 else ():
-            opened[node].append(at)
-    return by_job, opened
-
-
-def _bound(model: Any, name: str, terms: list[tuple[Any, int]], sense: int, bound: int) -> None:
-    import pulp  # noqa: PLC0415
-
-    model += pulp.LpConstraint(pulp.LpAffineExpression(terms), sense, name, bound)
+            yield f"fits{slot}_{node}_{resource + 2}", uses, room
 
 
 def _uses(problem: Problem) -> dict[Cell, list[tuple[int, int]]]:
@@ -150,6 +170,8 @@ def _room(capacity: Capacity, node: int, resource: int) -> int:
 
 def _could_exceed(problem: Problem, uses: Sequence[tuple[int, int]], room: int) -> bool:
     """Whether the row can bind at all: each job counts with its largest option."""
+    if sum(amount for _, amount in uses) <= room:
+        return False
     most: dict[int, int] = {}
     for at, amount in uses:
         job = problem.options[at].job

@@ -213,8 +213,8 @@ class _Options:
         one = self._queue.jobs[at]
         for candidate in generator.candidates(one.request, one.member, turn=at):
             self.offer(at, slot, candidate)
-        if slot == 0 and at in self._alone:
-            self.offer(at, slot, generator.costed(one.request, one.member, self._alone[at]))
+        if slot == 0 and at in self._alone and (at, slot, self._alone[at]) not in self.found:
+            self.offer(at, slot, generator.costed(one.request, self._alone[at]))
         beside = self._queue.shareable.get(at)
         if beside is not None:
             for candidate in generator.candidates(beside.request, beside.member, turn=at):
