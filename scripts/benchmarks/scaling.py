@@ -157,11 +157,7 @@ class _Keeper(Publisher):
 def measured(size: Size, policy: str, rounds: int, **limits: float) -> list[Cycle]:
     """So many cycles of one size after one that does not count, in a process of their own.
 
-    Args:
-        size: of queue and cluster.
-        policy: who ranks.
-        rounds: how many cycles.
-        limits: keys of `[limits]` that differ from the shipped settings.
+    policy: who ranks. limits: keys of `[limits]` that differ from the shipped settings.
 
     Raises:
         BackendError: a cycle came to no result.
