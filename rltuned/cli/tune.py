@@ -15,15 +15,16 @@ from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit_order import join_in, let_go
 from rltuned.backtest.past import Past, Span
 from rltuned.cli import site_files
-from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, warn
+from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, settings_of, warn
 from rltuned.cli.instances import AllOption, instances
 from rltuned.cli.tables import Bars, progress
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.wiring import configured_predictor, find_policy, model_path
+from rltuned.daemon.wiring import UNTUNED, configured_predictor, find_policy, model_path, untuned
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.actor import Actor
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
@@ -188,6 +189,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
         try:
             past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
             asked = _asked(loaded, policy, days, options, work=Path(work))
+            asked = replace(asked, default=_default(config, loaded))
             night = _spend(loaded, policy, past, asked, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
@@ -254,18 +256,27 @@ def _asked(
     )
 
 
+def _default(config: Path | None, loaded: Loaded) -> Entrant | None:
+    """The order without a generation; None = it is in force. Raises SettingsError, ModelError."""
+    if not loaded.generation:
+        return None
+    settings = untuned(settings_of(config).settings)
+    return _entrant("the order without a generation", settings, BASELINES[UNTUNED])
+
+
+def _entrant(name: str, settings: Settings, policy: Policy, bundle: Path | None = None) -> Entrant:
+    """The order of the settings."""
+    predictor = configured_predictor(settings) if settings.predictor.enabled else None
+    family, order = Family(name, (policy,), predictor, bundle=bundle), settings.order
+    return Entrant(family, policy, order.stretch, order.max_delay_s)
+
+
 def _spend(
     loaded: Loaded, policy: Policy, past: Past, asked: Asked, show: Callable[[str, float], None]
 ) -> Night:
     settings, clock = loaded.settings, SystemClock()
-    predictor = configured_predictor(settings) if settings.predictor.enabled else None
     bundle = model_path(loaded) if isinstance(policy, Actor) else None
-    incumbent = Entrant(
-        Family("incumbent", (policy,), predictor, bundle=bundle),
-        policy,
-        settings.order.stretch,
-        settings.order.max_delay_s,
-    )
+    incumbent = _entrant("incumbent", settings, policy, bundle)
 
     def report(what: str, part: float) -> None:
         show("tuning", part)

@@ -39,6 +39,12 @@ UNTUNED: Final = "delay"
 """What `policy.name = "tuned"` stands for until a generation is promoted."""
 
 
+def untuned(settings: Settings) -> Settings:
+    """The same with what `policy.name = "tuned"` stands for without a generation."""
+    policy = settings.policy.model_copy(update={"name": UNTUNED})
+    return settings.model_copy(update={"policy": policy})
+
+
 def in_force(loaded: Loaded, at: float) -> Loaded:
     """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
 
@@ -51,9 +57,7 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
         return loaded
     name = Following(settings).turn(at).generation
     if not name:
-        policy = settings.policy.model_copy(update={"name": UNTUNED})
-        untuned = settings.model_copy(update={"policy": policy})
-        return replace(loaded, settings=untuned, generation="")
+        return replace(loaded, settings=untuned(settings), generation="")
     found = Generations(settings.daemon.state_dir).read(name)
     own = found.manifest
     predictor = found.predictor_name or PREDICTOR_NAME

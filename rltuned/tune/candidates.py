@@ -191,6 +191,10 @@ class Lesson:
         found = self._best(self.whole, left)[0]
         return replace(found, played=len(first) + len(left))
 
+    def alone(self, entrant: Entrant) -> Choice:
+        """One order as it is, on the whole lesson."""
+        return self._best(self.whole, [entrant])[0]
+
     def _best(self, course: Course, entrants: Sequence[Entrant]) -> list[Choice]:
         """All of them, those that keep the promise first, the best of them first."""
         found = []

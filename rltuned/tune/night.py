@@ -35,6 +35,8 @@ class Asked:
     or the shipped one. shipped: predictor. learn: whether run times are predicted at all. work: a
     folder for what is trained. seed: of the training. imitate: PPO begins from a network that
     imitates the site's own Slurm. ranks: those of the training, of which this is the first.
+    default: the order without a generation, which may take the place of the one in force; None = it
+    is in force.
     """
 
     exam_days: float
@@ -47,6 +49,7 @@ class Asked:
     seed: int = 1
     imitate: bool = False
     ranks: Ranks = ALONE
+    default: Entrant | None = None
 
 
 @dataclass(frozen=True, slots=True)

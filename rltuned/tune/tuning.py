@@ -33,12 +33,14 @@ IMITATION: Final = "imitation of the site's own Slurm"
 
 @dataclass(slots=True)
 class _Sat:
-    """Who sat the exam. base: the incumbent's scores; scores: of others, by family."""
+    """Who sat the exam. base: the incumbent's scores, copies: the same on copies of the exam by
+    number; scores: of others, by family.
+    """
 
     base: JobScores
-    scores: dict[str, JobScores]
+    copies: dict[int, JobScores] = field(default_factory=dict)
+    scores: dict[str, JobScores] = field(default_factory=dict)
     examined: list[Examined] = field(default_factory=list)
-    copies: list[Difference] = field(default_factory=list)
 
 
 Report = Callable[[str, float], None]
@@ -77,8 +79,8 @@ class NightRun:
         switch_s, end_s, exam_s = split_of(past, asked.exam_days)
         began_s = self._clock()
         exam = Course(past.switched_on(exam_s), self._daemon)
-        # the exam of incumbent and best must fit in what the lesson leaves
-        plays = 2 * FEWEST_COPIES + 1
+        # the exam of those that may pass, and the incumbent, must fit in what the lesson leaves
+        plays = 2 * FEWEST_COPIES + 1 + FEWEST_COPIES * (asked.default is not None)
         self._reserved = plays * (self._clock() - began_s) / (asked.minutes * MINUTE_S)
         calibration = calibrate(exam.past, exam.played)
         if calibration.whole.verdict == "poor":
@@ -89,7 +91,8 @@ class NightRun:
             began, end_s, self._incumbent, asked.promise, self._daemon, on_play=self._note_lesson
         )
         families = self._families(early)
-        choices = [c for f in families if (c := self._chosen(lesson, f))]
+        choices = self._default(lesson)
+        choices += [c for f in families if (c := self._chosen(lesson, f))]
         choices += [c for f in self._trained(began, early) if (c := self._chosen(lesson, f))]
         best, power = pick(choices, self._incumbent), None
         if best is not None:
@@ -101,7 +104,8 @@ class NightRun:
         later = [_with(c, late, early) for c in choices]
         best = next((new for old, new in zip(choices, later, strict=True) if old is best), None)
         sat = self._sit(exam, later, best)
-        picked = next((e for e in sat.examined if e.choice is best), None)
+        passed = (e for e in sat.examined if not e.why)
+        picked = next(passed, None) or next((e for e in sat.examined if e.choice is best), None)
         why = ("no candidate keeps the promise and leads on the lesson",)
         return Night(
             past=exam.past,
@@ -135,6 +139,17 @@ class NightRun:
         except TraceError as error:
             self._left_out["the site's predictor"] = str(error)
             return None
+
+    def _default(self, lesson: Lesson) -> list[Choice]:
+        """The order without a generation, as a candidate; nothing where it is in force."""
+        default = self._asked.default
+        if default is None:
+            return []
+        try:
+            return [lesson.alone(default)]
+        except _LessonOverError:
+            self._left_out[default.family.name] = "no time was left"
+            return []
 
     def _families(self, early: Fitted | None) -> list[Family]:
         asked, rules = self._asked, BASELINES
@@ -209,46 +224,55 @@ class NightRun:
         )
         return out
 
-    def _copies(self, exam: Course, best: Entrant) -> list[Difference]:
-        """Further copies of the exam of incumbent and best, as many as there is time for."""
+    def _copies(self, exam: Course, sat: _Sat, entrant: Entrant) -> list[Difference]:
+        """Further copies of the exam of incumbent and entrant, as many as there is time for."""
         found: list[Difference] = []
         for copy in range(1, COPIES):
             if copy >= FEWEST_COPIES and self._used() > 1:
                 break
-            both = []
-            for entrant in (self._incumbent, best):
-                self._note(f"exam, copy {copy}: {entrant.name}")
-                both.append(exam.play(entrant, copy))
-            found.append(difference(both[0], both[1], exam.jobs.days))
+            if copy not in sat.copies:
+                self._note(f"exam, copy {copy}: {self._incumbent.name}")
+                sat.copies[copy] = exam.play(self._incumbent, copy)
+            self._note(f"exam, copy {copy}: {entrant.name}")
+            own = exam.play(entrant, copy)
+            found.append(difference(sat.copies[copy], own, exam.jobs.days))
         return found
 
-    def _sit(self, exam: Course, choices: Sequence[Choice], best: Choice | None) -> "_Sat":
-        """The exam: the incumbent and the one that was picked, then the others for comparison."""
-        incumbent = self._incumbent
-        self._note(f"exam: {incumbent.name}")
-        sat = _Sat(exam.play(incumbent), {})
-        if best is not None:
-            sat.copies = self._copies(exam, best.entrant)
-        for choice in sorted(choices, key=lambda c: c is not best):
-            if choice.broken or (choice is not best and self._used() > 1):
+    def _sit(self, exam: Course, choices: Sequence[Choice], best: Choice | None) -> _Sat:
+        """The exam: the incumbent and the one that was picked, then the others.
+
+        Where the one that was picked does not pass, the default order may, and no other.
+        """
+        self._note(f"exam: {self._incumbent.name}")
+        sat = _Sat(exam.play(self._incumbent))
+        default, passed = self._asked.default, False
+        turns = {id(best): 0} | {id(c): 1 for c in choices if c.entrant is default}
+        for choice in sorted(choices, key=lambda c: turns.get(id(c), 2)):
+            may_pass = not passed and id(choice) in turns
+            if choice.broken or (not may_pass and self._used() > 1):
                 sat.examined.append(Examined(choice, why=choice.broken or ("no time was left",)))
                 continue
-            entrant = choice.entrant
-            same = entrant.same_as(incumbent)
-            if not same:
-                self._note(f"exam: {entrant.name}")
-            own = sat.scores[entrant.family.name] = sat.base if same else exam.play(entrant)
-            found = difference(sat.base, own, exam.jobs.days)
-            if choice is best:
-                found = pooled([found, *sat.copies])
-            broken = self._asked.promise.broken(exam.jobs, exam.natural, sat.base, own)
-            policy = entrant.policy
-            known = not isinstance(policy, Actor) or len(policy.ranges) > 0
-            why = tuple(verdict(found, broken, ranges_known=known, same=same))
-            if choice is not best:
-                why = ("it was not the best on the lesson", *why)
-            sat.examined.append(Examined(choice, found, _figures(own), why))
+            sat.examined.append(self._examined(exam, sat, choice, may_pass=may_pass))
+            passed = passed or not sat.examined[-1].why
         return sat
+
+    def _examined(self, exam: Course, sat: _Sat, choice: Choice, *, may_pass: bool) -> Examined:
+        """One candidate's exam; with copies where it may pass."""
+        entrant = choice.entrant
+        same = entrant.same_as(self._incumbent)
+        if not same:
+            self._note(f"exam: {entrant.name}")
+        own = sat.scores[entrant.family.name] = sat.base if same else exam.play(entrant)
+        found = difference(sat.base, own, exam.jobs.days)
+        if may_pass:
+            found = pooled([found, *self._copies(exam, sat, entrant)])
+        broken = self._asked.promise.broken(exam.jobs, exam.natural, sat.base, own)
+        policy = entrant.policy
+        known = not isinstance(policy, Actor) or len(policy.ranges) > 0
+        why = tuple(verdict(found, broken, ranges_known=known, same=same))
+        if not may_pass:
+            why = ("it was not the best on the lesson", *why)
+        return Examined(choice, found, _figures(own), why)
 
     # -- time -------------------------------------------------------------------------------------
 

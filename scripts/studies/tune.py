@@ -1,6 +1,6 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
-    python -m scripts.studies.tune aa | blind | habits [--first SEED] [--seeds N] [--nights N]
+    python -m scripts.studies.tune aa | blind | turned [--first SEED] [--seeds N] [--nights N]
     python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M]
 
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
@@ -10,10 +10,10 @@ so the simulator is right to the second. One line of JSON for each night.
   and a promotion is a false one.
 - `blind`: every limit is a day. Nights follow one another until one promotes; then incumbent and
   winner are played on the fortnight that follows, which no night has seen.
-- `habits`: as blind, and one day the users turn round (who ran long jobs runs short ones). The
-  fortnight that follows is played with a predictor fitted to the time before and with one fitted to
-  the month after, which no one could have by then: the most there is to gain by leaving the first.
-  null = the queue never empties.
+- `turned`: as blind for up to three nights. Where one promotes, the users turn round on day TURN
+  (who ran long jobs runs short ones, at the same load), and the nights AFTER days later may leave
+  the winner for the order that was in force before. `truth` is what that order makes of the two
+  fortnights after the turn, against the winner.
 - `traces`: one night of the whole command's candidates, networks too, on the record that Slurm by
   age would have left of a trace scaled to LOAD, without its last days; then these. Numbers are
   places in LONG. A trace that is too short for RECORD_DAYS gives what it has.
@@ -64,6 +64,9 @@ from scripts.studies.plays import TRACES, loaded
 
 GPUS, USERS, LOAD = 16, 30, 0.9
 RECORD_DAYS, EXAM_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
+TURN: Final = 62.0
+AFTER: Final = (5, 10, 14)
+"""Nights after the turn, in days."""
 BY_AGE = Natural(
     kind="multifactor", age_weight=10_000, size_weight=0, partition_weight=0, size_of="nodes"
 )
@@ -86,6 +89,7 @@ class Plan:
     later_days: float = LATER_DAYS
     minutes: float = 600.0
     networks: tuple[Path, ...] = ()
+    default: Entrant | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def small() -> Cluster:
 
 
 def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[TraceJob, ...]:
-    """Users with habits, who turn round one day; every limit is a day."""
+    """Users with habits, who turn round on day turned_at; every limit is a day."""
     draw = np.random.default_rng(seed)
     count = int(days * 160)
     habit = draw.normal(np.log(1_200.0), 1.3, USERS)
@@ -117,7 +121,10 @@ def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[Tra
     turned = submit_s >= turned_at * DAY_S
     center = np.where(turned, 2 * np.log(1_200.0) - habit[users], habit[users])
     run_s = np.clip(np.exp(center + draw.normal(0.0, 0.7, count)), 30.0, 86_000.0)
-    run_s *= LOAD * GPUS * days * DAY_S / float((run_s * wide[users]).sum())
+    for part, span in ((~turned, min(turned_at, days)), (turned, days - turned_at)):
+        if span > 0:
+            work_s = float((run_s * wide[users])[part].sum())
+            run_s[part] *= LOAD * GPUS * span * DAY_S / work_s
     run_s = np.ceil(np.minimum(run_s, 86_000.0))
     return tuple(
         TraceJob(
@@ -213,43 +220,56 @@ def nightly(
     study: tuple[str, int], first: Entrant, ground: Ground, begin: float, plan: Plan
 ) -> Iterator[dict[str, Any]]:
     """Nights one after the other, until one promotes; then the days that follow."""
-    shipped = load_predictor(shipped_predictor())
     for night in range(plan.nights):
-        until = begin + night + plan.record_days
-        past = record(ground, begin + night, until)
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as work:
-            asked = Asked(plan.exam_days, plan.minutes, shipped, plan.networks, Path(work))
-            tuning = NightRun(past, first, DAEMON, asked, clock=time.monotonic)
-            found = tuning.spend()
-        row: dict[str, Any] = {
-            "study": study[0],
-            "seed": study[1],
-            "night": night,
-            "promoted": found.taken is not None,
-            "why": list(found.why),
-            "power": None if found.power is None else found.power.words,
-            "calibration": found.calibration.whole.verdict,
-            "minutes": round((time.monotonic() - began) / 60, 1),
-            "exams": [
-                {"order": f"{e.choice.entrant.family.name}: {e.choice.entrant.name}"}
-                | ({} if e.exam is None else changed(e.exam))
-                for e in found.examined
-            ],
-            "left_out": found.left_out,
-        }
-        if found.taken is None or found.picked is None or found.picked.exam is None:
+        row, taken = one_night(study, first, ground, begin + night, plan)
+        row["night"] = night
+        if taken is None:
             yield row
             continue
-        later = record(ground, begin + night, until + plan.later_days)
-        course = Course(later.switched_on(plan.record_days * DAY_S), DAEMON)
-        outcome = difference(course.play(first), course.play(found.taken), course.jobs.days)
-        yield row | {
-            "order": f"{found.taken.family.name}: {found.taken.name}",
-            "promised": changed(found.picked.exam),
-            "later": changed(outcome),
-        }
+        until = begin + night + plan.record_days
+        later = against(first, taken, ground, (begin + night, until, until + plan.later_days))
+        yield row | {"later": changed(later)}
         return
+
+
+def one_night(
+    study: tuple[str, int], first: Entrant, ground: Ground, begin: float, plan: Plan
+) -> tuple[dict[str, Any], Entrant | None]:
+    """A night on the record that begins on that day: its row, and what it promotes."""
+    past = record(ground, begin, begin + plan.record_days)
+    began, shipped = time.monotonic(), load_predictor(shipped_predictor())
+    with tempfile.TemporaryDirectory() as work:
+        asked = Asked(plan.exam_days, plan.minutes, shipped, plan.networks, Path(work))
+        asked = replace(asked, default=plan.default)
+        found = NightRun(past, first, DAEMON, asked, clock=time.monotonic).spend()
+    row: dict[str, Any] = {
+        "study": study[0],
+        "seed": study[1],
+        "promoted": found.taken is not None,
+        "why": list(found.why),
+        "power": None if found.power is None else found.power.words,
+        "calibration": found.calibration.whole.verdict,
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "exams": [
+            {"order": f"{e.choice.entrant.family.name}: {e.choice.entrant.name}"}
+            | ({} if e.exam is None else changed(e.exam))
+            for e in found.examined
+        ],
+        "left_out": found.left_out,
+    }
+    if found.taken is not None and found.picked is not None and found.picked.exam is not None:
+        row["order"] = f"{found.taken.family.name}: {found.taken.name}"
+        row["promised"] = changed(found.picked.exam)
+    return row, found.taken
+
+
+def against(
+    base: Entrant, own: Entrant, ground: Ground, days: tuple[float, float, float]
+) -> Difference:
+    """Two orders on the days from the second of days to the third; the record begins before."""
+    begin, at, until = days
+    course = Course(record(ground, begin, until).switched_on((at - begin) * DAY_S), DAEMON)
+    return difference(course.play(base), course.play(own), course.jobs.days)
 
 
 def changed(found: Difference) -> dict[str, Any]:
@@ -263,21 +283,27 @@ def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     yield from nightly(("blind", seed), incumbent(), ground, 0.0, Plan(nights))
 
 
-def habits(seed: int, _nights: int) -> Iterator[dict[str, Any]]:
-    """Users turn round: the same rule with a predictor of the time before, and of that after."""
-    before, after = 30.0, 30.0
-    turn = before + RECORD_DAYS
-    ground = recorded(small(), jobs_of(seed, turn + after, turned_at=turn))
-    rule, both = BASELINES["delay"], []
-    for begin, until in ((0.0, before), (turn, turn + after)):
-        known = record(ground, begin, until).switched_on((until - begin) * DAY_S).known()
-        own = fit(known, begin=load_predictor(shipped_predictor()), seed=1)
-        both.append(Entrant(Family("delay", (rule,), own.predictor), rule, 1.0, 7 * DAY_S))
-    later = record(ground, before, turn + LATER_DAYS)
-    course = Course(later.switched_on(RECORD_DAYS * DAY_S), DAEMON)
-    found = difference(course.play(both[0]), course.play(both[1]), course.jobs.days)
-    row = changed(found) if math.isfinite(found.wait) else {"wait": None, "interval": None}
-    yield {"study": "habits", "seed": seed} | row
+def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+    """Users turn round after a promotion: do later nights leave the winner?"""
+    ground = recorded(small(), jobs_of(seed, TURN + 2 * LATER_DAYS, turned_at=TURN))
+    first, study, plan, taken = incumbent(), ("turned", seed), Plan(), None
+    for night in range(nights):
+        row, taken = one_night(study, first, ground, float(night), plan)
+        yield row | {"night": night}
+        if taken is not None:
+            break
+    if taken is None:
+        return
+    for day in AFTER:
+        back = replace(plan, default=first)
+        row, left = one_night(study, taken, ground, TURN + day - plan.record_days, back)
+        yield row | {"after": day}
+        if left is not None:
+            break
+    begin = TURN - plan.record_days
+    spans = [(begin + n * LATER_DAYS, TURN + n * LATER_DAYS) for n in (0, 1)]
+    truth = [against(taken, first, ground, (b, at, at + LATER_DAYS)) for b, at in spans]
+    yield {"study": study[0], "seed": seed, "truth": [changed(found) for found in truth]}
 
 
 def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
@@ -300,7 +326,7 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
 
 
-STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "habits": (habits, 1)}
+STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 3)}
 
 
 def main() -> None:

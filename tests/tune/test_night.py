@@ -175,6 +175,35 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     assert store.read("current") == in_force
 
 
+def misled(given: Sequence[TraceJob], days: float) -> tuple[TraceJob, ...]:
+    """The same, but on the last days the short jobs have the long limits."""
+    turn_s = given[-1].submit_s - days * DAY_S
+    slack_s = [2 * DAY_S if job.duration_s < 900.0 else 600.0 for job in given]
+    return tuple(
+        replace(job, time_limit_s=60.0 * math.ceil((job.duration_s + more_s) / 60.0))
+        if job.submit_s > turn_s
+        else job
+        for job, more_s in zip(given, slack_s, strict=True)
+    )
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
+    tmp_path: Path, config: Path
+) -> None:
+    """First come, first served is that order; `delay` by the limits is in force, and was better."""
+    config.write_text(config.read_text() + LOOSE + "[predictor]\nenabled = false\n")
+    assert tuned(config, saved(tmp_path))["verdict"] == "proposed"
+    store = Generations(tmp_path / "state")
+    store.promote(at=1.0)
+    found = tuned(config, saved(tmp_path / "later", given=misled(jobs(), 9.0)))
+    assert found["verdict"] == "proposed", found["why"]
+    passed = [c for c in found["candidates"] if c["passes"]]
+    assert [c["name"] for c in passed] == ["the order without a generation"]
+    assert passed[0]["lesson"]["objective"]["change"] > 0
+    assert store.read("candidate").manifest.stretch == 0.0
+
+
 @pytest.mark.usefixtures("quick")
 def test_one_promotion_a_week_at_most(tmp_path: Path, config: Path) -> None:
     site = saved(tmp_path)
