@@ -17,7 +17,7 @@ from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
-from rltuned.journal.journal import Journal
+from rltuned.journal.journal import LOCK_NAME, Journal
 from rltuned.journal.snapshots import APPLICATION_ID
 from tests.builders import NOW, job, numbers_in, release, set_priority, set_site_factor
 
@@ -143,8 +143,9 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
 
 def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
     first, second = Journal(tmp_path), Journal(tmp_path)
+    (tmp_path / LOCK_NAME).write_text("41943040\n")  # of a writer with a longer number
     write(first, set_priority(job(1), 900))
-    with pytest.raises(JournalError, match=rf"pid {os.getpid()}.*pause"):
+    with pytest.raises(JournalError, match=rf"\(pid {os.getpid()}\).*pause"):
         write(second, set_priority(job(2), 900))
     assert owned(second, job(1)) is not None
     first.let_go()
@@ -243,8 +244,11 @@ def test_root_hands_a_new_file_to_the_folders_owner(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "gone")
     with pytest.raises(JournalError, match="No such file"):
-        write(Journal(tmp_path / "gone"), set_priority(job(1), 900))
+        write(journal, set_priority(job(1), 900))
+    with pytest.raises(JournalError, match=f"^{journal.path}: No such file or directory$"):
+        journal.probe()
 
 
 def test_a_full_disk_is_reported_and_nothing_half_written_stays(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_a_lowered_limit_gives_space_back(tmp_path: Path) -> None:
     assert (tmp_path / FILE_NAME).stat().st_size < before / 2
 
 
+def test_a_large_write_leaves_no_large_log(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for size in (40 * 1024 * 1024, 1, 2):  # the second write clears the pages of the first
+        journal.remember("state", "x" * size, NOW)
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size <= 16 * 1024 * 1024
+    journal.close()
+
+
 def gone(journal: Journal, number: int, values: Sequence[int], at: float) -> None:
     one = job(number, priority=500)
     for step, value in enumerate(values):
