@@ -1,6 +1,6 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
-    python -m scripts.studies.tune aa | blind | turned [--first SEED] [--seeds N] [--nights N]
+    python -m scripts.studies.tune STUDY [--first SEED] [--seeds N] [--nights N]
     python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M]
 
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
@@ -10,10 +10,12 @@ so the simulator is right to the second. One line of JSON for each night.
   and a promotion is a false one.
 - `blind`: every limit is a day. Nights follow one another until one promotes; then incumbent and
   winner are played on the fortnight that follows, which no night has seen.
-- `turned`: as blind for up to three nights. Where one promotes, the users turn round on day TURN
+- `turned`: as blind, for fewer nights. Where one promotes, the users turn round on day TURN
   (who ran long jobs runs short ones, at the same load), and the nights AFTER days later may leave
   the winner for the order that was in force before. `truth` is what that order makes of the two
   fortnights after the turn, against the winner.
+- `misled`: as turned, on a site that predicts no run times. Limits are 1.05 to 4 times the run
+  time; from day TURN on, the shorter half of the jobs asks for a day, and the others for the least.
 - `traces`: one night of the whole command's candidates, networks too, on the record that Slurm by
   age would have left of a trace scaled to LOAD, without its last days; then these. Numbers are
   places in LONG. A trace that is too short for RECORD_DAYS gives what it has.
@@ -89,6 +91,7 @@ class Plan:
     later_days: float = LATER_DAYS
     minutes: float = 600.0
     networks: tuple[Path, ...] = ()
+    learn: bool = True
     default: Entrant | None = None
 
 
@@ -240,7 +243,7 @@ def one_night(
     began, shipped = time.monotonic(), load_predictor(shipped_predictor())
     with tempfile.TemporaryDirectory() as work:
         asked = Asked(plan.exam_days, plan.minutes, shipped, plan.networks, Path(work))
-        asked = replace(asked, default=plan.default)
+        asked = replace(asked, learn=plan.learn, default=plan.default)
         found = NightRun(past, first, DAEMON, asked, clock=time.monotonic).spend()
     row: dict[str, Any] = {
         "study": study[0],
@@ -284,10 +287,34 @@ def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 
 
 def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
-    """Users turn round after a promotion: do later nights leave the winner?"""
+    """Users turn round after a promotion."""
     ground = recorded(small(), jobs_of(seed, TURN + 2 * LATER_DAYS, turned_at=TURN))
-    first, study, plan, taken = incumbent(), ("turned", seed), Plan(), None
-    for night in range(nights):
+    yield from left(("turned", seed), incumbent(), ground, Plan(nights))
+
+
+def misled(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+    """Limits lie after a promotion, and nothing else is known of run times."""
+    jobs, draw = jobs_of(seed, TURN + 2 * LATER_DAYS), np.random.default_rng(seed)
+    median_s = float(np.median([job.duration_s for job in jobs]))
+    given = []
+    for job in jobs:
+        limit_s = job.duration_s * draw.uniform(1.05, 4.0)
+        if job.submit_s >= TURN * DAY_S:
+            limit_s = DAY_S if job.duration_s < median_s else job.duration_s * 1.05
+        minutes = math.ceil(max(limit_s, job.duration_s + 60.0) / 60.0)
+        given.append(replace(job, time_limit_s=min(60.0 * minutes, DAY_S)))
+    first = incumbent()
+    first = replace(first, family=replace(first.family, predictor=None))
+    plan = Plan(nights, learn=False)
+    yield from left(("misled", seed), first, recorded(small(), tuple(given)), plan)
+
+
+def left(
+    study: tuple[str, int], first: Entrant, ground: Ground, plan: Plan
+) -> Iterator[dict[str, Any]]:
+    """Nights until one promotes; then those after the turn: do they leave the winner?"""
+    taken = None
+    for night in range(plan.nights):
         row, taken = one_night(study, first, ground, float(night), plan)
         yield row | {"night": night}
         if taken is not None:
@@ -296,14 +323,14 @@ def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
         return
     for day in AFTER:
         back = replace(plan, default=first)
-        row, left = one_night(study, taken, ground, TURN + day - plan.record_days, back)
+        row, other = one_night(study, taken, ground, TURN + day - plan.record_days, back)
         yield row | {"after": day}
-        if left is not None:
+        if other is not None:
             break
     begin = TURN - plan.record_days
     spans = [(begin + n * LATER_DAYS, TURN + n * LATER_DAYS) for n in (0, 1)]
     truth = [against(taken, first, ground, (b, at, at + LATER_DAYS)) for b, at in spans]
-    yield {"study": study[0], "seed": seed, "truth": [changed(found) for found in truth]}
+    yield {"study": study[0], "seed": study[1], "truth": [changed(found) for found in truth]}
 
 
 def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
@@ -326,7 +353,7 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
 
 
-STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 3)}
+STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 3), "misled": (misled, 14)}
 
 
 def main() -> None:
