@@ -203,9 +203,16 @@ def test_sacct_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "limit", [60, {"set": True, "infinite": False, "number": 60}], ids=["old", "new"]
+    ("limit", "limit_s"),
+    [
+        (60, 3_600.0),
+        ({"set": True, "infinite": False, "number": 60}, 3_600.0),
+        ({"set": True, "infinite": True, "number": 0}, math.inf),
+        ({"set": False, "infinite": False, "number": 0}, math.inf),
+    ],
+    ids=["old", "new", "infinite", "not set"],
 )
-def test_sacct_json_of_old_and_new_parsers(tmp_path: Path, limit: object) -> None:
+def test_sacct_json_of_old_and_new_parsers(tmp_path: Path, limit: object, limit_s: float) -> None:
     record = {
         "job_id": 44,
         "array": {"job_id": 40, "task_id": {"set": True, "infinite": False, "number": 2}},
@@ -230,7 +237,7 @@ def test_sacct_json_of_old_and_new_parsers(tmp_path: Path, limit: object) -> Non
     reading = read_sacct_json(path)
     (job,) = reading.jobs
     assert (job.job_id, job.gpus, job.gpu_types, job.cpus) == ("40_2", 1, ("t4",), 4)
-    assert (job.time_limit_s, job.duration_s, job.mem_mib) == (3_600.0, 100.0, 2_000)
+    assert (job.time_limit_s, job.duration_s, job.mem_mib) == (limit_s, 100.0, 2_000)
     assert [b.line for b in reading.bad] == [2]
 
 

@@ -13,7 +13,7 @@ from rltuned.slurm.columns import NodeRow
 from rltuned.slurm.nodes import is_schedulable, read_nodes
 from rltuned.slurm.records import address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
-from rltuned.slurm.site import parse_config, read_site
+from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
 from tests.recorded import DATA, Recording, replay
 from tests.unit.slurm.rows import ASK
@@ -388,3 +388,12 @@ def test_when_slurm_expects_to_start_a_job(
     (tmp_path / "table").write_text("".join(f"{a}\x1f{b}\x1e#recorded\n" for a, b in table))
     (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec cat {tmp_path}/table\n")
     assert it.expected_start(JobId(12)) == start
+
+
+def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
+    text = (
+        "PartitionName=a MaxTime=1:00 Exclusive=NODE\nPartitionName=b MaxTime=1:00 Exclusive=NO\n"
+    )
+    assert read_exclusive_partitions(text) == {"a"}
+    with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
+        read_exclusive_partitions("slurm_load_partitions")
