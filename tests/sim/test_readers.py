@@ -207,8 +207,8 @@ def test_sacct_text(tmp_path: Path) -> None:
     [
         (60, 3_600.0),
         ({"set": True, "infinite": False, "number": 60}, 3_600.0),
-        ({"set": True, "infinite": True, "number": 0}, math.inf),
-        ({"set": False, "infinite": False, "number": 0}, math.inf),
+        ({"set": True, "infinite": True, "number": 60}, math.inf),
+        ({"set": False, "infinite": False, "number": 60}, math.inf),
     ],
     ids=["old", "new", "infinite", "not set"],
 )

@@ -391,9 +391,7 @@ def test_when_slurm_expects_to_start_a_job(
 
 
 def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
-    text = (
-        "PartitionName=a MaxTime=1:00 Exclusive=NODE\nPartitionName=b MaxTime=1:00 Exclusive=NO\n"
-    )
+    text = "PartitionName=a State=UP Exclusive=NODE\nPartitionName=b State=UP Exclusive=NO\n"
     assert read_exclusive_partitions(text) == {"a"}
     with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
         read_exclusive_partitions("slurm_load_partitions")
