@@ -29,6 +29,7 @@ from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
+from rltuned.frozen import many
 from rltuned.text import span
 
 __all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
@@ -77,7 +78,7 @@ class Knobs:
     sizes: SizesMode = "off"
 
 
-@dataclass(frozen=True, slots=True)
+@many(frozen=True, slots=True)
 class Entry:
     """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
 

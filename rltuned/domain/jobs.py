@@ -8,6 +8,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
 from rltuned.domain.sizes import Sizes
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.frozen import many
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Remembered:
     narrowed: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@many(frozen=True, slots=True)
 class PendingJob:
     """One pending record of Slurm's queue.
 

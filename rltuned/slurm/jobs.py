@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
@@ -20,10 +20,13 @@ from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
 from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.talk import one_line
-from rltuned.slurm.values import absent, parse_epoch
+from rltuned.slurm.values import absent, parse_epoch, parse_number
 
 _ASK = len(Ask._fields)
 _ROW = _ASK + len(JobRow._fields)
+_TASK, _PRIORITY, _START = (
+    _ASK + JobRow._fields.index(name) for name in ("arraytaskid", "prioritylong", "starttime")
+)
 _RUNNING = frozenset({"R", "CF"})
 MOST_RECORDS: Final = 150_000
 """So many jobs fit into the memory that the service is given (docs/performance.md)."""
@@ -65,8 +68,29 @@ class SqueueAnswer:
 
 
 @dataclass(slots=True)
+class Known:
+    """What stays from look to look: a job of which nothing but numbers changes is read once.
+
+    jobs: pending ones that are no arrays, by their numbers as squeue prints them, each with the
+    hash of its row without the priority and the start that backfill expects. Hashes have 64 bits
+    and a key of this process, so no user can forge one.
+    """
+
+    requests: Requests
+    jobs: dict[str, tuple[int, PendingJob]] = field(default_factory=dict)
+
+
+class _Same(NamedTuple):
+    """A pending job that is known, and what its row and its texts say now."""
+
+    job: PendingJob
+    priority: str
+    kinds: Kinds
+
+
+@dataclass(slots=True)
 class _Rows:
-    """One job record; squeue -r prints a row for each of its tasks."""
+    """One job record; squeue -r prints a row for each of its tasks. hashed: of Known; 0 = none."""
 
     ask: Ask
     row: JobRow
@@ -74,11 +98,85 @@ class _Rows:
     excluded: str
     cron: bool
     kinds: Kinds
+    hashed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingReader:
+    """Pending records -> jobs; see read_queue."""
+
+    requests: Requests
+    stands: Callable[[Record, int], PriorityState]
+    odd: Callable[[JobId, tuple[str, ...]], str]
+    remembered: Remembered
+
+    def again(self, same: _Same) -> PendingJob:
+        """A job that is known, with its numbers of now. Raises ValueError."""
+        job = same.job
+        named = Record(
+            job.job_id, job.address, job.submitted_at, parse_number(same.priority), job.nice,
+            job.held_by, job.array, job.het_job_id,
+        )  # fmt: skip
+        numbers = self._numbers(named, job.partitions, same.kinds)
+        changed = {name: now for name, now in numbers.items() if getattr(job, name) != now}
+        return replace(job, **changed) if changed else job
+
+    def read(self, record: _Rows, pending_records: int) -> PendingJob:
+        """The job behind its rows. pending_records: of its array. Raises ValueError: what names it,
+        or what rules its priority, cannot be read.
+        """
+        row, ask = record.row, record.ask
+        named = read_record(row, record.tasks, pending_records)
+        partitions = _names(ask.partition)
+        numbers = self._numbers(named, partitions, record.kinds)
+        try:
+            request = self.requests.read(ask, running=False)
+            moments = [parse_epoch(at) for at in (row.eligibletime, row.accruetime, row.deadline)]
+            required, excluded = expand_hosts(row.reqnodes), expand_hosts(record.excluded)
+        except ValueError as error:
+            request, moments, required, excluded = Request(Resources()), [None] * 3, (), ()
+            numbers["unreadable"] = str(error)
+        return PendingJob(
+            job_id=named.job_id,
+            address=named.address,
+            submitted_at=named.submitted_at,
+            request=request,
+            partitions=partitions,
+            eligible_at=moments[0],
+            user=row.username,
+            account=_text(row.account),
+            qos=_text(row.qos),
+            nice=named.nice,
+            accrue_at=moments[1],
+            reason=_text(row.reason),
+            held_by=named.held_by,
+            reservation=_text(row.reservation),
+            dependency=_text(row.dependency),
+            array=named.array,
+            het_job_id=named.het_job_id,
+            cron=record.cron,
+            required_nodes=required,
+            excluded_nodes=excluded,
+            oversubscribe=ask.oversubscribe,
+            deadline_at=moments[2],
+            **numbers,
+        )
+
+    def _numbers(self, named: Record, partitions: tuple[str, ...], kinds: Kinds) -> dict[str, Any]:
+        """The fields of a PendingJob that do not follow from its row alone."""
+        key = (named.job_id, named.submitted_at)
+        return {
+            **self.stands(named, len(partitions))._asdict(),
+            "owned": self.remembered.owned.get(key),
+            "recent_writes": self.remembered.recent_writes.get(key, 0),
+            "kinds": kinds,
+            "unreadable": self.odd(named.job_id, partitions),
+        }
 
 
 def read_queue(
     rows: Iterable[list[str]],
-    requests: Requests,
+    known: Known,
     nodes: Mapping[str, Node],
     extras: tuple[str, ...] = (),
     stands: Callable[[Record, int], PriorityState] = as_shown,
@@ -96,31 +194,39 @@ def read_queue(
     rows: the columns of Layout.job_columns; one row per record or one per array task. extras: those
     of columns.EXTRA_COLUMNS that the rows have, in front of the account. odd: what else is wrong
     with a pending job of these partitions; empty = nothing. kinds: of jobs by their numbers as
-    squeue prints them, each there once its row is.
+    squeue prints them, each there once its row is. known: is brought up to date.
     """
-    records = _records(rows, extras, kinds)
-    pending_of = Counter(r.row.arrayjobid for r in records.values() if r.row.statecompact == "PD")
+    records = _records(rows, extras, kinds, known.jobs)
+    parsed = [record for record in records.values() if isinstance(record, _Rows)]
+    pending_of = Counter(r.row.arrayjobid for r in parsed if r.row.statecompact == "PD")
+    reader = _PendingReader(known.requests, stands, odd, remembered)
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
     lingering: set[JobId] = set()
     bad: list[Unreadable] = []
-    for record in records.values():
-        row = record.row
+    jobs: dict[str, tuple[int, PendingJob]] = {}
+    for number, record in records.items():
         try:
-            if row.statecompact == "PD":
-                job = _pending(
-                    record, requests, pending_of[row.arrayjobid], stands, odd, remembered=remembered
-                )
-                pending.append(job)
-                if job.unreadable:
-                    bad.append(Unreadable("job", job.address, job.unreadable, job.job_id))
-            elif row.statecompact in _RUNNING and not absent(row.starttime):
-                running.append(_running(record, requests, nodes))
+            if isinstance(record, _Same):
+                job, hashed = reader.again(record), known.jobs[number][0]
+            elif record.row.statecompact == "PD":
+                job = reader.read(record, pending_of[record.row.arrayjobid])
+                hashed = record.hashed
             else:
-                _check_state(row.statecompact)
-                lingering |= {parse_job_id(row.jobid), parse_job_id(row.arrayjobid)}
+                if record.row.statecompact in _RUNNING and not absent(record.row.starttime):
+                    running.append(_running(record, known.requests, nodes))
+                else:
+                    lingering |= _others(record.row)
+                continue
         except ValueError as error:
-            bad.append(Unreadable("job", one_line(row.jobid, 20), str(error), id_of(row.jobid)))
+            bad.append(Unreadable("job", one_line(number, 20), str(error), id_of(number)))
+            continue
+        pending.append(job)
+        if job.unreadable:
+            bad.append(Unreadable("job", job.address, job.unreadable, job.job_id))
+        elif hashed:
+            jobs[number] = (hashed, job)
+    known.jobs = jobs
     return SqueueAnswer(
         pending=tuple(pending),
         running=tuple(running),
@@ -130,38 +236,57 @@ def read_queue(
     )
 
 
-def _check_state(state: str) -> None:
-    """A state that is not looked into may be new, but it is one of Slurm's short words."""
-    if not _STATE.fullmatch(state):
-        raise ValueError(f"{state[:20]!r} is no state")
+def _others(row: JobRow) -> set[JobId]:
+    """The ids of a record that neither waits nor runs. Raises ValueError."""
+    # a state that is not looked into may be new, but it is one of Slurm's short words
+    if not _STATE.fullmatch(row.statecompact):
+        raise ValueError(f"{row.statecompact[:20]!r} is no state")
+    return {parse_job_id(row.jobid), parse_job_id(row.arrayjobid)}
 
 
 def _records(
-    rows: Iterable[list[str]], extras: tuple[str, ...], kinds: Mapping[str, Kinds]
-) -> dict[str, _Rows]:
-    records: dict[str, _Rows] = {}
+    rows: Iterable[list[str]],
+    extras: tuple[str, ...],
+    kinds: Mapping[str, Kinds],
+    known: Mapping[str, tuple[int, PendingJob]],
+) -> dict[str, _Rows | _Same]:
+    records: dict[str, _Rows | _Same] = {}
     asks: dict[Ask, Ask] = {}
     for raw in rows:
-        known = records.get(raw[_ASK])
-        if known is not None:
-            known.tasks.append(raw[_ASK + 2])
+        number = raw[_ASK]
+        if number in records:
+            if isinstance(other := records[number], _Rows):
+                other.tasks.append(raw[_TASK])
+            continue
+        if len(records) == MOST_RECORDS:
+            raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
+        hashed, texts = _hashed(raw), kinds.get(number, NO_KINDS)
+        before = known.get(number)
+        if before is not None and hashed == before[0]:
+            records[number] = _Same(before[1], raw[_PRIORITY], texts)
             continue
         row = JobRow._make((*raw[_ASK : _ROW - 1], raw[-1]))
         more = dict(zip(extras, raw[_ROW - 1 : -1], strict=True)) if extras else _NO_MORE
         ask = Ask._make(raw[:_ASK])
         if "Exclusive" in more:
             ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
-        if len(records) == MOST_RECORDS:
-            raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
-        records[row.jobid] = _Rows(
+        records[number] = _Rows(
             asks.setdefault(ask, ask),
             row,
             [row.arraytaskid],
             more.get("ExcNodes", ""),
             more.get("CronJob", "").lower() in {"yes", "1", "true"},
-            kinds.get(row.jobid, NO_KINDS),
+            texts,
+            hashed,
         )
     return records
+
+
+def _hashed(raw: list[str]) -> int:
+    """Of Known; 0 = none: another row may name more tasks of an array."""
+    if not absent(raw[_TASK]):
+        return 0
+    return hash((*raw[:_PRIORITY], *raw[_PRIORITY + 1 : _START], *raw[_START + 1 :]))
 
 
 def _older_word(oversubscribe: str, exclusive: str) -> str:
@@ -178,66 +303,6 @@ def _older_word(oversubscribe: str, exclusive: str) -> str:
 @lru_cache(maxsize=1024)  # jobs that ask for the same partitions share one tuple
 def _names(partitions: str) -> tuple[str, ...]:
     return tuple(partitions.split(","))
-
-
-def _pending(
-    record: _Rows,
-    requests: Requests,
-    pending_records: int,
-    stands: Callable[[Record, int], PriorityState],
-    odd: Callable[[JobId, tuple[str, ...]], str],
-    *,
-    remembered: Remembered,
-) -> PendingJob:
-    row, ask = record.row, record.ask
-    named = read_record(row, record.tasks, pending_records)
-    partitions = _names(ask.partition)
-    state = stands(named, len(partitions))
-    fault, key = odd(named.job_id, partitions), (named.job_id, named.submitted_at)
-    try:
-        request = requests.read(ask, running=False)
-        moments = [parse_epoch(at) for at in (row.eligibletime, row.accruetime, row.deadline)]
-        required, excluded = expand_hosts(row.reqnodes), expand_hosts(record.excluded)
-    except ValueError as error:
-        request, moments, required, excluded = Request(Resources()), [None] * 3, (), ()
-        fault = str(error)
-    return PendingJob(
-        job_id=named.job_id,
-        address=named.address,
-        submitted_at=named.submitted_at,
-        request=request,
-        priority=state.priority,
-        partitions=partitions,
-        eligible_at=moments[0],
-        user=row.username,
-        account=_text(row.account),
-        qos=_text(row.qos),
-        nice=named.nice,
-        site_factor=state.site_factor,
-        base=state.base,
-        rest=state.rest,
-        fair=state.fair,
-        accrue_at=moments[1],
-        reason=_text(row.reason),
-        held_by=named.held_by,
-        reservation=_text(row.reservation),
-        dependency=_text(row.dependency),
-        array=named.array,
-        het_job_id=named.het_job_id,
-        cron=record.cron,
-        required_nodes=required,
-        excluded_nodes=excluded,
-        oversubscribe=ask.oversubscribe,
-        fixed=state.fixed,
-        live=state.live,
-        uneven=state.uneven,
-        sticky=state.sticky,
-        owned=remembered.owned.get(key),
-        recent_writes=remembered.recent_writes.get(key, 0),
-        deadline_at=moments[2],
-        kinds=record.kinds,
-        unreadable=fault,
-    )
 
 
 def _text(value: str) -> str:

@@ -15,6 +15,7 @@ from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
+    FIELD,
     NODE_COLUMNS,
     PRIORITY_LETTERS,
     REQUEST_COLUMNS,
@@ -29,7 +30,7 @@ from rltuned.slurm.columns import (
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, standing_of
 from rltuned.slurm.fairshare import FairShares
-from rltuned.slurm.jobs import read_queue
+from rltuned.slurm.jobs import Known, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
@@ -74,6 +75,8 @@ class Reader:
         source = Pyslurm(commands, pyslurm) if pyslurm else None
         self._source = JobSource(commands, self._marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
+        self._earlier = Known(Requests(frozenset(), memory_counts=True))
+        self._lines: dict[str, tuple[JobId, Factors]] = {}
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend."""
@@ -115,7 +118,9 @@ class Reader:
 
         queue = read_queue(
             jobs.rows,
-            Requests(exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes)),
+            self._known(
+                Requests(exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes))
+            ),
             {n.name: n for n in nodes},
             jobs.extras,
             lambda record, partitions: standing_of(
@@ -147,6 +152,12 @@ class Reader:
             )
         except ValueError as error:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
+
+    def _known(self, requests: Requests) -> Known:
+        """What the look before knew, where requests still mean the same."""
+        if not self._earlier.requests.reads_as(requests):
+            self._earlier = Known(requests)
+        return self._earlier
 
     def config(self) -> dict[str, str]:
         return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
@@ -228,16 +239,20 @@ class Reader:
         found: dict[JobId, Factors] = {}
         odd: list[str] = []
         bad: dict[JobId, str] = {}
+        lines: dict[str, tuple[JobId, Factors]] = {}
         for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
-            row = PriorityRow._make(map(str.strip, raw))
-            if names is not None and row.job_id not in names:
+            if names is not None and raw[0].strip() not in names:
                 continue
+            line = FIELD.join(raw)
             try:
-                job_id, factors = read_line(row)
+                known = self._lines.get(line) or read_line(PriorityRow._make(map(str.strip, raw)))
             except ValueError as error:
-                bad[id_of(row.job_id)] = f"sprio: {one_line(' '.join(raw), 120)}: {error}"
+                bad[id_of(raw[0].strip())] = f"sprio: {one_line(' '.join(raw), 120)}: {error}"
                 continue
+            lines[line] = job_id, factors = known
             found[job_id] = found[job_id].beside(factors) if job_id in found else factors
+        if names is None:
+            self._lines = lines  # Slurm makes new ones every few minutes alone
         if odd:
             bad.setdefault(JobId(0), odd[0])
         return {job_id: found[job_id] for job_id in found.keys() - bad.keys()}, bad

@@ -19,6 +19,8 @@ from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib, parse_
 _WHOLE_NODE: Final = "NO"
 _UNKNOWN: Final[Mapping[str, Resources]] = MappingProxyType({})
 _SHARED_BY: Final = frozenset({"USER", "MCS", "TOPO"})
+MOST_REQUESTS: Final = 20_000
+"""Different ones that are kept from look to look; then all jobs are read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class Requests:
         self._roomiest = roomiest
         self._memory_counts = memory_counts
         self._known: dict[tuple[Ask, bool], Request] = {}
+        self.settings = (exclusive_partitions, memory_counts, roomiest)
+
+    def reads_as(self, other: "Requests") -> bool:
+        """Whether it reads as another does, and is not full of requests of jobs that are gone."""
+        return self.settings == other.settings and len(self._known) < MOST_REQUESTS
 
     def read(self, ask: Ask, *, running: bool) -> Request:
         """The request behind the columns; of a running job what it has. Raises ValueError."""

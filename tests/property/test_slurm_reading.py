@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Node
+from rltuned.domain.jobs import Ownership, PendingJob, Remembered
+from rltuned.domain.ports import NOTHING
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
-from rltuned.slurm.jobs import SqueueAnswer, read_queue
+from rltuned.slurm.jobs import Known, SqueueAnswer, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
 from rltuned.slurm.talk import Answer
@@ -24,9 +26,13 @@ def nodes(text: str) -> dict[str, Node]:
 NODES = nodes(SINFO)
 
 
-def queue(text: str) -> SqueueAnswer:
+def new() -> Known:
+    return Known(Requests(frozenset({"whole"}), memory_counts=True))
+
+
+def queue(text: str, known: Known | None = None, owned: Remembered = NOTHING) -> SqueueAnswer:
     rows = MARKS.rows("squeue", Answer(text, "", 0), len(JOB_COLUMNS))
-    return read_queue(rows, Requests(frozenset({"whole"}), memory_counts=True), NODES)
+    return read_queue(rows, known or new(), NODES, remembered=owned)
 
 
 WHOLE = queue(SQUEUE)
@@ -48,6 +54,51 @@ def test_damaged_queue(wounds: list[tuple[float, int, str]]) -> None:
     except SnapshotError:
         return
     assert all(j.priority >= 0 and j.partitions for j in found.pending)
+
+
+def moved(text: str, by: int) -> str:
+    """The same queue with other priorities, as Slurm computes them every few minutes."""
+    end, at = MARKS.record + "\n", JOB_COLUMNS.index("prioritylong")
+    header, *records = (record.split(FIELD) for record in text.split(end)[:-1])
+    for record in records:
+        record[at] = str(int(record[at]) + by)
+    return "".join(FIELD.join(record) + end for record in (header, *records))
+
+
+def remembered(jobs: tuple[PendingJob, ...], owned: list[int]) -> Remembered:
+    keys = [(job.job_id, job.submitted_at) for job in jobs]
+    mine = {keys[i % len(keys)]: Ownership("site_factor", i) for i in owned}
+    return Remembered(mine, dict.fromkeys(mine, 1))
+
+
+look = st.tuples(
+    st.integers(0, 2), st.lists(hurt, max_size=2), st.lists(st.integers(0, 99), max_size=3)
+)
+
+
+@given(st.lists(look, min_size=2, max_size=6))
+def test_looks_one_after_the_other_find_what_each_finds_alone(
+    looks: list[tuple[int, list[tuple[float, int, str]], list[int]]],
+) -> None:
+    known = new()
+    for by, wounds, mine in looks:
+        text, owned = damage(moved(SQUEUE, by), wounds), remembered(WHOLE.pending, mine)
+        try:
+            alone = queue(text, owned=owned)
+        except SnapshotError:
+            continue
+        again = queue(text, known, owned)
+        assert again == alone
+        assert queue(text, known, owned) == alone
+
+
+def test_a_job_that_has_not_changed_is_the_same_object() -> None:
+    known = new()
+    first, second, later = (queue(moved(SQUEUE, by), known).pending for by in (0, 0, 1))
+    plain = [i for i, job in enumerate(first) if job.array is None and not job.unreadable]
+    assert len(plain) > len(first) / 2
+    assert all(first[i] is second[i] for i in plain)
+    assert [job.priority for job in later] == [job.priority + 1 for job in first]
 
 
 @given(st.lists(hurt, min_size=1, max_size=4))
