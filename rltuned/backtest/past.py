@@ -185,8 +185,9 @@ def _rows(
     rows: list[_ReplayRow] = []
     empty = EmptyCluster(cluster)
     for record in records:
-        limit_s = min(record.limit_s, longest.get(record.partition, math.inf))
-        row = _row(record, site, begin, max(limit_s, 60.0), _run_s(record, until, usual))
+        run_s = _run_s(record, until, usual)
+        limit_s = _limit_s(record, run_s, longest.get(record.partition, math.inf))
+        row = _row(record, site, begin, max(limit_s, 60.0), run_s)
         why = empty.why_not(row.job)
         if why is None:
             rows += [row] * record.tasks
@@ -267,6 +268,15 @@ def _row(record: JobRun, site: SiteModel, begin: float, limit_s: float, run_s: f
         **{name: getattr(record, name) for name in OF_A_TRACE},
     )
     return _ReplayRow(record, job, ran, not ran and record.eligible_s < begin)
+
+
+def _limit_s(record: JobRun, run_s: float, longest_s: float) -> float:
+    """Its own limit; without one the partition's of today, unless it ran for longer. A partition's
+    limit may have been longer then, and an administrator may have extended the job's own.
+    """
+    if math.isfinite(record.limit_s):
+        return record.limit_s
+    return longest_s if run_s <= longest_s else math.inf
 
 
 def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:

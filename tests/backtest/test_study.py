@@ -23,15 +23,15 @@ from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from tests.backtest.decided import decided
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
-from tests.histories import EPOCH, WEIGHTS, row
+from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
 
 INTERVAL_S = 600.0
 TERMS = INTERVAL_S, replace(Settings().knobs(), top_k=0, order=Order(stretch=0.3))
 
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
-    rows = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
-    return past_of(rows, read_site_model(folder), Span(begin, None, split))
+    history = read_history(lines_of(folder / "sacct.txt"), "sacct.txt", UTC)
+    return past_of(history, read_site_model(folder), Span(begin, None, split))
 
 
 def played_by_slurm(known: Past) -> Played:
@@ -53,6 +53,20 @@ def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path)
     assert set(found.partitions) == {"gpu", "urgent"}
 
 
+def test_a_limit_that_a_partition_has_today_cuts_no_run_of_before(tmp_path: Path) -> None:
+    given, on = jobs(110), cluster()
+    given = tuple(replace(j, time_limit_s=math.inf) if i % 2 else j for i, j in enumerate(given))
+    longest = max(job.duration_s for job in given)
+    lowered = tuple(replace(p, max_time_s=longest / 2) for p in on.partitions)
+    history = rows(given, *played(on, given))
+    known = past(save_site(tmp_path, replace(on, partitions=lowered), history))
+    assert len(known.jobs) == len(given)
+    assert all(job.duration_s <= job.time_limit_s for job in known.jobs)
+    limits = {job.time_limit_s for job in known.jobs}
+    assert {longest / 2, math.inf} < limits  # of jobs without one: the partition's, or none
+    assert any(longest / 2 < limit < math.inf for limit in limits)
+
+
 def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
     old_first = replace(WEIGHTED, kind="fcfs")
     known = past(site(tmp_path, jobs(110), old_first))
@@ -68,8 +82,8 @@ def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
 
 def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)), begin=None)
-    rows = read_history(lines_of(tmp_path / "sacct.txt"), "sacct.txt", UTC).records
-    assert known.begin == min(r.end_s for r in rows if r.end_s is not None)
+    records = read_history(lines_of(tmp_path / "sacct.txt"), "sacct.txt", UTC).records
+    assert known.begin == min(r.end_s for r in records if r.end_s is not None)
     assert len(known.running) >= 1
     base = played_by_slurm(known)
     starts = base.start_s[[n - 1 for n in sorted(known.running)]]
