@@ -108,7 +108,7 @@ rpm: $(BASE) ## dist/: the package for systems with RPM
 dist: $(BASE) ## dist/: wheel, package, bill of materials, hashes
 	@sh scripts/dist.sh all
 
-test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; about ten minutes)
+test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; half an hour)
 	@sh scripts/test-packages.sh debootstrap systemd-container lintian rpm
 	@$(BIN)/python -m pytest -q tests/booted
 

@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,8 @@ _ROW = _ASK + len(JobRow._fields)
 _TASK, _PRIORITY, _START = (
     _ASK + JobRow._fields.index(name) for name in ("arraytaskid", "prioritylong", "starttime")
 )
+_FIELDS = tuple(f.name for f in fields(PendingJob))
+_values = attrgetter(*_FIELDS)
 _RUNNING = frozenset({"R", "CF"})
 MOST_RECORDS: Final = 150_000
 """So many jobs fit into the memory that the service is given (docs/performance.md)."""
@@ -118,8 +121,9 @@ class _PendingReader:
             job.held_by, job.array, job.het_job_id,
         )  # fmt: skip
         numbers = self._numbers(named, job.partitions, same.kinds)
-        changed = {name: now for name, now in numbers.items() if getattr(job, name) != now}
-        return replace(job, **changed) if changed else job
+        if all(getattr(job, name) == now for name, now in numbers.items()):
+            return job
+        return PendingJob(**dict(zip(_FIELDS, _values(job), strict=True)) | numbers)
 
     def read(self, record: _Rows, pending_records: int) -> PendingJob:
         """The job behind its rows. pending_records: of its array. Raises ValueError: what names it,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
@@ -88,7 +89,7 @@ def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
         raise ValueError(f"{row.cpusstate!r} are no CPU counts")
     allocated, all_cpus = int(cpus[1]), int(cpus[4])
     memory = parse_memory_mib(row.memory)
-    gpus = _gpus(parse_gres(row.gres), parse_gres(row.gresused))
+    gpus = _gpus(row.gres, row.gresused)
     total = Resources(sum(g.total for g in gpus), all_cpus, memory)
     # With OverSubscribe=FORCE more may be handed out than there is: then nothing is free.
     free = Resources(
@@ -108,6 +109,7 @@ def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
     )
 
 
+@lru_cache(maxsize=1024)
 def is_schedulable(state: str) -> bool:
     """Whether Slurm starts ordinary jobs on a node in this statecomplete ("idle+planned")."""
     bare = state.lower().rstrip(_MARKS)
@@ -117,9 +119,11 @@ def is_schedulable(state: str) -> bool:
     return base in _OPEN_STATES and _HARMLESS_FLAGS.issuperset(flags)
 
 
-def _gpus(have: tuple[Gres, ...], used: tuple[Gres, ...]) -> tuple[GpuCount, ...]:
+@lru_cache(maxsize=4096)  # many nodes say the same words, and again a minute later
+def _gpus(gres: str, gres_used: str) -> tuple[GpuCount, ...]:
     """GPUs by type with how many are free; shards and MPS are not GPUs, but they occupy some."""
-    totals = gpus_by_type(have)
+    used = parse_gres(gres_used)
+    totals = gpus_by_type(parse_gres(gres))
     busy = gpus_by_type(used)
     if totals and not any(g.name == "gpu" for g in used):
         raise ValueError("it has GPUs, but how many are in use is not shown")

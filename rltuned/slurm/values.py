@@ -67,6 +67,7 @@ def parse_count(text: str) -> int:
     return _amount(text, unit=1)
 
 
+@lru_cache(maxsize=1024)
 def parse_memory_mib(text: str) -> int:
     """Memory such as "500M", "62.50G", "4T"; a bare number is MiB. In MiB, rounded up."""
     bare = text[-1:].isdigit()

@@ -1,6 +1,7 @@
 """Slurm in the booted machine, by the services of Debian's packages."""
 
 from tests.booted.machine import Machine
+from tests.lab import SCHEDULER
 
 SLURM_CONF = """\
 ClusterName=booted
@@ -23,16 +24,15 @@ SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=100
 GresTypes=gpu
 PriorityType=priority/multifactor
-PriorityWeightAge=1000
-PriorityWeightJobSize=1000
-SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=1
+{weights}
+SchedulerParameters={scheduler}
 MinJobAge=300
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStorageTRES=gres/gpu
 JobAcctGatherType=jobacct_gather/none
-NodeName={host} NodeAddr=127.0.0.1 CPUs=160 RealMemory=8000 Gres=gpu:p100:4
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=60
+NodeName={host} NodeAddr=127.0.0.1 CPUs=160 RealMemory=8000 Gres=gpu:p100:{gpus}
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60
 PartitionName=sla Nodes=ALL MaxTime=1-0 PriorityTier=2
 """
 DBD_CONF = """\
@@ -46,16 +46,16 @@ PidFile=/run/slurmdbd.pid
 LogFile=/var/log/slurm/slurmdbd.log
 """
 USERS = ("alice", "bob")
+WEIGHTS = "PriorityWeightAge=1000\nPriorityWeightJobSize=1000"
 
 
-def set_up(machine: Machine) -> None:
-    """Accounting, controller, one node with four fake GPUs, two users; all by systemd's units."""
-    host = machine.do("hostname").strip()
-    machine.do(
-        "touch /etc/slurm/fake-gpu0 /etc/slurm/fake-gpu1 /etc/slurm/fake-gpu2 /etc/slurm/fake-gpu3"
-    )
-    machine.write("/etc/slurm/slurm.conf", SLURM_CONF.format(host=host))
-    machine.write("/etc/slurm/gres.conf", "Name=gpu Type=p100 File=/etc/slurm/fake-gpu[0-3]\n")
+def set_up(machine: Machine, gpus: int = 4, weights: str = WEIGHTS) -> None:
+    """Accounting, controller, one node with fake GPUs, two users; all by systemd's units."""
+    host, fake = machine.do("hostname").strip(), "/etc/slurm/fake-gpu"
+    machine.do(f"seq -f '{fake}%.0f' 0 {gpus - 1} | xargs touch")
+    conf = SLURM_CONF.format(host=host, gpus=gpus, weights=weights, scheduler=SCHEDULER)
+    machine.write("/etc/slurm/slurm.conf", conf)
+    machine.write("/etc/slurm/gres.conf", f"Name=gpu Type=p100 File={fake}[0-{gpus - 1}]\n")
     machine.write("/etc/slurm/slurmdbd.conf", DBD_CONF, mode=0o600)
     machine.do(
         "chown slurm: /etc/slurm/slurmdbd.conf;"

@@ -4,6 +4,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,20 @@ def training_package() -> Path:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
+    """With the cluster of most tests."""
+    with booted() as machine:
+        cluster.set_up(machine)
+        yield machine
+
+
+@contextmanager
+def booted() -> Iterator[Machine]:
+    """A machine without a cluster."""
     if os.geteuid() != 0:
         needs.skip_or_fail("boots a machine: needs root")
     for program in ("debootstrap", "systemd-nspawn", "nsenter"):
         needs.program(program)
     ROOTS.mkdir(parents=True, exist_ok=True)
     # not the temporary folder of the computer: an overlay cannot lie on another overlay
-    with tempfile.TemporaryDirectory(dir=ROOTS) as folder, Machine(Path(folder)) as booted:
-        cluster.set_up(booted)
-        yield booted
+    with tempfile.TemporaryDirectory(dir=ROOTS) as folder, Machine(Path(folder)) as machine:
+        yield machine

@@ -91,8 +91,9 @@ class _Family:
             if self.row.kind is Counter:
                 self.of(key).inc(value)
             else:
+                series = self.of(key)
                 for one in value:
-                    self.of(key).observe(one)
+                    series.observe(one)
 
 
 class Table:
