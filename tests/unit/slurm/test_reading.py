@@ -9,9 +9,9 @@ from rltuned.core.select import Refusal, Scope, select
 from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import NodeRow
+from rltuned.slurm.columns import NodeRow, WatchRow
 from rltuned.slurm.nodes import is_schedulable, read_nodes
-from rltuned.slurm.records import address, read_tasks
+from rltuned.slurm.records import address, read_tasks, watched
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
@@ -395,3 +395,10 @@ def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
     assert read_exclusive_partitions(text) == {"a"}
     with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
         read_exclusive_partitions("slurm_load_partitions")
+
+
+def test_a_record_that_cannot_be_read_counts_as_held() -> None:
+    row = WatchRow("7", "7", "N/A", "PD", "Priority", "many", "0", "1700000000", "0", "0", "OK")
+    found = watched([row], 1)
+    assert "its row in squeue cannot be read: 'many'" in found.unreadable
+    assert found.held  # so that nothing releases it

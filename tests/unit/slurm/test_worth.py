@@ -32,6 +32,12 @@ def test_weights_in_hours() -> None:
     assert worth(unaged).startswith("the longest delay is 168 h = 60480 points")
 
 
+@pytest.mark.parametrize(("age_weight", "coarse"), [(2_015, True), (2_016, False)])
+def test_a_point_may_be_worth_ten_minutes(age_weight: int, *, coarse: bool) -> None:
+    found = problems(replace(SITE, system=replace(AGED, age_weight=age_weight)))
+    assert any("a point is worth" in check.detail for check in found) == coarse
+
+
 @pytest.mark.parametrize(
     ("site", "detail", "remedy"),
     [
