@@ -201,15 +201,20 @@ def read_queue(
     squeue prints them, each there once its row is. known: is brought up to date.
     """
     records = _records(rows, extras, kinds, known.jobs)
-    parsed = [record for record in records.values() if isinstance(record, _Rows)]
-    pending_of = Counter(r.row.arrayjobid for r in parsed if r.row.statecompact == "PD")
+    total = len(records)
+    pending_of = Counter(
+        r.row.arrayjobid
+        for r in records.values()
+        if isinstance(r, _Rows) and r.row.statecompact == "PD"
+    )
     reader = _PendingReader(known.requests, stands, odd, remembered)
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
     lingering: set[JobId] = set()
     bad: list[Unreadable] = []
     jobs: dict[str, tuple[int, PendingJob]] = {}
-    for number, record in records.items():
+    for number in tuple(records):
+        record = records.pop(number)  # its text goes as its job comes
         try:
             if isinstance(record, _Same):
                 job, hashed = reader.again(record), known.jobs[number][0]
@@ -234,7 +239,7 @@ def read_queue(
     return SqueueAnswer(
         pending=tuple(pending),
         running=tuple(running),
-        others=len(records) - len(pending) - len(running),
+        others=total - len(pending) - len(running),
         lingering=tuple(sorted(lingering)),
         unreadable=tuple(bad),
     )

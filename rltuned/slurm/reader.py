@@ -15,7 +15,6 @@ from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
-    FIELD,
     NODE_COLUMNS,
     PRIORITY_LETTERS,
     REQUEST_COLUMNS,
@@ -76,7 +75,7 @@ class Reader:
         self._source = JobSource(commands, self._marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
-        self._lines: dict[str, tuple[JobId, Factors]] = {}
+        self._lines: dict[int, tuple[JobId, Factors]] = {}
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend."""
@@ -239,11 +238,11 @@ class Reader:
         found: dict[JobId, Factors] = {}
         odd: list[str] = []
         bad: dict[JobId, str] = {}
-        lines: dict[str, tuple[JobId, Factors]] = {}
+        lines: dict[int, tuple[JobId, Factors]] = {}
         for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
             if names is not None and raw[0].strip() not in names:
                 continue
-            line = FIELD.join(raw)
+            line = hash(tuple(raw))
             try:
                 known = self._lines.get(line) or read_line(PriorityRow._make(map(str.strip, raw)))
             except ValueError as error:

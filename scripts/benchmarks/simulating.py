@@ -10,7 +10,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from rltuned.domain.cluster import Partition, Resources
+from rltuned.domain.units import GpuType
 from rltuned.policies.shelf import MODEL_PREFIX
+from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
@@ -19,7 +24,7 @@ from rltuned.sim.readers.rows import finish
 from rltuned.sim.reshape import scale
 from rltuned.sim.run import compare, simulate, whole, windows
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace
+from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules
 from scripts.benchmarks import Figure
 
@@ -36,6 +41,10 @@ MONTH_LOAD: Final = 0.73
 MONTH_TARGET_S: Final = 60.0
 MONTH_TARGET_MIB: Final = 1_024.0
 DECISIONS_PER_S: Final = 5_000.0
+WIDE: Final = 500
+WIDE_JOBS: Final = 10_000
+WIDE_LOADS: Final = (0.9, 1.5)
+WIDE_GOAL: Final = 20_000.0
 ACTOR_SETTINGS: Final[tuple[tuple[float, BackfillRule], ...]] = (
     (0.9, "easy"), (1.1, "easy"), (1.1, "none")
 )  # fmt: skip
@@ -52,7 +61,7 @@ def measure(bundle: Path, philly: Path | None = None) -> list[Figure]:
         ModelError: the bundle cannot be used.
         TraceError: the trace cannot be read.
     """
-    return [*_rules(), *_actor(bundle), *_month(philly)]
+    return [*_rules(), *_wide(), *_actor(bundle), *_month(philly)]
 
 
 def _rules() -> list[Figure]:
@@ -81,6 +90,36 @@ def _cpu_s(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
+
+
+def _wide() -> list[Figure]:
+    """Jobs of 1 to 500 nodes on 500 nodes: as many of 1 to 2 nodes as of 2 to 4, and so on."""
+    nodes = tuple(
+        idle_node(f"n{at:03d}", GpuType("g"), Resources(1, 8, 64_000), ("gpu",))
+        for at in range(WIDE)
+    )
+    cluster = Cluster("wide", nodes, (Partition("gpu", default=True),))
+    draw = np.random.default_rng(SEED)
+    widths = np.exp(draw.uniform(0.0, np.log(WIDE), WIDE_JOBS)).round().astype(int).tolist()
+    run_s = (1.0 + draw.lognormal(7.0, 1.5, WIDE_JOBS)).tolist()
+    slack = draw.uniform(1.0, 4.0, WIDE_JOBS).tolist()
+    jobs = tuple(
+        TraceJob(str(at), 60.0 * at, run_s[at], width, run_s[at] * slack[at], nodes=width)
+        for at, width in enumerate(widths)
+    )
+    figures = []
+    for load in WIDE_LOADS:
+        crowded = scale(Trace(jobs), load, WIDE).jobs
+        (first,) = whole(crowded, first=1_000, warmup=0)
+        simulate(first, cluster, "fcfs", Protocol())  # compiled once, not counted
+        began = time.process_time()
+        done = simulate(whole(crowded, first=None, warmup=0)[0], cluster, "fcfs", Protocol())
+        rate = WIDE_JOBS / (time.process_time() - began)
+        waited = 100 * float((done.wait_s > 0).mean())
+        source = f"goal of issue 21; {waited:.0f}% of the jobs wait"
+        name = f"simulate_fcfs_easy_wide_load_{load:g}"
+        figures.append(Figure(name, rate, "jobs/s", WIDE_GOAL, source, "higher"))
+    return figures
 
 
 def _actor(bundle: Path) -> list[Figure]:

@@ -25,7 +25,7 @@ from tests import accounting
 from tests.configs import write_settings
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
-from tests.lab import SlurmLab
+from tests.lab import SCHEDULER, SlurmLab
 from tests.needs import skip_or_fail
 from tests.schema import SCHEMA_4, journal_of
 
@@ -42,7 +42,9 @@ SLOW = ("PriorityWeightAge=1825", "PriorityMaxAge=365-0", *TIMELESS[1:])
 @pytest.fixture(scope="module")
 def timeless_session() -> Iterator[SlurmLab]:
     slurm_or_skip()
-    with SlurmLab(extra=TIMELESS) as started:
+    # what is seldom shown again: a restore must wait for it
+    calm = SCHEDULER.replace("sched_interval=2", "sched_interval=10")
+    with SlurmLab(extra=TIMELESS, scheduler=calm) as started:
         yield started
 
 
