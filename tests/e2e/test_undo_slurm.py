@@ -11,21 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.restore import Wanted, restore
-from rltuned.daemon.restore_patience import Effort
 from rltuned.domain.jobs import PendingJob
-from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.job_selector import asked_job
-from rltuned.slurm.undoer import SlurmUndoer
 from tests import accounting
 from tests.configs import write_settings
 from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
-from tests.lab import SCHEDULER, SlurmLab
+from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 from tests.schema import SCHEMA_4, journal_of
 
@@ -42,9 +35,7 @@ SLOW = ("PriorityWeightAge=1825", "PriorityMaxAge=365-0", *TIMELESS[1:])
 @pytest.fixture(scope="module")
 def timeless_session() -> Iterator[SlurmLab]:
     slurm_or_skip()
-    # what is seldom shown again: a restore must wait for it
-    calm = SCHEDULER.replace("sched_interval=2", "sched_interval=10")
-    with SlurmLab(extra=TIMELESS, scheduler=calm) as started:
+    with SlurmLab(extra=TIMELESS) as started:
         yield started
 
 
@@ -206,12 +197,8 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=77")
     timeless.scontrol("hold", str(jobs[0]))
     timeless.scontrol("release", str(jobs[0]))  # sprio shows it from the scheduler's next pass on
-    undoer, says = SlurmUndoer(SlurmCli(conf=timeless.conf), time.time), list[str]()
-    with closing(Journal(tmp_path)) as journal:
-        wanted, effort = Wanted(asked_job(str(jobs[0]))), Effort(60.0, says.append)
-        (found,) = restore(undoer, journal, SystemClock(), wanted, effort)
-    assert found.fate is Fate.GIVEN_BACK, found
-    assert says[1:], "it was shown at once"
+    reply = rltuned("restore", "--job", str(jobs[0]), "--patience", "60", "--config", str(config))
+    assert f"job {jobs[0]}: given back: site factor " in reply
     reply = rltuned("restore", "--since", "1h", "--config", str(config))
     assert f"job {last}: changed by another user: site factor is 77" in reply
     assert f"job {array}:" not in reply
