@@ -282,6 +282,16 @@ def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path)
     assert not (tmp_path / "sent").exists()
 
 
+def test_under_priority_basic_the_number_of_before_is_set_and_reported(tmp_path: Path) -> None:
+    found = world(tmp_path)
+    (tmp_path / "P12").write_text("9")  # what the update leaves there
+    action = Release(target(12), 7, 0, original=9)
+    (outcome,) = found.apply(Plan((action,)))
+    assert (outcome.action, outcome.result) == (action, Result.APPLIED)
+    assert outcome.detail == "priority 7 -> 9, nice counted in"
+    assert (tmp_path / "sent").read_text() == "update JobId=12 Priority=9\n"
+
+
 def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_path: Path) -> None:
     found = world(tmp_path)
     (tmp_path / "table").write_text("noise")
