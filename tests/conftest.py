@@ -21,7 +21,7 @@ settings.load_profile("untimed")
 
 COMPILING = (
     "backtest", "sim", "train", "tune",
-    "unit/cli/test_backtest.py", "unit/test_experiment_slurm.py",
+    "unit/cli/test_backtest.py", "unit/test_bench_check.py", "unit/test_experiment_slurm.py",
 )  # fmt: skip
 COMPILING_S = 900
 """The first call of compiled code compiles it: minutes on a busy machine, then never again."""

@@ -196,24 +196,29 @@ def tests_of(module: str) -> tuple[list[str], list[str], list[str]]:
 
 
 def is_killed(tree: Path, mutant: Mutant, text: str, sound: dict[str, bool]) -> tuple[bool, str]:
-    """Whether a test notices, and which; `sound` keeps which files pass without a change: in a
-    copy, some miss the checkout around them, and are not asked.
+    """Whether a test notices, and which: its file fails alone, and passes without the change.
+
+    `sound` keeps which files pass: in a copy, some miss the checkout around them.
     """
     target = tree / mutant.path
     before = target.read_text()
+
+    def failures(tests: Sequence[str]) -> list[str]:
+        target.write_text(text)
+        try:
+            return _failures(tree, tests, "-x")
+        finally:
+            target.write_text(before)
+
+    spoilt = set[str]()  # by the tests before them, whatever the change
     for tests in tests_of(mutant.path.removesuffix(".py").replace("/", ".")):
-        while True:
-            target.write_text(text)
-            try:
-                found = _failures(tree, [t for t in tests if sound.get(t, True)], "-x")
-            finally:
-                target.write_text(before)
-            if not found:
-                break
+        while found := failures([t for t in tests if sound.get(t, True) and t not in spoilt]):
             file = found[0].partition("::")[0]
-            if file in tests and file not in sound:
-                sound[file] = not _failures(tree, [file], "-x")
-            if sound.get(file, True):
+            if file not in tests:  # none came to an end
+                return True, found[0]
+            if not failures([file]):
+                spoilt.add(file)
+            elif sound.setdefault(file, not _failures(tree, [file], "-x")):
                 return True, found[0]
     return False, ""
 

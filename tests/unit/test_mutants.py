@@ -64,3 +64,25 @@ def test_tests_that_import_the_module_come_first_and_all_quick_ones_last() -> No
     assert len({*near, *far, *rest}) == len(near) + len(far) + len(rest)
     assert not any(name.startswith("tests/integration") for name in near + far + rest)
     assert not any(name.startswith("tests/sim") for name in far + rest)
+
+
+def test_a_failure_that_the_tests_before_it_cause_kills_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file fails alone with the change, or the change is not what it notices."""
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "rltuned" / "core").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    for name, text in {
+        "rltuned/core/f.py": "def f(a):\n    return a + 2\n\n\ndef g():\n    return 4\n",
+        "tests/test_f.py": "from rltuned.core.f import f\ndef test_f():\n    assert f(1) == 3\n",
+        "tests/test_m.py": "import sys\n\n\ndef test_m():\n    sys.spoilt = True\n",
+        "tests/test_n.py": "import sys\n\n\ndef test_n():\n    assert not hasattr(sys, 'spoilt')\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = {
+        mutant.now: mutants.is_killed(tmp_path, mutant, text, {})
+        for mutant, text in mutants.mutants_of(tmp_path / "rltuned/core/f.py")
+    }
+    assert found["return 5"] == (False, "")
+    assert found["return a - 2"] == (True, "tests/test_f.py::test_f")
