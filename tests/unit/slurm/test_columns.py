@@ -1,10 +1,14 @@
 """Tables cannot be forged, cut or short without our noticing."""
 
+from pathlib import Path
+
 import pytest
 
 from rltuned.errors import SnapshotError
+from rltuned.slurm import columns
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
-from rltuned.slurm.talk import Answer
+from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.talk import Answer, Stream
 
 MARKS = Marks(record="\x1e#t")
 
@@ -18,6 +22,14 @@ def rows(text: str, stderr: str = "", width: int = 3) -> list[list[str]]:
 
 
 HEAD = ("JOBID", "PRIORITY", "ACCOUNT")
+
+
+def streamed(folder: Path, text: str) -> Stream:
+    """What a program says of a table, in pieces of at most 65,536 bytes."""
+    (folder / "table").write_text(text)
+    (folder / "squeue").write_text(f'#!/bin/sh\nexec cat "{folder}/table"\n')
+    (folder / "squeue").chmod(0o755)
+    return Commands(SlurmCli(bin_dir=folder), lambda _: None).stream("squeue")
 
 
 def test_rows_without_the_header() -> None:
@@ -49,6 +61,20 @@ def test_account_with_our_separators_and_newlines_stays_one_field() -> None:
 def test_broken_tables_name_the_command_and_the_record(text: str, stderr: str, says: str) -> None:
     with pytest.raises(SnapshotError, match=f"squeue.*{says}"):
         rows(text, stderr)
+
+
+def test_records_over_several_pieces_and_marks_between_two_are_read(tmp_path: Path) -> None:
+    said = [("1", "2", "x" * 200_000), *((str(n), "2", "y") for n in range(50_000))]
+    found = list(MARKS.rows("squeue", streamed(tmp_path, table(HEAD, *said)), 3))
+    assert found == [list(row) for row in said]
+
+
+def test_a_record_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MOST_CHARACTERS", 300_000)
+    header = table(HEAD)
+    for text, why in (("", "the answer has no header"), (header, "more than 300000 characters")):
+        with pytest.raises(SnapshotError, match=why):
+            list(MARKS.rows("squeue", streamed(tmp_path, text + "x" * 400_000), 3))
 
 
 def test_harmless_word_on_stderr_is_no_complaint() -> None:
