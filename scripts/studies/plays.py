@@ -8,6 +8,7 @@ first jobs of the trace; `true`: the run times themselves, which no scheduler ca
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -205,6 +206,33 @@ def play_missing(
         done.add(run)
 
 
+def differing(
+    results: Path, kind: type[R], play: Callable[[R], Row], sample: int, seed: int
+) -> Iterator[str]:
+    """Play a draw of the known runs again: a line for each whose figures are not the stored ones.
+
+    Processor time is no figure. A run whose row lacks one, from before it was kept, is compared
+    by the others.
+    """
+    every = list(known(results, kind).items())
+    for at in np.random.default_rng(seed).permutation(len(every))[:sample]:
+        run, row = every[at]
+        again = play(run)
+        found = [
+            f"{name} {row[name]} -> {again[name]}"
+            for name in row.keys() & again.keys() - {"cpu_s"}
+            if not _same(row[name], again[name])
+        ]
+        if found:
+            yield f"{run}: {', '.join(sorted(found))}"
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-9)
+    return a == b
+
+
 def mean(rows: Sequence[Row], name: str) -> float:
     """Of one figure over rows."""
     return float(np.mean([row[name] for row in rows]))
@@ -242,13 +270,22 @@ def main(
     views: Mapping[str, Callable[[argparse.Namespace], None]],
     options: Callable[[argparse.ArgumentParser], None] = lambda _: None,
 ) -> None:
-    """The command line of a study: `run`, which plays what is missing, or one of its views."""
+    """The command line of a study: `run`, which plays what is missing, `check`, which plays a
+    draw of what is there again and exits with 1 if a figure differs, or one of its views.
+    """
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("what", choices=("run", *views))
+    parser.add_argument("what", choices=("run", "check", *views))
     parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--sample", type=int, default=40, help="rows that `check` plays again")
+    parser.add_argument("--seed", type=int, default=1, help="of that draw")
     options(parser)
     asked = parser.parse_args()
     if asked.what == "run":
         play_missing(results, runs(asked), play, asked.minutes)
+    elif asked.what == "check":
+        kind = type(next(runs(asked)))
+        wrong = list(differing(results, kind, play, asked.sample, asked.seed))
+        print(f"{results}: {asked.sample} rows played again, {len(wrong)} differ", *wrong, sep="\n")
+        sys.exit(bool(wrong))
     else:
         views[asked.what](asked)

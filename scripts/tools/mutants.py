@@ -5,11 +5,10 @@
 
 Mutants are drawn with a fixed seed, at most one a line: a comparison, `and`/`or`, `not`, `+`/`-`,
 `*`/`/`, `min`/`max`, a number, `break`/`continue` or a truth value is exchanged, or a statement
-that only calls something is left out. Each is tried in a copy of the checkout, against the test
-files that import its module, then against those that import a module that does, then against all
-others that neither drive Slurm nor play the compiled kernel. A mutant is killed when a test fails
-or the tests take LIMIT_S of processor time. What has been tried, and not changed since, is not
-tried again; to try a survivor again, remove its row. `why` in a row says why it may live.
+that only calls something is left out. Each is tried in a copy of the checkout, against the tests
+that run its line and drive no Slurm, as coverage.py has measured once. A mutant is killed when a
+test fails or the tests take LIMIT_S of processor time. What has been tried, and not changed since,
+is not tried again; to try a survivor again, remove its row. `why` in a row says why it may live.
 """
 
 import argparse
@@ -28,10 +27,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from tests.conftest import COMPILING
+import coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
@@ -50,8 +50,15 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 DRIVING = ("booted", "contract", "e2e", "faults", "integration")
-"""Tests that drive Slurm: minutes a mutant. Those that play the compiled kernel, COMPILING, are
-asked of modules that they import themselves."""
+"""Tests that drive Slurm: minutes a mutant."""
+WORKERS = 2
+COVERAGE = """[run]
+include = {include}
+context = ${{PYTEST_CURRENT_TEST-elsewhere}}
+patch = subprocess
+relative_files = true
+"""
+"""A process that a test starts says which; any other is `elsewhere` until a test begins."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,12 @@ class Mutant:
     digest: str
 
 
-def mutants_of(path: Path) -> Iterator[tuple[Mutant, str]]:
-    """Every mutant of a file with the text that it makes of the file's statement."""
+Change = tuple[Mutant, str, range]
+"""A mutant, the text of its whole file, and the lines that run it."""
+
+
+def mutants_of(path: Path) -> Iterator[Change]:
+    """Every mutant of a file."""
     text = path.read_text()
     lines = text.splitlines(keepends=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -79,11 +90,10 @@ def mutants_of(path: Path) -> Iterator[tuple[Mutant, str]]:
             code = "\n".join(indent + row for row in ast.unparse(changed).splitlines()) + "\n"
             whole = "".join([*lines[:first], code, *lines[last:]])
             relative = path.relative_to(ROOT)
-            was, now = ast.unparse(statement), ast.unparse(changed)
-            yield (
-                Mutant(relative.parts[1], str(relative), first + 1, *_short(was, now), digest),
-                whole,
-            )
+            words = _short(ast.unparse(statement), ast.unparse(changed))
+            mutant = Mutant(relative.parts[1], str(relative), first + 1, *words, digest)
+            end = _head(statement).end_lineno or last
+            yield mutant, whole, range(first + 1, end + 1)
 
 
 def _short(was: str, now: str) -> tuple[str, str]:
@@ -113,13 +123,16 @@ def _changes(statement: ast.stmt) -> Iterator[ast.stmt]:
     if isinstance(statement, ast.Break | ast.Continue):
         yield ast.Continue() if isinstance(statement, ast.Break) else ast.Break()
         return
-    head = statement.test if isinstance(statement, ast.If | ast.While) else statement
-    for number, node in enumerate(ast.walk(head)):
+    for number, node in enumerate(ast.walk(_head(statement))):
         if _other(node) is not None:
             changed = copy.deepcopy(statement)
-            inner = changed.test if isinstance(changed, ast.If | ast.While) else changed
-            _exchange(changed, list(ast.walk(inner))[number])
+            _exchange(changed, list(ast.walk(_head(changed)))[number])
             yield changed
+
+
+def _head(statement: ast.stmt) -> ast.expr | ast.stmt:
+    """What of a statement is changed: of a compound one its test."""
+    return statement.test if isinstance(statement, ast.If | ast.While) else statement
 
 
 def _exchange(tree: ast.stmt, old: ast.AST) -> None:
@@ -147,86 +160,78 @@ def _other(node: ast.AST) -> ast.AST | None:
     return None
 
 
-def drawn(package: str, sample: int) -> list[tuple[Mutant, str]]:
+def drawn(package: str, sample: int) -> list[Change]:
     """So many mutants of a package, at most one a line, the same for the same sources."""
     rng = random.Random(f"{SEED} {package}")  # noqa: S311 - a sample, no secret
-    by_line: dict[tuple[str, int], list[tuple[Mutant, str]]] = {}
+    by_line: dict[tuple[str, int], list[Change]] = {}
     for path in sorted((ROOT / "rltuned" / package).rglob("*.py")):
-        for mutant, text in mutants_of(path):
-            by_line.setdefault((mutant.path, mutant.line), []).append((mutant, text))
+        for change in mutants_of(path):
+            by_line.setdefault((change[0].path, change[0].line), []).append(change)
     lines = sorted(by_line)
     return [rng.choice(by_line[line]) for line in rng.sample(lines, min(sample, len(lines)))]
 
 
-def imports_of(path: Path) -> frozenset[str]:
-    """Modules of the project that a file names in an import."""
-    found = re.findall(
-        r"^\s*(?:from|import)\s+((?:rltuned|tests|scripts)[\w.]*)", path.read_text(), re.M
-    )
-    return frozenset(found)
+def measured(tree: Path) -> coverage.CoverageData:
+    """Which tests run which lines of PACKAGES in a copy of the checkout."""
+    data, settings = tree / ".coverage", tree / "coverage.ini"
+    settings.write_text(COVERAGE.format(include=",".join(f"*/rltuned/{p}/*" for p in PACKAGES)))
+    tests = [str(p.relative_to(tree)) for p in sorted(tree.glob("tests/**/test_*.py"))
+             if p.relative_to(tree).parts[1] not in DRIVING]  # fmt: skip
+    _failures(tree, tests, "--cov", f"--cov-config={settings}", "--cov-context=test",
+              "--cov-report=", "-n", str(WORKERS), limit_s=10 * LIMIT_S)  # fmt: skip
+    found = coverage.CoverageData(str(data))
+    found.read()
+    return found
 
 
-def _every_test(*, compiling: bool = False) -> list[str]:
-    """Test files that need no Slurm, without or with those that play the compiled kernel."""
-    left_out = DRIVING if compiling else (*DRIVING, *COMPILING)
-    return [
-        str(path.relative_to(ROOT))
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if not any(path.is_relative_to(ROOT / "tests" / name) for name in left_out)
-        and "pytest.mark.slurm" not in path.read_text()
-    ]
+def tests_of(data: coverage.CoverageData, path: str, lines: range) -> list[str]:
+    """The tests that run one of these lines, and all of a module whose lines run elsewhere alone:
+    when it is imported, or in a process that no longer knows its test.
+    """
+    by_line = data.contexts_by_lineno(path)
+    contexts = {context for line in lines for context in by_line.get(line, ())}
+    if not any("::" in context for context in contexts) and contexts:
+        contexts = {context for found in by_line.values() for context in found}
+    # a test's name has blanks and bars of its own: `elsewhere|NAME|run`, or `NAME (call)|`
+    names = (re.search(r"tests/[\w/]+\.py::\w+", context) for context in contexts)
+    return sorted({name.group() for name in names if name})
 
 
-def tests_of(module: str) -> tuple[list[str], list[str], list[str]]:
-    """Test files that import a module, those that import it through one other, and the rest."""
-    tests = {name: imports_of(ROOT / name) for name in _every_test(compiling=True)}
-    quick = set(_every_test())
-    users = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for folder in ("rltuned", "tests")
-        for path in (ROOT / folder).rglob("*.py")
-        if module in imports_of(path) and not path.name.startswith("test_")
-    }
-    near = sorted(
-        (t for t, names in tests.items() if module in names),
-        key=lambda t: (t not in quick, t.startswith("tests/property")),  # the slow ones last
-    )
-    far = [t for t in tests if t not in near and t in quick and tests[t] & users]
-    return near, far, sorted(quick.difference(near, far))
+def is_killed(
+    tree: Path, mutant: Mutant, text: str, tests: Sequence[str], sound: dict[str, bool]
+) -> tuple[bool, str]:
+    """Whether a test notices, and which: it fails alone, and passes without the change.
 
-
-def is_killed(tree: Path, mutant: Mutant, text: str, sound: dict[str, bool]) -> tuple[bool, str]:
-    """Whether a test notices, and which: its file fails alone, and passes without the change.
-
-    `sound` keeps which files pass: in a copy, some miss the checkout around them.
+    Asked are the tests that run the line, then their whole files: what a fixture or a memory of
+    the process has kept is used by others. `sound` keeps which pass: in a copy, some miss the
+    checkout around them.
     """
     target = tree / mutant.path
     before = target.read_text()
 
-    def failures(tests: Sequence[str]) -> list[str]:
+    def failures(asked: Sequence[str]) -> list[str]:
         target.write_text(text)
         try:
-            return _failures(tree, tests, "-x")
+            return _failures(tree, asked, "-x")
         finally:
             target.write_text(before)
 
     spoilt = set[str]()  # by the tests before them, whatever the change
-    for tests in tests_of(mutant.path.removesuffix(".py").replace("/", ".")):
-        while found := failures([t for t in tests if sound.get(t, True) and t not in spoilt]):
-            file = found[0].partition("::")[0]
-            if file not in tests:  # none came to an end
+    for asked in (tests, sorted({test.partition("::")[0] for test in tests})) if tests else ():
+        while found := failures([*asked, *(f"--deselect={name}" for name in sorted(spoilt))]):
+            name = found[0].partition("[")[0]
+            if "::" not in name:  # none came to an end
                 return True, found[0]
-            if not failures([file]):
-                spoilt.add(file)
-            elif sound.setdefault(file, not _failures(tree, [file], "-x")):
+            if name not in sound:
+                sound[name] = not _failures(tree, [name])
+            if sound[name] and failures([name]):
                 return True, found[0]
+            spoilt.add(name)
     return False, ""
 
 
-def _failures(tree: Path, tests: Sequence[str], *options: str) -> list[str]:
+def _failures(tree: Path, tests: Sequence[str], *options: str, limit_s: int = LIMIT_S) -> list[str]:
     """The tests that fail, or why none came to an end."""
-    if not tests:
-        return []
     argv = (
         sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider",
         "-o", f"timeout={WALL_S}", *options, *tests,
@@ -235,21 +240,21 @@ def _failures(tree: Path, tests: Sequence[str], *options: str) -> list[str]:
     try:
         done = subprocess.run(
             argv, cwd=tree, env=environ, capture_output=True, text=True, timeout=WALL_S,
-            check=False, preexec_fn=_limited,
+            check=False, preexec_fn=partial(_limited, limit_s),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ["time"]
     if done.returncode < 0:
         return [f"signal {-done.returncode}"]
-    if done.returncode not in {0, 1, 2}:  # 5: nothing collected
+    if done.returncode not in {0, 1, 2, 5}:  # 5: nothing collected
         raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}")
     found = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return found or ["collection"] * bool(done.returncode)
+    return found or ["collection"] * (done.returncode in {1, 2})
 
 
-def _limited() -> None:
+def _limited(limit_s: int) -> None:
     """Run in the child: a test that loops for ever ends by a signal."""
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
 
 
 def run(packages: Sequence[str], sample: int, minutes: float) -> None:
@@ -269,14 +274,16 @@ def run(packages: Sequence[str], sample: int, minutes: float) -> None:
             door.read_text().replace('_SOURCES = b"".join(', '_SOURCES = b"" and b"".join(')
         )
         sound: dict[str, bool] = {}
+        data = measured(tree)
         known = {(r["path"], r["line"], r["now"], r["digest"]) for r in _rows()}
         rounds = zip_longest(*(drawn(package, sample) for package in packages))
-        for mutant, text in (pair for pairs in rounds for pair in pairs if pair):
+        for mutant, text, lines in (change for changes in rounds for change in changes if change):
             if (mutant.path, mutant.line, mutant.now, mutant.digest) in known:
                 continue
             if time.monotonic() > until:
                 break
-            killed, how = is_killed(tree, mutant, text, sound)
+            tests = tests_of(data, mutant.path, lines)
+            killed, how = is_killed(tree, mutant, text, tests, sound)
             with RESULTS.open("a") as out:
                 out.write(json.dumps(asdict(mutant) | {"killed": killed, "by": how}) + "\n")
             words = "killed" if killed else "LIVES "

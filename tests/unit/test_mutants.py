@@ -1,8 +1,9 @@
-"""The mutation runner draws changes that compile, and knows which tests to ask."""
+"""The mutation runner draws changes that compile, and asks the tests that run the line."""
 
 import ast
 from pathlib import Path
 
+import coverage
 import pytest
 
 from scripts.tools import mutants
@@ -28,7 +29,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_kind_of_change_is_made_once(file: Path) -> None:
-    made = {mutant.now for mutant, _ in mutants.mutants_of(file)}
+    made = {mutant.now for mutant, *_ in mutants.mutants_of(file)}
     assert made == {
         "if not a < b or True:",
         "if a < b and True:",
@@ -43,8 +44,9 @@ def test_each_kind_of_change_is_made_once(file: Path) -> None:
 
 
 def test_all_but_the_statement_stays(file: Path) -> None:
-    for mutant, text in mutants.mutants_of(file):
+    for mutant, text, lines in mutants.mutants_of(file):
         ast.parse(text)
+        assert lines == range(mutant.line, mutant.line + 1)
         rows = zip(SOURCE.splitlines(), text.splitlines(), strict=False)
         assert next(n for n, (a, b) in enumerate(rows, 1) if a != b) == mutant.line
 
@@ -53,17 +55,32 @@ def test_all_but_the_statement_stays(file: Path) -> None:
 def test_the_draw_is_the_same_again_and_takes_a_line_once() -> None:
     first = mutants.drawn("core", 3)
     assert first == mutants.drawn("core", 3)
-    assert len({mutant.line for mutant, _ in first}) == 3
+    assert len({mutant.line for mutant, *_ in first}) == 3
     assert len(mutants.drawn("core", 99)) == 4
 
 
-def test_tests_that_import_the_module_come_first_and_all_quick_ones_last() -> None:
-    near, far, rest = mutants.tests_of("rltuned.core.order")
-    assert "tests/unit/test_order.py" in near
-    assert "tests/unit/test_mutants.py" in rest
-    assert len({*near, *far, *rest}) == len(near) + len(far) + len(rest)
-    assert not any(name.startswith("tests/integration") for name in near + far + rest)
-    assert not any(name.startswith("tests/sim") for name in far + rest)
+def test_asked_are_the_tests_that_run_the_line() -> None:
+    data = coverage.CoverageData(no_disk=True)
+    for context, lines in {
+        "elsewhere": [1, 2, 9],
+        "elsewhere|tests/unit/test_f.py::test_f[a|b c]|run": [2, 4],
+        "elsewhere|tests/unit/test_g.py::test_g|setup": [5],
+        "tests/e/test_h.py::test_h (call)|": [4],
+    }.items():
+        data.set_context(context)
+        data.add_lines({"rltuned/core/f.py": lines})
+    f, g, h = (
+        f"tests/{n}::test_{n[-4]}" for n in ("unit/test_f.py", "unit/test_g.py", "e/test_h.py")
+    )
+
+    def asked(*lines: int) -> list[str]:
+        return mutants.tests_of(data, "rltuned/core/f.py", range(lines[0], lines[-1] + 1))
+
+    assert asked(2) == [f]
+    assert asked(4) == [h, f]
+    assert asked(4, 5) == [h, f, g]
+    assert asked(6, 8) == []
+    assert asked(9) == [h, f, g]  # at import, or in a process that knows no test
 
 
 def test_a_failure_that_the_tests_before_it_cause_kills_nothing(
@@ -80,9 +97,10 @@ def test_a_failure_that_the_tests_before_it_cause_kills_nothing(
         "tests/test_n.py": "import sys\n\n\ndef test_n():\n    assert not hasattr(sys, 'spoilt')\n",
     }.items():
         (tmp_path / name).write_text(text)
+    tests = [f"tests/test_{name}.py::test_{name}" for name in "fmn"]
     found = {
-        mutant.now: mutants.is_killed(tmp_path, mutant, text, {})
-        for mutant, text in mutants.mutants_of(tmp_path / "rltuned/core/f.py")
+        mutant.now: mutants.is_killed(tmp_path, mutant, text, tests, {})
+        for mutant, text, _ in mutants.mutants_of(tmp_path / "rltuned/core/f.py")
     }
     assert found["return 5"] == (False, "")
     assert found["return a - 2"] == (True, "tests/test_f.py::test_f")

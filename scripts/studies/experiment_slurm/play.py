@@ -254,10 +254,12 @@ def _books(lab: FastLab, jobs: tuple[TraceJob, ...]) -> list[Entry]:
     environ = {**lab.environ(), "SLURM_TIME_FORMAT": "%s"}
     while True:
         answer = subprocess.run(
-            SACCT, env=environ, capture_output=True, text=True, timeout=60, check=True
-        ).stdout
+            SACCT, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
         try:
-            return entries_of(answer, jobs)
+            if answer.returncode:  # on a fast clock slurmdbd is soon too late
+                raise BooksError(f"sacct: {answer.stderr.strip()}")
+            return entries_of(answer.stdout, jobs)
         except BooksError:
             if time.monotonic() > end:
                 raise
