@@ -6,7 +6,8 @@
 Mutants are drawn with a fixed seed, at most one a line: a comparison, `and`/`or`, `not`, `+`/`-`,
 `*`/`/`, `min`/`max`, a number, `break`/`continue` or a truth value is exchanged, or a statement
 that only calls something is left out. Each is tried in a copy of the checkout, against the tests
-that run its line and drive no Slurm, as coverage.py has measured once. A mutant is killed when a
+that run its line and neither drive Slurm nor play the compiled kernel, as coverage.py has measured
+before. A mutant is killed when a
 test fails or the tests take LIMIT_S of processor time. What has been tried, and not changed since,
 is not tried again; to try a survivor again, remove its row. `why` in a row says why it may live.
 """
@@ -32,6 +33,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 import coverage
+
+from tests.conftest import COMPILING
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
@@ -175,12 +178,16 @@ def measured(tree: Path) -> coverage.CoverageData:
     """Which tests run which lines of PACKAGES in a copy of the checkout."""
     data, settings = tree / ".coverage", tree / "coverage.ini"
     settings.write_text(COVERAGE.format(include=",".join(f"*/rltuned/{p}/*" for p in PACKAGES)))
-    tests = [str(p.relative_to(tree)) for p in sorted(tree.glob("tests/**/test_*.py"))
-             if p.relative_to(tree).parts[1] not in DRIVING]  # fmt: skip
-    _failures(tree, tests, "--cov", f"--cov-config={settings}", "--cov-context=test",
-              "--cov-report=", "-n", str(WORKERS), limit_s=10 * LIMIT_S)  # fmt: skip
+    tests = [str(name) for path in sorted(tree.glob("tests/**/test_*.py"))
+             if not any((name := path.relative_to(tree)).is_relative_to(Path("tests", left_out))
+                        for left_out in (*DRIVING, *COMPILING))]  # fmt: skip
+    failed = _failures(tree, tests, "--cov", f"--cov-config={settings}", "--cov-context=test",
+                       "--cov-report=", "-n", str(WORKERS), limit_s=10 * LIMIT_S)  # fmt: skip
+    print(f"measured: {len(tests)} files, of which {len(failed)} tests fail in a copy", flush=True)
     found = coverage.CoverageData(str(data))
     found.read()
+    if not any("::" in context for context in found.measured_contexts()):
+        raise RuntimeError(f"no test was measured: {failed}")
     return found
 
 
