@@ -242,15 +242,13 @@ def settle(db: sqlite3.Connection, row: int, outcome: plan.Outcome, at: float) -
 
 def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:
     """A job left the queue: a requeue needs the first row of each field and the last."""
-    job = cluster, job_id, submitted_at
-    _close(db, "gone", job, (*NUMBERS, *ownership.WORDS))
+    _close(db, "gone", (cluster, job_id, submitted_at), (*NUMBERS, *ownership.WORDS))
+    ours = "closed = 'gone' AND cluster = :cluster AND job_id = :job AND submitted_at = :submitted"
     db.execute(
-        "UPDATE changes SET closed = 'superseded' WHERE closed = 'gone' AND cluster = ?1"
-        " AND job_id = ?2 AND submitted_at = ?3 AND id NOT IN (SELECT min(id) FROM changes WHERE"
-        " closed = 'gone' AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 GROUP BY field"
-        " UNION SELECT max(id) FROM changes WHERE closed = 'gone' AND cluster = ?1 AND job_id = ?2"
-        " AND submitted_at = ?3 GROUP BY field)",
-        job,
+        f"UPDATE changes SET closed = 'superseded' WHERE {ours} AND id NOT IN"  # noqa: S608 - fixed names
+        f" (SELECT min(id) FROM changes WHERE {ours} GROUP BY field"
+        f" UNION SELECT max(id) FROM changes WHERE {ours} GROUP BY field)",
+        {"cluster": cluster, "job": job_id, "submitted": submitted_at},
     )
 
 
@@ -274,10 +272,13 @@ def _close(db: sqlite3.Connection, how: str, job: _Job, fields: tuple[str, ...])
 
 def _close_superseded(db: sqlite3.Connection, job: _Job, field: str) -> None:
     """Keep the first and the last few open rows of a field: backfill puts back old values."""
-    ours = "closed IS NULL AND cluster = ?1 AND job_id = ?2 AND submitted_at = ?3 AND field = ?4"
+    ours = (
+        "closed IS NULL AND cluster = :cluster AND job_id = :job AND submitted_at = :submitted"
+        " AND field = :field"
+    )
     db.execute(
         f"UPDATE changes SET closed = 'superseded' WHERE id IN (SELECT id FROM changes WHERE {ours}"  # noqa: S608 - fixed names
-        " ORDER BY id DESC LIMIT -1 OFFSET ?5)"
+        " ORDER BY id DESC LIMIT -1 OFFSET :kept)"
         f" AND id != (SELECT min(id) FROM changes WHERE {ours})",
-        (*job, field, KEPT),
+        {"cluster": job[0], "job": job[1], "submitted": job[2], "field": field, "kept": KEPT},
     )

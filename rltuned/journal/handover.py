@@ -137,10 +137,10 @@ def published(folder: Path) -> Handover | None:
 
 def _held(db: sqlite3.Connection, cluster: str) -> list[ChangeRow]:
     rows = db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = ?1"  # noqa: S608 - fixed names
+        f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = :cluster"  # noqa: S608 - fixed names
         " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
-        " (SELECT job_id, submitted_at FROM changes WHERE cluster = ?1 AND closed = 'gone'"
-        " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT ?2)) ORDER BY id",
-        (cluster, GONE_JOBS),
+        " (SELECT job_id, submitted_at FROM changes WHERE cluster = :cluster AND closed = 'gone'"
+        " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT :jobs)) ORDER BY id",
+        {"cluster": cluster, "jobs": GONE_JOBS},
     ).fetchall()
     return [ChangeRow.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]

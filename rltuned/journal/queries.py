@@ -67,7 +67,7 @@ SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, iif(only_nice, '
 FROM changes AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
 LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode = 'live'
 """
-_OF_JOB = " WHERE job_id = ?1 OR address GLOB ?2 OR address GLOB ?3"
+_OF_JOB = " WHERE job_id = ? OR address GLOB ? OR address GLOB ?"
 
 _TASK = re.compile(r"[1-9][0-9]*_[0-9]+")
 

@@ -107,12 +107,12 @@ def _by_age(db: sqlite3.Connection, before: float, cluster: str, ended: float) -
     # a job's rows go together: a requeue needs the first and the last of them
     db.execute(
         "DELETE FROM changes WHERE id IN (SELECT id FROM changes AS old"
-        " WHERE closed IS NOT NULL AND at < ?1 AND (closed != 'gone'"
-        " OR (cluster != ?3 OR ended_at < ?4)"
+        " WHERE closed IS NOT NULL AND at < :before AND (closed != 'gone'"
+        " OR (cluster != :cluster OR ended_at < :ended)"
         " AND NOT EXISTS (SELECT 1 FROM changes AS other"
         " WHERE other.job_id = old.job_id AND other.submitted_at = old.submitted_at"
-        " AND other.at >= ?1)) ORDER BY at LIMIT ?2)",
-        (before, AT_ONCE, cluster, ended),
+        " AND other.at >= :before)) ORDER BY at LIMIT :at_once)",
+        {"before": before, "cluster": cluster, "ended": ended, "at_once": AT_ONCE},
     )
 
 
@@ -137,9 +137,9 @@ def _drop_snapshot(db: sqlite3.Connection, cycle: int) -> None:
     db.execute("UPDATE cycles SET snapshot = NULL WHERE cycle = ?", (cycle,))
     db.execute("DELETE FROM plans WHERE cycle = ?", (cycle,))
     db.execute(
-        "DELETE FROM snapshots WHERE digest = ?1"
-        " AND NOT EXISTS (SELECT 1 FROM cycles WHERE snapshot = ?1)",
-        (digest,),
+        "DELETE FROM snapshots WHERE digest = :digest"
+        " AND NOT EXISTS (SELECT 1 FROM cycles WHERE snapshot = :digest)",
+        {"digest": digest},
     )
 
 

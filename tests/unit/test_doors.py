@@ -127,3 +127,14 @@ def test_no_test_imports_another_test() -> None:
         for file in tests.rglob("*.py")
     }
     assert {name: others for name, others in found.items() if others} == {}
+
+
+def test_no_value_of_sql_is_numbered() -> None:
+    """Python 3.12.0 to 3.12.3, that of Ubuntu 24.04, warns of every `?1`."""
+    texts = (
+        (name, node.value)
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    assert [(name, text) for name, text in texts if re.search(r"\?[0-9]", text)] == []
