@@ -319,8 +319,14 @@ class SlurmLab:
         )
         return int(printed.strip().split(";")[0])
 
-    def reconfigure(self) -> None:
-        """Have slurm.conf read again. On 26.05 slurmctld starts again for it, and may be away."""
+    def reconfigure(self, text: str | None = None) -> None:
+        """Have slurm.conf read again, with this text. On 26.05 slurmctld starts again for it, and
+        may be away; slurmd may still read, so the file is exchanged whole.
+        """
+        if text is not None:
+            new = self.conf.with_suffix(".new")
+            new.write_text(text)
+            new.replace(self.conf)
 
         def taken() -> bool:
             return not self.run("scontrol", "reconfigure", check=False).strip()

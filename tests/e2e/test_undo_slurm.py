@@ -275,15 +275,13 @@ def reconfigured(slurm: SlurmLab, line: str) -> Iterator[None]:
     """With one more line in slurm.conf, which wins over an earlier one."""
     before = slurm.conf.read_text()
     key, _, value = line.partition("=")
-    slurm.conf.write_text(before.replace("\nPartitionName", f"\n{line}\nPartitionName", 1))
-    slurm.reconfigure()
+    slurm.reconfigure(before.replace("\nPartitionName", f"\n{line}\nPartitionName", 1))
     try:
         config = slurm.scontrol("show", "config")
         assert any(text.split() == [key, "=", value] for text in config.splitlines()), config
         yield
     finally:
-        slurm.conf.write_text(before)
-        slurm.reconfigure()
+        slurm.reconfigure(before)
 
 
 def standings(slurm: SlurmLab, job: int) -> dict[str, int]:
