@@ -245,7 +245,8 @@ def restored(week: Week) -> list[str]:
     Slurm shows no site factor of a held job, so restore leaves such a job: it is released first.
     """
     week.stop()
-    week.clear_odd()
+    for _ in range(3):  # scancel gives up soon on a fast clock
+        week.clear_odd()
     for job in week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A", timeout_s=120).split():
         week.lab.run("scontrol", "release", job, check=False, timeout_s=120)
     argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",

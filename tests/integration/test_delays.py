@@ -144,6 +144,21 @@ def test_a_job_of_a_higher_qos_stays_first(site: Site) -> None:
     assert decision.max_delay_s > 2_400
 
 
+@with_factors
+def test_a_job_that_slurm_lets_no_one_change_is_given_back_when_it_does(site: Site) -> None:
+    """One whose request fits no node any more: Slurm says no, and keeps the request."""
+    long, short = site.limits(60, 5)
+    before = site.numbers()
+    site.cycle()
+    assert site.numbers()[long] != before[long]
+    site.lab.run("scontrol", "update", f"JobId={long}", "NumCPUs=1000", check=False)
+    assert Fate.REFUSED in site.give_back()
+    site.assert_as_before({short: before[short]})
+    site.lab.scontrol("update", f"JobId={long}", "NumCPUs=4")
+    assert site.give_back() == {Fate.GIVEN_BACK}
+    site.assert_as_before(before)
+
+
 @in_every_regime
 def test_jobs_that_come_and_go_take_no_numbers_from_others(site: Site) -> None:
     honest = site.limits(40, 20)
