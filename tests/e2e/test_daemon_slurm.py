@@ -55,7 +55,8 @@ def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> N
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
+    # predictions follow the hour of the day, and a delay near the neutral one is not written
+    assert re.search(r"proposed=[1-3]\b", done.stderr), done.stderr
 
 
 def test_live_reorders_and_restore_gives_back(
