@@ -7,9 +7,9 @@ Mutants are drawn with a fixed seed, at most one a line: a comparison, `and`/`or
 `*`/`/`, `min`/`max`, a number, `break`/`continue` or a truth value is exchanged, or a statement
 that only calls something is left out. Each is tried in a copy of the checkout, against the tests
 that run its line and neither drive Slurm nor play the compiled kernel, as coverage.py has measured
-before. A mutant is killed when a
-test fails or the tests take LIMIT_S of processor time. What has been tried, and not changed since,
-is not tried again; to try a survivor again, remove its row. `why` in a row says why it may live.
+before. A mutant is killed when a test fails or the tests take LIMIT_S of processor time. What has
+been tried, and not changed since, is not tried again; to try a survivor again, remove its row.
+`why` in a row says why it may live.
 """
 
 import argparse
