@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.core.backfill import QueuedJob, easy_backfill, job_ends
+from rltuned.core.backfill import BackfillResult, QueuedJob, easy_backfill, job_ends
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import UNLIMITED_AS_S
 from rltuned.core.milp.candidates import SearchBounds
@@ -86,12 +86,17 @@ weights = st.builds(
 
 
 def instance_of(world: Snapshot, tuned: Weights) -> Problem:
+    return problem_of(world, tuned)[1]
+
+
+def problem_of(world: Snapshot, tuned: Weights) -> tuple[BackfillResult, Problem]:
+    """What Slurm would do by itself, and the problem beside it."""
     capacity = Capacity.of(world)
     jobs = [QueuedJob(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
     ends = job_ends(world, capacity)
     alone = easy_backfill(jobs, capacity, lambda: ends)
     queue = Queue(jobs, {}, capacity, lambda: ends)
-    return build_problem(queue, alone, tuned, PATIENT, SearchBounds(most=3))
+    return alone, build_problem(queue, alone, tuned, PATIENT, SearchBounds(most=3))
 
 
 def is_possible(instance: Problem, chosen: tuple[Option, ...]) -> bool:
@@ -145,6 +150,15 @@ def test_an_option_holds_its_nodes_up_to_the_last_slot_before_its_end(world: Sna
         end_s = instance.offsets_s[option.slot] + limit_s
         held = [n for n, at_s in enumerate(instance.offsets_s) if at_s < end_s]
         assert option.last == max(held)
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_worlds())
+def test_what_slurm_promised_can_be_chosen_as_it_was_promised(world: Snapshot) -> None:
+    alone, instance = problem_of(world, Weights())
+    offered = {(o.job, instance.offsets_s[o.slot], o.candidate.shares) for o in instance.options}
+    promised = {(r.job, r.at_s, r.shares) for r in alone.reservations if r.shares is not None}
+    assert promised <= offered
 
 
 def _sizes(instance: Problem) -> list[int]:
