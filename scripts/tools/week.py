@@ -177,9 +177,13 @@ class Week:
         if any("SiteFactor" in word for word in odd.words):
             self.site_factors.update(jobs)
 
-    def clear_odd(self) -> None:
-        """Cancel what stays for ever: jobs held, far in the future, or never able to run."""
+    def clear_odd(self) -> bool:
+        """Cancel what stays for ever: jobs held, far in the future, or never able to run. Whether
+        none is left: scancel gives up soon on a fast clock.
+        """
         self.lab.run("scancel", "--name=odd,wrap", "--state=PENDING", check=False, timeout_s=120)
+        left = ("squeue", "-h", "-a", "-tPD", "--name=odd,wrap", "-o", "%A")
+        return not self.lab.run(*left, check=False, timeout_s=120).strip()
 
     def fault(self, *, calm: bool) -> None:
         """Disturb Slurm or, unless calm, the daemon."""
@@ -245,8 +249,7 @@ def restored(week: Week) -> list[str]:
     Slurm shows no site factor of a held job, so restore leaves such a job: it is released first.
     """
     week.stop()
-    for _ in range(3):  # scancel gives up soon on a fast clock
-        week.clear_odd()
+    week.lab.wait_for(week.clear_odd, 120, "odd jobs are cancelled")
     for job in week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A", timeout_s=120).split():
         week.lab.run("scontrol", "release", job, check=False, timeout_s=120)
     argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",

@@ -31,12 +31,13 @@ def priority(slurm: SlurmLab, job_id: int) -> int:
     return int(queue(slurm)[job_id][0])
 
 
-def waiting(slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5)) -> tuple[int, int, int]:
+def waiting(
+    slurm: SlurmLab, nices: Sequence[int] = (5, 5, 5), minutes: Sequence[int] = (300, 200, 100)
+) -> tuple[int, int, int]:
     """Both p nodes are busy; a long, a middling and a short job wait, in this order."""
     for node in ("p1", "p2"):
         blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
         slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
-    minutes = (300, 200, 100)
     jobs = [
         slurm.sbatch(*FULL, f"--time={m}", f"--nice={nice}", f"-J t{m}")
         for m, nice in zip(minutes, nices, strict=True)

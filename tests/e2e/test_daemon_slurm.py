@@ -43,7 +43,8 @@ def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path
 
 @pytest.mark.parametrize("policy", ["delay", "model:rltune"])
 def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> None:
-    waiting(slurm)
+    # far apart: predictions follow the hour, and what is near the neutral delay is not written
+    waiting(slurm, minutes=(3_000, 200, 10))
     blocked = "import sys; sys.modules['torch'] = sys.modules['numba'] = None; "
     program = f"{blocked}from rltuned.cli import main; main()"
     flags = ("--once", "--dry-run", "--policy", policy, "--config", str(config))
@@ -55,8 +56,7 @@ def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> N
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    # predictions follow the hour of the day, and a delay near the neutral one is not written
-    assert re.search(r"proposed=[1-3]\b", done.stderr), done.stderr
+    assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
 
 
 def test_live_reorders_and_restore_gives_back(
