@@ -89,14 +89,16 @@ def instance_of(world: Snapshot, tuned: Weights) -> Problem:
     return problem_of(world, tuned)[1]
 
 
-def problem_of(world: Snapshot, tuned: Weights) -> tuple[BackfillResult, Problem]:
+def problem_of(
+    world: Snapshot, tuned: Weights, budget: Budget = PATIENT
+) -> tuple[BackfillResult, Problem]:
     """What Slurm would do by itself, and the problem beside it."""
     capacity = Capacity.of(world)
     jobs = [QueuedJob(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
     ends = job_ends(world, capacity)
     alone = easy_backfill(jobs, capacity, lambda: ends)
     queue = Queue(jobs, {}, capacity, lambda: ends)
-    return alone, build_problem(queue, alone, tuned, PATIENT, SearchBounds(most=3))
+    return alone, build_problem(queue, alone, tuned, budget, SearchBounds(most=3))
 
 
 def is_possible(instance: Problem, chosen: tuple[Option, ...]) -> bool:
@@ -159,6 +161,17 @@ def test_what_slurm_promised_can_be_chosen_as_it_was_promised(world: Snapshot) -
     offered = {(o.job, instance.offsets_s[o.slot], o.candidate.shares) for o in instance.options}
     promised = {(r.job, r.at_s, r.shares) for r in alone.reservations if r.shares is not None}
     assert promised <= offered
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_worlds(), st.integers(1, 4))
+def test_now_and_what_is_promised_are_slots_and_others_as_far_as_the_budget_goes(
+    world: Snapshot, max_slots: int
+) -> None:
+    alone, instance = problem_of(world, Weights(), Budget(wall_s=20.0, max_slots=max_slots))
+    promised = {r.at_s for r in alone.reservations if r.shares is not None}
+    assert {0.0, *promised} <= set(instance.offsets_s)
+    assert len(instance.offsets_s) <= max(max_slots, 1 + len(promised))
 
 
 def _sizes(instance: Problem) -> list[int]:

@@ -1,5 +1,7 @@
 """Damaged answers are refused or understood whole; nothing else ever comes out of the readers."""
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +65,22 @@ def moved(text: str, by: int) -> str:
     for record in records:
         record[at] = str(int(record[at]) + by)
     return "".join(FIELD.join(record) + end for record in (header, *records))
+
+
+@given(st.integers(2, 6), st.booleans())
+def test_an_array_read_by_task_is_the_array_read_by_record(tasks: int, backwards: bool) -> None:
+    end = MARKS.record + "\n"
+    task, state = (JOB_COLUMNS.index(name) for name in ("arraytaskid", "statecompact"))
+    header, *records = (record.split(FIELD) for record in SQUEUE.split(end)[:-1])
+    one = next(r for r in records if r[task] != "N/A" and r[state] == "PD")
+
+    def of(texts: Iterable[str]) -> tuple[PendingJob, ...]:
+        rows = [[*one[:task], text, *one[task + 1 :]] for text in texts]
+        return queue("".join(FIELD.join(row) + end for row in (header, *rows))).pending
+
+    by_task = of(map(str, reversed(range(tasks)) if backwards else range(tasks)))
+    assert by_task == of([f"0-{tasks - 1}"])
+    assert [job.array and job.array.tasks for job in by_task] == [tasks]
 
 
 def remembered(jobs: tuple[PendingJob, ...], owned: list[int]) -> Remembered:

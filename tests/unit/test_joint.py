@@ -257,6 +257,13 @@ def test_sharing_is_asked_for_only_when_somebody_gains() -> None:
     assert not alone.actions
 
 
+@pytest.mark.parametrize(("weight", "shares"), [(0.5, True), (0.7, False)])
+def test_a_flag_costs_its_weight_of_the_last_start(weight: float, shares: bool) -> None:
+    """The second start is worth 1 of it now, and 0.4 when the first job has ended."""
+    joint = jointly(_exclusive_world(others=1), _sharing(tuned(sharing=weight)))
+    assert bool(joint.actions) is shares
+
+
 # what follows
 
 

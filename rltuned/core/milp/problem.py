@@ -166,9 +166,9 @@ def _offsets_s(
     ends: Sequence[JobEnd], promised_s: Sequence[float], budget: Budget
 ) -> tuple[float, ...]:
     """Slots: now, the promised starts, and ends within the horizon, evenly by their number."""
-    soon = sorted({end.at_s for end in ends if end.at_s <= budget.horizon_s} - set(promised_s))
-    wanted = {at for at in promised_s if math.isfinite(at)}
-    count = max(0, max(budget.max_slots, 1 + len(promised_s)) - 1 - len(wanted))
+    wanted = set(promised_s)
+    soon = sorted({end.at_s for end in ends if end.at_s <= budget.horizon_s} - wanted)
+    count = max(budget.max_slots, 1 + len(promised_s)) - 1 - len(wanted)
     if len(soon) > count:
         soon = [soon[i * len(soon) // count] for i in range(count)]
     return tuple(sorted({0.0, *wanted, *soon}))

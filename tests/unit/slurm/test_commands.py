@@ -106,6 +106,13 @@ def test_large_feed_and_large_answer_do_not_block_each_other(tmp_path: Path) -> 
     assert run.call("squeue", feed=text).stdout == text
 
 
+def test_program_that_answers_before_it_has_read_all_of_its_feed(tmp_path: Path) -> None:
+    script = "dd bs=4096 count=1 of=/dev/null; yes | head -c 1000000; exec cat >/dev/null"
+    run, _ = commands(tmp_path, script)
+    answer = run.call("squeue", feed="x" * 1_000_000)
+    assert (len(answer.stdout), answer.exit_code, answer.failure) == (1_000_000, 0, "")
+
+
 def test_program_that_does_not_read_its_feed(tmp_path: Path) -> None:
     run, _ = commands(tmp_path, "exec <&-; echo done")
     answer = run.call("squeue", feed="x" * 1_000_000)

@@ -95,6 +95,7 @@ def test_complaints_are_matched_to_their_job() -> None:
 
 SET = SetPriority(target(), 1, 7, 0)
 SITE = SetSiteFactor(target(), 0, 7)
+UNSEEN = SetSiteFactor(target(), 0, 7, priority=2)
 FREE = Release(target(), 7, 30)
 SHARE = SetOverSubscribe(target(), "NO", "YES")
 
@@ -121,6 +122,9 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
         (SITE, row(9), Factors(9, 0, False), "", (Result.FAILED, "site factor 0")),
         (SITE, row(9), None, "", (Result.FAILED, "does not show")),
         (SITE, row(9), Factors(9, None, True), "", (Result.FAILED, "does not show")),
+        (UNSEEN, row(9), None, "", (Result.APPLIED, "")),
+        (UNSEEN, row(2), None, "", (Result.FAILED, "has not moved")),
+        (UNSEEN, row(2), Factors(2, 7, True), "", (Result.APPLIED, "")),
         (FREE, row(9, 30), Factors(9, 0, True), "", (Result.APPLIED, "")),
         (FREE, row(7, 30), Factors(7, 0, True), "", (Result.APPLIED, "")),
         (FREE, row(9, 30), None, "", (Result.APPLIED, "")),
