@@ -1,15 +1,16 @@
 """Mutation testing: which changes of a line do the tests without Slurm let through?
 
     python -m scripts.tools.mutants run [--package core ...] [--sample 60] [--minutes M]
+    python -m scripts.tools.mutants again
     python -m scripts.tools.mutants report
 
-Mutants are drawn with a fixed seed, at most one a line: a comparison, `and`/`or`, `not`, `+`/`-`,
+Mutants are drawn in a fixed order, at most one a line: a comparison, `and`/`or`, `not`, `+`/`-`,
 `*`/`/`, `min`/`max`, a number, `break`/`continue` or a truth value is exchanged, or a statement
 that only calls something is left out. Each is tried in a copy of the checkout, against the tests
 that run its line and neither drive Slurm nor play the compiled kernel, as coverage.py has measured
 before. A mutant is killed when a test fails or the tests take LIMIT_S of processor time. What has
-been tried, and not changed since, is not tried again; to try a survivor again, remove its row.
-`why` in a row says why it may live.
+been tried counts until its function changes; `run` fills the sample up. `again` tries those that
+live again, once there are tests for them: `at_first` in a row stays. `why` says why one may live.
 """
 
 import argparse
@@ -18,7 +19,6 @@ import copy
 import hashlib
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -26,8 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -66,7 +66,9 @@ relative_files = true
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: file:line as it was and as it is; the digest is the file's before it."""
+    """One change: file:line as it was and as it is; the digest is of its function and its place
+    there, so that it stays when code around the function changes.
+    """
 
     package: str
     path: str
@@ -74,6 +76,23 @@ class Mutant:
     was: str
     now: str
     digest: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it is, wherever its line has moved to."""
+        return self.path, self.was, self.now, self.digest
+
+
+@dataclass(frozen=True)
+class Tried(Mutant):
+    """What came of one. at_first: killed by the tests that there were; by: the test that killed it;
+    why: it may live.
+    """
+
+    at_first: bool = False
+    killed: bool = False
+    by: str = ""
+    why: str = ""
 
 
 Change = tuple[Mutant, str, range]
@@ -84,9 +103,9 @@ def mutants_of(path: Path) -> Iterator[Change]:
     """Every mutant of a file."""
     text = path.read_text()
     lines = text.splitlines(keepends=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    tree = ast.parse(text)
-    for statement in _statements(tree):
+    for statement, function in _statements(ast.parse(text)):
+        place = f"{ast.get_source_segment(text, function)} {statement.lineno - function.lineno}"
+        digest = hashlib.sha256(place.encode()).hexdigest()[:12]
         for changed in _changes(statement):
             first, last = statement.lineno - 1, (statement.end_lineno or statement.lineno)
             indent = " " * statement.col_offset
@@ -108,14 +127,19 @@ def _short(was: str, now: str) -> tuple[str, str]:
     return old[first : first + SHOWN], new[first : first + SHOWN]
 
 
-def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
-    """Statements inside functions; of compound ones `if` and `while`, for their tests."""
-    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    for node in (node for function in functions for node in ast.walk(function)):
-        if isinstance(node, ast.If | ast.While) or (
-            isinstance(node, ast.stmt) and not hasattr(node, "body")
-        ):
-            yield node
+def _statements(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Statements inside functions, and the outermost function of each; of compound ones `if` and
+    `while`, for their tests.
+    """
+    seen = set[ast.AST]()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function not in seen:
+            for node in ast.walk(function):
+                seen.add(node)
+                if isinstance(node, ast.If | ast.While) or (
+                    isinstance(node, ast.stmt) and not hasattr(node, "body")
+                ):
+                    yield node, function
 
 
 def _changes(statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -163,15 +187,26 @@ def _other(node: ast.AST) -> ast.AST | None:
     return None
 
 
-def drawn(package: str, sample: int) -> list[Change]:
-    """So many mutants of a package, at most one a line, the same for the same sources."""
-    rng = random.Random(f"{SEED} {package}")  # noqa: S311 - a sample, no secret
-    by_line: dict[tuple[str, int], list[Change]] = {}
-    for path in sorted((ROOT / "rltuned" / package).rglob("*.py")):
-        for change in mutants_of(path):
-            by_line.setdefault((change[0].path, change[0].line), []).append(change)
-    lines = sorted(by_line)
-    return [rng.choice(by_line[line]) for line in rng.sample(lines, min(sample, len(lines)))]
+def changes() -> dict[object, Change]:
+    """Every mutant by its key, in the order in which they are tried: one for a tree."""
+    paths = [path for name in PACKAGES for path in (ROOT / "rltuned" / name).rglob("*.py")]
+    found = [change for path in paths for change in mutants_of(path)]
+    found.sort(key=lambda change: hashlib.sha256(f"{SEED} {change[0].key}".encode()).digest())
+    return {change[0].key: change for change in found}
+
+
+def drawn(
+    every: Iterable[Change], tried: Iterable[Tried], package: str, sample: int
+) -> list[Change]:
+    """What fills the sample of a package up, at most one a line."""
+    lines = {(one.path, one.line) for one in tried if one.package == package}
+    found = []
+    for change in every:
+        place = (change[0].path, change[0].line)
+        if len(lines) < sample and change[0].package == package and place not in lines:
+            lines.add(place)
+            found.append(change)
+    return found
 
 
 def measured(tree: Path) -> coverage.CoverageData:
@@ -264,73 +299,89 @@ def _limited(limit_s: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
 
 
-def run(packages: Sequence[str], sample: int, minutes: float) -> None:
-    """Try what is not known yet."""
+def run(packages: Sequence[str], sample: int, minutes: float, *, again: bool) -> None:
+    """Fill the samples up, or try again those that live."""
     until = time.monotonic() + 60 * minutes
+    every = changes()
+    tried = known(every)
+    if again:
+        asked = [every[key] for key, one in tried.items() if not (one.killed or one.why)]
+    else:
+        rounds = zip_longest(*(drawn(every.values(), tried.values(), package, sample)
+                               for package in packages))  # fmt: skip
+        asked = [change for changes in rounds for change in changes if change]
     with tempfile.TemporaryDirectory(prefix="rltuned-mutants-") as place:
-        tree = Path(place) / "tree"
-        listed = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        for name in filter(None, listed.split("\0")):
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tree / name)
-        # machine code of the tree as it was is good enough for tests of everything else
-        door = tree / "rltuned" / "kernel" / "compiler.py"
-        door.write_text(
-            door.read_text().replace('_SOURCES = b"".join(', '_SOURCES = b"" and b"".join(')
-        )
+        tree = copied(Path(place) / "tree")
         sound: dict[str, bool] = {}
         data = measured(tree)
-        known = {(r["path"], r["line"], r["now"], r["digest"]) for r in _rows()}
-        rounds = zip_longest(*(drawn(package, sample) for package in packages))
-        for mutant, text, lines in (change for changes in rounds for change in changes if change):
-            if (mutant.path, mutant.line, mutant.now, mutant.digest) in known:
-                continue
+        for mutant, text, lines in asked:
             if time.monotonic() > until:
                 break
             tests = tests_of(data, mutant.path, lines)
-            killed, how = is_killed(tree, mutant, text, tests, sound)
-            with RESULTS.open("a") as out:
-                out.write(json.dumps(asdict(mutant) | {"killed": killed, "by": how}) + "\n")
+            killed, by = is_killed(tree, mutant, text, tests, sound)
+            at_first = tried[mutant.key].at_first if again else killed
+            tried[mutant.key] = Tried(**asdict(mutant), at_first=at_first, killed=killed, by=by)
+            RESULTS.write_text("".join(json.dumps(asdict(one)) + "\n" for one in tried.values()))
             words = "killed" if killed else "LIVES "
             print(f"{words} {mutant.path}:{mutant.line} {mutant.now}", flush=True)
 
 
-def _rows() -> list[dict[str, object]]:
-    return [json.loads(row) for row in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+def copied(tree: Path) -> Path:
+    """A copy of what git knows of the checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name)
+    # machine code of the tree as it was is good enough for tests of everything else
+    door = tree / "rltuned" / "kernel" / "compiler.py"
+    door.write_text(
+        door.read_text().replace('_SOURCES = b"".join(', '_SOURCES = b"" and b"".join(')
+    )
+    return tree
+
+
+def known(every: Mapping[object, Change]) -> dict[object, Tried]:
+    """What has been tried of the functions as they are, by key."""
+    rows = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    found = (Tried(**json.loads(row)) for row in rows)
+    return {one.key: replace(one, line=every[one.key][0].line) for one in found if one.key in every}
 
 
 def report() -> Iterator[str]:
     """Kill rates by package, then the survivors, as Markdown."""
-    rows = _rows()
-    yield "| package | mutants | killed | goal |\n|---|---|---|---|"
+    tried = known(changes()).values()
+    yield "| package | mutants | killed at first | killed now | goal |\n|---|---|---|---|---|"
     for package in PACKAGES:
-        own = [row for row in rows if row["package"] == package]
+        own = [one for one in tried if one.package == package]
         if own:
-            killed = sum(bool(row["killed"]) for row in own)
-            rate = f"{100 * killed / len(own):.0f}% | {100 * GOALS[package]:.0f}%"
-            yield f"| {package} | {len(own)} | {rate} |"
+            rates = (sum(one.at_first for one in own), sum(one.killed for one in own))
+            now = " | ".join(f"{100 * count / len(own):.0f}%" for count in rates)
+            yield f"| {package} | {len(own)} | {now} | {100 * GOALS[package]:.0f}% |"
     yield "\n| survivor | was | is | why |\n|---|---|---|---|"
-    for row in rows:
-        if not row["killed"]:
-            shown = f"`{row['was']}` | `{row['now']}` | {row.get('why', '')}"
-            yield f"| {row['path']}:{row['line']} | {shown} |"
+    for one in tried:
+        if not one.killed:
+            yield f"| {one.path}:{one.line} | `{one.was}` | `{one.now}` | {one.why} |"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.tools.mutants", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    tried = verbs.add_parser("run", help="try what is not known yet")
-    tried.add_argument("--package", action="append", choices=PACKAGES)
-    tried.add_argument("--sample", type=int, default=60, help="mutants a package")
-    tried.add_argument("--minutes", type=float, default=240.0)
+    filled = verbs.add_parser("run", help="fill the samples up")
+    filled.add_argument("--package", action="append", choices=PACKAGES)
+    filled.add_argument("--sample", type=int, default=60, help="mutants a package")
+    verbs.add_parser("again", help="try again those that live and have no `why`")
+    for verb in verbs.choices.values():
+        verb.add_argument("--minutes", type=float, default=240.0)
     verbs.add_parser("report", help="kill rates and survivors")
     given = parser.parse_args(argv)
     if given.verb == "report":
         print("\n".join(report()))
+    elif given.verb == "again":
+        run((), 0, given.minutes, again=True)
     else:
-        run(given.package or PACKAGES, given.sample, given.minutes)
+        run(given.package or PACKAGES, given.sample, given.minutes, again=False)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The mutation runner draws changes that compile, and asks the tests that run the line."""
 
 import ast
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import coverage
@@ -51,12 +53,33 @@ def test_all_but_the_statement_stays(file: Path) -> None:
         assert next(n for n, (a, b) in enumerate(rows, 1) if a != b) == mutant.line
 
 
+def tried(change: mutants.Change, *, killed: bool = False) -> mutants.Tried:
+    return mutants.Tried(**asdict(change[0]), killed=killed)
+
+
 @pytest.mark.usefixtures("file")
-def test_the_draw_is_the_same_again_and_takes_a_line_once() -> None:
-    first = mutants.drawn("core", 3)
-    assert first == mutants.drawn("core", 3)
+def test_the_draw_is_the_same_again_takes_a_line_once_and_goes_on() -> None:
+    every = mutants.changes()
+    first = mutants.drawn(every.values(), (), "core", 3)
+    assert first == mutants.drawn(mutants.changes().values(), (), "core", 3)
     assert len({mutant.line for mutant, *_ in first}) == 3
-    assert len(mutants.drawn("core", 99)) == 4
+    assert len(mutants.drawn(every.values(), (), "core", 99)) == 4
+    rest = mutants.drawn(every.values(), map(tried, first), "core", 99)
+    assert {mutant.line for mutant, *_ in (*first, *rest)} == {4, 5, 7, 8}
+    assert mutants.drawn(every.values(), map(tried, first), "core", 3) == []
+
+
+def test_what_was_tried_counts_until_its_function_changes(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "RESULTS", file.parent / "tried.jsonl")
+    assert mutants.known(mutants.changes()) == {}
+    one = tried(next(iter(mutants.changes().values())), killed=True)
+    mutants.RESULTS.write_text(json.dumps(asdict(one)) + "\n")
+    file.write_text("def e():\n    return 1\n\n" + SOURCE)
+    assert mutants.known(mutants.changes()) == {one.key: replace(one, line=one.line + 3)}
+    file.write_text(SOURCE.replace("Add.", "Subtract."))
+    assert mutants.known(mutants.changes()) == {}
 
 
 def test_asked_are_the_tests_that_run_the_line() -> None:
