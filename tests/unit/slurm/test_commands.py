@@ -106,6 +106,7 @@ def test_large_feed_and_large_answer_do_not_block_each_other(tmp_path: Path) -> 
     assert run.call("squeue", feed=text).stdout == text
 
 
+@pytest.mark.timeout(60)  # a write that blocks would wait for ever
 def test_program_that_answers_before_it_has_read_all_of_its_feed(tmp_path: Path) -> None:
     script = "dd bs=4096 count=1 of=/dev/null; yes | head -c 1000000; exec cat >/dev/null"
     run, _ = commands(tmp_path, script)
