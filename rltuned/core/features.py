@@ -76,8 +76,8 @@ FEATURES: Final = (
     Feature("dsr", 8, "n / (n + F)", "-", "ratio", "eq. 1, bounded"),
     Feature("job_size", 9, "n * r", "GPU s", "ln(1+n r)/ln(1+1024*30 d)", "3.2"),
     Feature("urgency", 10, "w / (w + 12 h)", "-", "ratio", "3.2"),
-    Feature("future_avail", 11, "(F - n + R) / C", "-", "(x+1)/2, clipped", "eq. 2, mended"),
-    Feature("cff", 12, "1 - sum f^2/G / sum f", "-", "ratio", "eq. 3, mended"),
+    Feature("future_avail", 11, "(F - n + R) / C", "-", "(x+1)/2, clipped", "eq. 2, corrected"),
+    Feature("cff", 12, "1 - sum f^2/G / sum f", "-", "ratio", "eq. 3, corrected"),
 )  # fmt: skip
 """n: GPUs asked for. F, C: free and all GPUs of the accepted types in the job's partitions. R: of
 those, the ones that running jobs must return within FUTURE_HORIZON_S. f, G: free and all GPUs of
@@ -86,13 +86,17 @@ one node."""
 COLUMNS: Final = tuple(f.name for f in FEATURES if f.column is not None)
 NUM_FEATURES: Final = len(COLUMNS)
 COLUMN: Final = {name: i for i, name in enumerate(COLUMNS)}
-SCHEMA_ID: Final = (
-    "rltuned-17-"
-    + hashlib.sha256(
-        repr((FEATURES, FUTURE_HORIZON_S, URGENT_HALF_S, UNLIMITED_AS_S)).encode()
-    ).hexdigest()[:12]
-)
-"""Changes whenever a formula or a scale does; a model trained on another schema is refused."""
+
+
+def schema_id(features: Sequence[Feature]) -> str:
+    """Of columns, formulas, scales and their constants; not of where a feature comes from."""
+    rows = [(f.name, f.column, f.formula, f.unit, f.scale) for f in features]
+    text = repr((rows, FUTURE_HORIZON_S, URGENT_HALF_S, UNLIMITED_AS_S))
+    return f"rltuned-17-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+SCHEMA_ID: Final = schema_id(FEATURES)
+"""A model trained on another schema is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Every feature against a value worked out by hand, and the windows of the paper."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode
+from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode, schema_id
 from rltuned.core.observation import (
     MAX_QUEUE_SIZE,
     OBSERVED,
@@ -32,6 +33,13 @@ def test_the_table_has_the_papers_seventeen_features() -> None:
     assert [f.column for f in FEATURES if f.column is not None] == list(range(13))
     assert all(f.formula and f.unit and f.scale and f.source for f in FEATURES)
     assert SCHEMA_ID.startswith("rltuned-17-")
+
+
+@pytest.mark.parametrize("field", ["name", "column", "formula", "unit", "scale", "source"])
+def test_a_model_fits_as_long_as_columns_formulas_and_scales_stay(field: str) -> None:
+    first, *rest = FEATURES
+    other = replace(first, **{field: "other"})  # type: ignore[arg-type]
+    assert (schema_id((other, *rest)) == SCHEMA_ID) is (field == "source")
 
 
 @pytest.mark.parametrize(
