@@ -288,9 +288,10 @@ def _failures(tree: Path, tests: Sequence[str], *options: str, limit_s: int = LI
         return ["time"]
     if done.returncode < 0:
         return [f"signal {-done.returncode}"]
-    if done.returncode not in {0, 1, 2, 5}:  # 5: nothing collected
+    found: list[str] = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    # 5: nothing collected; 4: a name that is not there, or whose file cannot be collected
+    if done.returncode not in ({0, 1, 2, 4, 5} if found else {0, 1, 2, 5}):
         raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}")
-    found = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
     return found or ["collection"] * (done.returncode in {1, 2})
 
 

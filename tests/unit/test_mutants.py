@@ -127,3 +127,20 @@ def test_a_failure_that_the_tests_before_it_cause_kills_nothing(
     }
     assert found["return 5"] == (False, "")
     assert found["return a - 2"] == (True, "tests/test_f.py::test_f")
+
+
+def test_a_file_that_cannot_be_read_any_more_kills_and_a_name_that_is_not_there_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    for name, text in {
+        "rltuned/core/f.py": "def f():\n    return 4\n",
+        "tests/test_f.py": "from rltuned.core.f import f\nassert f() == 4\ndef test_f(): ...\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    ((mutant, text, _),) = mutants.mutants_of(tmp_path / "rltuned/core/f.py")
+    killed = mutants.is_killed(tmp_path, mutant, text, ["tests/test_f.py::test_f"], {})
+    assert killed == (True, "tests/test_f.py")
+    with pytest.raises(RuntimeError, match="pytest ended with 4"):
+        mutants.is_killed(tmp_path, mutant, text, ["tests/test_g.py::test_g"], {})
