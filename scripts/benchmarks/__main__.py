@@ -27,6 +27,7 @@ from scripts.benchmarks import (
     peers,
     placing,
     reading,
+    remembering,
     simulating,
     writing,
 )
@@ -47,6 +48,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "bursting": partial(deciding.measure_burst, asked.model),
         "placing": placing.measure,
         "reading": partial(reading.measure, asked.model),
+        "remembering": remembering.measure,
         "simulating": partial(simulating.measure, asked.model, asked.philly),
         "growth": growth.measure,
         "writing": partial(writing.measure, asked.site),
