@@ -9,6 +9,7 @@ from rltuned.cli.flags import ConfigOption, say, settings_of
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.canary.breaker import reset as close
 from rltuned.daemon.clock import SystemClock
+from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.text import utc
 
@@ -19,7 +20,8 @@ app = typer.Typer(no_args_is_help=True)
 def show(config: ConfigOption = None) -> None:
     """Show which breakers are open and why, and the evidence against the others.
 
-    Exit codes: 0 = none is open; 1 = one is, or the journal cannot be read.
+    Exit codes: 0 = none is open; 1 = one is, or the journal cannot be read; 2 = the settings cannot
+    be used.
     """
     with closing(_journal(config)) as journal:
         found = BREAKERS.read(journal)
@@ -41,7 +43,8 @@ def reset(
 ) -> None:
     """Close open breakers; a running daemon applies it from its next cycle on.
 
-    Exit codes: 0 = closed; 1 = none was open, or the journal cannot be written.
+    Exit codes: 0 = closed; 1 = none was open, or the journal cannot be written; 2 = the settings
+    cannot be used.
     """
     with closing(_journal(config)) as journal:
         closed = close(journal, partition, SystemClock().now())
@@ -53,7 +56,10 @@ def reset(
 
 
 def _journal(config: ConfigOption) -> Journal:
-    return Journal(settings_of(config).settings.daemon.state_dir)
+    journal = Journal(settings_of(config).settings.daemon.state_dir)
+    if journal.is_lost():
+        raise JournalError(f"{journal.path}: it is gone, and which breakers were open with it")
+    return journal
 
 
 def _line(breaker: Breaker) -> str:

@@ -1,14 +1,15 @@
 """`rltuned evaluate`: learned policies beside every rule, with paired intervals."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from rltuned.cli import flags
+from rltuned.cli.outputs import check_folder
 from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
@@ -19,6 +20,9 @@ from rltuned.stats import SHARES, in_words
 from rltuned.train import evaluate as evaluation
 from rltuned.train.course import from_files
 from rltuned.train.ground import Ground
+
+if TYPE_CHECKING:
+    from rltuned.train.page import Curve
 
 app = typer.Typer()
 
@@ -90,6 +94,10 @@ def evaluate(
     rules = tuple(dict.fromkeys(rule or evaluation.RULES))
     if unknown := [r for r in rules if r not in evaluation.RULES]:
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(evaluation.RULES)}")
+    if curves and report is None:
+        raise typer.BadParameter("--curves needs --report FOLDER")
+    check_folder(report)
+    learned = _curves(curves or [])
     contestants = [evaluation.contestant_of(given) for given in model]
     sources = from_files(trace, [cluster_named(c) for c in cluster])
     plans = [
@@ -119,24 +127,24 @@ def evaluate(
         "headline": evaluation.headline(found),
         "comparisons": [_plain(c) for c in found],
     }
-    if report is not None:
-        _report(report, found, document, curves or [])
     if as_json:
         flags.say(json.dumps(document))
     else:
         flags.say(evaluation.headline(found))
         _show(found)
+    if report is not None:
+        _report(report, found, document, learned)
 
 
 def _report(
     folder: Path,
     found: Sequence[evaluation.Comparison],
     document: dict[str, Any],
-    curves: list[str],
+    curves: "Mapping[str, Sequence[Curve]]",
 ) -> None:
     from rltuned.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
 
-    page = write_page(folder, found, document["models"], _curves(curves))
+    page = write_page(folder, found, document["models"], curves)
     (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")
     flags.warn(f"{page} written")
 
@@ -178,13 +186,17 @@ def _cards(contestants: Sequence[evaluation.Contestant]) -> dict[str, dict[str, 
     }
 
 
-def _curves(given: list[str]) -> dict[str, list[Path]]:
+def _curves(given: list[str]) -> "dict[str, list[Curve]]":
+    if not given:
+        return {}
+    from rltuned.train.page import read_curve  # noqa: PLC0415 - matplotlib takes a second
+
     found = {}
     for text in given:
         name, equals, listed = text.partition("=")
         if not equals:
             raise typer.BadParameter(f"--curves: NAME=FILE,..., not {text!r}")
-        found[name] = [Path(path) for path in listed.split(",")]
+        found[name] = [read_curve(Path(path)) for path in listed.split(",")]
     return found
 
 

@@ -1,7 +1,7 @@
 """`rltuned groups`: jobs that wait for each other."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,6 +10,7 @@ import typer
 
 from rltuned.cli import flags, group_plan
 from rltuned.cli.group_types import TypeChange, note, noted, write_all
+from rltuned.cli.outputs import check_file, write_text
 from rltuned.cli.plan import STANDING_STILL, grouped, predicted
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
@@ -103,10 +104,8 @@ def plan(
     Exit codes: 0 = planned, and applied; 1 = the cluster gave no usable answer, or a job was left
     alone; 2 = the file, the group or the settings cannot be used.
     """
-    if (file is None) == (group is None):
-        raise typer.BadParameter("give a FILE or --group ID")
-    if apply is not None and group is None:
-        raise typer.BadParameter("--apply needs --group ID")
+    _check_options(file, group, {"--apply": apply, "--speed": speed})
+    check_file(gantt)
     changes: list[TypeChange] = []
     if file is not None:
         made = group_plan.planner_of(planner)(group_plan.read_graph(file), seed)
@@ -117,7 +116,7 @@ def plan(
         )
         changes = group_plan.type_changes(made, seen)
     if gantt is not None:
-        gantt.write_text(group_plan.drawn(made), "utf-8")
+        write_text(gantt, group_plan.drawn(made))
     document = group_plan.plan_document(made, planner)
     if file is None:
         document["commands"] = [
@@ -132,6 +131,15 @@ def plan(
     else:
         _show_plan(document)
     _end(document.get("applied", ()))
+
+
+def _check_options(file: Path | None, group: int | None, live: Mapping[str, object]) -> None:
+    """live: options that go with --group alone."""
+    if (file is None) == (group is None):
+        raise typer.BadParameter("give a FILE or --group ID")
+    for option, given in live.items():
+        if given and group is None:
+            raise typer.BadParameter(f"{option} needs --group ID")
 
 
 @app.command("undo")

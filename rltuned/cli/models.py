@@ -157,6 +157,8 @@ def adopt(
     Exit codes: 0 = it is the candidate; 2 = it cannot be used: nothing has changed.
     """
     place, loaded = generation.resolve(), settings_of(config)
+    if not place.is_dir():
+        raise ModelError(f"model {generation}: no such folder")
     own = Generations(place.parent.parent).read(place.name).manifest
     parts = {name.partition("/")[0] for name in own.files_sha256}
     store, fields = _store(loaded), set(TunedOrder.model_fields)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rltuned.cli import flags
+from rltuned.cli.outputs import check_file
 from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.milp.sharing import Sharing
@@ -122,7 +123,10 @@ def simulate(
         protocol = jointly(protocol, top_k, tuning, Cbc())
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")
-    _check_outputs(jobs_out, plot)
+    for out in (jobs_out, plot):
+        check_file(out)
+    if plot is not None and not importlib.util.find_spec("matplotlib"):
+        raise TraceError("--plot needs matplotlib; install rltuned[train]")
     jobs, skipped = _possible(trace, hardware, skip=skip_impossible)
     sets = whole(jobs, first=first, warmup=warmup)
     if count is not None:
@@ -140,15 +144,6 @@ def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[Trace
     if skipped:
         flags.warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
     return jobs, skipped
-
-
-def _check_outputs(jobs_out: Path | None, plot: Path | None) -> None:
-    """Find out before the work, not after it, that nothing can be written."""
-    for out in (jobs_out, plot):
-        if out is not None and not out.parent.is_dir():
-            raise TraceError(f"{out}: cannot be written: no folder {out.parent}")
-    if plot is not None and not importlib.util.find_spec("matplotlib"):
-        raise TraceError("--plot needs matplotlib; install rltuned[train]")
 
 
 def _write(

@@ -11,6 +11,7 @@ import typer
 
 from rltuned.cli import imitate
 from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.outputs import check_folder
 from rltuned.cli.tables import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -219,6 +220,8 @@ def fit_predictor(
     Exit codes: 0 = fitted and exported; 1 = exported too, but on the last fifth of the jobs no
     better than the same answer for every job: better not used; 2 = input cannot be used.
     """
+    for folder in (out, report):
+        check_folder(folder, new=True)
     base = None if fresh else load_predictor(begin or shipped_predictor())
     fitted, notes = fit_to(trace or [], worlds=worlds, until=until, begin=base, seed=seed)
     command = " ".join(["rltuned", *sys.argv[1:]])

@@ -18,6 +18,8 @@ from rltuned.domain.units import JobId
 
 MOST_EDGES: Final = 10_000
 """Of all groups of a cluster, about 2.5 MiB in the journal; further groups are left out."""
+MOST_LOOKED_AT: Final = 100_000
+"""Edges of one look; what further jobs wait for is not known."""
 KEPT_S: Final = 7 * 86_400.0
 """A group that has ended is kept so long."""
 APART_S: Final = 600.0
@@ -52,9 +54,13 @@ def follow(before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Depende
         return GroupStore()
     shown = _shown(seen)
     edges: dict[int, Dependency] = {}
+    room = MOST_LOOKED_AT
     for job in seen.pending:
         one = waits_for.get(job.job_id)
         if one is not None:
+            if len(one.parents) > room:
+                one = Dependency((), whole=False)
+            room -= len(one.parents)
             edges[node_of(job)] = _both(edges.get(node_of(job)), one, node_of(job))
     wanted = set(before.jobs) | edges.keys()
     wanted |= {p for one in edges.values() for p, _ in one.parents if p in shown}

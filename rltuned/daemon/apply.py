@@ -1,7 +1,7 @@
 """Between loop and world: marks what rltuned wrote, and writes only what is in the journal."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol
@@ -25,6 +25,7 @@ from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
+from rltuned.journal.ownership import JobKey
 
 _HOUR_S: Final = 3_600.0
 NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
@@ -112,18 +113,20 @@ class PlanApplier:
             )
         )
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Note which jobs have left the queue, and which are back with a value of rltuned's."""
+    def follow(self, snapshot: Snapshot) -> Collection[JobKey]:
+        """Note which jobs have left the queue, and which are back with a value of rltuned's.
+        Returns: the latter.
+        """
         newcomers.note(self.journal, snapshot, self._clock.now())
         if self.journal.is_clean():
-            return
+            return ()
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
         if 0 not in hidden:  # else any job may still be there
             here = {(j.job_id, j.submitted_at) for j in pending}
             if hidden:
                 here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
             self.journal.close_gone(cluster, here)
-        self.journal.reclaim(cluster, pending, self._clock.now())
+        return self.journal.reclaim(cluster, pending, self._clock.now())
 
     def write(
         self,
@@ -136,9 +139,13 @@ class PlanApplier:
         digest: str | None = None,
         seat: Seat | None = None,
     ) -> tuple[Outcome, ...]:
-        """Carry out a plan. digest: of the kept snapshot. seat: tells a successor."""
+        """Carry out a plan, but for jobs that are back with a value of rltuned's. digest: of the
+        kept snapshot. seat: tells a successor.
+        """
         with timed(CycleStage.JOURNAL):
-            self.follow(snapshot)
+            back = set(self.follow(snapshot))
+            # the plan took the value that they are back with for the site's own
+            plan = Plan(tuple(a for a in plan.actions if a.target.key not in back))
             if plan.is_empty:
                 return ()
             ticket = self.journal.intend(

@@ -33,7 +33,7 @@ from rltuned.settings.key import is_file_name
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.solver import Cbc
 
-RULE_HINT: Final = 'a rule needs no model: policy.name = "saf"'
+RULE_HINT: Final = 'a rule needs no model: policy.name = "delay"'
 """No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
 UNTUNED: Final = "delay"
 """What `policy.name = "tuned"` stands for until a generation is promoted."""

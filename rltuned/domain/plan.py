@@ -25,6 +25,11 @@ class Target:
     submitted_at: UnixTime
     address: str
 
+    @property
+    def key(self) -> tuple[JobId, UnixTime]:
+        """What tells jobs apart."""
+        return self.job_id, self.submitted_at
+
 
 @dataclass(frozen=True, slots=True)
 class SetPriority:
@@ -160,11 +165,11 @@ class Result(StrEnum):
     GONE = "gone"
     """The job started, ended or was purged meanwhile: normal."""
     REFUSED = "refused"
-    """Slurm did not take it: held meanwhile, no rights, a submit plugin ..."""
+    """Slurm did not take it: no rights, a submit plugin ..."""
     WITHHELD = "withheld"
     """It was not sent: the view was too old, the lease was lost, or the request rate is limited."""
     FAILED = "failed"
-    """No answer, or one that could not be read. The value in force is not known."""
+    """No answer, one that could not be read, or held meanwhile: what is in force is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _Job = tuple[str, int, float]
 
 def keys_of(actions: Iterable[plan.Action]) -> set[ownership.JobKey]:
     """The jobs of these actions."""
-    return {(a.target.job_id, a.target.submitted_at) for a in actions}
+    return {a.target.key for a in actions}
 
 
 def insert(db: sqlite3.Connection, action: plan.Action, origin: ownership.Origin) -> int:

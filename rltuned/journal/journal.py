@@ -158,25 +158,25 @@ class Journal:
                     changes.leave(db, cluster, *key)
         return len(gone)
 
-    def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> int:
+    def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> list[JobKey]:
         """Take up again the jobs that carry a value from before they were requeued, or from before
         they were parted from their array.
 
         A requeued job keeps its directly set priority, its site factor and its OverSubscribe flag,
         under a new submit time. It is known by its id together with exactly the value that rltuned
-        wrote last; a task that became a record of its own, by its array's. Returns: how many values
-        that were.
+        wrote last; a task that became a record of its own, by its array's. Returns: the job of each
+        value.
         """
         carrying = [j for j in pending if changes.carried(j) or array_splits.lost_with_it(j)]
         if not carrying or not self._is_there():
-            return 0
+            return []
         taken: list[JobKey] = []
         with self._session(create=True) as db, self._transaction(db):
             for job in carrying:
                 values = changes.reclaim(db, cluster, job, at)
                 taken += [(job.job_id, job.submitted_at)] * values
         self._ledger.touch(taken)
-        return len(taken)
+        return taken
 
     def record(self, row: CycleRow) -> None:
         with self._session(create=True) as db, self._transaction(db):

@@ -34,7 +34,7 @@ class Claim:
 
     @property
     def key(self) -> JobKey:
-        return self.target.job_id, self.target.submitted_at
+        return self.target.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class WordClaim:
 
     @property
     def key(self) -> JobKey:
-        return self.target.job_id, self.target.submitted_at
+        return self.target.key
 
 
 class Origin(NamedTuple):

@@ -48,7 +48,7 @@ def draw(played: Mapping[str, Sequence[Schedule]], cluster: Cluster, path: Path)
     for axes in (gantt, queue, use, scraps):
         axes.set_xlabel("hours since the first submit")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, format="png")
     plt.close(figure)
 
 

@@ -189,7 +189,9 @@ def read_layout(usage: str, known_columns: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks of one process: at the end of each record, and in front of each user's text."""
+    """The marks of one call: at the end of each record, and in front of each user's text. Everyone
+    can read the arguments of a command, so the next one has others.
+    """
 
     record: str = field(default_factory=lambda: "\x1e" + secrets.token_hex(6))
     text: str = field(default_factory=lambda: FIELD + secrets.token_hex(6))

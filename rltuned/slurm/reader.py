@@ -51,9 +51,10 @@ class Reader:
     cannot address; -a, because hidden partitions hold nodes and jobs too. Every method raises
     BackendError: no answer; SnapshotError: one cannot be read as a whole.
 
-    marks: None = a random mark. fair_shares: read those of jobs with a fixed priority. pyslurm: its
-    interpreter; None = squeue alone. on_reading: called with each new reader of jobs. digester:
-    None = no text of a user is asked for. sizes: read of which jobs node counts may be chosen.
+    marks: None = new ones for every call. fair_shares: read those of jobs with a fixed priority.
+    pyslurm: its interpreter; None = squeue alone. on_reading: called with each new reader of jobs.
+    digester: None = no text of a user is asked for. sizes: read of which jobs node counts may be
+    chosen.
     """
 
     def __init__(
@@ -69,10 +70,10 @@ class Reader:
     ) -> None:
         self._commands = commands
         self._sizes = sizes
-        self._marks = marks or Marks()
+        self._new_marks: Callable[[], Marks] = Marks if marks is None else lambda: marks
         self._fair_shares = FairShares(commands) if fair_shares else None
         source = Pyslurm(commands, pyslurm) if pyslurm else None
-        self._source = JobSource(commands, self._marks, source, on_reading, digester)
+        self._source = JobSource(commands, self._new_marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
         self._lines: dict[int, tuple[JobId, Factors]] = {}
@@ -99,11 +100,12 @@ class Reader:
     def _read(self, taken_at: float, remembered: Remembered) -> Snapshot:
         site, layout = self._known_site(taken_at)
         jobs = self._source.read(layout, site.version, taken_at)
+        marks = self._new_marks()
         sinfo = self._commands.stream(
-            "sinfo", "--local", "-a", "-N", "-O", self._marks.columns(NODE_COLUMNS)
+            "sinfo", "--local", "-a", "-N", "-O", marks.columns(NODE_COLUMNS)
         )
         odd: list[str] = []
-        rows = self._marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd)
+        rows = marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd)
         hardware = read_nodes(rows, site.exclusive_partitions)
         nodes, partitions = hardware.nodes, hardware.partitions
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
@@ -197,20 +199,21 @@ class Reader:
 
     def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
         """Every pending record by its id, in the first columns of WatchRow; a row per task too."""
-        words = ("-t", "PD", "-O", self._marks.columns(columns))
+        marks = self._new_marks()
+        words = ("-t", "PD", "-O", marks.columns(columns))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
         found: dict[str, list[WatchRow]] = {}
-        for raw in self._marks.rows("squeue", answer, len(columns)):
+        for raw in marks.rows("squeue", answer, len(columns)):
             row = WatchRow(*raw)
             found.setdefault(row.jobid, []).append(row)
         return found
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's backfill plans to start a record; None = not planned."""
-        _, layout = self._known_site(now)
+        marks, (_, layout) = self._new_marks(), self._known_site(now)
         names = ("jobid", "starttime")
-        asked = ("-t", "PD", "-j", str(job_id), "-O", self._marks.columns(names))
-        rows = list(self._marks.rows("squeue", squeue(self._commands, layout, *asked), len(names)))
+        asked = ("-t", "PD", "-j", str(job_id), "-O", marks.columns(names))
+        rows = list(marks.rows("squeue", squeue(self._commands, layout, *asked), len(names)))
         try:
             starts = [parse_epoch(start) for own, start in rows if parse_job_id(own) == job_id]
         except ValueError as error:
@@ -219,9 +222,10 @@ class Reader:
 
     def sizes(self, now: float) -> dict[JobId, Sizes]:
         """Node ranges of pending records, and what their users say of them, where readable."""
-        words = ("-t", "PD", "-O", self._marks.columns(REQUEST_COLUMNS))
+        marks = self._new_marks()
+        words = ("-t", "PD", "-O", marks.columns(REQUEST_COLUMNS))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
-        rows = self._marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
+        rows = marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
         found = {id_of(row.jobid): read_sizes(row) for row in map(RequestRow._make, rows)}
         return {job_id: sizes for job_id, sizes in found.items() if sizes is not None}
 
@@ -233,13 +237,14 @@ class Reader:
         self, names: Collection[str] | None = None
     ) -> tuple[dict[JobId, Factors], dict[JobId, str]]:
         """The same, and what is wrong with other lines, by job; 0 = not known whose."""
-        letters = self._marks.letters(PRIORITY_LETTERS)
+        marks = self._new_marks()
+        letters = marks.letters(PRIORITY_LETTERS)
         answer = self._commands.stream("sprio", "--local", "-o", letters)
         found: dict[JobId, Factors] = {}
         odd: list[str] = []
         bad: dict[JobId, str] = {}
         lines: dict[int, tuple[JobId, Factors]] = {}
-        for raw in self._marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
+        for raw in marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
             if names is not None and raw[0].strip() not in names:
                 continue
             line = hash(tuple(raw))

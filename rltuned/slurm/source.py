@@ -63,13 +63,13 @@ class JobSource:
     def __init__(
         self,
         commands: Commands,
-        marks: Marks,
+        new_marks: Callable[[], Marks],
         pyslurm: Pyslurm | None,
         on_reading: Callable[[ReaderChoice], None],
         digester: Digester | None = None,
     ) -> None:
         self._commands = commands
-        self._marks = marks
+        self._new_marks = new_marks
         self._pyslurm = pyslurm
         self._on_reading = on_reading
         self._digester = digester
@@ -112,10 +112,11 @@ class JobSource:
         """These columns of every record, or of every task where squeue parts arrays."""
         wanted = () if self._digester is None else self._digester.wanted
         texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
-        columns = self._marks.columns(names, texts)
+        marks = self._new_marks()
+        columns = marks.columns(names, texts)
         answer = squeue(self._commands, layout, "--noconvert", "-O", columns)
         broken: list[str] = []
-        rows = self._marks.rows("squeue", answer, len(names), broken, len(texts))
+        rows = marks.rows("squeue", answer, len(names), broken, len(texts))
         at, width = names.index("jobid"), len(names)
         if self._digester is None or not texts:
             yield from rows

@@ -164,7 +164,9 @@ _WHOLE: Final = frozenset({"afterok", "afterany", "after", "aftercorr"})
 _EDGES: Final = _WHOLE | {"afternotok", "afterburstbuffer"}
 _TERM: Final = re.compile(r"([a-z]+)((?::[^:()]*(?:\([^()]*\))?)*)(?:\([^()]*\))?", re.IGNORECASE)
 _PARENT: Final = re.compile(r":([1-9][0-9]{0,9})(?:_(?:[0-9]+|\*))?(\+[0-9]+)?(?:\([^()]*\))?")
-_LONGEST: Final = 64 * 1024
+_LONGEST: Final = 8 * 1024
+"""Characters; squeue names a parent in about 20."""
+MOST_PARENTS: Final = 256
 
 
 @lru_cache(maxsize=4096)
@@ -172,11 +174,14 @@ def parse_dependency(text: str) -> Dependency:
     """What a job waits for; empty = nothing. Never raises.
 
     A comma joins conditions that must all hold, a `?` such as are enough alone. What is not known
-    costs `whole`, and no known edge. An array is one parent, whichever of its tasks is named.
+    costs `whole`, and no known edge. An array is one parent, whichever of its tasks is named. Of
+    more than MOST_PARENTS none is known: every look holds them for all jobs.
     """
     parents: dict[JobId, str] = {}
-    whole = "?" not in text and len(text) <= _LONGEST
-    for term in re.split(r"[,?]", text[:_LONGEST]) if text else ():
+    if len(text) > _LONGEST:
+        return Dependency((), whole=False)
+    whole = "?" not in text
+    for term in re.split(r"[,?]", text) if text else ():
         match = _TERM.fullmatch(term.strip())
         kind, names = (match[1].lower(), match[2]) if match else ("", "")
         found = list(_PARENT.finditer(names)) if kind in _EDGES else []
@@ -184,4 +189,6 @@ def parse_dependency(text: str) -> Dependency:
         for one in found:
             parents.setdefault(JobId(int(one[1])), kind)
             whole &= one[2] is None
+    if len(parents) > MOST_PARENTS:
+        return Dependency((), whole=False)
     return Dependency(tuple(sorted(parents.items())), whole)

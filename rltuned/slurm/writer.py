@@ -269,18 +269,24 @@ def judge(
         return Outcome(action, Result.GONE, complaint or "no longer pending")
     if row.unreadable:
         return Outcome(action, Result.FAILED, row.unreadable)
-    wrong = _difference(action, row, factors.get(action.target.job_id))
+    known = factors.get(action.target.job_id)
+    wrong = _difference(action, row, known)
     if not wrong:
         return Outcome(action, Result.APPLIED)
     if _NO_ANSWER.search(complaint) or "no answer" in complaint:
         return Outcome(action, Result.FAILED, complaint)
+    if row.held and _is_hidden(action, known):
+        return Outcome(action, Result.FAILED, HELD)  # Slurm sets it all the same
     if complaint:
-        return Outcome(
-            action, Result.GONE if _GONE.search(complaint) else Result.REFUSED, complaint
-        )
-    if row.held:
-        return Outcome(action, Result.REFUSED, HELD)
-    return Outcome(action, Result.FAILED, wrong)
+        # that a pending job has ended is said of one of its tasks
+        unknown = _is_hidden(action, known) or _GONE.search(complaint)
+        return Outcome(action, Result.FAILED if unknown else Result.REFUSED, complaint)
+    return Outcome(action, Result.FAILED, HELD if row.held else wrong)
+
+
+def _is_hidden(action: Action, factors: Factors | None) -> bool:
+    """Whether what the action sets is not shown."""
+    return isinstance(action, SetSiteFactor) and (factors is None or factors.site_factor is None)
 
 
 def _has_factor(action: SetSiteFactor, row: Watched, factors: Factors | None) -> tuple[bool, str]:
@@ -288,7 +294,7 @@ def _has_factor(action: SetSiteFactor, row: Watched, factors: Factors | None) ->
     shown = None if factors is None else factors.site_factor
     if shown is not None:
         return shown == action.new, f"reads back site factor {shown}"
-    if action.priority is not None:
+    if action.priority is not None and not row.held:
         return row.priority != action.priority, "sent, but the job's priority has not moved"
     return False, "sent, but sprio does not show this job's site factor"
 

@@ -30,6 +30,8 @@ IN_OVERVIEW: Final = ("wait_s", "bsld", "jct_s", "utilisation")
 """The columns of the paper's Table 9."""
 LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
 """What is drawn."""
+Curve = tuple[FloatArray, FloatArray]
+"""Gap, and cost over that of `delay`, of every epoch; straight between exams."""
 DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
 """Rules whose single jobs are drawn beside the models'; all would be a tangle."""
 
@@ -38,9 +40,9 @@ def write_page(
     folder: Path,
     comparisons: Sequence[Comparison],
     cards: Mapping[str, Mapping[str, object]],
-    curves: Mapping[str, Sequence[Path]],
+    curves: Mapping[str, Sequence[Curve]],
 ) -> Path:
-    """Write index.html; its path. curves: model -> curves.csv of each seed. Raises TraceError."""
+    """Write index.html; its path. curves: of each seed by model. Raises TraceError."""
     places = [
         {"title": title(one), "found": one, "means": one.means(), "plot": _distributions(one)}
         for one in comparisons
@@ -52,7 +54,7 @@ def write_page(
         headline=headline(comparisons),
         places=places,
         cards=cards,
-        curves=plots.curves({n: [*map(_curve, c)] for n, c in curves.items()}) if curves else "",
+        curves=plots.curves(curves) if curves else "",
         units=UNITS,
         short_units=[unit.split(",")[0] for unit in UNITS.values()],
         overview=IN_OVERVIEW,
@@ -84,8 +86,8 @@ def _distributions(found: Comparison) -> Markup:
     return plots.distributions(title(found), LABELS, found.values, singles, list(found.paired))
 
 
-def _curve(path: Path) -> tuple[FloatArray, FloatArray]:
-    """Gap, and cost over that of `delay`, of every epoch; straight between exams."""
+def read_curve(path: Path) -> Curve:
+    """The curves.csv of a training. Raises TraceError: it is none."""
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))

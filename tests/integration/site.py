@@ -17,7 +17,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
@@ -80,6 +80,13 @@ class Site:
         assert {job: found[job] for job in numbers} == numbers
 
     def cycle(self, policy: Policy = BASELINES["sjf"]) -> Decision:
+        """One cycle of which every write is applied."""
+        decision, outcomes = self.attempt(policy)
+        assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes
+        return decision
+
+    def attempt(self, policy: Policy = BASELINES["sjf"]) -> tuple[Decision, tuple[Outcome, ...]]:
+        """One cycle, and what came of its writes."""
         self.cycles += 1
         clock = SystemClock()
         seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
@@ -93,9 +100,8 @@ class Site:
         outcomes = PlanApplier(self.journal, clock).write(
             self.world, decision.plan, seen, self.cycles, no_stopwatch
         )
-        assert {o.result for o in outcomes} <= {Result.APPLIED}, outcomes
         self.neutral = decision.neutral
-        return decision
+        return decision, outcomes
 
     def give_back(self) -> set[Fate]:
         undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)

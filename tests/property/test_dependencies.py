@@ -119,6 +119,17 @@ def test_what_a_dependency_says() -> None:
     assert parse_dependency("") == Dependency()
 
 
+def test_of_very_many_parents_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (":".join(["afterok", *map(str, range(1, n + 1))]) for n in (256, 257))
+    assert len(parse_dependency(few).parents) == 256
+    for text in (many, "afterok" + ":1(unfulfilled)" * 1_000):
+        assert parse_dependency(text) == Dependency((), whole=False)
+    monkeypatch.setattr(groups, "MOST_LOOKED_AT", 3)
+    waits = {JobId(n): parse_dependency(f"afterok:{n - 1}:{n - 2}") for n in (3, 4, 5)}
+    store = follow(GroupStore(), snapshot(*(job(n) for n in range(1, 6))), waits)
+    assert {n: len(one.parents) for n, one in store.jobs.items()} == {1: 0, 2: 0, 3: 2}
+
+
 def test_a_removed_edge_goes_and_a_group_of_one_with_it() -> None:
     waits = {job(2).job_id: parse_dependency("afterok:1(unfulfilled)")}
     store = follow(GroupStore(), snapshot(job(1), job(2, dependency="x"), taken_at=NOW), waits)

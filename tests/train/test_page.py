@@ -11,7 +11,7 @@ from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import EvaluationPlan, compare
 from rltuned.train.network import PaperActor, policy_of
-from rltuned.train.page import write_page
+from rltuned.train.page import read_curve, write_page
 from tests.browser import check_page, chromium
 from tests.train.worlds import random_ground
 
@@ -36,7 +36,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cards: dict[str, dict[str, object]] = {
         "ours": {"summary": "a <test>", "seeds": 2, "digests": ["12", "34"]}
     }
-    return write_page(folder, found, cards, {"ours": [curves, curves]})
+    return write_page(folder, found, cards, {"ours": [read_curve(curves)] * 2})
 
 
 def test_a_browser_finds_every_table_and_plot(page: Path, tmp_path: Path) -> None:

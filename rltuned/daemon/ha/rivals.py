@@ -19,6 +19,8 @@ FEWEST: Final = 10
 SHARE: Final = 0.1
 """Of the pending jobs that are not held, at least: of different numbers, or under priority/basic,
 where jobs of the same minute may share one, of jobs."""
+USERS: Final = 2
+"""Whose jobs bear them, at least, where so many have jobs: users lower numbers of their own."""
 LOOKS: Final = 3
 """In a row make a rival, until a restart. Nothing is written from the first on."""
 
@@ -37,9 +39,11 @@ class Rivals:
         free = [job for job in snapshot.pending if job.priority > 0]
         is_basic = snapshot.priorities.kind == "basic"
         of = foreign_basic if is_basic else foreign
-        found = [number for job in free if (number := of(job)) is not None]
-        numbers, least = set(found), math.ceil(SHARE * len(free))
-        if len(numbers) < FEWEST or len(found if is_basic else numbers) < least:
+        found = [(number, job.user) for job in free if (number := of(job)) is not None]
+        numbers, users = {number for number, _ in found}, {user for _, user in found}
+        least = math.ceil(SHARE * len(free))
+        few = len(numbers) < FEWEST or len(users) < min(USERS, len({job.user for job in free}))
+        if few or len(found if is_basic else numbers) < least:
             self._looks = 0
             return ""
         self._looks += 1

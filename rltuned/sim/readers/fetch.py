@@ -116,11 +116,18 @@ def _bring(archive: Archive, folder: Path, report: Report, origin: Path | None) 
             if origin is None:
                 _download(archive, into, report)
             else:
-                with (origin / archive.name).open("rb") as stored:
+                with _stored(origin / archive.name) as stored:
                     _copy(archive, stored, into, report)
         _unpack(archive, part, folder)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _stored(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from error
 
 
 def _download(archive: Archive, into: IO[bytes], report: Report) -> None:

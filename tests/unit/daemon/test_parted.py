@@ -114,6 +114,6 @@ def test_it_is_known_once_and_does_not_count_as_a_change(journal: Journal) -> No
     world = FakeBackend(snapshot(WHOLE))
     change(world, journal, set_priority(WHOLE, 900))
     one = task(13, priority=900)
-    assert journal.reclaim("test", [one], NOW + 60) == 1
-    assert journal.reclaim("test", [one], NOW + 120) == 0
+    assert len(journal.reclaim("test", [one], NOW + 60)) == 1
+    assert len(journal.reclaim("test", [one], NOW + 120)) == 0
     assert journal.recent_writes("test", NOW) == {(10, WHOLE.submitted_at): 1}

@@ -46,6 +46,16 @@ def test_many_different_numbers_that_nobody_of_ours_wrote(
     assert bool(Rivals().judge(snapshot(*seen, priorities=AGED))) is expected
 
 
+def test_one_user_among_others_is_no_rival() -> None:
+    """Users may lower numbers of their own jobs, as many as they like."""
+    own = [replace(j, user="mallory") for j in moved(ORDINARY, 30)[:30]]
+    others = [replace(j, user="ann") for j in moved(ORDINARY, 60)[30:]]
+    untouched = [replace(j, site_factor=0) for j in others]
+    assert not Rivals().judge(snapshot(*own, *untouched, priorities=AGED))
+    assert Rivals().judge(snapshot(*own, others[0], *untouched[1:], priorities=AGED))
+    assert Rivals().judge(snapshot(*own, priorities=AGED))  # no other user waits
+
+
 BASIC = tuple(job(n, priority=HIGHEST_BASIC - n) for n in range(1, 61))
 """As priority/basic deals them out."""
 

@@ -137,7 +137,7 @@ def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) 
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 29 * DAY_S))
     assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (800, 900)]
     back = job(1, priority=900, submitted_at=NOW + 60, fixed=True, site_factor=None)
-    assert journal.reclaim(CLUSTER, [back], NOW + 90) == 1
+    assert len(journal.reclaim(CLUSTER, [back], NOW + 90)) == 1
     assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
     journal.close_gone(CLUSTER, ())
     journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 31 * DAY_S))
@@ -156,7 +156,7 @@ def test_a_job_given_back_and_taken_again_returns_to_what_it_had_the_second_time
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
     assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (700, 800)]
     back = job(1, priority=800, submitted_at=NOW + 60, fixed=True, site_factor=None)
-    assert journal.reclaim(CLUSTER, [back], NOW + 90) == 1
+    assert len(journal.reclaim(CLUSTER, [back], NOW + 90)) == 1
     assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
     journal.close()
 
@@ -197,7 +197,7 @@ def test_jobs_that_ended_go_by_size_and_those_that_slurm_shows_never(tmp_path: P
         journal.keep(sight(shown, cycle=cycle, at=NOW + days * DAY_S))
     assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(2,), (3,), (4,)]
     back = job(2, priority=900, submitted_at=NOW + 2 * DAY_S, fixed=True, site_factor=None)
-    assert journal.reclaim(CLUSTER, [back], NOW + 2 * DAY_S) == 1
+    assert len(journal.reclaim(CLUSTER, [back], NOW + 2 * DAY_S)) == 1
     journal.close()
 
 
@@ -210,7 +210,7 @@ def test_a_job_that_runs_longer_than_anything_is_kept_is_known_when_requeued(
         shown = snapshot(job(9), runs=[running(1)])
         journal.keep(sight(shown, cycle=day + 1, at=NOW + day * DAY_S))
     back = job(1, priority=900, submitted_at=NOW + 40 * DAY_S, fixed=True, site_factor=None)
-    assert journal.reclaim(CLUSTER, [back], NOW + 40 * DAY_S) == 1
+    assert len(journal.reclaim(CLUSTER, [back], NOW + 40 * DAY_S)) == 1
     journal.close()
 
 

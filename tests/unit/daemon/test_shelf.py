@@ -49,7 +49,7 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
     own = f'{MODEL}models_dir = "{tmp_path}"\n'
     loaded = load(settings_in(tmp_path, own))
     assert model_path(loaded) == tmp_path / "rltune"
-    with pytest.raises(SettingsError, match=r'no model folder .*rltune; .* policy.name = "saf"'):
+    with pytest.raises(SettingsError, match=r'no model folder .*rltune; .* policy.name = "delay"'):
         find_policy(loaded)
 
 

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.errors import SnapshotError
+from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm import columns
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.talk import Answer, Stream
+from tests.recorded import DATA, Recording, replay
 
 MARKS = Marks(record="\x1e#t")
+RECORDED = Recording(DATA / "22.05")
 
 
 def table(*rows: tuple[str, ...]) -> str:
@@ -81,7 +84,20 @@ def test_harmless_word_on_stderr_is_no_complaint() -> None:
     assert rows(table(HEAD), "squeue: warning: something is old") == []
 
 
-def test_marks_differ_between_processes_and_formats_are_pinned() -> None:
+def test_no_call_has_the_marks_of_the_one_before(tmp_path: Path) -> None:
+    """Everyone can read the arguments of a command, and then name a folder after them."""
+    replay(tmp_path, RECORDED)
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\nexec false\n')
+    world = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: RECORDED.taken_at)
+    for _ in range(3):
+        with pytest.raises((BackendError, SnapshotError)):
+            world.observe()
+    asked = (tmp_path / "asked").read_text().split("\n")[:-1]
+    assert len(asked) == len(set(asked)) == 3
+
+
+def test_marks_differ_between_calls_and_formats_are_pinned() -> None:
     assert Marks().record != Marks().record
     assert MARKS.columns(("a", "b")) == "a:\x1f,b:\x1e#t"
     assert MARKS.letters("iY") == "%i\x1f%Y\x1e#t"
