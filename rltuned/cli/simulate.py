@@ -68,7 +68,7 @@ SkipImpossibleOption = Annotated[
     bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
 ]
 DetailsOption = Annotated[
-    bool, typer.Option("--details", help="More figures, fairness and the lower bound.")
+    bool, typer.Option("--details", help="More figures and fairness; with --json the lower bound.")
 ]
 
 

@@ -98,7 +98,7 @@ def build_rig(
         solver=Cbc() if settings.policy.placement == "milp" else None,
         gauge=backend.load if settings.load.enabled and isinstance(backend, SlurmBackend) else None,
         bounds=settings.load.bounds(),
-        seat=_seat(settings, backend, lease),
+        seat=_seat(backend, lease),
         ladder=settings.ladder.ladder(),
         newcomers=settings.order.newcomers,
         generation=loaded.generation or "",
@@ -118,11 +118,10 @@ def reloaded(build: Callable[[], Rig]) -> Rig:
         raise SettingsError(f"cannot be loaded: {type(error).__name__}: {reason}") from error
 
 
-def _seat(settings: Settings, backend: Backend, lease: Lease | None) -> Seat | None:
-    folder = settings.ha.lease_dir
-    if lease is None or folder is None or not isinstance(backend, SlurmBackend):
+def _seat(backend: Backend, lease: Lease | None) -> Seat | None:
+    if lease is None or not isinstance(backend, SlurmBackend):
         return None
-    return Seat(folder, lease, backend.acting)
+    return Seat(lease, backend.acting)
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:

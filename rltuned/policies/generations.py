@@ -115,6 +115,7 @@ class Generations:
         self, which: str = "candidate", *, at: float, why: str = ""
     ) -> generation.Generation:
         """Put a generation in force, the last one becoming `previous`. Raises ModelError."""
+        self.read(which)  # before a folder is made for the lock
         with self._alone():
             found = self.read(which)
             before = self.named_by("current")
@@ -129,10 +130,9 @@ class Generations:
 
     def rollback(self, *, at: float, why: str = "") -> generation.Generation | None:
         """Go back to `previous`; None = nothing is in force any more. Raises ModelError."""
+        self._in_force()
         with self._alone():
-            now, before = self.named_by("current"), self.named_by("previous")
-            if now is None:
-                raise ModelError(f"model {self.folder}: no generation is in force: nothing to undo")
+            now, before = self._in_force(), self.named_by("previous")
             if before is None or before == now:
                 self._drop("current")
                 self._drop("previous")
@@ -143,6 +143,12 @@ class Generations:
             self._drop("previous")
             self._note("rolled_back", found.name, why, at)
             return found
+
+    def _in_force(self) -> str:
+        now = self.named_by("current")
+        if now is None:
+            raise ModelError(f"model {self.folder}: no generation is in force: nothing to undo")
+        return now
 
     def withdraw(self, *, at: float, why: str = "") -> None:
         with self._alone():

@@ -24,7 +24,7 @@ class PolicyKeys(Keys):
     """The policy that ranks the jobs."""
 
     name: str = key("delay", min_length=1)
-    """A rule (delay, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
+    """A rule (delay, qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
     model:NAME for a trained one in models_dir, plugin:NAME for one of another installed package, or
     tuned. The last is what `rltuned models promote` has put in force, with its stretch, max_delay_s
     and predictor; until then delay. Where the policy cannot be used the daemon does not start, and

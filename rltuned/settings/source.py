@@ -218,6 +218,8 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
         return f"{where}: {key}: unknown {what}; {hint}"
     reason = _REASONS.get(error["type"], error["msg"].removeprefix("Value error, "))
     given = error["input"]
+    if error["type"] == "list_type" and isinstance(given, dict):
+        reason = f"it is a list of tables: write [[{key}]]"
     shown = "" if isinstance(given, dict) or error["type"] == "missing" else f" (given: {given!r})"
     return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"
 

@@ -76,7 +76,7 @@ def faults_of(faults: Sequence[Fault], cluster: Cluster) -> Faults:
     ordered = sorted(faults, key=lambda f: f.at_s)
     for fault in ordered:
         if fault.node not in place:
-            raise TraceError(f"fault at {fault.at_s:g} s: no node named {fault.node!r}")
+            raise fault.no_node()
     return Faults(
         np.array([f.at_s for f in ordered], dtype=np.float64),
         np.array([place[NodeName(f.node)] for f in ordered], dtype=np.int64),

@@ -50,6 +50,12 @@ class Fault:
     at_s: float
     node: str
     change: NodeFault
+    where: str = ""
+
+    def no_node(self) -> TraceError:
+        """It names a node that there is not. where: file and line; empty = made by a program."""
+        where = f"{self.where}: " if self.where else ""
+        return TraceError(f"{where}fault at {self.at_s:g} s: no node named {self.node!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ class World:
         self.submit(jobs)
         for fault in faults:
             if fault.node not in self.grounds.nodes:
-                raise TraceError(f"fault at {fault.at_s:g} s: no node named {fault.node!r}")
+                raise fault.no_node()
             self._push(fault.at_s, EventKind.FAULT, fault)
 
     def submit(self, jobs: Iterable[TraceJob]) -> None:
@@ -289,7 +295,7 @@ def _faults(row: list[str], where: str) -> list[Fault]:
     at, node, change = (cell.strip() for cell in row)
     try:
         at_s = float(at)
-        faults = [Fault(at_s, name, NodeFault(change)) for name in expand_hosts(node)]
+        faults = [Fault(at_s, name, NodeFault(change), where) for name in expand_hosts(node)]
     except ValueError as error:
         raise TraceError(f"{where}: {error}") from error
     if not math.isfinite(at_s):

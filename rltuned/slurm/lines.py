@@ -11,7 +11,7 @@ _LINE: Final = re.compile(
     r"release \S+|update JobId=\S+ (?:(?:Priority|SiteFactor|Nice)=-?[0-9]{1,10}"
     r"|OverSubscribe=(?:YES|NO)|NumNodes=[0-9]{1,6}-[0-9]{1,6})"
 )
-"""All that scontrol ever receives."""
+"""All that scontrol receives from the daemon and from restore."""
 
 
 def command_lines(action: plan.Action, address: str) -> list[str]:

@@ -113,7 +113,7 @@ def test_windows_and_warm_up(trace: Path) -> None:
 
 def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
     needs.module("matplotlib")
-    picture = tmp_path / "a.png"
+    picture = tmp_path / "a.txt"
     args = ("--trace", trace, "--cluster", "testbed", "-p", "wfp3", "--first", 40)
     shown = run("simulate", *args, "--plot", picture, "--details")
     assert "wfp3" in shown.stdout
@@ -130,6 +130,7 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
         (("-p", "fcfs", "--windows", 2, "--first", 5), "exclude each other"),
         (("-p", "clairvoyant:sjf", "--mode", "cycle"), "event mode only"),
         (("-p", "fcfs", "--jobs-out", "/no/such/a.csv"), "cannot be written: no folder"),
+        (("-p", "fcfs", "--plot", "/tmp"), "/tmp: cannot be written: it is a folder"),
         (("-p", "model:none"), "no such folder"),
     ],
 )
@@ -155,6 +156,10 @@ def test_a_node_that_stays_down_leaves_no_job_out_silently(tmp_path: Path) -> No
     args = ("--trace", path, "--cluster", "testbed", "-p", "fcfs", "--faults", faults)
     with pytest.raises(TraceError, match="1 jobs never started, the first is row 1"):
         run("simulate", *args)
+    faults.write_text("at_s,node,change\n\n2,m7,fail\n")
+    for mode in ("event", "cycle"):
+        with pytest.raises(TraceError, match=f"^{faults}:3: fault at 2 s: no node named 'm7'$"):
+            run("simulate", *args, "--mode", mode)
 
 
 def test_traces_from_end_to_end(tmp_path: Path) -> None:

@@ -128,6 +128,9 @@ def test_the_command_lists_fetches_and_says_what_to_do_next(
     assert done.exit_code == 0, done.output
     assert "a paper, CC BY 4.0" in done.output
     assert f"rltuned traces convert {tmp_path}/p/cluster_job_log --from x" in done.output
+    (tmp_path / "trace-data.tar.gz").unlink()
+    lost = CliRunner().invoke(app, [*words[:4], str(tmp_path / "q"), *words[5:]])
+    assert str(lost.exception) == f"{tmp_path}/trace-data.tar.gz: No such file or directory"
     unknown = CliRunner().invoke(app, ["traces", "fetch", "phil"])
     assert "no public trace 'phil'; there are philly, pai" in str(unknown.exception)
 

@@ -121,6 +121,9 @@ def test_promoting_the_same_again_keeps_the_way_back(store: Generations) -> None
 def test_there_is_no_candidate(store: Generations) -> None:
     with pytest.raises(ModelError, match="candidate: there is no such generation"):
         store.promote(at=0.0)
+    with pytest.raises(ModelError, match="no generation is in force"):
+        store.rollback(at=0.0)
+    assert not store.folder.exists()
 
 
 def test_a_link_that_leads_elsewhere_is_refused(store: Generations, tmp_path: Path) -> None:

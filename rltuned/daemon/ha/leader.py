@@ -29,8 +29,8 @@ def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None
 class Seat:
     """One daemon's claim to be the one that writes. acting: host of the acting slurmctld."""
 
-    def __init__(self, folder: Path, lease: Lease, acting: Callable[[], str]) -> None:
-        self._folder = folder
+    def __init__(self, lease: Lease, acting: Callable[[], str]) -> None:
+        self._folder = lease.folder
         self._lease = lease
         self._acting = acting
         self._left: Handover | None = None  # what we published last

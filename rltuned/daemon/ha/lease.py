@@ -87,6 +87,7 @@ class Lease:
     def __init__(
         self, folder: Path, host: str, lease_s: float, margin_s: float, readings: Readings
     ) -> None:
+        self.folder = folder
         self.host = host
         self._path = folder / FILE
         self._lease_s = lease_s

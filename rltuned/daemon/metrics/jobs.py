@@ -130,7 +130,8 @@ JOBS: Final[tuple[Row, ...]] = (
     ),
     counter(
         "rltuned_sla_breaches",
-        "Those of them that waited longer than promised, counted when they pass the bound.",
+        "Jobs of a class of [[sla]] that waited longer than promised, counted when they pass the "
+        "bound.",
         _of(lambda status: {one.name: n.breaches for one, n in status.promises.items()}),
         labels={"class": FREE},
     ),
@@ -177,7 +178,8 @@ JOBS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_canary_pairs",
-        "Pairs of an on block and an off block that this difference compares; NaN = no switchback.",
+        "Pairs of an on block and an off block that rltuned_canary_wait_difference_seconds "
+        "compares; NaN = no switchback.",
         _of(lambda status: math.nan if status.effect is None else status.effect.pairs),
         start=math.nan,
     ),

@@ -26,7 +26,7 @@ from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
-from rltuned.errors import ModelError, SettingsError
+from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
@@ -434,6 +434,11 @@ def test_breakers_are_shown_and_closed(config: Path) -> None:
     assert run("breaker", "reset", *options).stdout == "c1: gpu: closed\n"
     assert run("breaker", "reset", *options).exit_code == 1
     assert run("breaker", "show", *options).exit_code == 0
+    (config.parent / "journal.sqlite").unlink()
+    (config.parent / "writer.lock").touch()
+    for verb in ("show", "reset"):
+        with pytest.raises(JournalError, match=r"journal\.sqlite: it is gone"):
+            run("breaker", verb, *options)
 
 
 def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> None:
@@ -501,6 +506,8 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     elsewhere = Generations(tmp_path / "elsewhere")
     far = elsewhere.add(TunedOrder(policy="saf", stretch=1.0, max_delay_s=0.0), {})
     elsewhere.propose(far.name, at=0.0)
+    with pytest.raises(ModelError, match=r"^model /nope: no such folder$"):
+        run("models", "adopt", "/nope", *options)
     assert (
         "is the candidate: saf"
         in run("models", "adopt", str(elsewhere.folder / "candidate"), *options).stdout

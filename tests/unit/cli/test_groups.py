@@ -60,6 +60,11 @@ def test_a_file(tmp_path: Path) -> None:
     titles = [one.text or "" for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert sum(title.startswith("c<&>: 2 GPUs") for title in titles) == 2
     assert "critical path: a, c<&>" in run("groups", "plan", str(path)).stdout
+    for where, why in {tmp_path: "it is a folder", tmp_path / "no" / "x.svg": "no folder"}.items():
+        with pytest.raises(TraceError, match=f"{where}: cannot be written: {why}"):
+            run("groups", "plan", str(path), "--gantt", str(where))
+    refused = run("groups", "plan", str(path), "--speed", "fast=2")
+    assert (refused.exit_code, "--speed needs --group ID" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

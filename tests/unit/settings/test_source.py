@@ -213,6 +213,7 @@ def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
         ("[deamon]\ninterval_s = 9", "{f}:1: deamon: unknown table; did you mean daemon?"),
         ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, groups, ha"),
         ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
+        ("[sla]\nname = 'a'", "{f}:1: sla: it is a list of tables: write [[sla]]"),
         ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
         ("[ladder]\ncanary_margin = 0.6", "{f}:2: ladder.canary_margin:"),
         ("[ladder]\nfull_off_share = 0.6", "{f}:2: ladder.full_off_share:"),
