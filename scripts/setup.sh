@@ -8,9 +8,9 @@ extras=${2:+[$2]}
 say() { printf 'setup: %s\n' "$*"; }
 
 python=
-for candidate in python3.11 python3.12 python3.13 python3; do
+for candidate in python3.11 python3.12 python3.13 python3.14 python3; do
     if command -v "$candidate" >/dev/null 2>&1 &&
-        "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+        "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null; then
         python=$candidate
         break
     fi
@@ -26,7 +26,7 @@ if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
             python3 python3-venv ca-certificates >/dev/null
         python=python3
     else
-        say "needs Python 3.11, 3.12 or 3.13 with the venv module (Debian: python3-venv)" >&2
+        say "needs Python 3.11 to 3.14 with the venv module (Debian: python3-venv)" >&2
         exit 1
     fi
 fi

@@ -39,7 +39,7 @@ app = typer.Typer()
 
 _PROBE_S = 30.0
 """A slow solver is found slow, and not broken."""
-PYTHONS: Final = ((3, 11), (3, 13))
+PYTHONS: Final = ((3, 11), (3, 14))
 """Oldest and newest that rltuned was run with."""
 _LIBRARIES: Final = ("numpy", "pulp", "pydantic")
 _MIB: Final = 1024 * 1024
@@ -111,7 +111,7 @@ def _runtime() -> Check:
         )
     if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         return Check.ok("runtime", found)
-    return Check.warn("runtime", found, "use one of Python 3.11 to 3.13; others were not tried")
+    return Check.warn("runtime", found, "use one of Python 3.11 to 3.14; others were not tried")
 
 
 def _user(folder: Path) -> Check:
