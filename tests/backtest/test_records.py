@@ -142,6 +142,8 @@ def test_what_ended_before_is_not_kept() -> None:
         ([], "rows: empty"),
         (["JobID|State", "1|COMPLETED"], "rows:1: header: no column 'Submit'"),
         (["a,b,c"], "rows:1: no header of sacct"),
+        (["|".join(["x"] * len(COLUMNS))], "rows:1: no header of sacct"),
+        (["1|2|3"], "rows:1: no header of sacct"),
     ],
 )
 def test_what_is_no_history_is_refused(lines: list[str], why: str) -> None:

@@ -174,6 +174,18 @@ def test_now_and_what_is_promised_are_slots_and_others_as_far_as_the_budget_goes
     assert len(instance.offsets_s) <= max(max_slots, 1 + len(promised))
 
 
+def test_no_slot_has_more_free_than_there_is() -> None:
+    """A node that shows as free what a running job has, as two answers of Slurm may say."""
+    runs = [running(100, node_name="n0", gpus=2, time_limit_s=1_200.0, started_at=NOW - 60.0)]
+    jobs = [job(1, gpus=4), job(2, gpus=4)]
+    world = snapshot(*jobs, nodes=[node("n0"), node("n1")], runs=runs)
+    slots = instance_of(world, Weights()).capacities
+    assert len(slots) > 1
+    for free in slots:
+        assert (free.free_gpus <= free.total_gpus).all()
+        assert (free.free_cpus <= free.total_cpus).all()
+
+
 def _sizes(instance: Problem) -> list[int]:
     counts: dict[int, int] = defaultdict(lambda: 1)
     for option in instance.options:

@@ -55,6 +55,17 @@ def test_every_accepted_type_is_tried_and_the_scarce_one_costs() -> None:
     assert {on(w): round(w.cost.waste, 6) for w in found} == {"a:1": 0.8, "k:1": 0.0}
 
 
+def test_how_free_gpus_are_valued_follows_the_queue_and_the_cluster() -> None:
+    nodes = [node("a", gpu_type="a100", gpus=4, free_gpus=1), node("k", gpu_type="k80", gpus=4)]
+    capacity = Capacity.of(snapshot(nodes=nodes))
+    asked = [request(gpus=n, cpus=4 * n, mem_mib=500 * n) for n in (1, 2, 4)]
+    found = CostModel.of([*asked, request(gpus=0, cpus=64)], capacity)
+    assert (found.cpus_per_gpu, found.mem_mib_per_gpu) == (4.0, 500.0)
+    shares = dict(zip(capacity.gpu_types, found.pressure, strict=False))
+    assert shares == {"a100": 0.75, "k80": 0.0}
+    assert CostModel.of([request(gpus=0)], capacity).mem_mib_per_gpu == 0.0
+
+
 def test_a_share_without_gpus_is_on_a_node_of_the_type_too() -> None:
     nodes = [node("a1", gpu_type="a100"), node("a2", gpu_type="a100"), node("k", gpu_type="k80")]
     found = ways(nodes, request(gpus=1, nodes=2))

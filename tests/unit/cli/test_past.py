@@ -17,7 +17,8 @@ from rltuned.cli import app
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import ArrayInfo
-from rltuned.domain.plan import Plan
+from rltuned.domain import plan as plans
+from rltuned.domain.plan import Outcome, Plan, SetNice
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.journal.journal import Journal
@@ -25,7 +26,7 @@ from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
-from tests.builders import NOW, basic, job, set_priority, set_site_factor
+from tests.builders import NOW, basic, job, set_priority, set_site_factor, target
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.journalled import FIRST, KNOBS, live, world
 
@@ -64,6 +65,17 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
     assert (change["old"], change["new"], change["closed"]) == (100, FIRST, "released")
     assert change["reason"]["rank_after"] == 1
     assert change["snapshot"] is not None
+
+
+def test_history_tells_a_nice_that_was_given_back(tmp_path: Path, config: Path) -> None:
+    held = job(5, nice=0)
+    plan = Plan((SetNice(target(held), 0, 7),))
+    with closing(Journal(tmp_path)) as journal:
+        ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
+        journal.settle(ticket, [Outcome(plan.actions[0], plans.Result.APPLIED)], at=NOW)
+    assert "nice 0 -> 7: applied" in run("history", "5", "--config", str(config)).stdout
+    (change,) = json.loads(run("history", "5", "--json", "--config", str(config)).stdout)["changes"]
+    assert (change["field"], change["old"], change["new"]) == ("nice", 0, 7)
 
 
 @pytest.mark.parametrize(

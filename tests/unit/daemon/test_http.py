@@ -72,6 +72,7 @@ def test_a_scraper_that_takes_gzip_gets_it(server: MetricsServer) -> None:
     with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310 - ours
         assert answer.headers["Content-Encoding"] == "gzip"
         packed = answer.read()
+        assert int(answer.headers["Content-Length"]) == len(packed)
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as answer:  # noqa: S310 - ours
         assert answer.headers["Content-Encoding"] is None
         plain = answer.read()
@@ -129,9 +130,19 @@ def test_the_status_page_runs_no_script_and_is_embedded_nowhere(
         assert ask(made, "/status.js")[0] == 404
         with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
             policy = answer.headers["Content-Security-Policy"]
+            assert {name: answer.headers[name] for name in SAFE} == SAFE
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
+
+
+SAFE = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
 
 
 def test_a_huge_header_is_refused(server: MetricsServer) -> None:

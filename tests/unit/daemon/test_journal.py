@@ -41,6 +41,7 @@ def owned(journal: Journal, of: PendingJob) -> Ownership | None:
 
 
 def test_a_new_journal_owns_nothing_and_makes_no_file(journal: Journal) -> None:
+    assert not journal.has_narrowed()
     assert journal.owned(CLUSTER) == {}
     assert journal.last_cycle() == 0
     assert not journal.path.exists()

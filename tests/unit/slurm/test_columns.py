@@ -1,5 +1,6 @@
 """Tables cannot be forged, cut or short without our noticing."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,24 @@ def test_records_over_several_pieces_and_marks_between_two_are_read(tmp_path: Pa
     said = [("1", "2", "x" * 200_000), *((str(n), "2", "y") for n in range(50_000))]
     found = list(MARKS.rows("squeue", streamed(tmp_path, table(HEAD, *said)), 3))
     assert found == [list(row) for row in said]
+
+
+class Typed:
+    """An answer that comes letter by letter."""
+
+    stderr = ""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._text)
+
+
+def test_a_mark_in_any_number_of_pieces_is_found() -> None:
+    said = [("1", "2", "x"), ("3", "4", "y")]
+    pieces = Typed(table(HEAD, *said))
+    assert list(MARKS.rows("squeue", pieces, 3)) == [list(row) for row in said]  # type: ignore[arg-type]
 
 
 def test_a_record_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
