@@ -86,10 +86,10 @@ def test_one_feature_by_hand(column: str, fields: dict[str, object], expected: f
 
 
 def test_future_availability_counts_what_limits_will_free_within_the_hour() -> None:
-    soon = running(100, node_name="a1", gpus=2, started_at=NOW - 600, time_limit_s=3600)
+    soon = running(103, node_name="a1", gpus=2, started_at=NOW - 600, time_limit_s=3600)
     late = running(101, node_name="a1", gpus=1, started_at=NOW - 600, time_limit_s=7200)
-    never = running(102, node_name="a1", gpus=1, time_limit_s=math.inf, gpu_type="a100")
-    gone = running(103, node_name="vanished", gpus=4)
+    never = running(100, node_name="a1", gpus=1, time_limit_s=math.inf, gpu_type="a100")
+    gone = running(102, node_name="vanished", gpus=4)
     found = seen("future_avail", job(gpus=1), runs=(never, late, gone, soon))
     assert found == pytest.approx([((7 - 1 + 2) / 10 + 1) / 2])
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from rltuned.cli import app
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.restore import restore
-from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain import plan as plans
+from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Outcome, Plan, SetNice
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError

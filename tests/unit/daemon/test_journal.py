@@ -56,6 +56,18 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
     assert [v for v in (500, 503, 700, 900, 901, 450) if ours.explains(v)] == [500, 503, 700, 900]
 
 
+def test_a_journal_that_was_closed_goes_on(journal: Journal) -> None:
+    """The last connection takes the write-ahead log away with it."""
+    one = job(1, priority=500)
+    write(journal, set_priority(one, 900))
+    journal.close()
+    assert not journal.path.with_name(f"{journal.path.name}-wal").exists()
+    write(journal, set_priority(job(1, priority=900), 700))
+    found = owned(journal, one)
+    assert found is not None
+    assert found.value == 700
+
+
 @pytest.mark.parametrize("result", [None, Result.FAILED])
 def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
     write(journal, set_priority(job(1), 900), result=result)
