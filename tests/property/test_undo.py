@@ -1,0 +1,260 @@
+"""Whatever users, Slurm and death do to jobs between cycles and within them, a delay counts once,
+and a restore leaves none.
+"""
+
+import tempfile
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.select import Scope
+from rltuned.daemon.apply import PlanApplier
+from rltuned.daemon.report import CycleStage
+from rltuned.daemon.restore import restore
+from rltuned.domain.jobs import ArrayInfo, PendingJob, Remembered, RunningJob
+from rltuned.domain.plan import Outcome, Plan, SetSiteFactor
+from rltuned.domain.ports import NOTHING
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Remnants, Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.journal import Journal
+from rltuned.policies.named import policy_named
+from rltuned.slurm.factors import Factors
+from rltuned.slurm.records import Watched
+from rltuned.slurm.writer import judge
+from tests.builders import NOW, job, running, snapshot
+from tests.fakes import FakeClock
+
+SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=1_209_600, max_age_s=14 * 86_400.0)
+"""A point a second."""
+NEUTRAL = NeutralDelay(3_600.0, NOW, 3_600.0, NOW)
+DELAY, KNOBS = policy_named("delay"), Knobs(rules=Scope(min_age_s=0.0))
+LIMITS_S = (60.0, 7_200.0, 86_400.0)
+STEP_S, BEGIN_S, STILL = 60.0, 120.0, 130
+"""Between two steps; from a requeue until a job may start; points that a number may lie apart."""
+JOBS, CYCLES = st.integers(0, 5), st.integers(0, 3)
+
+
+class DiedError(Exception):
+    """The daemon was killed."""
+
+
+def untimed(stage: CycleStage) -> AbstractContextManager[None]:  # noqa: ARG001 - the port's
+    return nullcontext()
+
+
+@dataclass
+class SmallSlurm:
+    """Slurm as far as site factors go: it sets those of held jobs, and shows none.
+
+    Attributes:
+        clock: the machine's.
+        waiting: pending jobs by id, with the site factor that they have.
+        runs: running jobs, as they waited.
+        held: ids.
+        hold_next: held between the next write and its look back.
+        dies: so many writes before the daemon is killed; None = it lives.
+    """
+
+    clock: FakeClock
+    waiting: dict[int, PendingJob] = field(default_factory=dict)
+    runs: dict[int, PendingJob] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+    hold_next: set[int] = field(default_factory=set)
+    dies: int | None = None
+
+    def shown(self, one: PendingJob) -> PendingJob:
+        if one.job_id in self.held:
+            return replace(one, site_factor=None, base=None, live=False, priority=0, held_by="user")
+        if (one.eligible_at or 0.0) > self.clock.now():
+            return replace(one, site_factor=None, base=None, live=False)
+        return one
+
+    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
+        runs = [run_of(one) for one in self.runs.values()]
+        seen = snapshot(*map(self.shown, self.waiting.values()), runs=runs, priorities=SYSTEM)
+        return replace(seen, taken_at=UnixTime(self.clock.now()))
+
+    def look(self) -> Remnants:
+        seen = self.observe()
+        return Remnants(seen.cluster, seen.pending)
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        for number, action in enumerate(plan.actions):
+            if number == self.dies:
+                raise DiedError
+            one = self.waiting.get(action.target.job_id)
+            if one is not None and one.submitted_at == action.target.submitted_at:
+                assert isinstance(action, SetSiteFactor)
+                self.waiting[one.job_id] = with_factor(one, action.new)
+        self.held |= self.hold_next & self.waiting.keys()
+        self.hold_next.clear()
+        if self.dies is not None:
+            raise DiedError
+        return tuple(self._judged(action) for action in plan.actions)
+
+    def _judged(self, action: object) -> Outcome:
+        assert isinstance(action, SetSiteFactor)
+        one = self.waiting.get(action.target.job_id)
+        if one is None or one.submitted_at != action.target.submitted_at:
+            return judge(action, None, {}, "")
+        seen = self.shown(one)
+        row = Watched(one.address, one.submitted_at, seen.priority, 0, one.job_id in self.held)
+        factors = {one.job_id: Factors(seen.priority, seen.site_factor, seen.live)}
+        return judge(action, row, {} if seen.site_factor is None else factors, "")
+
+
+def with_factor(one: PendingJob, factor: int) -> PendingJob:
+    return replace(one, site_factor=factor, priority=(one.base or 0) + factor)
+
+
+def run_of(one: PendingJob) -> RunningJob:
+    return replace(running(one.job_id), submitted_at=one.submitted_at)
+
+
+def wanted(one: PendingJob) -> int:
+    """The site factor that the job has from its delay, if it is looked at for the first time."""
+    fresh = snapshot(with_factor(replace(one, eligible_at=one.submitted_at), 0), priorities=SYSTEM)
+    seen = replace(fresh, neutral=NEUTRAL, taken_at=UnixTime(one.submitted_at + 600))
+    numbers = [
+        a.new for a in decide(seen, DELAY, KNOBS).plan.actions if isinstance(a, SetSiteFactor)
+    ]
+    return numbers[0] if numbers else 0
+
+
+class UndoMachine(RuleBasedStateMachine):
+    """A daemon beside a small Slurm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = tempfile.TemporaryDirectory()
+        self.slurm = SmallSlurm(FakeClock())
+        self.newest = self.cycles = 0
+        self.start_daemon()
+
+    def teardown(self) -> None:
+        self.journal.close()
+        self.place.cleanup()
+
+    def start_daemon(self) -> None:
+        self.journal = Journal(Path(self.place.name))
+        self.applier = PlanApplier(self.journal, self.slurm.clock)
+
+    def one_of(self, jobs: Iterable[int], number: int) -> int | None:
+        listed = sorted(jobs)
+        return listed[number % len(listed)] if listed else None
+
+    @rule(limit_s=st.sampled_from(LIMITS_S), tasks=st.sampled_from((0, 0, 3)), cycles=CYCLES)
+    def submit(self, limit_s: float, tasks: int, cycles: int) -> None:
+        self.newest += 1
+        now = UnixTime(self.slurm.clock.now())
+        array = ArrayInfo(JobId(self.newest), tasks, listed=f"0-{tasks - 1}") if tasks else None
+        new = job(self.newest, gpus=4, time_limit_s=limit_s, submitted_at=now, array=array)
+        new = replace(new, base=200_000, rest=4_000, live=True, eligible_at=now)
+        self.slurm.waiting[self.newest] = with_factor(new, 0)
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def hold(self, number: int, cycles: int) -> None:
+        one = self.one_of(self.slurm.waiting, number)
+        self.slurm.held |= {one} if one is not None else set()
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def hold_within_the_next_cycle(self, number: int, cycles: int) -> None:
+        one = self.one_of(self.slurm.waiting, number)
+        self.slurm.hold_next |= {one} if one is not None else set()
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def release(self, number: int, cycles: int) -> None:
+        one = self.one_of(self.slurm.held, number)
+        self.slurm.held -= {one}
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def start_job(self, number: int, cycles: int) -> None:
+        one = self.one_of(self.slurm.waiting.keys() - self.slurm.held, number)
+        if one is not None and self.slurm.waiting[one].array is None:
+            self.slurm.runs[one] = self.slurm.waiting.pop(one)
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def requeue(self, number: int, cycles: int) -> None:
+        one = self.one_of(self.slurm.runs, number)
+        if one is not None:
+            now = UnixTime(self.slurm.clock.now())
+            back = replace(self.slurm.runs.pop(one), submitted_at=now, owned=None)
+            self.slurm.waiting[one] = replace(back, eligible_at=UnixTime(now + BEGIN_S))
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def part_a_task(self, number: int, cycles: int) -> None:
+        whole = {n: j for n, j in self.slurm.waiting.items() if j.array and j.array.tasks > 1}
+        one = self.one_of(whole, number)
+        if one is None:
+            return
+        self.newest += 1
+        array, head = whole[one].array, JobId(one)
+        assert array is not None
+        last = array.tasks - 1
+        task = ArrayInfo(head, 1, listed=f"{last}")
+        listed = f"0-{last - 1}" if last > 1 else "0"
+        self.slurm.waiting[one] = replace(whole[one], array=ArrayInfo(head, last, listed=listed))
+        self.slurm.waiting[self.newest] = replace(
+            whole[one], job_id=JobId(self.newest), address=f"{one}_{last}", array=task
+        )
+        if one in self.slurm.held:
+            self.slurm.held.add(self.newest)
+        self.go_on(cycles)
+
+    def go_on(self, cycles: int) -> None:
+        for _ in range(cycles):
+            self.cycle()
+
+    @rule()
+    def cycle(self) -> None:
+        self.slurm.clock.advance(STEP_S)
+        self.cycles += 1
+        seen = replace(self.applier.mark(self.slurm.observe())[0], neutral=NEUTRAL)
+        plan = decide(seen, DELAY, KNOBS).plan
+        self.applier.write(self.slurm, plan, seen, self.cycles, untimed)
+        self.check()
+
+    @rule(writes=st.integers(0, 2))
+    def cycle_and_die(self, writes: int) -> None:
+        self.slurm.dies = writes
+        try:
+            self.cycle()
+        except DiedError:
+            self.restart()
+        self.slurm.dies = None
+
+    @rule()
+    def restart(self) -> None:
+        self.journal.close()
+        self.start_daemon()
+
+    @rule()
+    def give_back(self) -> None:
+        """As an administrator does it who wants nothing left: no job is held by then."""
+        self.slurm.held.clear()
+        self.slurm.clock.advance(BEGIN_S + STEP_S)
+        restore(self.slurm, self.journal, self.slurm.clock)
+        left = {n: j.site_factor for n, j in self.slurm.waiting.items() if j.site_factor}
+        assert not left
+
+    def check(self) -> None:
+        """No job has a number other than none or that of its delay."""
+        for one in self.slurm.waiting.values():
+            assert one.site_factor == 0 or abs((one.site_factor or 0) - wanted(one)) <= STILL
+
+
+TestUndo = UndoMachine.TestCase
+TestUndo.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
