@@ -656,7 +656,7 @@ def test_breakers(site: Site) -> None:
 @tries(
     "reinstall pulp: CBC comes with it",
     "install rltuned again, with everything that it depends on",
-    "use one of Python 3.11 to 3.13; others were not tried",
+    "use one of Python 3.11 to 3.14; others were not tried",
 )
 def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an installation would bring is taken away inside this process, and brought back."""
@@ -672,7 +672,7 @@ def test_what_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
          {"policy.placement": "milp"}),
         ("install rltuned again, with everything that it depends on", check, "version",
          no_package, {}),
-        ("use one of Python 3.11 to 3.13; others were not tried", check, "PYTHONS",
+        ("use one of Python 3.11 to 3.14; others were not tried", check, "PYTHONS",
          ((3, 99), (3, 99)), {}),
     )  # fmt: skip
     for remedy, module, name, broken, keys in states:
