@@ -281,12 +281,11 @@ def judged(week: Week, samples: list[Sample]) -> tuple[dict[str, object], list[s
     wrong = [f"{name} grew by {grown[name]}" for name, most in BOUNDS.items() if grown[name] > most]
     if late_s > SLOWER * early_s:
         wrong.append(f"cycles of {early_s:.3f} s became cycles of {late_s:.3f} s")
-    states = Counter(
-        week.lab.run(
-            "sacct", "-X", "-n", "-a", "-S2020-01-01", "-E2037-12-31", "--name=plain",
-            "-o", "state%20", timeout_s=300,
-        ).split()
+    listed = week.lab.run(
+        "sacct", "-X", "-n", "-a", "-S2020-01-01", "-E2037-12-31", "--name=plain",
+        "-o", "state%20", timeout_s=300,
     )  # fmt: skip
+    states = Counter(line.split()[0] for line in listed.splitlines())  # "CANCELLED by 0"
     lost = {s: n for s, n in states.items() if s in {"FAILED", "TIMEOUT", "DEADLINE", "BOOT_FAIL"}}
     wrong += [f"plain jobs that did not end well: {lost}"] if lost else []
     figures = {
