@@ -23,7 +23,7 @@ from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, select
 from rltuned.core.sizes import SizesMode, size_changes, widenings
-from rltuned.core.sla import SlaClass, class_of, due_lifts, kept_in_front
+from rltuned.core.sla import Lift, SlaClass, class_of, due_lifts, kept_in_front
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
@@ -227,7 +227,7 @@ def _lifts(
     classes: Sequence[SlaClass | None],
     knobs: Knobs,
     snapshot: Snapshot,
-) -> Mapping[int, frozenset[str]]:
+) -> Mapping[int, Lift]:
     """The rows to lift; none in off blocks, which measure Slurm's own order."""
     switchback, now = knobs.rules.switchback, snapshot.taken_at
     on = [

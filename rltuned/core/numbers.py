@@ -104,6 +104,11 @@ class Numbers:
     drifts: bool
     first: BoolArray
 
+    @property
+    def in_epochs(self) -> bool:
+        """Whether all of them rise at once every EPOCH_S, as under priority/basic."""
+        return self.field == "priority" and not self.drifts
+
     def of(self, delay_s: FloatArray) -> IntArray:
         """(n,) the numbers that stand for these delays."""
         points = np.floor(self.slope * (delay_s + self.offset_s) + _ROUNDING)
@@ -171,7 +176,8 @@ def settle(
     """(n,) each job's number after this cycle, and the job indices that are due beyond the cap.
 
     Written is what is off by more than the hysteresis, or longer than the job's bound; the largest
-    errors first. A number that drifts may lag by REFRESH_S, at the bound too.
+    errors first. A number that drifts may lag by REFRESH_S, at the bound too. Where all numbers
+    rise with the epoch the highest come first: they stand above all that wait for the cap.
     """
     wanted, have_s = numbers.of(delay_s), numbers.in_force_s()
     error_s = have_s - delay_s
@@ -185,7 +191,8 @@ def settle(
     due = (error_s > behind_s) | (-error_s > ahead_s) | (have_s > upper_s + point_s + refresh_s)
     due &= wanted != numbers.value
     candidates = np.flatnonzero(due)
-    by_error = candidates[np.argsort(-np.abs(error_s[candidates]), kind="stable")]
+    first = wanted if numbers.in_epochs else np.abs(error_s)
+    by_error = candidates[np.argsort(-first[candidates], kind="stable")]
     settled = numbers.value.copy()
     now = by_error[: writing.max_changes]
     settled[now] = wanted[now]
@@ -204,7 +211,8 @@ def _aged(
     """fixed: the priority itself is written, and stands while what Slurm gives others drifts."""
     if fixed:
         base, value = np.zeros(len(jobs), dtype=np.int64), _ints(j.priority for j in jobs)
-        given = [base_now(j, system, now) or j.priority for j in jobs]
+        known = [base_now(j, system, now) for j in jobs]
+        given = [j.priority if b is None else b for j, b in zip(jobs, known, strict=True)]
         zero = np.floor(given)  # as slurmctld does
     else:
         base, value = _ints(_base(j) for j in jobs), _ints(j.site_factor or 0 for j in jobs)

@@ -9,7 +9,7 @@ from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
-from rltuned.core.sla import lifted
+from rltuned.core.sla import Lift, lifted
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Release, SetNice, SetPriority, SetSiteFactor, Target
 from rltuned.domain.priority import NeutralDelay
@@ -57,7 +57,7 @@ def rank(
     delays: Delays,
     numbers: Numbers | None,
     writing: Writing,
-    lifts: Mapping[int, frozenset[str]],
+    lifts: Mapping[int, Lift],
 ) -> tuple[Ranked, list[int]]:
     """Where the jobs stand and are to stand; the indices that wait for the cap."""
     current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
@@ -66,7 +66,7 @@ def rank(
     if numbers is None:
         as_is = (current, current, current, delays.delay_s, current, is_lifted, is_lifted)
         return Ranked(before, before, *as_is), []
-    above = lifted(numbers, delays.delay_s, [j.qos for j in matrix.jobs], lifts)
+    above = lifted(numbers, delays.delay_s, matrix.jobs, lifts)
     value, waiting = _settled(numbers, delays, writing, above)
     proposed = numbers.priority(numbers.of(delays.delay_s))
     rows = list(above)

@@ -1,12 +1,13 @@
 """Promises: classes of jobs that never step back, and are lifted when they have waited too long.
 
 A lift is a number just above the highest of the jobs that rltuned orders and that the class may
-pass: those of the job's own QOS and of the QOS that the class names. docs/adr/0022 argues why.
+pass: those of the job's own QOS and of the QOS that the class names, in partitions that share a
+node with the job's. docs/adr/0022 argues why.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -109,34 +110,46 @@ class ExpectedWaits:
         return self._known[key]
 
 
+class Lift(NamedTuple):
+    """Jobs that a lift may pass: of these QOS, and in one of these partitions."""
+
+    qos: frozenset[str]
+    partitions: frozenset[str]
+
+    def passes(self, job: PendingJob) -> bool:
+        return job.qos in self.qos and not self.partitions.isdisjoint(job.partitions)
+
+
 def due_lifts(
     jobs: Sequence[PendingJob], classes: Sequence[SlaClass | None], seen: Snapshot, most: int
-) -> Mapping[int, frozenset[str]]:
-    """The rows to lift, longest wait first, and the QOS whose jobs each may pass."""
+) -> Mapping[int, Lift]:
+    """The rows to lift, longest wait first. Each may pass what competes with it for a node."""
     now, waits = seen.taken_at, ExpectedWaits(seen)
     left = {one: one.lift_jobs for one in classes if one is not None}
-    found: dict[int, frozenset[str]] = {}
+    found: dict[int, Lift] = {}
     for row in sorted(range(len(jobs)), key=lambda i: (jobs[i].waits_since, jobs[i].job_id)):
         one, job = classes[row], jobs[row]
         if one is None or not left[one] or len(found) >= most:
             continue
         if one.is_due(job, now, waits):
             left[one] -= 1
-            found[row] = one.over_qos | {job.qos}
+            own = frozenset(job.partitions)
+            shared = (n.partitions for n in seen.nodes if not own.isdisjoint(n.partitions))
+            found[row] = Lift(one.over_qos | {job.qos}, own.union(*shared))
     return found
 
 
 def lifted(
     numbers: Numbers,
     delay_s: FloatArray,
-    qos: Sequence[str],
-    lifts: Mapping[int, frozenset[str]],
+    jobs: Sequence[PendingJob],
+    lifts: Mapping[int, Lift],
 ) -> dict[int, int]:
-    """The number of each row that a lift puts above others, if needed. delay_s, qos: (n,)."""
+    """The number of each row that a lift puts above others, if needed. delay_s, jobs: (n,)."""
     own, present = numbers.priority(numbers.of(delay_s)), numbers.priority(numbers.value)
     found = {}
-    for row, passes in lifts.items():
-        others = [i for i, name in enumerate(qos) if name in passes and i not in lifts]
+    for row, lift in lifts.items():
+        others = [i for i, job in enumerate(jobs) if i not in lifts and lift.passes(job)]
         least = 1 + int(np.maximum(own, present)[others].max(initial=0))
         if own[row] >= least:
             continue

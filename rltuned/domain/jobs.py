@@ -6,6 +6,7 @@ from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
+from rltuned.domain.priority import HIGHEST_BASIC
 from rltuned.domain.sizes import Sizes
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.frozen import many
@@ -82,6 +83,8 @@ class Ownership:
             return True
         if self.field != "priority" or self.original is None:
             return False
+        if self.rest is None and actual > HIGHEST_BASIC:
+            return False  # priority/basic gives no such number
         return abs(actual - self.original) <= DRIFT_SHARE * self.original
 
 

@@ -5,9 +5,16 @@ where less is better, and above 1 where more is.
 """
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 PAPER: Final = "RLTune, SoCC 2025"
+
+
+def peak_mib() -> float:
+    """Of this program; getrusage has that of the process that started it as well."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1_024
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A large cluster: read Slurm, decide, keep the cycle; in a process of its own for its memory."""
 
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -18,7 +17,7 @@ from rltuned.journal.journal import Journal
 from rltuned.policies.actor import load_actor
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from scripts.benchmarks import Figure
+from scripts.benchmarks import Figure, peak_mib
 from tests.answers import MARKS, NOW, write_programs
 
 PENDING: Final = 10_000
@@ -79,6 +78,6 @@ def _in_child(bundle: str) -> str:
             "observe_s": statistics.median(observed),
             "both_s": statistics.median(both),
             "keep_s": statistics.median(kept),
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mib": peak_mib(),
         }
     )

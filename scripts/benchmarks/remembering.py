@@ -1,6 +1,5 @@
 """The memory of run times: what a submission and an end cost, and how large a full table is."""
 
-import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -13,7 +12,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import EndedJob, Request
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.predictor import load_predictor
-from scripts.benchmarks import Figure
+from scripts.benchmarks import Figure, peak_mib
 from scripts.benchmarks.deciding import NOW, PREDICTOR
 
 JOBS: Final = 250_000
@@ -42,7 +41,7 @@ def _filled() -> tuple[float, float, float, float]:
     """Milliseconds of a submission and of an end, MiB of the full table and of its file."""
     logits = load_predictor(PREDICTOR).logits
     jobs = _jobs()
-    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before_mib = peak_mib()
     memory = RunTimeMemory(logits)
     submit_s = end_s = 0.0
     for first in range(0, JOBS, BATCH):
@@ -53,12 +52,12 @@ def _filled() -> tuple[float, float, float, float]:
         memory.end(batch)
         submit_s += submitted - began
         end_s += time.process_time() - submitted
-    table_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+    table_mib = peak_mib() - before_mib
     per_job_ms = 1_000 / JOBS
     return (
         submit_s * per_job_ms,
         end_s * per_job_ms,
-        table_kib / 1_024,
+        table_mib,
         len(memory.to_bytes()) / 2**20,
     )
 

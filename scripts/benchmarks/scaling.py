@@ -45,7 +45,7 @@ from rltuned.settings import Flag, Loaded, load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.talk import CallRecord
-from scripts.benchmarks import Figure
+from scripts.benchmarks import Figure, peak_mib
 from tests.answers import MARKS, NOW, grow_older, write_programs
 
 JOBS: Final = (1_000, 10_000, 50_000, 100_000)
@@ -273,7 +273,7 @@ def _one(loop: Loop, ear: _Keeper, calls: list[CallRecord]) -> Cycle:
         commands_cpu_s=after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime,
         stages_s={stage.value: seconds for stage, seconds in report.stages.items()},
         applied=report.results().get(Result.APPLIED, 0),
-        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_mib=peak_mib(),
         unit_s=min(unit_s() for _ in range(3)),
     )
 

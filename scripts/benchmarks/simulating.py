@@ -1,6 +1,5 @@
 """The simulator: classic rules, a policy at every event, and a month of a whole cluster."""
 
-import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +25,7 @@ from rltuned.sim.run import compare, simulate, whole, windows
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules
-from scripts.benchmarks import Figure
+from scripts.benchmarks import Figure, peak_mib
 
 SEED: Final = 1
 ROUNDS: Final = 5
@@ -166,4 +165,4 @@ def _month_in_child(philly: Path | None) -> tuple[float, float]:
     began = time.process_time()
     compare(one, cluster, ("fcfs",), Protocol())
     elapsed_s = time.process_time() - began
-    return elapsed_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return elapsed_s, peak_mib()

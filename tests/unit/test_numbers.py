@@ -6,7 +6,7 @@ import pytest
 from rltuned.core.numbers import EPOCH_S, Field, Numbers, Writing, numbers_of, settle
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import MAX_PRIORITY
-from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, job
 
@@ -90,6 +90,25 @@ def test_a_frozen_job_keeps_its_base_and_its_age() -> None:
     assert new.of(np.array([100.0])).tolist() == [5_000]
 
 
+def test_a_base_of_nothing_is_a_base() -> None:
+    """Age alone counts, and a requeued job beyond MaxJobsAccruePU has none."""
+    frozen = Ownership("priority", 4_000, nice=0, original=600, rest=0)
+    ours = waiting(waited_s=0.0, priority=4_000, owned=frozen)
+    assert numbers(ours, field="priority", n=100.0).of(np.array([0.0])).tolist() == [10]
+
+
+def test_a_number_that_basic_never_gives_is_another_users() -> None:
+    ours = Ownership("priority", MAX_PRIORITY - 40_000, original=HIGHEST_BASIC - 5)
+    for number, known in {
+        MAX_PRIORITY - 40_000: True,
+        HIGHEST_BASIC - 900: True,  # after a hold and a release
+        MAX_PRIORITY - 2: False,
+        HIGHEST_BASIC + 1: False,
+    }.items():
+        assert ours.explains(number) is known
+    assert Ownership("priority", 9, original=HIGHEST_BASIC, rest=5).explains(HIGHEST_BASIC + 1)
+
+
 def test_the_longest_delay_keeps_a_new_job_at_one() -> None:
     found = numbers(waiting(priority=5_000), n=1_000.0)  # 360 of them are age
     assert found.longest_s.tolist() == [pytest.approx((5_000 - 360 + 100 - 1) / 0.1)]
@@ -151,6 +170,22 @@ def test_the_largest_errors_are_written_first() -> None:
     value, left = settled(numbers(*queue), [1_000.0, 9_000.0, 4_000.0], max_changes=2)
     assert value == [0, -900, -400]
     assert left == [0]
+
+
+def test_when_the_epoch_changes_the_first_come_first() -> None:
+    """What waits for the cap stands behind all that is written, and in its old order."""
+    was = [MAX_PRIORITY - 60_000 - 61 * n for n in range(9)]
+    queue = [
+        waiting(
+            n + 1, waited_s=HOUR * (9 - n), priority=number, owned=Ownership("priority", number)
+        )
+        for n, number in enumerate(was)
+    ]
+    of = numbers(*queue, system=BASIC, field="priority")
+    for cap in range(10):
+        value, left = settled(of, [600.0] * 9, max_changes=cap)
+        assert left == list(range(cap, 9))
+        assert value == sorted(value, reverse=True)
 
 
 def test_a_drifting_number_is_refreshed_after_minutes() -> None:

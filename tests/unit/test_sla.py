@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -50,10 +51,11 @@ def decided(
     cap: int = 99,
     system: PrioritySystem = SYSTEM,
     neutral_s: float = 0.0,
+    **world: Any,
 ) -> Decision:
     knobs = Knobs(sla=sla, order=Order(stretch=1.0), writing=Writing(max_changes=cap))
     neutral = NeutralDelay(neutral_s, NOW, neutral_s, NOW)
-    seen = snapshot(*jobs, priorities=system, neutral=neutral)
+    seen = snapshot(*jobs, priorities=system, neutral=neutral, **world)
     return decide(seen, BASELINES["sjf"], knobs)
 
 
@@ -86,6 +88,16 @@ def test_the_longest_waits_are_lifted_above_all_that_the_daemon_orders() -> None
     assert {e.settled for e in found.entries if e.lifted} == {top}
     assert [int(e.job.job_id) for e in found.entries[:2]] == [4, 3]
     assert "lifted above" in sentence(found, found.matrix.jobs.index(others[1]))
+
+
+def test_a_job_in_a_partition_of_other_nodes_is_not_passed() -> None:
+    """Its points are those of its partition; here they stand above every --qos=high."""
+    nodes = [node("a1"), node("b1", partitions=("other",)), node("c1", partitions=("gpu", "mixed"))]
+    far = waiting(1, 600.0, more=900_000, partition="other")
+    near = waiting(2, 600.0, more=1_000, partition="mixed")
+    found = decided(far, near, fast(3, 1_000.0), nodes=nodes)
+    (late,) = (e for e in found.entries if e.lifted)
+    assert near.priority < late.settled < far.priority
 
 
 def test_a_job_in_front_by_itself_is_not_lifted() -> None:
