@@ -88,6 +88,8 @@ function rltuned_delay(job_desc, part_list)
   local stamp = rltuned_stamp()
   if not stamp or job_desc.site_factor ~= NO_VAL or job_desc.priority ~= NO_VAL then return end
   if job_desc.reservation and job_desc.reservation ~= "" then return end
+  -- sprio hides the factor of a job that may not start yet; by then its formula may be forgotten
+  if (job_desc.dependency or "") ~= "" or (job_desc.begin_time or 0) > os.time() then return end
   local part = part_list[job_desc.partition or ""]
   if not job_desc.partition then
     for _, each in pairs(part_list) do if each.flag_default == 1 then part = each end end

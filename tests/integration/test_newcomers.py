@@ -157,6 +157,20 @@ def test_the_script_stops_with_the_daemon_and_leaves_others_alone(daemon: Daemon
     assert factor(daemon, daemon.lab.sbatch(*FULL, "-t600")) == 0
 
 
+def test_a_job_that_may_not_start_yet_gets_no_factor(daemon: Daemon) -> None:
+    daemon.cycle()
+    daemon.cycle()
+    first = daemon.lab.sbatch(*FULL, "-t600")
+    assert factor(daemon, first) != 0
+    for option, frees in (
+        (f"-dafterany:{first}", "Dependency="),
+        ("--begin=now+1hour", "StartTime=now"),
+    ):
+        new = daemon.lab.sbatch(*FULL, "-t600", option)
+        daemon.lab.scontrol("update", f"JobId={new}", frees)
+        assert factor(daemon, new) == 0
+
+
 def test_a_factor_of_the_site_is_the_sites(daemon: Daemon) -> None:
     daemon.cycle()
     daemon.cycle()
