@@ -132,7 +132,7 @@ def test_a_job_that_is_held_while_it_is_written_stays_rltuneds(site: Site, tmp_p
     (tmp_path / "scontrol").unlink()
     real = shutil.which("scontrol")
     (tmp_path / "scontrol").write_text(
-        f'#!/bin/sh\n[ "$1" != show ] || exec {real} "$@"\n'
+        f'#!/bin/sh\n[ "$1" = -v ] || exec {real} "$@"\n'
         f"cat >{tmp_path}/lines\n{real} -v <{tmp_path}/lines\nexec {real} hold {short}\n"
     )
     (tmp_path / "scontrol").chmod(0o755)
