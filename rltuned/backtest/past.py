@@ -27,6 +27,8 @@ from rltuned.slurm.strings import expand_hosts
 
 FEWEST: Final = 30
 """Jobs to be scored in the later part; of fewer nothing is concluded."""
+MOST_TASKS: Final = 4_000
+"""Waiting tasks that are played beside the first of their arrays: none is scored."""
 SHORTEST_S: Final = 1.0
 """sacct counts whole seconds."""
 
@@ -183,14 +185,18 @@ def _rows(
     longest = {p.name: p.max_time_s for p in site.cluster.partitions if p.max_time_s is not None}
     cluster, usual = _without_limits(site.cluster), _usual(records)
     rows: list[_ReplayRow] = []
-    empty = EmptyCluster(cluster)
+    empty, room = EmptyCluster(cluster), MOST_TASKS
     for record in records:
         run_s = _run_s(record, until, usual)
         limit_s = _limit_s(record, run_s, longest.get(record.partition, math.inf))
         row = _row(record, site, begin, max(limit_s, 60.0), run_s)
         why = empty.why_not(row.job)
         if why is None:
-            rows += [row] * record.tasks
+            more = min(record.tasks - 1, room)
+            room -= more
+            rows += [row] * (1 + more)
+            if left := record.tasks - 1 - more:
+                left_out[f"tasks of waiting arrays beyond {MOST_TASKS:,}"] += left
         else:
             left_out[f"does not fit this cluster: {why}"] += 1
     return sorted(rows, key=lambda row: (row.job.submit_s, int(row.record.key)))

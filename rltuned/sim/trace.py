@@ -7,11 +7,12 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
@@ -127,23 +128,20 @@ def read_text(path: Path) -> str:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
         return raw.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
 
 def parse_trace(text: str, source: str) -> Trace:
     """As `read_trace`, for the text of a file; source stands in the messages."""
     notes, lines = _split_notes(text)
-    reader = csv.reader(lines)
+    reader = csv.reader(lines, strict=True)
     header = [name.strip() for name in next(reader, [])]
     _check_header(header, source)
     offset = len(notes.lines)
     jobs: list[TraceJob] = []
     seen: set[str] = set()
-    for row in reader:
-        if not row:
-            continue
-        where = f"{source}:{reader.line_num + offset}"
+    for where, row in _rows(reader, source, offset):
         try:
             job = _job(_cells(header, row))
         except ValueError as error:
@@ -157,6 +155,18 @@ def parse_trace(text: str, source: str) -> Trace:
     if not jobs:
         raise TraceError(f"{source}: no jobs")
     return Trace(tuple(jobs), notes.values)
+
+
+def _rows(reader: Any, source: str, offset: int) -> Iterator[tuple[str, list[str]]]:
+    """Each row and where it ends. A quote that stays open is reported where its row begins."""
+    begins = reader.line_num + offset + 1
+    try:
+        for row in reader:
+            if row:
+                yield f"{source}:{reader.line_num + offset}", row
+            begins = reader.line_num + offset + 1
+    except csv.Error as error:
+        raise TraceError(f"{source}:{begins}: {error}") from error
 
 
 @dataclass(slots=True)

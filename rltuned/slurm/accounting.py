@@ -193,7 +193,7 @@ class _Reading:
         key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
         if "." in key:
             raise sacct_values.LeaveOut(STEPS)
-        if "JobIDRaw" in row and not key.isdigit():
+        if "JobIDRaw" in row and not (key.isascii() and key.isdigit()):
             raise ValueError("JobIDRaw is no number")
         row = _BLANK | row
         state = row["State"].split(" ")[0]

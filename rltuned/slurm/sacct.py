@@ -7,6 +7,7 @@ for an hour a year; `-D` keeps the earlier runs of requeued jobs, which held GPU
 
 import gzip
 import secrets
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,6 +95,6 @@ def lines_of(path: Path) -> Iterator[str]:
         with opened(path, "rt", encoding="utf-8-sig", errors="backslashreplace") as file:
             for line in file:
                 yield line.rstrip("\n")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(f"{path}: cannot be read: {why}") from error

@@ -165,5 +165,8 @@ def test_gzip_is_read_and_a_truncated_one_named(tmp_path: Path) -> None:
     path.write_bytes(packed[: len(packed) // 2])
     with pytest.raises(TraceError, match=r"sacct.txt.gz: cannot be read"):
         read_history(lines_of(path), "x", UTC)
+    path.write_bytes(packed[:20] + bytes(len(packed) - 20))
+    with pytest.raises(TraceError, match=r"sacct.txt.gz: cannot be read"):
+        read_history(lines_of(path), "x", UTC)
     with pytest.raises(TraceError, match=r"nothing.txt: cannot be read: No such file"):
         list(lines_of(tmp_path / "nothing.txt"))

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from rltuned.backtest import past as of_the_past
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.play import play_natural, play_ours, stage_of
@@ -65,6 +66,23 @@ def test_a_limit_that_a_partition_has_today_cuts_no_run_of_before(tmp_path: Path
     limits = {job.time_limit_s for job in known.jobs}
     assert {longest / 2, math.inf} < limits  # of jobs without one: the partition's, or none
     assert any(longest / 2 < limit < math.inf for limit in limits)
+
+
+def test_of_a_huge_waiting_array_a_part_is_played_and_the_rest_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = site(tmp_path, jobs(110))
+    whole, text = past(folder), (folder / "sacct.txt").read_text()
+    monkeypatch.setattr(of_the_past, "MOST_TASKS", 30)
+    for tasks, played_tasks in ((20, 20), (4_000_001, 31)):
+        waiting = text.splitlines()[-1].split("|")
+        waiting[:2] = ["9000", f"9000_[0-{tasks - 1}%10]"]
+        waiting[4:7] = ["Unknown", "Unknown", "PENDING"]
+        (folder / "sacct.txt").write_text(f"{text}{'|'.join(waiting)}\n")
+        known = past(folder)
+        assert len(known.jobs) - len(whole.jobs) == played_tasks
+        left = known.left_out["tasks of waiting arrays beyond 30"]
+        assert left == tasks - played_tasks
 
 
 def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:

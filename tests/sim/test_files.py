@@ -112,6 +112,26 @@ def test_gzip_is_read_and_written_with_the_same_bytes_each_time(tmp_path: Path) 
     paths[0].write_bytes(gzip.compress(b"x" * 100)[:20])
     with pytest.raises(TraceError, match="cannot be read"):
         read_trace(paths[0])
+    refused = []
+    for at in range(10, paths[1].stat().st_size):  # behind gzip's own header
+        data = bytearray(paths[1].read_bytes())
+        data[at] ^= 0x40
+        paths[0].write_bytes(bytes(data))
+        try:
+            read_trace(paths[0])
+        except TraceError as error:
+            refused.append(str(error))
+    assert len(refused) > 50
+    assert all(why.startswith(f"{paths[0]}: cannot be read: ") for why in refused)
+
+
+def test_a_quote_that_stays_open_is_named_by_its_line() -> None:
+    rows = [f"{n},{n},5,1" for n in range(20_000)]
+    rows[10] = f'"{rows[10]}'
+    text = "\n".join(("# a: b", "job_id,submit_s,duration_s,gpus", *rows))
+    for part in (text[:2_000], text):
+        with pytest.raises(TraceError, match=r"^t:13: "):
+            parse_trace(part, "t")
 
 
 def test_a_cluster_file_expands_hostlists() -> None:

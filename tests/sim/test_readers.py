@@ -43,6 +43,23 @@ def test_philly_table_keeps_good_rows_and_names_bad_ones_by_line(tmp_path: Path)
     assert "seed 3" in trace.notes["synthetic"]
 
 
+def test_a_quote_that_stays_open_and_a_time_that_is_none_cost_their_rows(tmp_path: Path) -> None:
+    header, good, *_ = PHILLY.splitlines()
+    _, submitted, epoch, *rest = good.split(",")
+    wrong = {2: "1e18", 3: "-1e15", 4: f"{epoch}000"}
+    rows = [",".join((str(n), submitted, wrong.get(n, epoch), *rest)) for n in range(5_000)]
+    rows[1] = f'"{rows[1]}'
+    path = tmp_path / "philly.csv"
+    path.write_text("\n".join((header, *rows)))
+    reading = read_philly_csv(path)
+    assert [b.line for b in reading.bad] == [3, 4, 5, 6]
+    assert len(reading.jobs) == 4_996
+    finish(reading, path, limits=None, seed=1)
+    path.write_text(f'"{path.read_text()}')
+    with pytest.raises(TraceError, match=f"^{path}:1: header: "):
+        read_philly_csv(path)
+
+
 def test_philly_log_sums_the_attempts(tmp_path: Path) -> None:
     gpus = [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0"]}]
     records = [

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,10 @@ class Bad:
     why: str
 
 
+LATEST_S: Final = 1e11
+"""The year 5138: what is later is in milliseconds, or no time."""
+
+
 @dataclass(slots=True)
 class ParsedTrace:
     """What came out of a file. passed_over: rows that are not meant to be jobs (steps ...)."""
@@ -35,16 +40,31 @@ def table(
     path: Path, *, required: Iterable[str], header: tuple[str, ...] | None = None
 ) -> Iterator[tuple[int, Row | Bad]]:
     """Rows of a table with line numbers. header: where the file has none. Raises TraceError."""
-    lines = csv.reader(read_text(path).splitlines())
-    names = header or tuple(next(lines, []))
+    lines = enumerate(read_text(path).splitlines(), 1)
+    try:
+        names = header or tuple(_cells(next(lines, (1, ""))[1]))
+    except csv.Error as error:
+        raise TraceError(f"{path}:1: header: {error}") from error
     missing = [name for name in required if name not in names]
     if missing:
         raise TraceError(f"{path}: header: no column {missing[0]!r}")
     return _rows(lines, names)
 
 
-def _rows(lines: Iterator[list[str]], names: tuple[str, ...]) -> Iterator[tuple[int, Row | Bad]]:
-    for number, cells in enumerate(lines, getattr(lines, "line_num", 0) + 1):
+def _cells(line: str) -> list[str]:
+    return next(csv.reader([line], strict=True), [])
+
+
+def _rows(
+    lines: Iterator[tuple[int, str]], names: tuple[str, ...]
+) -> Iterator[tuple[int, Row | Bad]]:
+    """Line by line: a quote that stays open costs its row."""
+    for number, line in lines:
+        try:
+            cells = _cells(line)
+        except csv.Error as error:
+            yield number, Bad(number, str(error))
+            continue
         if not cells:
             continue
         if len(cells) != len(names):
@@ -70,6 +90,8 @@ def collect(
             continue
         if job is None:
             reading.passed_over += 1
+        elif not abs(job.submit_s) < LATEST_S:
+            reading.bad.append(Bad(line, "its submit time is no Unix time in seconds"))
         elif job.job_id in seen:
             reading.bad.append(Bad(line, f"job {job.job_id} stands twice"))
         else:
