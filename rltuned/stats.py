@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+_Ends = tuple[float, float] | tuple[None, None]
 LEVEL: Final = (2.5, 97.5)
 """Percentiles of a 95% interval."""
 STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """The 97.5% point of Student's t by the number of repeats, from two on; numpy has none."""
+MOST_OF_STUDENT: Final = len(STUDENT) + 1
 OF_WINDOWS, OF_STRETCHES, OF_QUANTILES = 10_000, 2_000, 400
 """How often the units are drawn."""
 FEWEST: Final = 6
@@ -147,17 +149,17 @@ def _change(base: float, own: float, samples: list[FloatArray], units: int) -> C
 class Paired:
     """A model against a rule, one metric: relative change of the mean (-0.1: ten percent less).
 
-    low, high: 95% interval. geometric: the same of the mean log ratio. wins: windows in which the
-    model is better. sign: chance of so uneven a split if both were equal (two-sided). seeds: the
-    change of each training seed, where there are several.
+    low, high: 95% interval; None = there is one window. geometric: the same of the mean log ratio.
+    wins: windows in which the model is better. sign: chance of so uneven a split if both were equal
+    (two-sided). seeds: the change of each training seed, where there are several.
     """
 
     change: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     geometric: float
-    geometric_low: float
-    geometric_high: float
+    geometric_low: float | None
+    geometric_high: float | None
     wins: int
     losses: int
     ties: int
@@ -169,7 +171,6 @@ def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
     """Compare two policies window by window, (k,); several seeds (s, k) by their mean."""
     each = np.atleast_2d(own)
     mean = each.mean(axis=0)
-    weights = drawn(len(mean), OF_WINDOWS)
     base = max(float(other.mean()), _LEAST)
     # windows without any wait say nothing about a ratio: a second beside a second is no change
     more = ADDED.get(metric, 1.0)
@@ -177,21 +178,42 @@ def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
     better = (1.0 if metric in LARGER_IS_BETTER else -1.0) * (mean - other)
     near = TIE * np.maximum(np.abs(mean), np.abs(other))
     wins, losses = int((better > near).sum()), int((better < -near).sum())
-    low, high = interval(weights @ mean / np.maximum(weights @ other, _LEAST) - 1)
-    g_low, g_high = np.expm1(interval(weights @ logs / len(logs))).tolist()
+    low, high = _ends_of_ratio(mean, other, base)
+    log_low, log_high = _ends_of_mean(logs)
     return Paired(
         change=float(mean.mean() / base - 1),
         low=low,
         high=high,
-        geometric=float(np.exp(logs.mean()) - 1),
-        geometric_low=g_low,
-        geometric_high=g_high,
+        geometric=math.expm1(logs.mean()),
+        geometric_low=None if log_low is None else math.expm1(log_low),
+        geometric_high=None if log_high is None else math.expm1(log_high),
         wins=wins,
         losses=losses,
         ties=len(mean) - wins - losses,
         sign=sign_test(wins, losses),
         seeds=tuple((each.mean(axis=1) / base - 1).tolist()) if len(each) > 1 else (),
     )
+
+
+def _ends_of_ratio(own: FloatArray, other: FloatArray, base: float) -> _Ends:
+    """Interval of the change of a mean, (k,) windows each; base: the mean of other."""
+    if len(own) > MOST_OF_STUDENT:
+        weights = drawn(len(own), OF_WINDOWS)
+        return interval(weights @ own / np.maximum(weights @ other, _LEAST) - 1)
+    ratio = float(own.mean()) / base
+    return _ends_of_mean(ratio - 1 + (own - ratio * other) / base)  # the ratio estimator's errors
+
+
+def _ends_of_mean(values: FloatArray) -> _Ends:
+    """Of few values Student's: drawn again, they are too narrow. Of one there is none."""
+    count = len(values)
+    if count > MOST_OF_STUDENT:
+        return interval(drawn(count, OF_WINDOWS) @ values / count)
+    if count < 2:  # noqa: PLR2004 - a spread needs two
+        return None, None
+    mean = float(values.mean())
+    half = STUDENT[count - 2] * float(values.std(ddof=1)) / math.sqrt(count)
+    return mean - half, mean + half
 
 
 def sign_test(wins: int, losses: int) -> float:

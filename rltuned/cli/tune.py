@@ -15,12 +15,19 @@ from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit_order import join_in, let_go
 from rltuned.backtest.past import Past, Span
 from rltuned.cli import site_files
-from rltuned.cli.flags import ConfigOption, JsonOption, in_force, say, settings_of, warn
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.instances import AllOption, instances
 from rltuned.cli.tables import Bars, progress
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.wiring import UNTUNED, configured_predictor, find_policy, model_path, untuned
+from rltuned.daemon.wiring import (
+    UNTUNED,
+    configured_predictor,
+    find_policy,
+    in_force,
+    model_path,
+    untuned,
+)
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.actor import Actor
@@ -169,14 +176,17 @@ def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
 
 def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     """One night, as --json prints it. Raises RltunedError: it came to no end, and why."""
-    loaded, report, dry_run, site = in_force(config), options.report, options.dry_run, options.site
+    report, dry_run, site = options.report, options.dry_run, options.site
+    given = settings_of(config)
     if report is not None:
         check_new(report)
-    policy, days, zone = _policy(loaded), _days(options.exam), site_files.zone_of(options.timezone)
+    days, zone = _days(options.exam), site_files.zone_of(options.timezone)
     span = Span(
         site_files.moment(options.since if site is None or options.since != SINCE else None)
     )
-    state = NightState(loaded.settings, dry_run=dry_run)
+    state = NightState(given.settings, dry_run=dry_run)
+    loaded = in_force(given, SystemClock().now())
+    policy = _policy(loaded)
     with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
         bars = Bars(bar)
         journal = options.journal
@@ -189,7 +199,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
         try:
             past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
             asked = _asked(loaded, policy, days, options, work=Path(work))
-            asked = replace(asked, default=_default(config, loaded))
+            asked = replace(asked, default=_default(given, loaded))
             night = _spend(loaded, policy, past, asked, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
@@ -256,11 +266,11 @@ def _asked(
     )
 
 
-def _default(config: Path | None, loaded: Loaded) -> Entrant | None:
-    """The order without a generation; None = it is in force. Raises SettingsError, ModelError."""
+def _default(given: Loaded, loaded: Loaded) -> Entrant | None:
+    """The order without a generation; None = it is in force. Raises ModelError."""
     if not loaded.generation:
         return None
-    settings = untuned(settings_of(config).settings)
+    settings = untuned(given.settings)
     return _entrant("the order without a generation", settings, BASELINES[UNTUNED])
 
 

@@ -21,7 +21,7 @@ from rltuned.policies.shelf import bundle_at
 from rltuned.sim.metrics import METRICS, Schedule, score
 from rltuned.sim.policy import FUTURE
 from rltuned.sim.protocol import Protocol
-from rltuned.stats import SHARES, Paired, paired
+from rltuned.stats import SHARES, Paired, paired, percent
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
 
@@ -124,10 +124,12 @@ def headline(comparisons: Sequence[Comparison]) -> str:
         rule = "delay" if "delay" in rules else next(iter(rules))
         mean, *places = everywhere(comparisons, model, rule, "wait_s")
         found = rules[rule]["wait_s"]
-        around = f"[{found.geometric_low:+.1%}, {found.geometric_high:+.1%}]"
+        text = percent(mean, found.geometric_low, found.geometric_high)
         if len(places) > 1:
-            around = f"[{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
-        parts.append(f"{model} against {rule} {mean:+.1%} {around}")
+            text = (
+                f"{mean:+.1%} [{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
+            )
+        parts.append(f"{model} against {rule} {text}")
     return f"Wait, geometric mean over windows: {'; '.join(parts)}"
 
 

@@ -3,8 +3,8 @@
 Every job is an example: its inputs are what was known of its kinds when it was submitted, its
 target is the bin of the time that it then ran. Earlier jobs teach, later ones are held out. The
 moment of fitting is the last submission of a history: jobs that still run then have no run time yet
-and do not teach. A history is read as if every job had started at its submission, for traces do not
-tell how long jobs waited.
+and do not teach. Traces do not tell how long jobs waited: their jobs are read as if each had
+started at its submission.
 """
 
 import io
@@ -124,21 +124,30 @@ def examples_of(jobs: Sequence[TraceJob], predictor: Predictor | None = None) ->
 
 
 def _replayed(
-    known: RunTimes, jobs: Sequence[TraceJob]
+    known: RunTimes, jobs: Sequence[TraceJob], start_s: runs.FloatArray | None = None
 ) -> tuple[runs.Float32Array, runs.FloatArray, runs.FloatArray]:
     """Fill a memory with a history: inputs (n, INPUTS); submissions and run times (n,)."""
     submit_s, runs_s = np.array([j.submit_s for j in jobs]), runs_of(jobs)
+    starts = submit_s if start_s is None else start_s
     inputs = np.zeros((len(jobs), runs.INPUTS), dtype=np.float32)
-    replay(known, submit_s, submit_s, submit_s + runs_s, inputs, np.zeros(len(jobs)))
+    replay(known, submit_s, starts, starts + runs_s, inputs, np.zeros(len(jobs)))
     return inputs, submit_s, runs_s
 
 
-def foreseen(predictor: Predictor, jobs: Sequence[TraceJob], *, cold: bool = False) -> Foreseen:
-    """What is predicted of a trace's jobs at submission. cold: from their requests alone."""
+def foreseen(
+    predictor: Predictor,
+    jobs: Sequence[TraceJob],
+    *,
+    start_s: runs.FloatArray | None = None,
+    cold: bool = False,
+) -> Foreseen:
+    """What is predicted of jobs at submission. start_s: (n,) when they started, inf = not; None =
+    at submission. cold: from their requests alone.
+    """
     known = known_of(jobs, layers_of(predictor))
     if cold:
         known.slots[:] = -1
-    _replayed(known, jobs)
+    _replayed(known, jobs, start_s)
     rows = zip(known.predicted, known.limit_s, strict=True)
     plan_s = np.array([run_times.plan_s(row, 0.0, limit_s) for row, limit_s in rows])
     quantiles = known.predicted[:, runs.QUANTILE_COLUMNS] / runs.LOG_FULL

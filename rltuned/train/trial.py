@@ -75,10 +75,10 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
     """Change against each static rule, of the mean and of the geometric mean of the ratios.
 
     own: (k,) the model's totals on them. Returns `held_out_OBJECTIVE[_geometric]_against_RULE`, the
-    same with `_low` and `_high` (95% interval, bootstrap over windows), and how many windows there
-    were. -0.1: ten percent less.
+    same with `_low` and `_high` (95% interval over windows, where there are several), and how many
+    windows there were. -0.1: ten percent less.
     """
-    results = {"held_out_windows": float(len(own))}
+    results: dict[str, float | None] = {"held_out_windows": float(len(own))}
     static = [name for name, rule in BASELINES.items() if rule.static]
     for rule in dict.fromkeys((*trial.rules, *static)):
         totals = trial.rules.get(rule)
@@ -96,4 +96,4 @@ def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
             name("_geometric", "_low"): found.geometric_low,
             name("_geometric", "_high"): found.geometric_high,
         }
-    return {k: round(v, DIGITS) for k, v in results.items()}
+    return {k: round(v, DIGITS) for k, v in results.items() if v is not None}

@@ -57,7 +57,11 @@ def started_by_split(past: Past, predictor: Predictor) -> list[Started]:
     """What is known at the split of the jobs that had come by then."""
     count = int(np.searchsorted(past.arrived_s, past.split_s))
     jobs = past.jobs[:count]
-    found = foreseen(predictor, jobs)
+    ran = np.array([i + 1 in past.running for i in range(count)], dtype=bool)
+    # what ran when the record began arrived with its start; nan: it has not started
+    start_s = past.arrived_s[:count] + np.where(ran, 0.0, past.wait_s[:count])
+    start_s[~(start_s < past.split_s)] = math.inf
+    found = foreseen(predictor, jobs, start_s=start_s)
     low_s, median_s, high_s = np.expm1(found.quantiles.astype(np.float64) * LOG_FULL).T
     each = zip(found.plan_s, low_s, median_s, high_s, strict=True)
     run_times = [
@@ -66,20 +70,17 @@ def started_by_split(past: Past, predictor: Predictor) -> list[Started]:
     ]
     started = []
     for i, (job, run_time) in enumerate(zip(jobs, run_times, strict=True)):
-        ran = i + 1 in past.running  # when the record began: it arrived with its start
-        start_s = float(past.arrived_s[i] + (0.0 if ran else past.wait_s[i]))
-        began = start_s < past.split_s  # nan: it had not
         end_s = float(past.ended_s[i])
         started.append(
             Started(
                 job_id=i + 1,
                 submit_s=float(past.arrived_s[i]),
                 eligible_s=float(past.arrived_s[i]),
-                start_s=start_s if began else math.inf,
+                start_s=float(start_s[i]),
                 end_s=end_s if end_s <= past.split_s else math.inf,
                 request=job.request(),
                 partition=job.partition,
-                by_main=bool(past.by_main[i]) and began and not ran,
+                by_main=bool(past.by_main[i] and start_s[i] < math.inf and not ran[i]),
                 run_time=run_time,
             )
         )

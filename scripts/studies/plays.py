@@ -143,6 +143,8 @@ def play_to_end(world: World, jobs: int) -> Sequence[FinishedJob]:
 def compared(own: FloatArray, base: FloatArray, metric: str) -> str:
     """The change of a mean with its 95% interval over seeds, (k,) each."""
     found = paired(own, base, metric)
+    if found.low is None or found.high is None:
+        return f"{found.change:+.0%}"
     return f"{found.change:+.0%} [{found.low:+.0%}, {found.high:+.0%}]"
 
 

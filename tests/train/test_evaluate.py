@@ -40,20 +40,37 @@ def test_a_difference_by_hand() -> None:
     found = paired(np.array([50.0, 90.0, 10.0]), np.array([100.0, 100.0, 10.0]), "wait_s")
     assert found.change == pytest.approx(150 / 210 - 1)
     assert (found.wins, found.losses, found.ties) == (2, 0, 1)
-    assert found.low <= found.change <= found.high
+    assert found.low is not None
+    assert found.high is not None
+    # by hand: what is left of 50, 90, 10 less 5/7 of 100, 100, 10; Student's t of three is 4.303
+    off = np.array([50 - 500 / 7, 90 - 500 / 7, 10 - 50 / 7]) / 70
+    half = 4.303 * off.std(ddof=1) / np.sqrt(3)
+    assert (found.low, found.high) == pytest.approx((found.change - half, found.change + half))
     assert found.geometric == pytest.approx((51 / 101 * 91 / 101) ** (1 / 3) - 1)
     assert paired(np.array([0.5]), np.array([0.4]), "utilisation").wins == 1
 
 
-def test_intervals_cover_a_known_change() -> None:
+def test_one_window_has_no_interval() -> None:
+    found = paired(np.array([50.0]), np.array([100.0]), "wait_s")
+    assert found.change == -0.5
+    assert {found.low, found.high, found.geometric_low, found.geometric_high} == {None}
+
+
+@pytest.mark.parametrize("windows", [3, 5, 8, 60])
+def test_intervals_cover_a_known_change(windows: int) -> None:
     draw = np.random.default_rng(1)
-    covered = 0
-    for _ in range(100):
-        other = draw.lognormal(5.0, 1.0, 60)
-        own = 0.8 * other * draw.lognormal(-0.02, 0.2, 60)
-        found = paired(own, other, "wait_s")
-        covered += found.low <= -0.2 <= found.high
-    assert covered >= 85
+    covered = of_logs = 0
+    for _ in range(200):
+        other = draw.lognormal(5.0, 0.5, windows)
+        own = 0.8 * other * draw.lognormal(-0.02, 0.2, windows)
+        found = paired(own, other, "jct_s")
+        assert None not in {found.low, found.high, found.geometric_low, found.geometric_high}
+        covered += (found.low or 0.0) <= -0.2 <= (found.high or 0.0)
+        of_logs += (
+            (found.geometric_low or 0.0) <= 0.8 / np.exp(0.02) - 1 <= (found.geometric_high or 0.0)
+        )
+    assert covered >= 178
+    assert of_logs >= 178
 
 
 def test_sign_test_by_hand() -> None:

@@ -70,18 +70,22 @@ def test_as_few_jobs_as_a_nightly_refit_takes_are_learned_from() -> None:
     assert begun.pinball < 0.7 * begun.plain
 
 
-def test_nothing_that_has_not_ended_by_then_is_used() -> None:
+@pytest.mark.parametrize("wait_s", [None, 40_000.0])
+def test_nothing_that_has_not_ended_by_then_is_used(wait_s: float | None) -> None:
     """No leak: run times of jobs that end later do not move what was predicted before."""
     jobs, shipped = jobs_of(400), load_predictor(shipped_predictor())
     jobs = [replace(j, time_limit_s=math.inf) for j in jobs]
     at = 200
     now = jobs[at].submit_s
-    later = [i for i, j in enumerate(jobs) if j.submit_s + j.duration_s > now]
+    start_s = None if wait_s is None else np.array([j.submit_s + wait_s for j in jobs])
+    ends_s = [j.submit_s + (wait_s or 0.0) + j.duration_s for j in jobs]
+    later = [i for i, end_s in enumerate(ends_s) if end_s > now]
+    assert any(jobs[i].submit_s + jobs[i].duration_s < now for i in later) == (wait_s is not None)
     shuffled = np.random.default_rng(0).permutation([jobs[i].duration_s for i in later]) + 1e6
     changed = list(jobs)
     for i, run_s in zip(later, shuffled.tolist(), strict=True):
         changed[i] = replace(jobs[i], duration_s=run_s)
-    one, other = (foreseen(shipped, some).quantiles for some in (jobs, changed))
+    one, other = (foreseen(shipped, some, start_s=start_s).quantiles for some in (jobs, changed))
     np.testing.assert_array_equal(one[: at + 1], other[: at + 1])
     assert (one != other).any()
 

@@ -15,7 +15,7 @@ import pytest
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.units import UnixTime
-from rltuned.errors import TooLittleError
+from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.baselines import BASELINES
@@ -269,6 +269,24 @@ def test_a_night_that_breaks_off_counts_as_failed(
         result = run("tune", "--config", str(config), "--site", str(site))
         assert isinstance(result.exception, OSError)
         state = read_state(tmp_path / "state")
+        assert state is not None
+        assert (state.verdict, state.failed) == ("failed", nights)
+
+
+@pytest.mark.parametrize("name", ["tuned", "model:mine"])
+def test_a_model_that_does_not_load_is_a_failed_night(
+    tmp_path: Path, config: Path, name: str
+) -> None:
+    """The alert on failed nights is how an administrator hears of it."""
+    state_dir = tmp_path / "state"
+    (state_dir / "models").mkdir(parents=True)
+    if name == "tuned":
+        (state_dir / "models" / "current").symlink_to("gone")
+    config.write_text(config.read_text().replace('"tuned"', f'"{name}"'))
+    for nights in (1, 2):
+        with pytest.raises(RltunedError):
+            run("tune", "--config", str(config), "--site", str(tmp_path))
+        state = read_state(state_dir)
         assert state is not None
         assert (state.verdict, state.failed) == ("failed", nights)
 
