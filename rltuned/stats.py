@@ -9,6 +9,7 @@ interval holds within the windows or the record, and says nothing about another 
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -37,10 +38,13 @@ ADDED: Final[Mapping[str, float]] = {"bsld": 0.0, "utilisation": 1e-6}
 """To both sides of a ratio; else a second, for windows in which no job waits."""
 
 
+@lru_cache(maxsize=1)
 def drawn(units: int, draws: int, seed: int = 1) -> FloatArray:
-    """(draws, units) how often each unit was drawn, `units` of them in every draw."""
+    """(draws, units) how often each unit was drawn, `units` of them in every draw; read-only."""
     random = np.random.default_rng(seed)
-    return random.multinomial(units, np.full(units, 1 / units), size=draws).astype(np.float64)
+    found = random.multinomial(units, np.full(units, 1 / units), size=draws).astype(np.float64)
+    found.flags.writeable = False
+    return found
 
 
 def interval(samples: FloatArray) -> tuple[float, float]:
@@ -91,10 +95,12 @@ class Change:
     high: float | None = None
 
 
-def percent(change: float, low: float | None = None, high: float | None = None) -> str:
+def percent(
+    change: float, low: float | None = None, high: float | None = None, *, digits: int = 1
+) -> str:
     """`-12.3% [-20.1%, -4.0%]`; without an interval where there is none."""
-    around = "" if low is None or high is None else f" [{low:+.1%}, {high:+.1%}]"
-    return f"{change:+.1%}{around}"
+    text, *ends = (f"{x:+.{digits}%}" for x in (change, low, high) if x is not None)
+    return f"{text} [{', '.join(ends)}]" if ends else text
 
 
 def in_words(change: "Change | Paired") -> str:
@@ -205,12 +211,18 @@ def _ends_of_ratio(own: FloatArray, other: FloatArray, base: float) -> _Ends:
 
 
 def _ends_of_mean(values: FloatArray) -> _Ends:
-    """Of few values Student's: drawn again, they are too narrow. Of one there is none."""
+    """Student's interval of few values, for which the bootstrap is too narrow; none of one."""
     count = len(values)
     if count > MOST_OF_STUDENT:
         return interval(drawn(count, OF_WINDOWS) @ values / count)
-    if count < 2:  # noqa: PLR2004 - a spread needs two
-        return None, None
+    return (None, None) if count == 1 else student(values)
+
+
+def student(values: FloatArray) -> tuple[float, float]:
+    """Student's 95% interval of the mean of (k,) values. Raises ValueError: not two to ten."""
+    count = len(values)
+    if not 2 <= count <= MOST_OF_STUDENT:  # noqa: PLR2004 - a spread needs two
+        raise ValueError(f"an interval over repeats needs two to ten of them, not {count}")
     mean = float(values.mean())
     half = STUDENT[count - 2] * float(values.std(ddof=1)) / math.sqrt(count)
     return mean - half, mean + half

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
@@ -135,13 +135,12 @@ def read_text(path: Path) -> str:
 def parse_trace(text: str, source: str) -> Trace:
     """As `read_trace`, for the text of a file; source stands in the messages."""
     notes, lines = _split_notes(text)
-    reader = csv.reader(lines, strict=True)
-    header = [name.strip() for name in next(reader, [])]
+    rows = _rows(lines, source, len(notes.lines))
+    header = [name.strip() for name in next(rows, ("", []))[1]]
     _check_header(header, source)
-    offset = len(notes.lines)
     jobs: list[TraceJob] = []
     seen: set[str] = set()
-    for where, row in _rows(reader, source, offset):
+    for where, row in rows:
         try:
             job = _job(_cells(header, row))
         except ValueError as error:
@@ -157,9 +156,9 @@ def parse_trace(text: str, source: str) -> Trace:
     return Trace(tuple(jobs), notes.values)
 
 
-def _rows(reader: Any, source: str, offset: int) -> Iterator[tuple[str, list[str]]]:
+def _rows(lines: Iterable[str], source: str, offset: int) -> Iterator[tuple[str, list[str]]]:
     """Each row and where it ends. A quote that stays open is reported where its row begins."""
-    begins = reader.line_num + offset + 1
+    reader, begins = csv.reader(lines, strict=True), offset + 1
     try:
         for row in reader:
             if row:

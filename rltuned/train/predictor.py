@@ -3,7 +3,7 @@
 Every job is an example: its inputs are what was known of its kinds when it was submitted, its
 target is the bin of the time that it then ran. Earlier jobs teach, later ones are held out. The
 moment of fitting is the last submission of a history: jobs that still run then have no run time yet
-and do not teach. Traces do not tell how long jobs waited: their jobs are read as if each had
+and do not teach. Traces do not show how long jobs waited: their jobs are read as if each had
 started at its submission.
 """
 

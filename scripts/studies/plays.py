@@ -38,7 +38,7 @@ from rltuned.sim.run import possible
 from rltuned.sim.run_times import layers_of
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
-from rltuned.stats import paired
+from rltuned.stats import paired, percent
 from rltuned.train.predictor import fit
 
 TRACES = Path("../shared/traces")
@@ -143,9 +143,7 @@ def play_to_end(world: World, jobs: int) -> Sequence[FinishedJob]:
 def compared(own: FloatArray, base: FloatArray, metric: str) -> str:
     """The change of a mean with its 95% interval over seeds, (k,) each."""
     found = paired(own, base, metric)
-    if found.low is None or found.high is None:
-        return f"{found.change:+.0%}"
-    return f"{found.change:+.0%} [{found.low:+.0%}, {found.high:+.0%}]"
+    return percent(found.change, found.low, found.high, digits=0)
 
 
 def predictor_of(knowledge: str, first: Callable[[], Sequence[TraceJob]]) -> Predictor | None:

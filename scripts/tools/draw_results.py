@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rltuned.core.order import DEFAULT
-from rltuned.stats import STUDENT
+from rltuned.stats import student
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"
@@ -71,12 +71,8 @@ def change(own: Sequence[float], base: Sequence[float]) -> Interval:
     Raises:
         ValueError: fewer than two repeats, or more than ten.
     """
-    if not 2 <= len(own) <= len(STUDENT) + 1:  # noqa: PLR2004 - a spread needs two
-        raise ValueError(f"an interval over repeats needs two to ten of them, not {len(own)}")
     logs = np.log(np.array(own) / np.array(base))
-    half = STUDENT[len(own) - 2] * float(logs.std(ddof=1)) / np.sqrt(len(own))
-    mean = float(logs.mean())
-    return Interval(*(float(np.expm1(x)) for x in (mean, mean - half, mean + half)))
+    return Interval(*(float(np.expm1(x)) for x in (logs.mean(), *student(logs))))
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,10 @@ def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
     ended = until_ended(
         lab,
         world,
-        lambda found: {one, two, other, het, het + 1} <= {j.job_id for j in found}
-        and any(j.array_job_id == array for j in found),
+        lambda found: (
+            {one, two, other, het, het + 1} <= {j.job_id for j in found}
+            and any(j.array_job_id == array for j in found)
+        ),
     )
     by_id = {int(job.job_id): job for job in ended}
     for number in (one, two, other, het, het + 1):

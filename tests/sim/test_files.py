@@ -132,6 +132,9 @@ def test_a_quote_that_stays_open_is_named_by_its_line() -> None:
     for part in (text[:2_000], text):
         with pytest.raises(TraceError, match=r"^t:13: "):
             parse_trace(part, "t")
+    for header in ('job_id,"submit_s\n', 'job_id,"submit_s" of,duration_s,gpus\n1,0,5,1\n'):
+        with pytest.raises(TraceError, match=r"^t:1: "):
+            parse_trace(header, "t")
 
 
 def test_a_cluster_file_expands_hostlists() -> None:

@@ -277,7 +277,7 @@ def test_a_night_that_breaks_off_counts_as_failed(
 def test_a_model_that_does_not_load_is_a_failed_night(
     tmp_path: Path, config: Path, name: str
 ) -> None:
-    """The alert on failed nights is how an administrator hears of it."""
+    """Else the alert on failed nights stays silent."""
     state_dir = tmp_path / "state"
     (state_dir / "models").mkdir(parents=True)
     if name == "tuned":

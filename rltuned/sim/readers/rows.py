@@ -23,7 +23,7 @@ class Bad:
 
 
 LATEST_S: Final = 1e11
-"""The year 5138: what is later is in milliseconds, or no time."""
+"""The year 5138. A later time is in milliseconds, or is not a time."""
 
 
 @dataclass(slots=True)
