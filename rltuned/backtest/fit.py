@@ -48,7 +48,7 @@ def fit_site(
 
     Raises ModelError: a bundle cannot be used or written.
     """
-    jobs = past.known()
+    jobs, start_s = past.known()
     if lesson == "none":
         return FitResult(None, None, "nothing was learned from the earlier part (--train none)")
     if len(jobs) < FEWEST_JOBS:
@@ -58,7 +58,7 @@ def fit_site(
             f"nothing was learned: {len(jobs)} jobs had ended before the switch, {FEWEST_JOBS} are "
             "needed",
         )
-    fitted = fit(jobs, begin=begin, seed=seed)
+    fitted = fit(jobs, start_s=start_s, begin=begin, seed=seed)
     text = (
         f"run-time predictor fitted to {fitted.examples} jobs of the earlier part; loss "
         f"{fitted.pinball:.3f} on its last fifth, {fitted.plain:.3f} without looking at the job"
@@ -68,6 +68,6 @@ def fit_site(
     from rltuned.backtest.fit_order import fit_order  # noqa: PLC0415 - brings numba
 
     bundle, order = fit_order(
-        jobs, past, model, fitted.predictor, out, minutes=minutes, seed=seed, report=report
+        past, model, fitted.predictor, out, minutes=minutes, seed=seed, report=report
     )
     return FitResult(bundle, fitted, f"{order}; {text}")

@@ -1,7 +1,6 @@
 """Train the shipped order on, on a site's own earlier part, within a stated time."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +10,6 @@ from rltuned.backtest.fit import Report
 from rltuned.backtest.past import Past
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.trace import TraceJob
 from rltuned.train.batch import Contest
 from rltuned.train.course import DatasetSource
 from rltuned.train.ground import foreseeing, make_ground
@@ -37,7 +35,6 @@ class _TimeIsUpError(Exception):
 
 
 def fit_order(
-    jobs: Sequence[TraceJob],
     past: Past,
     model: Path,
     predictor: Predictor,
@@ -51,6 +48,7 @@ def fit_order(
     """PPO from the model's order; see `fit_site`. The new bundle, and a sentence. ranks: this is
     the first, and the others are in `join_in`. Raises ModelError: one of them is gone.
     """
+    jobs, start_s = past.known()
     size = min(WINDOW_JOBS, len(jobs) // PARTS)
     if size < SMALLEST_WINDOW:
         return None, (
@@ -58,7 +56,7 @@ def fit_order(
             f"needs {SMALLEST_WINDOW * PARTS}"
         )
     ground = make_ground("the earlier part", past.site.cluster, jobs)
-    ground = foreseeing(ground, foreseen(predictor, jobs))
+    ground = foreseeing(ground, foreseen(predictor, jobs, start_s=start_s))
     contest = Contest(
         base="delay", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS
     )

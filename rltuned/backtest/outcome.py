@@ -154,7 +154,7 @@ def _activity(past: Past) -> NDArray[np.object_]:
     Who had no job until then is new.
     """
     held: dict[str, float] = {}
-    for job in past.known():
+    for job in past.known()[0]:
         held[job.user] = held.get(job.user, 0.0) + job.duration_s * max(1, job.gpus)
     total, so_far = sum(held.values()), 0.0
     heavy = set()

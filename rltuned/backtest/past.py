@@ -89,10 +89,22 @@ class Past:
         """(n,) scored jobs that came after the split."""
         return self.scored & (self.arrived_s >= self.split_s)
 
-    def known(self) -> list[TraceJob]:
-        """Jobs that had ended when rltuned is switched on: all that may be learned from."""
-        pairs = zip(self.jobs, self.ended_s.tolist(), strict=True)
-        return [j for j, end in pairs if end <= self.split_s and j.submit_s >= 0]
+    @property
+    def started_s(self) -> FloatArray:
+        """(n,) when each really started; what ran at the beginning came with its start. inf = not
+        known.
+        """
+        ran = np.zeros(len(self.jobs), dtype=bool)
+        ran[np.array(sorted(self.running), dtype=np.int64) - 1] = True
+        found = self.arrived_s + np.where(ran, 0.0, self.wait_s)
+        return np.where(np.isnan(found), math.inf, found)
+
+    def known(self) -> tuple[list[TraceJob], FloatArray]:
+        """Jobs that had ended when rltuned is switched on, all that may be learned from; and (k,)
+        when they had started.
+        """
+        taken = np.flatnonzero((self.ended_s <= self.split_s) & (self.arrived_s >= 0))
+        return [self.jobs[i] for i in taken], self.started_s[taken]
 
     def switched_on(self, at_s: float, end_s: float = math.inf) -> "Past":
         """The same with rltuned switched on at another time, without the jobs that come from end_s.

@@ -1,10 +1,10 @@
 """Fit the run-time predictor to histories, using of each job's past only what had ended by then.
 
 Every job is an example: its inputs are what was known of its kinds when it was submitted, its
-target is the bin of the time that it then ran. Earlier jobs teach, later ones are held out. The
-moment of fitting is the last submission of a history: jobs that still run then have no run time yet
-and do not teach. Traces do not show how long jobs waited: their jobs are read as if each had
-started at its submission.
+target is the bin of the time that it then ran. Earlier jobs teach, later ones are held out. Traces
+do not show how long jobs waited: their jobs are read as if each had started at its submission. The
+moment of fitting is then the last submission: jobs that still run have no run time yet and do not
+teach. A site's record gives the starts of jobs that have all ended.
 """
 
 import io
@@ -68,8 +68,8 @@ class BinNet(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Jobs that had ended by a history's last submission. inputs: (n, INPUTS); x: (n,) ln(1 + run)
-    / ln(1 + 30 d); summary: (n, SUMMARY) at the replay.
+    """Jobs that had ended. inputs: (n, INPUTS); x: (n,) ln(1 + run) / ln(1 + 30 d); summary: (n,
+    SUMMARY) at the replay.
     """
 
     inputs: runs.Float32Array
@@ -115,23 +115,30 @@ class Fitted:
     examples: int
 
 
-def examples_of(jobs: Sequence[TraceJob], predictor: Predictor | None = None) -> Examples:
-    """A history replayed, in the order of submission. predictor: None = a fresh one."""
+def examples_of(
+    jobs: Sequence[TraceJob],
+    predictor: Predictor | None = None,
+    start_s: runs.FloatArray | None = None,
+) -> Examples:
+    """A history replayed, in the order of submission. predictor: None = a fresh one. start_s: (n,)
+    of a record whose jobs have all ended; None = a trace, whose jobs start at submission.
+    """
     known = known_of(jobs, layers_of(predictor or BinNet().predictor()))
-    inputs, submit_s, runs_s = _replayed(known, jobs)
-    ended = submit_s + runs_s <= submit_s[-1]
+    inputs, end_s, runs_s = _replayed(known, jobs, start_s)
+    ended = end_s <= jobs[-1].submit_s if start_s is None else np.isfinite(end_s)
     return Examples(inputs[ended], np.log1p(runs_s[ended]) / runs.LOG_FULL, known.predicted[ended])
 
 
 def _replayed(
     known: RunTimes, jobs: Sequence[TraceJob], start_s: runs.FloatArray | None = None
 ) -> tuple[runs.Float32Array, runs.FloatArray, runs.FloatArray]:
-    """Fill a memory with a history: inputs (n, INPUTS); submissions and run times (n,)."""
+    """Fill a memory with a history: inputs (n, INPUTS); ends and run times (n,)."""
     submit_s, runs_s = np.array([j.submit_s for j in jobs]), runs_of(jobs)
     starts = submit_s if start_s is None else start_s
     inputs = np.zeros((len(jobs), runs.INPUTS), dtype=np.float32)
-    replay(known, submit_s, starts, starts + runs_s, inputs, np.zeros(len(jobs)))
-    return inputs, submit_s, runs_s
+    end_s = starts + runs_s
+    replay(known, submit_s, starts, end_s, inputs, np.zeros(len(jobs)))
+    return inputs, end_s, runs_s
 
 
 def foreseen(
@@ -168,19 +175,21 @@ def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
 def fit(
     jobs: Sequence[TraceJob],
     *,
+    start_s: runs.FloatArray | None = None,
     beside: Sequence[Sequence[TraceJob]] = (),
     begin: Predictor | None = None,
     seed: int = 1,
     epochs: int | None = None,
 ) -> Fitted:
-    """Fit to histories, reproducibly. beside: further histories. begin: None = drawn. epochs: None
-    = as many as the number of jobs calls for. Raises TraceError: too few jobs.
+    """Fit to histories, reproducibly. start_s: as `examples_of`. beside: further histories. begin:
+    None = drawn. epochs: None = as many as the number of jobs calls for. Raises TraceError: too few
+    jobs.
     """
     if len(jobs) < FEWEST_JOBS:
         raise TraceError(f"{len(jobs)} jobs are too few to predict from; at least {FEWEST_JOBS}")
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    own = examples_of(jobs)
+    own = examples_of(jobs, None, start_s)
     if len(own) < FEWEST_JOBS:
         raise TraceError(
             f"{len(own)} jobs that had ended when the last one was submitted are too few to "
@@ -193,7 +202,7 @@ def fit(
         network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in begin.weights.items()})
     _learn(network, parts, seed, epochs)
     predictor = network.predictor()
-    judged = examples_of(jobs, predictor).cut(slice(learned, None))
+    judged = examples_of(jobs, predictor, start_s).cut(slice(learned, None))
     return _measured(predictor, judged, own.x[:learned], len(own))
 
 

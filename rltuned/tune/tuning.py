@@ -130,12 +130,12 @@ class NightRun:
 
     def _fitted(self, past: Past) -> Fitted | None:
         """The predictor of what had ended by the split; None = there is too little, or none."""
-        jobs = past.known()
         if not self._asked.learn:
             return None
+        jobs, start_s = past.known()
         self._report("fitting the predictor", self._used())
         try:
-            return fit(jobs, begin=self._asked.shipped, seed=self._asked.seed)
+            return fit(jobs, start_s=start_s, begin=self._asked.shipped, seed=self._asked.seed)
         except TraceError as error:
             self._left_out["the site's predictor"] = str(error)
             return None
@@ -194,7 +194,7 @@ class NightRun:
         self._report("PPO", self._used())
         try:
             bundle, words = fit_order(
-                past.known(), past, start, early.predictor, out,
+                past, start, early.predictor, out,
                 minutes=left_min, seed=asked.seed, ranks=asked.ranks,
                 report=lambda _part: self._report("PPO", self._used()),
             )  # fmt: skip

@@ -58,9 +58,8 @@ def started_by_split(past: Past, predictor: Predictor) -> list[Started]:
     count = int(np.searchsorted(past.arrived_s, past.split_s))
     jobs = past.jobs[:count]
     ran = np.array([i + 1 in past.running for i in range(count)], dtype=bool)
-    # what ran when the record began arrived with its start; nan: it has not started
-    start_s = past.arrived_s[:count] + np.where(ran, 0.0, past.wait_s[:count])
-    start_s[~(start_s < past.split_s)] = math.inf
+    start_s = past.started_s[:count]
+    start_s[start_s >= past.split_s] = math.inf
     found = foreseen(predictor, jobs, start_s=start_s)
     low_s, median_s, high_s = np.expm1(found.quantiles.astype(np.float64) * LOG_FULL).T
     each = zip(found.plan_s, low_s, median_s, high_s, strict=True)

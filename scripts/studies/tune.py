@@ -197,11 +197,12 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
         begin = night * EXAM_DAYS
         past = record(ground, begin, begin + RECORD_DAYS)
         _, end_s, exam_s = split_of(past, EXAM_DAYS)
-        learned = past.switched_on(end_s).known()
+        learned, start_s = past.switched_on(end_s).known()
         course = Course(past.switched_on(exam_s), DAEMON)
         rule, same = BASELINES["delay"], []
         for number in (1, 2, 3):
-            own = fit(learned, begin=load_predictor(shipped_predictor()), seed=number)
+            shipped = load_predictor(shipped_predictor())
+            own = fit(learned, start_s=start_s, begin=shipped, seed=number)
             same.append(Entrant(Family("delay", (rule,), own.predictor), rule, 0.3, 7 * DAY_S))
         copies = [[course.play(e, copy) for e in same] for copy in range(COPIES)]
         row: dict[str, Any] = {"study": "aa", "seed": seed, "night": night}

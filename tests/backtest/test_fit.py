@@ -15,6 +15,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
+from rltuned.train.predictor import fit
 from tests.backtest.worlds import cluster, jobs
 from tests.histories import EPOCH, rows, save_site
 
@@ -34,11 +35,26 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 def test_only_what_had_ended_by_the_switch_teaches(known: Past) -> None:
-    learned = known.known()
+    learned, _ = known.known()
     assert learned
     assert all(j.submit_s + j.duration_s <= known.split_s for j in learned)
     early = [j for j in known.jobs if j.submit_s < known.split_s]
     assert len(learned) < len(early)  # somebody still ran
+
+
+def test_a_run_that_ended_later_teaches_later(known: Past, tmp_path: Path) -> None:
+    """The predictor is fitted by the real starts: here every job waited for an hour."""
+    late = replace(known, wait_s=known.wait_s + 3_600.0)
+    found = [
+        fit_site("predictor", past, RLTUNE, SHIPPED, tmp_path / "no", minutes=1, seed=1).fitted
+        for past in (known, late)
+    ]
+    assert found[0] is not None
+    assert found[1] is not None
+    jobs, start_s = late.known()
+    expected = fit(jobs, start_s=start_s, begin=SHIPPED, seed=1).predictor.to_bytes()
+    assert found[1].predictor.to_bytes() == expected
+    assert found[0].predictor.to_bytes() != expected
 
 
 def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(
@@ -58,7 +74,7 @@ def test_the_predictor_learns_from_the_site(known: Past, tmp_path: Path) -> None
     found = fit_site("predictor", known, RLTUNE, SHIPPED, out, minutes=1, seed=1)
     assert found.bundle is None
     assert found.fitted is not None
-    assert found.fitted.examples <= len(known.known())
+    assert found.fitted.examples <= len(known.known()[0])
     assert any(
         (found.fitted.predictor.weights[name] != weight).any()
         for name, weight in SHIPPED.weights.items()

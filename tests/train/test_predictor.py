@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.cli.train import app
-from rltuned.core.run_times import HIGH, LOG_FULL, LOW, MEAN, MEDIAN
+from rltuned.core.run_times import HIGH, LOG_FULL, LOW, MEAN, MEDIAN, REQUEST_SIGNS, SIGNS
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.predictor import CARD_FILE, PARITY_FILE, PREDICTOR_FILE, load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -106,6 +106,19 @@ def test_jobs_that_run_when_the_trace_ends_do_not_teach() -> None:
     whole = fit(jobs, beside=[other], epochs=2).predictor.to_bytes()
     assert fit(unended(jobs), beside=[other], epochs=2).predictor.to_bytes() == whole
     assert fit(jobs, beside=[unended(other)], epochs=2).predictor.to_bytes() == whole
+
+
+def test_no_run_teaches_before_it_ended() -> None:
+    """Starts after the last submission: at every submission no run was known, and all teach."""
+    jobs = jobs_of(400)
+    late = np.full(len(jobs), jobs[-1].submit_s + 1.0)
+    found, at_once = examples_of(jobs, start_s=late), examples_of(jobs)
+    assert len(found) == len(jobs) > len(at_once)
+    ended = slice(REQUEST_SIGNS, None, SIGNS)
+    assert not found.inputs[:, ended].any()
+    assert at_once.inputs[:, ended].any()
+    never = np.where(np.arange(len(jobs)) < 10, np.inf, late)
+    assert len(examples_of(jobs, start_s=never)) == len(jobs) - 10
 
 
 def test_strangers_are_judged_by_their_request_alone() -> None:

@@ -72,7 +72,7 @@ def night(folder: Path, minutes: float, lost: str) -> None:
         past = past_of(folder)
         try:
             bundle, text = fit_order.fit_order(
-                past.known(), past, MODEL, load_predictor(shipped_predictor()), folder / "made",
+                past, MODEL, load_predictor(shipped_predictor()), folder / "made",
                 minutes=minutes, seed=1, report=lambda _part: None, ranks=ranks,
             )  # fmt: skip
         except ModelError as error:
@@ -153,7 +153,7 @@ def test_the_first_rank_trains_alone_after_it_left(tmp_path: Path) -> None:
     past = past_of(tmp_path)
     with patch.multiple(fit_order, EPOCHS=1, BATCHES=5):
         bundle, _ = fit_order.fit_order(
-            past.known(), past, MODEL, load_predictor(shipped_predictor()), tmp_path / "made",
+            past, MODEL, load_predictor(shipped_predictor()), tmp_path / "made",
             minutes=5.0, seed=1, report=lambda _part: None, ranks=Ranks(0, 2),
         )  # fmt: skip
     assert bundle is not None

@@ -61,7 +61,7 @@ def test_imitation_and_ppo_keep_the_make_of_the_network(
     monkeypatch.setattr(fit_order, "EPOCHS", 1)
     monkeypatch.setattr(fit_order, "BATCHES", 5)
     bundle, text = fit_order.fit_order(
-        past.known(), past, tmp_path / "own", predictor, tmp_path / "trained",
+        past, tmp_path / "own", predictor, tmp_path / "trained",
         minutes=5.0, seed=1, report=lambda _part: None,
     )  # fmt: skip
     assert bundle is not None, text
