@@ -208,8 +208,9 @@ def play_missing(
 
 def differing(
     results: Path, kind: type[R], play: Callable[[R], Row], sample: int, seed: int
-) -> Iterator[str]:
-    """Play a draw of the known runs again: a line for each whose figures are not the stored ones.
+) -> Iterator[str | None]:
+    """Play a draw of the known runs again. For each: None, or a line where a figure is not the
+    stored one.
 
     Processor time is no figure. Runs of a predictor that is fitted to the site are left out: torch
     computes otherwise on another processor, and a long run then ends elsewhere.
@@ -223,8 +224,7 @@ def differing(
             for name in row.keys() & again.keys() - {"cpu_s"}
             if not _same(row[name], again[name])
         ]
-        if found:
-            yield f"{run}: {', '.join(sorted(found))}"
+        yield f"{run}: {', '.join(sorted(found))}" if found else None
 
 
 def _fits_nothing(run: object) -> bool:
@@ -288,8 +288,9 @@ def main(
         play_missing(results, runs(asked), play, asked.minutes)
     elif asked.what == "check":
         kind = type(next(runs(asked)))
-        wrong = list(differing(results, kind, play, asked.sample, asked.seed))
-        print(f"{results}: {asked.sample} rows played again, {len(wrong)} differ", *wrong, sep="\n")
+        drawn = list(differing(results, kind, play, asked.sample, asked.seed))
+        wrong = [line for line in drawn if line is not None]
+        print(f"{results}: {len(drawn)} rows played again, {len(wrong)} differ", *wrong, sep="\n")
         sys.exit(bool(wrong))
     else:
         views[asked.what](asked)
