@@ -10,7 +10,8 @@ so the simulator is right to the second. One line of JSON for each night.
   and a promotion is a false one. `second`: another seed, which may pass where `first` does not, as
   the order of the settings may where a generation is in force.
 - `blind`: every limit is a day. Nights follow one another until one promotes; then incumbent and
-  winner are played on the fortnight that follows, which no night has seen.
+  winner are played on the fortnight that follows, which no night has seen, in as many copies as
+  an exam has.
 - `turned`: as blind, for fewer nights. Where one promotes, the users turn round on day TURN
   (who ran long jobs runs short ones, at the same load), and the nights AFTER days later may leave
   the winner for the order that was in force before. `truth` is what that order makes of the two
@@ -269,10 +270,13 @@ def one_night(
 def against(
     base: Entrant, own: Entrant, ground: Ground, days: tuple[float, float, float]
 ) -> Difference:
-    """Two orders on the days from the second of days to the third; the record begins before."""
+    """Two orders on the days from the second of days to the third, in several copies; the record
+    begins before.
+    """
     begin, at, until = days
     course = Course(record(ground, begin, until).switched_on((at - begin) * DAY_S), DAEMON)
-    return difference(course.play(base), course.play(own), course.jobs.days)
+    played = [[course.play(one, copy) for one in (base, own)] for copy in range(COPIES)]
+    return pooled([difference(one, other, course.jobs.days) for one, other in played])
 
 
 def changed(found: Difference) -> dict[str, Any]:
