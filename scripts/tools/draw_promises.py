@@ -12,7 +12,7 @@ from scripts.tools.draw_results import picture
 
 DATA = Path(__file__).resolve().parents[2] / "docs" / "data" / "tune-blind.jsonl"
 _LEFT, _PANEL, _TOP, _ROW = 120, 600, 66, 46
-_LOW, _HIGH, _TICKS = -0.65, 0.25, (-0.6, -0.4, -0.2, 0.0, 0.2)
+_LOW, _HIGH, _TICKS = -0.5, 0.3, (-0.4, -0.2, 0.0, 0.2)
 _TITLE = "Mean wait promised by the exam, and mean wait of the fortnight that followed"
 
 
