@@ -42,6 +42,7 @@ class ChangeRow(_Strict):
     new: int | str | None
     nice: int | None = None
     rest: int | None = None
+    newest_id: int | None = None
     result: str | None
     detail: str
     finished_at: float | None
