@@ -16,12 +16,13 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.early import boosted, with_early
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.milp.model import Solver
+from rltuned.core.milp.sharing import isolations
 from rltuned.core.milp.solution import JointPlacement, Tuning, place_jointly
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
-from rltuned.core.select import Refusal, Scope, select
+from rltuned.core.select import Refusal, Scope, Selection, select
 from rltuned.core.sizes import SizesMode, size_changes, widenings
 from rltuned.core.sla import Lift, SlaClass, class_of, due_lifts, kept_in_front
 from rltuned.domain.jobs import PendingJob
@@ -34,7 +35,7 @@ from rltuned.text import span
 
 __all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
 
-_GIVEN_BACK = frozenset(
+_NOT_OURS = frozenset(
     {
         Refusal.SLA_PARTITION,
         Refusal.OUT_OF_SCOPE,
@@ -42,6 +43,13 @@ _GIVEN_BACK = frozenset(
         Refusal.EXCLUDED_USER,
         Refusal.EXCLUDED_ACCOUNT,
         Refusal.EXCLUDED_QOS,
+    }
+)
+"""A job that rltuned set to share is isolated again under these. It shares through an off block:
+what a flag took from it does not come back whole."""
+
+_GIVEN_BACK = _NOT_OURS | frozenset(
+    {
         Refusal.OFF_BLOCK,
         Refusal.HELD_USER,
         Refusal.HELD_ADMIN,
@@ -176,6 +184,7 @@ def decide(
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     in_order = [chosen[i] for i in free]
     sizes = size_changes(knobs.sizes, in_order, knobs.top_k, leaving, snapshot)
+    isolated = isolations(_out_of_sharing(selection, knobs, snapshot))
     flags: tuple[Action, ...] = (*(joint.actions if joint else ()), *sizes.chosen)
     sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = (*_notes(len(over_budget), len(undone), len(flags) - len(sent), joint), *sizes.notes)
@@ -190,7 +199,7 @@ def decide(
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
-        plan=Plan((*undone, *sizes.undone, *sent, *writes)),
+        plan=Plan((*undone, *isolated, *sizes.undone, *sent, *writes)),
         refused=(*selection.refused, *handed, *over_budget),
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,
@@ -244,7 +253,15 @@ def _why_unwritable(snapshot: Snapshot) -> str:
 
 def give_back(snapshot: Snapshot) -> Plan:
     """What takes back all that rltuned holds of pending jobs; no order comes in its place."""
-    return Plan((*_undone(snapshot.pending), *widenings(snapshot.pending)))
+    pending = snapshot.pending
+    return Plan((*_undone(pending), *isolations(pending), *widenings(pending)))
+
+
+def _out_of_sharing(selection: Selection, knobs: Knobs, snapshot: Snapshot) -> list[PendingJob]:
+    """Jobs that guidance may not set to share now, whether or not it has."""
+    known = knobs.tuning.sharing.partitions if knobs.placement == "milp" else frozenset[str]()
+    out = {job_id for job_id, reason in selection.refused if reason in _NOT_OURS}
+    return [j for j in snapshot.pending if j.job_id in out or not known.issuperset(j.partitions)]
 
 
 def _undone(jobs: Sequence[PendingJob]) -> tuple[Action, ...]:

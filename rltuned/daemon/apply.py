@@ -25,7 +25,7 @@ from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
-from rltuned.journal.ownership import JobKey
+from rltuned.journal.ownership import NUM_NODES, OVERSUBSCRIBE, JobKey
 
 _HOUR_S: Final = 3_600.0
 NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
@@ -177,7 +177,8 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
     """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
     recent = journal.recent_writes(cluster, now - _HOUR_S)
-    return Remembered(journal.owned(cluster), recent, journal.narrowed(cluster))
+    narrowed, shared = (journal.words(cluster, name) for name in (NUM_NODES, OVERSUBSCRIBE))
+    return Remembered(journal.owned(cluster), recent, narrowed, shared)
 
 
 def _in_force(job: PendingJob) -> int | None:

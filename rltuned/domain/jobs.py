@@ -92,11 +92,13 @@ class Ownership:
 class Remembered:
     """What rltuned's journal says of jobs, by id and submit time: Slurm hands out ids again.
     recent_writes: within the last hour. narrowed: the range submitted, and what was written for it.
+    shared: OverSubscribe before rltuned, and what it wrote.
     """
 
     owned: Mapping[tuple[JobId, UnixTime], Ownership] = field(default_factory=dict)
     recent_writes: Mapping[tuple[JobId, UnixTime], int] = field(default_factory=dict)
     narrowed: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
+    shared: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
 
 
 @many(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class PendingJob:
             for all would move it among them. Then `priority` is the highest of them.
         sticky: a priority once raised may stay (PriorityFlags=INCR_ONLY), so that a write could not
             be taken back.
+        shared_from: OverSubscribe before rltuned wrote what is in force; empty = it wrote none, or
+            another user has changed it since.
         owned: set when rltuned's journal says that it wrote to this job.
         recent_writes: how often it did so within the last hour, from the same journal.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
@@ -160,6 +164,7 @@ class PendingJob:
     required_nodes: tuple[NodeName, ...] = ()
     excluded_nodes: tuple[NodeName, ...] = ()
     oversubscribe: str = ""
+    shared_from: str = ""
     fixed: bool = False
     live: bool = False
     uneven: bool = False

@@ -119,13 +119,15 @@ class Snapshot:
         def marked(job: PendingJob) -> PendingJob:
             key = job.job_id, job.submitted_at
             owned, writes = says.owned.get(key), says.recent_writes.get(key, 0)
+            before, ours = says.shared.get(key, ("", ""))
+            before = before if job.oversubscribe == ours else ""
             if job.sizes is not None:
                 submitted, written = says.narrowed.get(key, ("", ""))
                 sizes = replace(job.sizes, submitted=submitted, written=written)
-                return replace(job, owned=owned, recent_writes=writes, sizes=sizes)
-            if job.owned is owned and job.recent_writes == writes:
+                job = replace(job, sizes=sizes)
+            if (job.owned, job.recent_writes, job.shared_from) == (owned, writes, before):
                 return job
-            return replace(job, owned=owned, recent_writes=writes)
+            return replace(job, owned=owned, recent_writes=writes, shared_from=before)
 
         pending = tuple(map(marked, self.pending))
         return replace(self, pending=pending, demoted=tuple(sorted(demoted)))

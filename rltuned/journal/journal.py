@@ -62,9 +62,9 @@ class Journal:
         """How often each job of this cluster was written to since then, numbers and words."""
         return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
-    def narrowed(self, cluster: str) -> Mapping[JobKey, tuple[str, str]]:
-        """Node ranges that jobs were submitted with, and what rltuned wrote; as `owned`."""
-        return self._ask(lambda db: self._ledger.narrowed(db, cluster), {})
+    def words(self, cluster: str, field: str) -> Mapping[JobKey, tuple[str, str]]:
+        """Of a field of words: what jobs had before rltuned, and what it wrote last; as `owned`."""
+        return self._ask(lambda db: self._ledger.words(db, cluster, field), {})
 
     def has_narrowed(self) -> bool:
         """Whether a job may carry a node range of rltuned's, or brings it back requeued."""

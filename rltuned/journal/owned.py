@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rltuned.domain.jobs import Ownership
 from rltuned.journal import changes
-from rltuned.journal.ownership import NUM_NODES, Claim, JobKey, WordClaim
+from rltuned.journal.ownership import Claim, JobKey, WordClaim
 
 
 @dataclass(slots=True)
@@ -22,7 +22,8 @@ class _Cluster:
     since: float | None = None
     """From when on writes are counted; None = they are not yet."""
     owned: dict[JobKey, Ownership] = field(default_factory=dict)
-    narrowed: dict[JobKey, tuple[str, str]] = field(default_factory=dict)
+    words: dict[str, dict[JobKey, tuple[str, str]]] = field(default_factory=dict)
+    """By field."""
     held: set[JobKey] = field(default_factory=set)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
     counts: dict[JobKey, int] = field(default_factory=dict)
@@ -55,9 +56,11 @@ class Ledger:
         """Of each job the field that was written last."""
         return self._of(db, cluster).owned
 
-    def narrowed(self, db: sqlite3.Connection, cluster: str) -> Mapping[JobKey, tuple[str, str]]:
-        """The node range that a job was submitted with, and what was written."""
-        return self._of(db, cluster).narrowed
+    def words(
+        self, db: sqlite3.Connection, cluster: str, field: str
+    ) -> Mapping[JobKey, tuple[str, str]]:
+        """Of a field of words: what each job had before, and what was written last."""
+        return self._of(db, cluster).words.get(field, {})
 
     def held(self, db: sqlite3.Connection, cluster: str) -> Set[JobKey]:
         """Jobs with a number or words that rltuned wrote."""
@@ -94,7 +97,8 @@ class Ledger:
     def _read(self, db: sqlite3.Connection, cluster: str, known: _Cluster, key: JobKey) -> None:
         known.owned.pop(key, None)
         known.held.discard(key)
-        known.narrowed.pop(key, None)
+        for words in known.words.values():
+            words.pop(key, None)
         for claim in changes.claims(db, cluster, key):
             _take(known, claim)
         if known.since is None:
@@ -127,5 +131,5 @@ def _take(known: _Cluster, claim: Claim | WordClaim) -> None:
     known.held.add(claim.key)
     if isinstance(claim, Claim):
         known.owned[claim.key] = claim.owned
-    elif claim.field == NUM_NODES:
-        known.narrowed[claim.key] = (claim.original, claim.value)
+    else:
+        known.words.setdefault(claim.field, {})[claim.key] = (claim.original, claim.value)

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.decide import give_back
+from rltuned.core.milp.sharing import share_action
+from rltuned.daemon.apply import marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import restore
-from rltuned.domain.plan import Plan, Result, SetOverSubscribe, Target
+from rltuned.domain.plan import Plan, Result, SetOverSubscribe
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.guidance import ALONE, JOBS, cycle, guided, play
@@ -21,6 +25,13 @@ pytestmark = pytest.mark.slurm
 
 def undoer(slurm: SlurmLab) -> SlurmUndoer:
     return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time)
+
+
+def write(backend: SlurmBackend, journal: Journal, plan: Plan) -> None:
+    ticket = journal.intend(plan, cluster="rltlab", cycle=1, at=time.time())
+    outcomes = backend.apply(plan)
+    journal.settle(ticket, outcomes, at=time.time())
+    assert [o.result for o in outcomes] == [Result.APPLIED]
 
 
 def test_guidance_uses_what_isolation_leaves_idle(
@@ -57,14 +68,9 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     # held, or Slurm may start it before the flag is read back
     alone = slurm.sbatch(*ALONE, "--requeue", "--hold")
     backend, _ = guided(slurm, frozenset({"gpu"}))
-    (found,) = backend.observe().pending
-    target = Target(found.job_id, found.submitted_at, found.address)
-    plan = Plan((SetOverSubscribe(target, found.oversubscribe, "YES"),))
     journal, clock = Journal(tmp_path), SystemClock()
-    ticket = journal.intend(plan, cluster="rltlab", cycle=1, at=time.time())
-    outcomes = backend.apply(plan)
-    journal.settle(ticket, outcomes, at=time.time())
-    assert [o.result for o in outcomes] == [Result.APPLIED]
+    (found,) = backend.observe().pending
+    write(backend, journal, Plan((share_action(found),)))
     slurm.scontrol("release", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "R", 20, "it runs beside another")
     journal.close_gone("rltlab", set())
@@ -73,6 +79,19 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     (item,) = restore(undoer(slurm), journal, clock)
     assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "oversubscribe")
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
+
+
+def test_a_stage_that_does_not_write_isolates_it_again(slurm: SlurmLab, tmp_path: Path) -> None:
+    alone = slurm.sbatch(*ALONE, "--hold")
+    backend, _ = guided(slurm, frozenset({"gpu"}))
+    journal = Journal(tmp_path)
+    (found,) = backend.observe().pending
+    write(backend, journal, Plan((share_action(found),)))
+    shown = marked_by(journal, backend.observe())
+    write(backend, journal, give_back(shown))
+    assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
+    assert journal.is_clean()
+    assert give_back(marked_by(journal, backend.observe())).is_empty
 
 
 def test_jobs_are_reported_before_their_node_falls_free(slurm: SlurmLab) -> None:

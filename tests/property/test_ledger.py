@@ -11,7 +11,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe, SetRequest
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import NUM_NODES, WordClaim
+from rltuned.journal.ownership import NUM_NODES, OVERSUBSCRIBE, WordClaim
 from tests.builders import (
     NOW,
     job,
@@ -131,11 +131,12 @@ class LedgerMachine(RuleBasedStateMachine):
         assert dict(self.journal.owned(CLUSTER)) == {
             claim.key: claim.owned for claim in numbers_in(fresh)
         }
-        assert dict(self.journal.narrowed(CLUSTER)) == {
-            claim.key: (claim.original, claim.value)
-            for claim in fresh.claims(CLUSTER)
-            if isinstance(claim, WordClaim) and claim.field == NUM_NODES
-        }
+        for field in (NUM_NODES, OVERSUBSCRIBE):
+            assert dict(self.journal.words(CLUSTER, field)) == {
+                claim.key: (claim.original, claim.value)
+                for claim in fresh.claims(CLUSTER)
+                if isinstance(claim, WordClaim) and claim.field == field
+            }
         assert dict(self.journal.recent_writes(CLUSTER, since)) == dict(
             fresh.recent_writes(CLUSTER, since)
         )

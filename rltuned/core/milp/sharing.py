@@ -5,7 +5,7 @@ for instead of whole nodes. It cannot be taken back in full: docs/placement.md s
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -18,7 +18,7 @@ from rltuned.core.milp.problem import Queue, Weights
 from rltuned.core.planning import target_of
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import PendingJob, Share
-from rltuned.domain.plan import SetOverSubscribe
+from rltuned.domain.plan import OVERSUBSCRIBE_TOKENS, SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 
 SHARED: Final = "YES"
@@ -74,6 +74,15 @@ def blocker(job: PendingJob, snapshot: Snapshot, sharing: Sharing) -> SharingBlo
 def share_action(job: PendingJob) -> SetOverSubscribe:
     """The action that lets others onto the nodes of an exclusive job."""
     return SetOverSubscribe(target_of(job), job.oversubscribe, SHARED)
+
+
+def isolations(jobs: Iterable[PendingJob]) -> tuple[SetOverSubscribe, ...]:
+    """What keeps others off the nodes of jobs again that rltuned set to share."""
+    return tuple(
+        SetOverSubscribe(target_of(job), job.oversubscribe, job.shared_from)
+        for job in jobs
+        if job.shared_from in OVERSUBSCRIBE_TOKENS
+    )
 
 
 def as_shared(one: QueuedJob) -> QueuedJob:

@@ -5,19 +5,27 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.decide import Knobs, decide, give_back
+from rltuned.core.milp.sharing import Sharing
+from rltuned.core.milp.solution import Tuning
+from rltuned.core.select import Refusal, Scope
+from rltuned.core.switchback import Switchback
+from rltuned.daemon.apply import marked_by
 from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, request, set_priority, snapshot, target, words_in
 from tests.fakes import FakeBackend, FakeClock
 
 
 def exclusive(job_id: int = 1, flag: str = "NO") -> PendingJob:
-    return job(job_id, asks=request(exclusive=flag == "NO"), oversubscribe=flag)
+    return job(job_id, asks=request(exclusive=flag == "NO"), oversubscribe=flag, user="ann")
 
 
 def set_flag(of: PendingJob, new: str) -> SetOverSubscribe:
@@ -57,10 +65,84 @@ def test_restore_isolates_the_job_again_and_says_what_it_cannot(journal: Journal
     assert journal.is_clean()
 
 
+AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
+SHARING = Knobs(
+    rules=Scope(min_age_s=0.0),
+    placement="milp",
+    tuning=Tuning(sharing=Sharing(frozenset({"gpu"}))),
+)
+
+
+def shared_job(journal: Journal) -> FakeBackend:
+    """A queue of one job, which rltuned has set to share."""
+    world = FakeBackend(snapshot(exclusive()))
+    wrote(journal, world, set_flag(exclusive(), "YES"))
+    return world
+
+
+def isolating(world: FakeBackend, journal: Journal, knobs: Knobs, demoted: str = "") -> Plan:
+    """What of a cycle's plan sets OverSubscribe."""
+    seen = replace(marked_by(journal, world.world), demoted=(demoted,) if demoted else ())
+    plan = decide(seen, BASELINES["delay"], knobs).plan
+    return Plan(tuple(a for a in plan.actions if isinstance(a, SetOverSubscribe)))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "demoted"),
+    [
+        (SHARING, "gpu"),
+        (replace(SHARING, rules=Scope(sla_partitions=frozenset({"gpu"}))), ""),
+        (replace(SHARING, rules=Scope(excluded_users=frozenset({"ann"}))), ""),
+        (replace(SHARING, tuning=Tuning()), ""),
+        (replace(SHARING, placement="pack"), ""),
+    ],
+    ids=["breaker", "sla", "user", "scope", "placement"],
+)
+def test_a_job_that_guidance_leaves_is_isolated_again(
+    journal: Journal, knobs: Knobs, demoted: str
+) -> None:
+    world = shared_job(journal)
+    assert not isolating(world, journal, SHARING).actions
+    plan = isolating(world, journal, knobs, demoted)
+    assert plan.actions == (SetOverSubscribe(target(exclusive()), "YES", "NO"),)
+    wrote(journal, world, *plan.actions)
+    assert flag_of(world) == "NO"
+    assert journal.is_clean()
+    assert not isolating(world, journal, knobs, demoted).actions
+
+
+def test_a_lower_stage_isolates_it_again(journal: Journal) -> None:
+    world = shared_job(journal)
+    assert give_back(marked_by(journal, world.world)).actions == (
+        SetOverSubscribe(target(exclusive()), "YES", "NO"),
+    )
+
+
+def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
+    world = shared_job(journal)
+    off = next(s for s in map(Switchback, "abcdefgh") if s.off(("gpu",), NOW))
+    knobs = replace(SHARING, rules=Scope(min_age_s=0.0, switchback=off))
+    world.world = replace(world.world, priorities=AGING)
+    world.put(replace(world.job(1), site_factor=0, live=True))
+    assert not isolating(world, journal, knobs).actions
+    refused = decide(marked_by(journal, world.world), BASELINES["delay"], knobs).refused
+    assert refused == ((1, Refusal.OFF_BLOCK),)
+    world.put(replace(world.job(1), priority=0, held_by="user"))
+    assert not isolating(world, journal, SHARING).actions
+
+
+@pytest.mark.parametrize("word", ["OK", "USER"])
+def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
+    world = FakeBackend(snapshot(exclusive(flag=word)))
+    wrote(journal, world, set_flag(exclusive(flag=word), "YES"))
+    assert not give_back(marked_by(journal, world.world)).actions
+
+
 def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     wrote(journal, world, set_flag(exclusive(), "YES"))
     world.put(exclusive(flag="NO"))
+    assert not give_back(marked_by(journal, world.world)).actions
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
     assert "OverSubscribe is NO, rltuned wrote YES" in item.detail

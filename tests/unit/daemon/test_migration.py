@@ -14,7 +14,7 @@ from rltuned.domain.plan import Plan, SetRequest, Target
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
+from rltuned.journal.ownership import NUM_NODES, Fate
 from rltuned.journal.schema import STEPS
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION, reading
 from tests.builders import NOW, job, snapshot
@@ -277,5 +277,5 @@ def test_what_the_build_before_node_ranges_left_is_kept(tmp_path: Path) -> None:
     assert {"priority", "oversubscribe"} == found.keys()
     one = SetRequest(Target(JobId(1), UnixTime(1.5), "1"), "num_nodes", "1-4", "2-2")
     journal.intend(Plan((one,)), cluster="test", cycle=2, at=NOW)
-    assert journal.narrowed("test") == {(1, 1.5): ("1-4", "2-2")}
+    assert journal.words("test", NUM_NODES) == {(1, 1.5): ("1-4", "2-2")}
     assert journal.owned("test")[JobId(1), UnixTime(1.5)].value == 900
