@@ -38,6 +38,7 @@ SAID = "t1|1000|1010|1112|COMPLETED|p1|daemon\nt2|1040|1100|1151|COMPLETED|m1|ba
 
 
 KEY = Key("fifo", 2, 7)
+PLAIN = ARMS["multifactor"]
 
 
 def run_of(key: Key = KEY) -> Run:
@@ -84,15 +85,15 @@ class TestSubmissions:
         assert "--exclusive" in submission(replace(TWO[0], exclusive=True), 200.0).argv
 
     def test_users_of_the_trace_are_dealt_to_those_with_shares(self) -> None:
-        assert {user_of(job) for job in job_set(256, 1, whole=False)} == set(SHARES)
+        assert {user_of(job) for job in job_set(PLAIN, 256, 1)} == set(SHARES)
         assert user_of(TWO[0]) == user_of(replace(TWO[0], user="user05")) == "games"
 
     def test_every_tenth_job_has_a_higher_qos(self) -> None:
-        high = [j for j in job_set(256, 1, whole=False) if "--qos=high" in submission(j, 9.0).argv]
+        high = [j for j in job_set(PLAIN, 256, 1) if "--qos=high" in submission(j, 9.0).argv]
         assert [j.job_id for j in high] == [str(n) for n in range(10, 257, 10)]
 
     def test_both_variants_are_the_same_jobs(self) -> None:
-        plain, whole = (job_set(64, 3, whole=w) for w in (False, True))
+        plain, whole = (job_set(arm, 64, 3) for arm in (PLAIN, ARMS["whole"]))
         assert [replace(job, exclusive=False) for job in whole] == list(plain)
         assert all(job.exclusive for job in whole)
 
@@ -118,13 +119,14 @@ class TestStore:
         with pytest.raises(StoreError, match="2 jobs were submitted"):
             store.read(path)
 
-    def test_the_plan_has_every_arm_on_the_same_seeds(self) -> None:
-        plan = plan_of(list(ARMS), (1, 2, 3))
+    def test_the_plan_has_every_arm_on_the_seeds_of_its_ground(self) -> None:
+        plan = plan_of(list(ARMS))
         assert len(plan) == len(set(plan))
         for arm in ARMS.values():
             long = [(1024, 4)] if arm.long else []
             found = sorted((k.jobs, k.seed) for k in plan if k.arm == arm.name)
-            assert found == [(256, 1), (256, 2), (256, 3), *long]
+            assert found == [*((256, seed) for seed in arm.ground.seeds), *long]
+        assert all(key.seed == 2 for key in plan_of(list(ARMS), (2,)) if key.jobs == 256)
 
 
 class TestFigures:
@@ -189,7 +191,7 @@ class TestReport:
             'rltuned_changes_total{kind="priority",result="applied"}': 7.0,
         }  # fmt: skip
         for seed, wait_s in ((1, 20.0), (2, 40.0)):
-            jobs = job_set(8, seed, whole=False)
+            jobs = job_set(PLAIN, 8, seed)
             for arm, longer in (("multifactor", 1.0), ("priority", 0.5)):
                 submit = [j.submit_s for j in jobs]
                 start = [s + wait_s * longer for s in submit]
@@ -222,6 +224,7 @@ class TestArms:
             if arm.base and not arm.fifo:
                 assert slurm_settings(arm) == slurm_settings(ARMS[arm.base])
                 assert arm.whole == ARMS[arm.base].whole
+            assert not arm.base or arm.ground is ARMS[arm.base].ground
             assert bool(arm.base) or not arm.write_mode
 
     def test_slurms_size_weight_has_the_simulators_slope(self) -> None:

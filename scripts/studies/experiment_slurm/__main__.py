@@ -22,8 +22,6 @@ from tests import accounting, lab
 SPEEDS = {256: 240.0, 1024: 300.0}
 """By the number of jobs: seconds of the faster clock per real second."""
 INTERVAL_S = 2.5
-SEEDS = (1, 2, 3)
-"""Of the sets of 256 jobs."""
 LONG_SEED = 4
 """Of the set of 1,024 jobs."""
 WORK = Path(".run/experiment")
@@ -35,10 +33,15 @@ TRIES = 2
 """A run whose Slurm did not come up, or that lost a job, is void and made again once."""
 
 
-def plan_of(arms: Sequence[str], seeds: Sequence[int]) -> list[Key]:
-    """Every run: the long ones first, arms of one job set side by side."""
+def plan_of(arms: Sequence[str], seeds: Sequence[int] = ()) -> list[Key]:
+    """Every run: the long ones first, arms of one job set side by side. seeds: none = those of each
+    ground.
+    """
     long = [Key(arm, 1024, LONG_SEED) for arm in arms if ARMS[arm].long]
-    return long + [Key(arm, 256, seed) for seed in seeds for arm in arms]
+    pairs = [(seed, arm) for arm in arms for seed in seeds or ARMS[arm].ground.seeds]
+    order = list(ARMS)
+    pairs.sort(key=lambda pair: (pair[0], order.index(pair[1])))
+    return long + [Key(arm, 256, seed) for seed, arm in pairs]
 
 
 def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -> int:
@@ -125,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = store.write(given.results, play(key, pace, WORK, partial(say, key)))
         sys.stderr.write(f"{path}\n")
         return 0
-    wanted = plan_of(given.arm or list(ARMS), given.seed or SEEDS)
+    wanted = plan_of(given.arm or list(ARMS), given.seed or ())
     wanted = [key for key in wanted if key.jobs in (given.size or SPEEDS)]
     return 1 if run_all(wanted, given.interval, given.results, given.at_once) else 0
 

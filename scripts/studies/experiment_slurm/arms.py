@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rltuned.sim.natural import Natural
-from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
+from scripts.studies.experiment_slurm.grounds import PHILLY_GROUND, TESTBED_GROUND, Ground
 from tests.accounting import as_user
 
 WriteMode = Literal["", "priority", "site_factor"]
@@ -28,6 +28,7 @@ class Arm:
         policy: of rltuned.
         guided: rltuned may tell exclusive jobs to share (placement milp, a scope).
         long: the arm is played with 1,024 jobs too.
+        ground: the cluster and the jobs.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Arm:
     policy: str = "delay"
     guided: bool = False
     long: bool = True
+    ground: Ground = TESTBED_GROUND
 
 
 STRICT = 50_000
@@ -63,6 +65,12 @@ ARMS = {
         Arm("whole", "whole nodes: multifactor, weights tuned", whole=True),
         Arm("whole-guided", "whole nodes + `delay` with guidance", "whole", whole=True,
             write_mode="site_factor", guided=True),
+        Arm("philly", "Philly: multifactor, weights tuned, QOS, fair share", long=False,
+            ground=PHILLY_GROUND),
+        Arm("philly-site", "Philly: the same + `delay`, site_factor mode", "philly",
+            write_mode="site_factor", long=False, ground=PHILLY_GROUND),
+        Arm("philly-fifo", "Philly: FIFO", "philly", fifo=True, long=False,
+            ground=PHILLY_GROUND),
     )
 }  # fmt: skip
 """In the order of the tables."""
@@ -70,16 +78,6 @@ ARMS = {
 PARTITION_NAME = "gpu"
 PARTITION = "PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=60"
 
-TUNED = Natural(
-    kind="multifactor",
-    age_weight=10_000,
-    size_weight=1_000,
-    partition_weight=0,
-    max_age_s=7 * 86_400.0,
-    favor_small=True,
-)
-"""Age and size: the least mean wait in the simulator, on job sets that no run uses; the same for
-whole nodes."""
 QOS_WEIGHT = 20_000
 """`high` stands 14 days of age above `normal`: twice the longest delay."""
 HIGH_EVERY = 10
@@ -90,7 +88,7 @@ SHARES = {"games": 40, "news": 30, "mail": 20, "backup": 10}
 
 def natural_of(arm: Arm) -> Natural:
     """Slurm's own order in this arm."""
-    return Natural(kind="fcfs") if arm.fifo else TUNED
+    return Natural(kind="fcfs") if arm.fifo else arm.ground.order
 
 
 def slurm_settings(arm: Arm) -> dict[str, str]:
@@ -169,13 +167,10 @@ def daemon_settings(arm: Arm, *, folder: str, conf: str, interval_s: float) -> s
     )
 
 
-KIND = "testbed-1024"
-
-
-def job_set(count: int, seed: int, *, whole: bool) -> tuple[TraceJob, ...]:
-    """The testbed's jobs at the load of the trace itself; whole: each asks for whole nodes."""
-    made = synthesize(KIND, jobs=count, seed=seed, limits="weak").jobs
-    return tuple(replace(job, exclusive=True) for job in made) if whole else made
+def job_set(arm: Arm, count: int, seed: int) -> tuple[TraceJob, ...]:
+    """The jobs of an arm, which each ask for whole nodes in those of whole nodes."""
+    made = arm.ground.jobs(count, seed)
+    return tuple(replace(job, exclusive=True) for job in made) if arm.whole else made
 
 
 def user_of(job: TraceJob) -> str:

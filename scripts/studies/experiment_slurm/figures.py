@@ -10,7 +10,6 @@ from rltuned.core.milp.solution import Tuning
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol, jointly
 from rltuned.sim.run import simulate, whole
 from rltuned.sim.trace import TraceJob
@@ -28,7 +27,6 @@ from scripts.studies.experiment_slurm.arms import (
 )
 from scripts.studies.experiment_slurm.store import Run
 
-GPUS = 13
 SCORED = ("makespan_s", "wait_s", "wait_p95_s", "wait_max_s", "jct_s", "bsld")
 FIGURES = (*SCORED, "utilisation")
 Figures = dict[str, float]
@@ -56,7 +54,7 @@ def figures(run: Run) -> Figures:
         tuple(j.user for j in jobs), ("",) * len(jobs), tuple(run.nodes), 0, 0.0,
     )  # fmt: skip
     high = np.array([is_high(j) for j in jobs])
-    return _scored(schedule) | {
+    return _scored(schedule, ARMS[run.key.arm].ground.cluster.gpus) | {
         "high_wait_s": float(schedule.wait_s[high].mean()) if high.any() else float("nan"),
         "qos_inversions": float(qos_inversions(run, jobs)),
         "share_error": share_error(run, jobs),
@@ -81,19 +79,20 @@ def simulated(run: Run) -> Figures:
         protocol = jointly(protocol, 16, tuning, Cbc())
     window = whole(jobs, first=None, warmup=0)[0]
     policy = arm.policy if arm.write_mode else "fcfs"
-    return _scored(simulate(window, preset("testbed"), policy, protocol))
+    cluster = arm.ground.cluster
+    return _scored(simulate(window, cluster, policy, protocol), cluster.gpus)
 
 
 def jobs_of(run: Run) -> tuple[TraceJob, ...]:
     """The jobs that were submitted, by whom and to which partition."""
-    made = job_set(run.key.jobs, run.key.seed, whole=ARMS[run.key.arm].whole)
+    made = job_set(ARMS[run.key.arm], run.key.jobs, run.key.seed)
     return tuple(replace(j, partition=PARTITION_NAME, user=user_of(j)) for j in made)
 
 
-def _scored(schedule: Schedule) -> Figures:
-    found = score([schedule], GPUS)
+def _scored(schedule: Schedule, gpus: int) -> Figures:
+    found = score([schedule], gpus)
     work = float((schedule.duration_s * schedule.gpus).sum())
-    used = {"utilisation": work / (GPUS * found.makespan_s)}
+    used = {"utilisation": work / (gpus * found.makespan_s)}
     return {name: getattr(found, name) for name in SCORED} | used
 
 

@@ -125,13 +125,13 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
         PlayError: the run is void.
     """
     arm = ARMS[key.arm]
-    jobs = job_set(key.jobs, key.seed, whole=arm.whole)
+    jobs = job_set(arm, key.jobs, key.seed)
     began = time.monotonic()
     with ExitStack() as stack:
         folder = stack.enter_context(_scratch())
         lab = FastLab(
-            folder=folder / "slurm", partitions=(PARTITION,), accounting=True, speed=pace.speed,
-            built=built, settings=slurm_settings(arm),
+            folder=folder / "slurm", nodes=arm.ground.nodes, partitions=(PARTITION,),
+            accounting=True, speed=pace.speed, built=built, settings=slurm_settings(arm),
         )  # fmt: skip
         stack.enter_context(lab)
         for words in accounting_commands():
