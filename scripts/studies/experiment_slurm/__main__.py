@@ -19,8 +19,9 @@ from scripts.studies.experiment_slurm.play import report as say
 from scripts.studies.experiment_slurm.store import Key
 from tests import accounting, lab
 
-SPEEDS = {256: 240.0, 1024: 300.0}
-"""By the number of jobs: seconds of the faster clock per real second."""
+SIZES = SHORT, LONG = 256, 1024
+LONG_SPEED = 300.0
+"""Of the sets of 1,024 jobs: seconds of the faster clock per real second."""
 INTERVAL_S = 2.5
 LONG_SEED = 4
 """Of the set of 1,024 jobs."""
@@ -37,11 +38,11 @@ def plan_of(arms: Sequence[str], seeds: Sequence[int] = ()) -> list[Key]:
     """Every run: the long ones first, arms of one job set side by side. seeds: none = those of each
     ground.
     """
-    long = [Key(arm, 1024, LONG_SEED) for arm in arms if ARMS[arm].long]
+    long = [Key(arm, LONG, LONG_SEED) for arm in arms if ARMS[arm].long]
     pairs = [(seed, arm) for arm in arms for seed in seeds or ARMS[arm].ground.seeds]
     order = list(ARMS)
     pairs.sort(key=lambda pair: (pair[0], order.index(pair[1])))
-    return long + [Key(arm, 256, seed) for seed, arm in pairs]
+    return long + [Key(arm, SHORT, seed) for seed, arm in pairs]
 
 
 def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -> int:
@@ -124,12 +125,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if given.verb == "one":
         key = Key(given.arm, given.jobs, given.seed)
-        pace = Pace(given.speed or SPEEDS.get(given.jobs, SPEEDS[256]), given.interval)
+        usual = LONG_SPEED if given.jobs == LONG else ARMS[given.arm].ground.speed
+        pace = Pace(given.speed or usual, given.interval)
         path = store.write(given.results, play(key, pace, WORK, partial(say, key)))
         sys.stderr.write(f"{path}\n")
         return 0
     wanted = plan_of(given.arm or list(ARMS), given.seed or ())
-    wanted = [key for key in wanted if key.jobs in (given.size or SPEEDS)]
+    wanted = [key for key in wanted if key.jobs in (given.size or SIZES)]
     return 1 if run_all(wanted, given.interval, given.results, given.at_once) else 0
 
 
@@ -149,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     every = verbs.add_parser("run", help="every run that is not there yet")
     every.add_argument("--arm", choices=list(ARMS), action="append")
     every.add_argument("--seed", type=int, action="append")
-    every.add_argument("--size", type=int, choices=list(SPEEDS), action="append")
+    every.add_argument("--size", type=int, choices=SIZES, action="append")
     every.add_argument("--at-once", type=int, default=6)
     for verb in (one, every):
         verb.add_argument(
