@@ -69,6 +69,10 @@ ARMS = {
             ground=PHILLY_GROUND),
         Arm("philly-site", "Philly: the same + `delay`, site_factor mode", "philly",
             write_mode="site_factor", long=False, ground=PHILLY_GROUND),
+        Arm("philly-priority", "Philly: the same + `delay`, priority mode", "philly",
+            write_mode="priority", long=False, ground=PHILLY_GROUND),
+        Arm("philly-network", "Philly: the same + `model:rltune`, site_factor mode", "philly",
+            write_mode="site_factor", policy="model:rltune", long=False, ground=PHILLY_GROUND),
         Arm("philly-fifo", "Philly: FIFO", "philly", fifo=True, long=False,
             ground=PHILLY_GROUND),
     )
