@@ -201,7 +201,8 @@ class TestReport:
                     (0.0, 0.0), 1.0, 180.0, 2.0, {}, counters if arm == "priority" else {},
                 )  # fmt: skip
                 store.write(tmp_path, run)
-        found = report.gather(tmp_path)
+        data = tmp_path / "data"
+        found = report.gather(tmp_path, data)
         lines = list(report.tables(found))
         assert any(
             line.startswith("| multifactor, weights tuned, QOS, fair share, 2 runs |")
@@ -210,12 +211,14 @@ class TestReport:
         change = next(x for x in lines if x.startswith("| `priority` against `multifactor`"))
         assert change.split(" | ")[2] == "-50.0% [-50.0, -50.0]"
         assert lines[-1] == "| `priority-8-2` | 4 | 0 | 0.50 s | 7 | 0.88 | 0 | 0 | 0 | 0 |"
-        report.write_data(found, tmp_path / "data")
-        rows = json.loads((tmp_path / "data" / "runs.json").read_text())
+        report.write_data(found, data)
+        rows = json.loads((data / "runs.json").read_text())
         assert [(r["arm"], r["seed"]) for r in rows] == [
             ("multifactor", 1), ("priority", 1), ("multifactor", 2), ("priority", 2)
         ]  # fmt: skip
         assert rows[1]["figures"]["wait_s"] == pytest.approx(10.0)
+        (tmp_path / "priority-8-2.json").unlink()
+        assert list(report.tables(report.gather(tmp_path, data))) == lines
 
 
 class TestArms:

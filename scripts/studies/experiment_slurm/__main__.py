@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, _stop)
     if given.verb == "report":
-        found = report.gather(given.results)
+        found = report.gather(given.results, given.data)
         report.write_data(found, given.data)
         kept, _, _ = PAGE.read_text().partition(TABLES)
         PAGE.write_text(kept + TABLES + "\n" + "\n".join(report.tables(found)) + "\n")

@@ -24,9 +24,12 @@ Found = dict[Key, tuple[Run, Figures, Figures]]
 """Each run, its figures, and those of the simulator."""
 
 
-def gather(results: Path) -> Found:
-    """Every run there is with its figures, in the order of sizes, seeds and arms."""
-    found = {run.key: run for run in map(store.read, results.glob("*.json"))}
+def gather(results: Path, data: Path) -> Found:
+    """Every run there is with its figures, in the order of sizes, seeds and arms. data: what
+    `write_data` left; a run that results lack is taken from there.
+    """
+    found = {run.key: run for run in written(data)}
+    found |= {run.key: run for run in map(store.read, results.glob("*.json"))}
     order = list(ARMS)
     keys = sorted(found, key=lambda key: (key.jobs, key.seed, order.index(key.arm)))
     return {key: (found[key], figures(found[key]), simulated(found[key])) for key in keys}
@@ -52,6 +55,28 @@ def write_data(found: Found, folder: Path) -> None:
             columns = (run.job_ids, run.submit_s, run.start_s, run.end_s, run.nodes)
             for job_id, *times, nodes in zip(*columns, strict=True):
                 writer.writerow((*asdict(key).values(), job_id, *map(int, times), nodes))
+
+
+def written(data: Path) -> Iterator[Run]:
+    """The runs of runs.json and jobs.csv; none where there is no such file."""
+    if not (data / "runs.json").exists():
+        return
+    jobs: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    with (data / "jobs.csv").open() as rows:
+        for row in csv.DictReader(rows):
+            jobs.setdefault((row["arm"], row["jobs"], row["seed"]), []).append(row)
+    for one in json.loads((data / "runs.json").read_text()):
+        key = Key(one["arm"], one["jobs"], one["seed"])
+        own = jobs[key.arm, str(key.jobs), str(key.seed)]
+        submit_s, start_s, end_s = (
+            [float(row[name]) for row in own] for name in ("submit_s", "start_s", "end_s")
+        )
+        ids, nodes = ([row[name] for row in own] for name in ("job_id", "nodes"))
+        mean_s, most_s = one["late_s"]
+        yield Run(
+            key, ids, submit_s, start_s, end_s, nodes, (mean_s, most_s), one["real_s"],
+            one["speed"], one["interval_s"], one["facts"], one["rltuned"],
+        )  # fmt: skip
 
 
 def _rounded(values: Figures) -> Figures:
