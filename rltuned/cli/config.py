@@ -22,6 +22,7 @@ from rltuned.cli.flags import (
     WorldOption,
     say,
     settings_of,
+    warn,
 )
 from rltuned.cli.world import open_world, real_slurm
 from rltuned.daemon.clock import SystemClock
@@ -154,12 +155,14 @@ app.command()(init)
 
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="The settings file to check.")]) -> None:
-    """Check a settings file without starting anything.
+    """Check a settings file without starting anything. Keys that are gone are warned of.
 
     Exit codes: 0 = it can be used; 2 = it cannot, with file, line, key and reason.
     """
     loaded = load(file)
     check_policy_name(loaded)
+    for warning in loaded.warnings:
+        warn(warning)
     say(f"{file}: ok")
 
 

@@ -217,6 +217,8 @@ class _Process:
     def _assemble(
         self, loaded: Loaded, place: CommandTarget, journal: Journal, lease: Lease | None
     ) -> Rig:
+        for warning in loaded.warnings:
+            self.log.warning("retired_setting", detail=warning)
         for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
             self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
         keep_settings(journal, loaded.settings, place.system.now())

@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
 from rltuned.settings.keys import Settings
+from rltuned.settings.retired import parted, why_gone
 from rltuned.settings.service import Rescue
 from rltuned.trusted import flaws_on, read_trusted
 
@@ -58,13 +59,14 @@ class Loaded:
     path: the file that was read; None = there was none, only defaults and flags. origins: dotted
     key -> "FILE:LINE" or "--flag"; a key that is missing has its default. generation: that
     `policy.name = "tuned"` stands for, "" = none was promoted; its values are in the settings. None
-    = they name a policy.
+    = they name a policy. warnings: of each retired key in the file, where it stands and why.
     """
 
     settings: Settings
     path: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     generation: str | None = None
+    warnings: tuple[str, ...] = ()
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, "default")
@@ -112,8 +114,14 @@ def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
         table, _, key = flag.key.partition(".")
         tree[table] = {**_table(tree, table, path), key: flag.value}
         origins[flag.key] = flag.name
+    tree, gone = parted(tree, _allowed)
     settings = _checked(Settings, tree, origins, path)
-    return Loaded(settings, path, {key: at for key, at in origins.items() if "." in key})
+    return Loaded(
+        settings,
+        path,
+        {key: at for key, at in origins.items() if "." in key},
+        warnings=tuple(_warning(place, origins, path) for place in gone),
+    )
 
 
 def _origins(text: str, path: Path | None) -> dict[str, str]:
@@ -231,7 +239,12 @@ def _replaced(key: str, given: object) -> str:
     return "; ".join([_REPLACED[key], *more])
 
 
-def _where(names: list[str], origins: Mapping[str, str], path: Path | None) -> str:
+def _warning(place: Sequence[str], origins: Mapping[str, str], path: Path | None) -> str:
+    key = ".".join(part for part in place if not part.isdigit())
+    return f"{_where(place, origins, path)}: {key}: {why_gone(key)}"
+
+
+def _where(names: Sequence[str], origins: Mapping[str, str], path: Path | None) -> str:
     for length in range(len(names), 0, -1):
         found = origins.get(".".join(names[:length]))
         if found:
