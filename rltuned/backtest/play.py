@@ -30,10 +30,6 @@ def not_played(knobs: Knobs) -> tuple[str, ...]:
     """What the daemon does besides, and a play of its record does not."""
     found = (
         (bool(knobs.boost), "groups.boost is not played: a record has no dependencies"),
-        (
-            any(one.lift_jobs for one in knobs.sla),
-            "lifts of [[sla]] are not played; delays of 0 are",
-        ),
         (knobs.sizes == "on", "sizes.mode is not played: every job has the size that it had"),
     )
     return tuple(text for holds, text in found if holds)

@@ -164,15 +164,9 @@ def _left(seconds: float | None) -> str:
 def _promised(sla: dict[str, Any] | None) -> list[str]:
     if sla is None:
         return []
-    left_s, most = sla["left_s"], sla["lift_jobs"]
+    left_s, wait = sla["left_s"], span(sla["max_wait_s"])
     how = f"{span(left_s)} left" if left_s >= 0 else f"{span(-left_s)} over it"
-    above = (
-        "it is lifted"
-        if sla["lifted"]
-        else f"{sla['lifted_jobs']} of at most {most} jobs of the class are lifted"
-    )
-    wait = span(sla["max_wait_s"])
-    return [f"Its class {sla['class']} is promised a wait of at most {wait}: {how}; {above}."]
+    return [f"Its class {sla['class']} is promised a wait of at most {wait}: {how}."]
 
 
 def _off_block(off: dict[str, Any] | None) -> list[str]:

@@ -170,16 +170,12 @@ def _promised(look: Look, job: PendingJob) -> dict[str, Any] | None:
     one = class_of(job, look.rig.knobs.sla)
     if one is None:
         return None
-    lifted = [e for e in look.decision.entries if e.lifted and e.sla == one]
     now = look.decision.snapshot.taken_at
     waited_s = 0.0 if job.is_dependent or job.eligible_at is None else job.waited_s(now)
     return {
         "class": one.name,
         "max_wait_s": one.max_wait_s,
         "left_s": one.max_wait_s - waited_s,
-        "lifted": any(e.job.job_id == job.job_id for e in lifted),
-        "lifted_jobs": len(lifted),
-        "lift_jobs": one.lift_jobs,
     }
 
 

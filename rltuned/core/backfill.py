@@ -148,16 +148,6 @@ def easy_backfill(
     return BackfillResult(starts, tuple(heads.values()))
 
 
-def wait_as_first_s(job: PendingJob, capacity: Capacity, ends: Sequence[JobEnd]) -> float | None:
-    """Seconds that a job would wait if it were the first in line; None = not known."""
-    one = placeable(job, capacity)
-    if one is None:
-        return None
-    done = easy_backfill([one], capacity, lambda: ends)
-    at_s = 0.0 if done.starts else done.reservations[0].at_s
-    return at_s if math.isfinite(at_s) else None
-
-
 def _reserve(
     at: int, one: InLine, free: Capacity, ends: Sequence[JobEnd], rule: PlacementRule
 ) -> Reservation:

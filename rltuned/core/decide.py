@@ -5,7 +5,7 @@ dry run is a decision whose plan is not applied.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Final, Literal
@@ -24,7 +24,7 @@ from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, Selection, select
 from rltuned.core.sizes import SizesMode, size_changes, widenings
-from rltuned.core.sla import Lift, SlaClass, class_of, due_lifts, kept_in_front
+from rltuned.core.sla import SlaClass, class_of, kept_in_front
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
@@ -91,9 +91,8 @@ class Entry:
     """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
 
     in_force_s: the delay that its present number stands for. current, proposed, settled: its
-    priority now, by its delay, and after this plan. changes: this plan writes its number. lifted:
-    that number is above the job's own place, for the promise of its class. wait_s, fits: how long
-    it has waited, and whether it could start now.
+    priority now, by its delay, and after this plan. changes: this plan writes its number. wait_s,
+    fits: how long it has waited, and whether it could start now.
     """
 
     job: PendingJob
@@ -108,7 +107,6 @@ class Entry:
     changes: bool
     placement: Placement | None
     sla: SlaClass | None
-    lifted: bool
     wait_s: float
     fits: bool
 
@@ -167,8 +165,7 @@ def decide(
     room_s = None if numbers is None else numbers.longest_s
     withdrawn = _withdrawn(asked.within(room_s), chosen, knobs.rules, snapshot)
     delays = boosted(withdrawn, chosen, snapshot, knobs.boost)
-    lifts = _lifts(chosen, classes, knobs, snapshot)
-    ranked, waiting = rank(matrix, delays, numbers, writing, lifts)
+    ranked, waiting = rank(matrix, delays, numbers, writing)
     free = ranked.after[[not chosen[i].is_dependent for i in ranked.after]]
     joint = None
     if knobs.placement == "milp":
@@ -229,21 +226,6 @@ def _withdrawn(
     on = np.array([not switchback.off(job.partitions, now) for job in chosen], dtype=bool)
     wished_s, delay_s = (np.where(on, s, 0.0) for s in (delays.wished_s, delays.delay_s))
     return replace(delays, wished_s=wished_s, delay_s=delay_s)
-
-
-def _lifts(
-    chosen: Sequence[PendingJob],
-    classes: Sequence[SlaClass | None],
-    knobs: Knobs,
-    snapshot: Snapshot,
-) -> Mapping[int, Lift]:
-    """The rows to lift; none in off blocks, which measure Slurm's own order."""
-    switchback, now = knobs.rules.switchback, snapshot.taken_at
-    on = [
-        one if switchback is None or not switchback.off(job.partitions, now) else None
-        for job, one in zip(chosen, classes, strict=True)
-    ]
-    return due_lifts(chosen, on, snapshot, knobs.writing.max_changes)
 
 
 def _why_unwritable(snapshot: Snapshot) -> str:
@@ -313,19 +295,19 @@ def _entries(
     fits = matrix.column("can_schedule_now") > 0
     of_each = (
         delays.delay_s, delays.upper_s, ranked.in_force_s, rank_before, ranked.current,
-        ranked.proposed, ranked.settled, ranked.written, ranked.lifted, matrix.wait_s, fits,
+        ranked.proposed, ranked.settled, ranked.written, matrix.wait_s, fits,
     )  # fmt: skip
     # Python's own numbers, made all at once
     rows = zip(*(column[ranked.after].tolist() for column in of_each), strict=True)
     found = []
     for after, (i, row) in enumerate(zip(ranked.after.tolist(), rows, strict=True), start=1):
         delay_s, upper_s, in_force_s, before, current, proposed, settled = row[:7]
-        written, lifted, wait_s, can_start = row[7:]
+        written, wait_s, can_start = row[7:]
         job = matrix.jobs[i]
         found.append(
             Entry(
                 job, delay_s, upper_s, in_force_s, before, after, current, proposed, settled,
-                written, placed.get(job.job_id), classes[i], lifted, wait_s, can_start,
+                written, placed.get(job.job_id), classes[i], wait_s, can_start,
             )
         )  # fmt: skip
     return tuple(found)

@@ -150,8 +150,7 @@ def sentence(decision: Decision, row: int) -> str:
     matrix, job = decision.matrix, decision.matrix.jobs[row]
     entry = next(e for e in decision.entries if e.job is job)
     if entry.sla is not None:
-        above = "; it is lifted above the jobs that it may pass" if entry.lifted else ""
-        return f"not asked to step back, by the promise to {entry.sla.name}{above}"
+        return f"not asked to step back, by the promise to {entry.sla.name}"
     delay_s = float(decision.delays.delay_s[row])
     limit_s, gpus = job.request.time_limit_s, int(matrix.gpus[row])
     known = limit_s is not None and np.isfinite(limit_s)

@@ -1,7 +1,7 @@
 """From delays to numbers and places, from those to actions, and back: what takes a write back."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
-from rltuned.core.sla import Lift, lifted
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Release, SetNice, SetPriority, SetSiteFactor, Target
 from rltuned.domain.priority import NeutralDelay
@@ -19,7 +18,7 @@ from rltuned.domain.snapshot import Snapshot
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """The jobs as they stand and are to stand: indices in order, and priorities. value: each job's
-    number after this cycle. written: it is new. lifted: it is above the job's own place.
+    number after this cycle. written: it is new.
     """
 
     before: IntArray
@@ -30,7 +29,6 @@ class Ranked:
     in_force_s: FloatArray
     value: IntArray
     written: BoolArray
-    lifted: BoolArray
 
 
 def scale(
@@ -53,25 +51,17 @@ def scale(
 
 
 def rank(
-    matrix: StateMatrix,
-    delays: Delays,
-    numbers: Numbers | None,
-    writing: Writing,
-    lifts: Mapping[int, Lift],
+    matrix: StateMatrix, delays: Delays, numbers: Numbers | None, writing: Writing
 ) -> tuple[Ranked, list[int]]:
     """Where the jobs stand and are to stand; the indices that wait for the cap."""
     current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
     before = np.argsort(-current, kind="stable")
-    is_lifted = np.zeros(len(current), dtype=bool)
     if numbers is None:
-        as_is = (current, current, current, delays.delay_s, current, is_lifted, is_lifted)
+        unwritten = np.zeros(len(current), dtype=bool)
+        as_is = (current, current, current, delays.delay_s, current, unwritten)
         return Ranked(before, before, *as_is), []
-    above = lifted(numbers, delays.delay_s, matrix.jobs, lifts)
-    value, waiting = _settled(numbers, delays, writing, above)
+    value, waiting = settle(numbers, delays.delay_s, delays.upper_s, writing)
     proposed = numbers.priority(numbers.of(delays.delay_s))
-    rows = list(above)
-    proposed[rows] = numbers.priority(value)[rows]
-    is_lifted[rows] = True
     ranked = Ranked(
         before=before,
         after=np.argsort(-proposed, kind="stable"),
@@ -81,23 +71,8 @@ def rank(
         in_force_s=numbers.in_force_s(),
         value=value,
         written=value != numbers.value,
-        lifted=is_lifted,
     )
     return ranked, waiting.tolist()
-
-
-def _settled(
-    numbers: Numbers, delays: Delays, writing: Writing, above: Mapping[int, int]
-) -> tuple[IntArray, IntArray]:
-    """As `settle`; the rows above have the numbers given, and are the first to be written."""
-    rows, values = list(above), list(above.values())
-    delay_s, upper_s = delays.delay_s.copy(), delays.upper_s.copy()
-    delay_s[rows], upper_s[rows] = numbers.in_force_s()[rows], np.inf
-    writes = int((numbers.value[rows] != values).sum())
-    left = replace(writing, max_changes=writing.max_changes - writes)
-    value, waiting = settle(numbers, delay_s, upper_s, left)
-    value[rows] = values
-    return value, waiting
 
 
 def make_plan(

@@ -161,17 +161,7 @@ class SlaKeys(Keys):
     account: OptionalName = ""
     """Jobs of this account."""
     max_wait_s: float = key(900.0, "seconds", gt=0.0, le=31_536_000.0)
-    """The longest wait that is promised, from when a job is eligible. From then on a lift acts, so
-    a job starts within this, one cycle, and the end of a job that leaves it room."""
-    lift_jobs: int = key(0, "jobs", ge=0, le=10_000)
-    """At most so many jobs of the class at once are lifted above all jobs of their own QOS that
-    rltuned orders, once they have waited max_wait_s; the longest waits first. 0 = none."""
-    over_qos: Names = key([])
-    """Other QOS whose jobs a lift may pass too. Jobs of all others keep their place before it."""
-    lift_deadlines: bool = False
-    """Lift a job also when its latest start by --deadline and time limit is nearer than two cycles
-    and its expected wait. That is the wait of the first in line, by the limits of what runs, or
-    max_wait_s where it is not known. Users of the class can then choose when they are lifted."""
+    """The longest wait that is promised, from when a job is eligible. Longer waits are counted."""
 
     @property
     def name(self) -> tuple[Literal["partition", "qos", "account"], str]:
@@ -329,9 +319,6 @@ class Settings(Keys):
         names = [one.name for one in self.sla]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"sla: two classes have {' = '.join(twice[0])}")
-        left = {("partition", name) for name in self.scope.sla_partitions}
-        if any(one.lift_jobs and one.name in left for one in self.sla):
-            raise ValueError("sla: jobs of a partition in scope.sla_partitions cannot be lifted")
         return self
 
     def knobs(self) -> "Knobs":

@@ -10,11 +10,9 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.core.sla import SlaClass
-from rltuned.settings.keys import Settings, SlaKeys
+from rltuned.settings.keys import Settings
 
 _HOUR_S: Final = 3_600.0
-_CYCLES: Final = 2
-"""Before the latest start of a job with a deadline: one to see it, one to lift it."""
 
 
 def knobs_of(settings: Settings) -> Knobs:
@@ -30,7 +28,7 @@ def knobs_of(settings: Settings) -> Knobs:
             max_changes=limits.max_changes,
             hysteresis=limits.hysteresis,
         ),
-        sla=tuple(_class(keys, settings.daemon.interval_s) for keys in settings.sla),
+        sla=tuple(SlaClass(*keys.name, keys.max_wait_s) for keys in settings.sla),
         top_k=settings.policy.top_k,
         placement=settings.policy.placement,
         tuning=Tuning(
@@ -39,18 +37,6 @@ def knobs_of(settings: Settings) -> Knobs:
         ),
         boost=settings.groups.boost,
         sizes=settings.sizes.mode,
-    )
-
-
-def _class(keys: SlaKeys, interval_s: float) -> SlaClass:
-    key, value = keys.name
-    return SlaClass(
-        key=key,
-        value=value,
-        max_wait_s=keys.max_wait_s,
-        lift_jobs=keys.lift_jobs,
-        over_qos=frozenset(keys.over_qos),
-        deadline_s=_CYCLES * interval_s if keys.lift_deadlines else None,
     )
 
 

@@ -229,7 +229,7 @@ def _managed(stage: Stage, scope: Scope) -> BoolArray:
 
 
 def _promised(stage: Stage, classes: Sequence[SlaClass]) -> BoolArray:
-    """(n,) the jobs of a class, which never step back. Lifts are not played."""
+    """(n,) the jobs of a class, which never step back."""
     default = stage.cluster.default_partition
     asked = [((j.partition or default,), j.qos, j.account) for j in stage.jobs]
     return np.array([any(one.covers(*words) for one in classes) for words in asked], dtype=bool)

@@ -10,7 +10,6 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Order, Policy
 from rltuned.core.select import Scope
-from rltuned.core.sla import SlaClass
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import PlanApplier, marked_by
 from rltuned.daemon.clock import SystemClock
@@ -46,7 +45,6 @@ class Site:
     field: Field
     neutral: NeutralDelay | None = None
     switchback: Switchback | None = None
-    sla: tuple[SlaClass, ...] = ()
     cycles: int = 0
 
     def __post_init__(self) -> None:
@@ -94,7 +92,6 @@ class Site:
             rules=Scope(min_age_s=0.0, switchback=self.switchback),
             order=Order(stretch=1.0),
             writing=Writing(mode=self.field),
-            sla=self.sla,
         )
         decision = decide(seen, policy, knobs)
         outcomes = PlanApplier(self.journal, clock).write(
