@@ -131,7 +131,7 @@ test-container: $(STAMP) ## the container, built and started by buildah in chroo
 results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
 	@for study in delays run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
-	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces" groups planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
+	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces" planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
 	@$(BIN)/python -m scripts.tools.docs
 
 results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour

@@ -28,10 +28,7 @@ def daemon_knobs(settings: Settings) -> Knobs:
 
 def not_played(knobs: Knobs) -> tuple[str, ...]:
     """What the daemon does besides, and a play of its record does not."""
-    found = (
-        (bool(knobs.boost), "groups.boost is not played: a record has no dependencies"),
-        (knobs.sizes == "on", "sizes.mode is not played: every job has the size that it had"),
-    )
+    found = ((knobs.sizes == "on", "sizes.mode is not played: every job has the size that it had"),)
     return tuple(text for holds, text in found if holds)
 
 

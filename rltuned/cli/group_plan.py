@@ -3,13 +3,13 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rltuned.cli.group_types import TypeChange
 from rltuned.core.groups import node_of
 from rltuned.core.heft import (
     GroupPlan,
@@ -37,6 +37,19 @@ _CHOICE: Final = re.compile(r"constraint=(?P<features>[\w.-]+(?:\|[\w.-]+)+)", r
 """A constraint that is nothing but a choice of features: `-C "a100|v100"`."""
 _Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A pending job's constraint: a choice of features, and the one of them that a plan takes."""
+
+    job: str
+    address: str
+    before: str
+    planned: str
+
+    def command(self, wanted: str) -> str:
+        return f"scontrol update JobId={self.address} Features='{wanted}'"
 
 
 class _Table(BaseModel):

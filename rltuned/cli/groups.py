@@ -1,7 +1,6 @@
 """`rltuned groups`: jobs that wait for each other."""
 
 import json
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,7 +8,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from rltuned.cli import flags, group_plan
-from rltuned.cli.group_types import TypeChange, note, noted, write_all
 from rltuned.cli.outputs import check_file, write_text
 from rltuned.cli.plan import STANDING_STILL, grouped, predicted
 from rltuned.cli.tables import Column, console, show_table
@@ -17,7 +15,6 @@ from rltuned.cli.world import open_world
 from rltuned.daemon.groups import GroupsStatus
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
-from rltuned.slurm.commands import Commands
 from rltuned.text import span, when
 
 app = typer.Typer(invoke_without_command=True)
@@ -88,25 +85,21 @@ def plan(
     planner: Annotated[group_plan.PlannerName, typer.Option(help="What makes the plan.")] = "heft",
     seed: flags.SeedOption = 0,
     gantt: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
-    apply: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the types to the jobs; FILE: what undoes it."),
-    ] = None,
     config: flags.ConfigOption = None,
     as_json: flags.JsonOption = False,
 ) -> None:
     """Plan one group alone on typed nodes: which job on which GPU type, in which order.
 
-    No other job is thought of. With --group it shows commands that give a type to jobs that may run
-    on several (-C "a100|v100"). --apply runs them, with your rights; `groups undo FILE` takes them
-    back. HEFT is the planner to use; the others are for study and need rltuned[train].
+    No other job is thought of, and nothing is written to Slurm. With --group it shows the commands
+    that give a type to jobs that may run on several (-C "a100|v100"), and those that undo it. HEFT
+    is the planner to use; the others are for study and need rltuned[train].
 
-    Exit codes: 0 = planned, and applied; 1 = the cluster gave no usable answer, or a job was left
-    alone; 2 = the file, the group or the settings cannot be used.
+    Exit codes: 0 = planned; 1 = the cluster gave no usable answer; 2 = the file, the group or the
+    settings cannot be used.
     """
-    _check_options(file, group, {"--apply": apply, "--speed": speed})
+    _check_options(file, group, speed)
     check_file(gantt)
-    changes: list[TypeChange] = []
+    changes: list[group_plan.TypeChange] = []
     if file is not None:
         made = group_plan.planner_of(planner)(group_plan.read_graph(file), seed)
     else:
@@ -123,55 +116,17 @@ def plan(
             {"job": c.job, "apply": c.command(c.planned), "undo": c.command(c.before)}
             for c in changes
         ]
-    if apply is not None:
-        note(apply, changes)
-        document["applied"] = _written(changes, config, undo=False)
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
     else:
         _show_plan(document)
-    _end(document.get("applied", ()))
 
 
-def _check_options(file: Path | None, group: int | None, live: Mapping[str, object]) -> None:
-    """live: options that go with --group alone."""
+def _check_options(file: Path | None, group: int | None, speed: list[str] | None) -> None:
     if (file is None) == (group is None):
         raise typer.BadParameter("give a FILE or --group ID")
-    for option, given in live.items():
-        if given and group is None:
-            raise typer.BadParameter(f"{option} needs --group ID")
-
-
-@app.command("undo")
-def undo(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="That `plan --apply` has written.")],
-    *,
-    config: flags.ConfigOption = None,
-) -> None:
-    """Give jobs back the choice of GPU types that `groups plan --apply` has taken from them.
-
-    A job that runs or has ended is passed over. One whose constraint has been changed since is
-    left alone.
-
-    Exit codes: 0 = undone; 1 = a job was left alone; 2 = the file or the settings cannot be used.
-    """
-    found = _written(noted(file), config, undo=True)
-    for one in found:
-        flags.say(f"job {one['job']}: {one['result']}")
-    _end(found)
-
-
-def _written(
-    changes: Sequence[TypeChange], config: Path | None, *, undo: bool
-) -> list[dict[str, Any]]:
-    commands = Commands(flags.in_force(config).settings.slurm.cli())
-    found = write_all(changes, commands, undo=undo)
-    return [{"job": job, "done": done, "result": words} for job, done, words in found]
-
-
-def _end(written: Sequence[dict[str, Any]]) -> None:
-    if not all(one["done"] for one in written):
-        raise typer.Exit(1)
+    if speed and group is None:
+        raise typer.BadParameter("--speed needs --group ID")
 
 
 def _show_plan(document: dict[str, Any]) -> None:
@@ -191,10 +146,6 @@ def _show_plan(document: dict[str, Any]) -> None:
         for one in document["jobs"]
     ]
     show_table(console(), PLAN_COLUMNS, rows)
-    if "applied" in document:
-        for one in document["applied"]:
-            flags.say(f"job {one['job']}: {one['result']}")
-        return
     for one in document.get("commands", ()):
         flags.say(f"{one['apply']}    # undo: {one['undo']}")
 

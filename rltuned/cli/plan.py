@@ -14,7 +14,7 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
-from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of, with_critical
+from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.runtime import Rig
@@ -87,7 +87,6 @@ def look(config: Path | None, world: flags.BackendChoice, policy: str | None, se
         if world is flags.BackendChoice.SLURM:
             snapshot = predicted(marked(snapshot, journal), loaded)
         groups = grouped(snapshot, journal)
-        snapshot = with_critical(snapshot, groups, rig.knobs.boost)
     return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world, groups)
 
 

@@ -13,7 +13,6 @@ from typing import Final, Literal
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.early import boosted, with_early
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.milp.model import Solver
 from rltuned.core.milp.sharing import isolations
@@ -71,8 +70,7 @@ PlacementMode = Literal["pack", "spread", "milp"]
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """All that steers a decision. sla: the first class that fits a job holds. top_k: how many of
-    the first ranks are placed. boost: share by which the delays of critical jobs are shortened.
-    sizes: whether node counts are chosen, and written.
+    the first ranks are placed. sizes: whether node counts are chosen, and written.
     """
 
     rules: Scope = field(default_factory=Scope)
@@ -82,7 +80,6 @@ class Knobs:
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
-    boost: float = 0.0
     sizes: SizesMode = "off"
 
 
@@ -154,8 +151,7 @@ def decide(
     answer. Raises PolicyError: the policy's delays are misshapen, negative or not finite.
     """
     mode = knobs.writing.field(snapshot.priorities)
-    seen = with_early(snapshot) if mode == "site_factor" else snapshot
-    selection = select(seen, _rules_for(knobs.rules, mode, snapshot))
+    selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot))
     chosen, handed_back = _split_by_field(selection.chosen, mode)
     matrix = encode(chosen, snapshot)
     classes = [class_of(job, knobs.sla) for job in chosen]
@@ -163,23 +159,21 @@ def decide(
     asked = kept_in_front(bounded(policy, matrix, order), classes)
     neutral, numbers = scale(snapshot, matrix, asked, mode, writing)
     room_s = None if numbers is None else numbers.longest_s
-    withdrawn = _withdrawn(asked.within(room_s), chosen, knobs.rules, snapshot)
-    delays = boosted(withdrawn, chosen, snapshot, knobs.boost)
+    delays = _withdrawn(asked.within(room_s), chosen, knobs.rules, snapshot)
     ranked, waiting = rank(matrix, delays, numbers, writing)
-    free = ranked.after[[not chosen[i].is_dependent for i in ranked.after]]
     joint = None
     if knobs.placement == "milp":
-        first = free[: knobs.top_k]
+        first = ranked.after[: knobs.top_k]
         fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
         joint = place_jointly([matrix.jobs[i] for i in first], fits, snapshot, knobs.tuning, solver)
-    placements = joint.placements if joint else greedy(chosen, free, snapshot, knobs)
+    placements = joint.placements if joint else greedy(chosen, ranked.after, snapshot, knobs)
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
     undone = _undone([*(j for j in snapshot.pending if j.job_id in leaving), *handed_back])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
-    in_order = [chosen[i] for i in free]
+    in_order = [chosen[i] for i in ranked.after]
     sizes = size_changes(knobs.sizes, in_order, knobs.top_k, leaving, snapshot)
     isolated = isolations(_out_of_sharing(selection, knobs, snapshot))
     flags: tuple[Action, ...] = (*(joint.actions if joint else ()), *sizes.chosen)

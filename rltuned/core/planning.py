@@ -89,8 +89,7 @@ def make_plan(
     for i in due:
         job, new = jobs[i], int(value[i])
         if field == "site_factor":
-            hidden = job.priority if job.is_dependent else None
-            found.append(SetSiteFactor(target_of(job), job.site_factor or 0, new, hidden))
+            found.append(SetSiteFactor(target_of(job), job.site_factor or 0, new))
         else:
             nice = job.nice if job.owned is None or job.owned.nice is None else job.owned.nice
             rest = rest_of(job, system, snapshot.taken_at) if aged else None

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rltuned.core.early import is_early
 from rltuned.core.numbers import base_now
 from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
@@ -185,7 +184,7 @@ def _by_state(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | No
         return Refusal.FEDERATED  # a write to one sibling changes it in every cluster
     if job.reservation:
         return Refusal.RESERVATION
-    if job.is_dependent and not (rules.needs_site_factor and is_early(job, snapshot)):
+    if job.is_dependent:
         return Refusal.DEPENDENCY
     # Slurm leaves the eligible time unset while a dependency or a begin time holds the job back
     if job.eligible_at is None or job.eligible_at > now or job.reason == "BeginTime":

@@ -1,6 +1,6 @@
 """Groups of dependent jobs in the daemon: kept in the journal, shown to people."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
@@ -70,16 +70,6 @@ def take_in(journal: Journal, seen: Snapshot) -> GroupsStatus:
 
     GROUPS.alter(journal, put, seen.taken_at)
     return status_of(after, seen.taken_at, before)
-
-
-def with_critical(seen: Snapshot, status: GroupsStatus, boost: float) -> Snapshot:
-    """The look with the jobs whose delays are shortened; the same where `groups.boost` is 0."""
-    if not boost:
-        return seen
-    nodes = frozenset(node for group in status.open for node in group.critical)
-    return replace(
-        seen, critical=tuple(sorted(j.job_id for j in seen.pending if node_of(j) in nodes))
-    )
 
 
 def status_of(store: GroupStore, now: float, before: GroupStore | None = None) -> GroupsStatus:

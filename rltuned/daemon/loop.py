@@ -18,7 +18,7 @@ from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
 from rltuned.daemon.following import Turn
-from rltuned.daemon.groups import take_in, with_critical
+from rltuned.daemon.groups import take_in
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
@@ -168,8 +168,7 @@ class Loop:
         if report.snapshot is not None and not report.journal_error:
             try:
                 with self._timed(report, CycleStage.JOURNAL):
-                    found = report.groups = take_in(self._journal, report.snapshot)
-                report.snapshot = with_critical(report.snapshot, found, self.rig.knobs.boost)
+                    report.groups = take_in(self._journal, report.snapshot)
             except errors.JournalError as error:
                 report.journal_error = str(error)
 

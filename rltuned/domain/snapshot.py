@@ -57,8 +57,6 @@ class Snapshot:
             = none has been found yet.
         run_times: what is predicted of pending jobs, by job id, sorted; a job that is not in it has
             no prediction.
-        critical: jobs whose delays `groups.boost` shortens, pending records of arrays too, sorted;
-            those that a dependency holds get their number early.
         unreadable: what could not be read, sorted. A pending job whose id, submit time and
             priority could be read is in `pending` all the same.
     """
@@ -77,7 +75,6 @@ class Snapshot:
     neutral: NeutralDelay | None = None
     unreadable: tuple[Unreadable, ...] = ()
     run_times: tuple[tuple[JobId, RunTime], ...] = ()
-    critical: tuple[JobId, ...] = ()
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:

@@ -239,15 +239,6 @@ class TuneKeys(Keys):
     started jobs, in place of the network as it is."""
 
 
-class GroupKeys(Keys):
-    """Groups of dependent jobs."""
-
-    boost: float = key(0.0, ge=0.0, le=0.95)
-    """The delays of jobs on the critical path of a group are shorter by this share. They get their
-    number while a dependency still holds them, under priority/multifactor with slurmdbd. Others
-    wait longer for it: see docs/groups.md. 0 = off. Not together with order.newcomers."""
-
-
 class SizeKeys(Keys):
     """Jobs that can run on several node counts, as their users allow. Off by default."""
 
@@ -270,7 +261,6 @@ class Settings(Keys):
     sla: list[SlaKeys] = key([], max_length=64)
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
-    groups: GroupKeys = GroupKeys()
     sizes: SizeKeys = SizeKeys()
     predictor: PredictorKeys = PredictorKeys()
     tune: TuneKeys = TuneKeys()
@@ -284,15 +274,6 @@ class Settings(Keys):
     @model_validator(mode="after")
     def _lease_outlives_a_cycle(self) -> Self:
         service.check_lease(self.ha, self.daemon.interval_s, self.slurm.timeout_s)
-        return self
-
-    @model_validator(mode="after")
-    def _boost_knows_what_it_replaces(self) -> Self:
-        if self.groups.boost and self.order.newcomers is not None:
-            raise ValueError(
-                "groups.boost: not together with order.newcomers, as Slurm does not show the "
-                "number that a dependent job was given at submission"
-            )
         return self
 
     @model_validator(mode="after")

@@ -23,13 +23,12 @@ interval_s = 1
 state_dir = "{folder}/state"
 pause_file = "{folder}/PAUSE"
 [ladder]
-stage = "{stage}"
+stage = "observe"
 [slurm]
 conf = "{conf}"
 [http]
 port = 0
 jobs = true
-{more}
 """
 
 
@@ -40,10 +39,10 @@ def lab() -> Iterator[SlurmLab]:
         yield started
 
 
-def settings(lab: SlurmLab, folder: Path, *, stage: str = "observe", more: str = "") -> Path:
+def settings(lab: SlurmLab, folder: Path) -> Path:
     path = folder / "rltuned.toml"
     (folder / "state").mkdir(mode=0o700, exist_ok=True)
-    path.write_text(CONFIG.format(folder=folder, stage=stage, conf=lab.conf, more=more))
+    path.write_text(CONFIG.format(folder=folder, conf=lab.conf))
     path.chmod(0o600)
     return path
 
@@ -117,35 +116,3 @@ def test_a_chain_and_a_fan(lab: SlurmLab, tmp_path: Path) -> None:
     )
     assert "on the critical path" in words
     assert str(fan[1]) in ask(config, "explain", str(last))
-
-
-MULTIFACTOR = ("PriorityWeightAge=100000", "PriorityMaxAge=14-0", "PriorityWeightPartition=500000")
-
-
-def priority(lab: SlurmLab, job_id: int) -> int:
-    return int(lab.run("squeue", "-h", "-O", "prioritylong", "-j", str(job_id)).strip())
-
-
-def test_a_successor_gets_its_number_while_it_waits_and_gives_it_back(tmp_path: Path) -> None:
-    slurm_or_skip()
-    more = "[groups]\nboost = 0.9\n[scope]\nmin_age_s = 0.0\n[order]\nstretch = 1.0"
-    with SlurmLab(accounting=True, extra=MULTIFACTOR) as lab:
-        first = submit(lab, 600)
-        waiting = [lab.sbatch("-N2", "--gpus-per-node=p100:4", "--time=2-0") for _ in range(4)]
-        child = submit(lab, 1, f"afterok:{first}")
-        before = priority(lab, child)
-        config = settings(lab, tmp_path, stage="full", more=more)
-        with Daemon(tmp_path, "--config", str(config)) as daemon:
-            daemon.wait_for(lambda: priority(lab, child) > before, "its number")
-            cycles = daemon.metric("rltuned_cycles_total")
-            daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") > cycles + 3, "cycles")
-            daemon.signal(signal.SIGTERM)
-            assert daemon.ends() == 0
-        changes = json.loads(ask(config, "history", str(child), "--json"))["changes"]
-        assert [(c["field"], c["old"], c["result"]) for c in changes] == [
-            ("site_factor", 0, "applied")
-        ]
-        assert priority(lab, child) == before + changes[0]["new"]
-        assert lab.state(child) == lab.state(waiting[-1]) == "PD"
-        ask(config, "restore", "--all")
-        assert priority(lab, child) == before

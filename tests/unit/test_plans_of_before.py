@@ -1,4 +1,4 @@
-"""Plans without boost, classes and node counts are, byte for byte, those from before they came.
+"""Plans without classes and node counts are, byte for byte, those from before they came.
 
 The digests are those of the plans that this file makes at commit e4780b8^.
 """

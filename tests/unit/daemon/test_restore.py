@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.planning import undo
 from rltuned.daemon.restore import EVERYTHING, Wanted, give_back_shown, restore, shown
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
-from rltuned.domain.jobs import ArrayInfo
+from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
@@ -62,6 +63,19 @@ def test_site_factor_goes_back_to_what_it_was(world: FakeBackend, journal: Journ
     change(world, journal, set_site_factor(world.job(2), 100))
     assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
     assert world.job(2) == BEFORE.pending[1]
+
+
+def test_of_a_dependent_job_the_number_is_taken_back_unseen(
+    world: FakeBackend, journal: Journal
+) -> None:
+    """Slurm shows no site factor of one: that its priority moves is all that can be read back."""
+    change(world, journal, set_site_factor(world.job(2), 100))
+    held = replace(world.job(2), site_factor=None, eligible_at=None, dependency="afterok:1")
+    world.put(held)
+    assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
+    expected = SetSiteFactor(target(held), 100, 40, priority=held.priority)
+    assert world.plans[-1].actions == (expected,)
+    assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
 
 
 def test_twice_gives_back_nothing_twice(world: FakeBackend, journal: Journal) -> None:

@@ -113,7 +113,6 @@ def test_every_default_is_pinned() -> None:
             "max_slots": 4,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
-        "groups": {"boost": 0.0},
         "sizes": {"mode": "off"},
         "predictor": {
             "model": "run-times",
@@ -211,7 +210,7 @@ def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
             "{f}:3: ladder.stagge: unknown key; did you mean stage?",
         ),
         ("[deamon]\ninterval_s = 9", "{f}:1: deamon: unknown table; did you mean daemon?"),
-        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, groups, ha"),
+        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, ha"),
         ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
         ("[sla]\nname = 'a'", "{f}:1: sla: it is a list of tables: write [[sla]]"),
         ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
