@@ -4,14 +4,10 @@ The package only reads: a text where its types say a number stays a text. So eve
 with the annotation of the attribute that holds it.
 """
 
-import sqlite3
 import types
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME
 
 PACKAGE = "grafana_foundation_sdk."
 _NUMBERS = {float: (int, float), int: (int,)}
@@ -67,96 +63,3 @@ def _is(value: Any, annotation: Any) -> bool:
 
 def _line(value: Any, annotation: Any, where: str) -> str:
     return f"{where}: {value!r} is no {getattr(annotation, '__name__', annotation)}"
-
-
-SCHEMA_4 = """
-CREATE TABLE cycles (
-    cycle INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    mode TEXT NOT NULL,
-    skipped TEXT NOT NULL,
-    policy TEXT NOT NULL,
-    pending INTEGER NOT NULL,
-    chosen INTEGER NOT NULL,
-    proposed INTEGER NOT NULL,
-    applied INTEGER NOT NULL,
-    seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE writes (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    field TEXT NOT NULL CHECK (field IN ('priority', 'site_factor', 'release')),
-    old INTEGER NOT NULL,
-    new INTEGER,
-    nice INTEGER,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_writes ON writes (cluster, job_id, submitted_at) WHERE closed IS NULL;
-CREATE INDEX writes_of_job ON writes (job_id);
-CREATE TABLE flags (
-    id INTEGER PRIMARY KEY,
-    cycle INTEGER NOT NULL,
-    at REAL NOT NULL,
-    cluster TEXT NOT NULL,
-    job_id INTEGER NOT NULL,
-    submitted_at REAL NOT NULL,
-    address TEXT NOT NULL,
-    old TEXT NOT NULL,
-    new TEXT NOT NULL,
-    result TEXT,
-    detail TEXT NOT NULL DEFAULT '',
-    finished_at REAL,
-    closed TEXT
-) STRICT;
-CREATE INDEX open_flags ON flags (cluster, job_id, submitted_at) WHERE closed IS NULL;
-CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
-CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
-CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
-CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) STRICT;
-ALTER TABLE cycles ADD COLUMN taken_at REAL;
-ALTER TABLE cycles ADD COLUMN snapshot TEXT;
-ALTER TABLE cycles ADD COLUMN recipe TEXT;
-ALTER TABLE cycles ADD COLUMN timings TEXT NOT NULL DEFAULT '{}';
-ALTER TABLE writes ADD COLUMN snapshot TEXT;
-ALTER TABLE flags ADD COLUMN snapshot TEXT;
-ALTER TABLE flags ADD COLUMN field TEXT NOT NULL DEFAULT 'oversubscribe';
-CREATE INDEX writes_by_time ON writes (cluster, at);
-CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
-CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
-CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
-CREATE INDEX spare_writes ON writes (id) WHERE closed IS NOT NULL AND closed != 'gone';
-CREATE INDEX flags_of_job ON flags (job_id);
-ALTER TABLE writes ADD COLUMN only_nice INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE writes ADD COLUMN newest_id INTEGER;
-ALTER TABLE writes ADD COLUMN ended_at REAL;
-ALTER TABLE flags ADD COLUMN ended_at REAL;
-ALTER TABLE flags ADD COLUMN tries INTEGER NOT NULL DEFAULT 1;
-CREATE INDEX gone_writes ON writes (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX gone_flags ON flags (cluster, job_id) WHERE closed = 'gone';
-CREATE INDEX known_writes ON writes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX known_flags ON flags (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
-CREATE INDEX closed_writes ON writes (at) WHERE closed IS NOT NULL;
-CREATE INDEX closed_flags ON flags (at) WHERE closed IS NOT NULL;
-"""
-"""The tables of release 0.1.0."""
-
-
-def journal_of(folder: Path, tables: str, version: int) -> sqlite3.Connection:
-    """A new file with the tables of a release."""
-    path = folder / FILE_NAME
-    db = sqlite3.connect(path)
-    db.executescript(
-        f"PRAGMA journal_mode = WAL; BEGIN; {tables} PRAGMA user_version = {version};"
-        f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
-    )
-    path.chmod(0o600)
-    return db

@@ -54,8 +54,6 @@ PANELS: Final = {
 """Heading of the help text -> command -> what it does. Module rltuned.cli.NAME has its `app`."""
 COMMANDS: Final = {name: about for those in PANELS.values() for name, about in those.items()}
 _PANEL_OF: Final = {name: panel for panel, those in PANELS.items() for name in those}
-_RENAMED: Final = {"top": ("status", "--watch"), "replay": ("history", "--replay")}
-"""Commands of 0.1.0 that are options of another one now; for one release they still run."""
 
 
 class LazyGroup(TyperGroup):
@@ -81,13 +79,8 @@ class LazyGroup(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, *rest = args
-        if name == "version":
+        if args[0] == "version":
             _print_version(True)
-        if name in _RENAMED:
-            now = _RENAMED[name]
-            warn(f"`rltuned {name}` is `rltuned {' '.join(now)}` now")
-            args = [*now, *rest]
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from rltuned.cli.flags import say, warn
 from rltuned.cli.tables import progress
-from rltuned.errors import ModelError, SettingsError, TraceError
+from rltuned.errors import ModelError, TraceError
 from rltuned.journal.snapshots import recorded
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.accounting import read_history
@@ -24,8 +24,6 @@ from rltuned.train.queues import rule_orders
 HELD_OUT, OTHER_SEED = 200, 1_000_003
 """Generated queues that are not learned from, and how far their seed lies from the others'."""
 SQLITE: Final = b"SQLite format 3\0"
-REPLACED: Final = ("warmstart", "history", "journal")
-"""Commands of 0.1.0."""
 
 
 def imitate(
@@ -67,14 +65,6 @@ def imitate(
     teacher = source if source in BASELINES else "the site's own Slurm"
     mean = _learn(out, learned, held_out, fitting, teacher, data)
     say(f"{out}: {data}; agrees with {teacher} on {mean:.2%} of the pairs not learned from")
-
-
-def moved(context: typer.Context) -> None:
-    """A command of 0.1.0."""
-    raise SettingsError(
-        f"`rltuned train {context.info_name}` is `rltuned train imitate SOURCE` now: the name of a "
-        "rule, sacct's rows, or a journal"
-    )
 
 
 def _choices(path: Path, gpus: int | None) -> tuple[OrderedQueues, str]:

@@ -39,9 +39,6 @@ from rltuned.train.run import RULES, Exam, Job, beginning_from, perform
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.imitate)
-for old in imitate.REPLACED:
-    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(old, hidden=True, context_settings=anything)(imitate.moved)
 
 
 @app.callback()

@@ -35,7 +35,7 @@ from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.snapshot import Remnants
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import EXCLUDED_NODES, NUM_NODES, Claim, Fate, Restored, WordClaim
+from rltuned.journal.ownership import NUM_NODES, Claim, Fate, Restored, WordClaim
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -149,9 +149,6 @@ def _judge(
 def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
     """What takes words back as far as Slurm allows it."""
     target = Target(job.job_id, job.submitted_at, job.address)
-    if claim.field == EXCLUDED_NODES:
-        undo = f"scontrol update JobId={job.address} ExcNodeList={claim.original}"
-        return Restored(claim, Fate.REFUSED, f"release 0.1.0 set its ExcNodeList; undo by: {undo}")
     if claim.field == NUM_NODES:
         if job.sizes is None:
             return Restored(claim, Fate.UNKNOWN, "its node range cannot be read now")
@@ -261,7 +258,7 @@ class Shown:
     def unknown(self) -> tuple[str, ...]:
         always = (
             "not known without the journal: who set a value, the nice that a fixed priority "
-            "replaced, OverSubscribe flags, excluded nodes, and what requeued jobs bring back"
+            "replaced, OverSubscribe flags, and what requeued jobs bring back"
         )
         hidden = (
             f"Slurm does not show the site factor of {self.hidden} pending jobs (held, dependent, "

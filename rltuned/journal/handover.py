@@ -35,9 +35,7 @@ class ChangeRow(_Strict):
     job_id: int = Field(gt=0)
     submitted_at: float
     address: str
-    field: Literal[
-        "priority", "site_factor", "release", "oversubscribe", "excluded_nodes", "num_nodes"
-    ]
+    field: Literal["priority", "site_factor", "release", "oversubscribe", "num_nodes"]
     old: int | str
     new: int | str | None
     nice: int | None = None

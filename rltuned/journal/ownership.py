@@ -11,9 +11,8 @@ from rltuned.domain.units import JobId, UnixTime
 
 OVERSUBSCRIBE: Final = "oversubscribe"
 NUM_NODES: Final = "num_nodes"
-EXCLUDED_NODES: Final = "excluded_nodes"
-"""Names of the fields of words, in the table and for people; release 0.1.0 alone wrote the last."""
-WORDS: Final = (OVERSUBSCRIBE, NUM_NODES, EXCLUDED_NODES)
+"""Names of the fields of words, in the table and for people."""
+WORDS: Final = (OVERSUBSCRIBE, NUM_NODES)
 
 JobKey = tuple[JobId, UnixTime]
 """Job id and submit time: Slurm hands out ids again."""

@@ -1,7 +1,7 @@
-"""The tables of the journal, and the way to them from those of release 0.1.0.
+"""The tables of the journal.
 
 A change of a table is one more in `rltuned.journal.snapshots.SCHEMA_VERSION`, and a step from the
-tables of the last release; that of 0.1.0 goes with the release after this one.
+tables of the last release.
 """
 
 import sqlite3
@@ -9,7 +9,7 @@ from typing import Final
 
 from rltuned.journal.snapshots import APPLICATION_ID, SCHEMA_VERSION
 
-_NEW: Final = """
+TABLES: Final = """
 CREATE TABLE cycles (
     cycle INTEGER PRIMARY KEY,
     at REAL NOT NULL,
@@ -34,8 +34,6 @@ CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NUL
 CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
 CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
 CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
-"""
-_CHANGES: Final = """
 CREATE TABLE changes (
     id INTEGER PRIMARY KEY,
     cycle INTEGER NOT NULL,
@@ -45,7 +43,7 @@ CREATE TABLE changes (
     submitted_at REAL NOT NULL,
     address TEXT NOT NULL,
     field TEXT NOT NULL CHECK (field IN
-        ('priority', 'site_factor', 'release', 'oversubscribe', 'excluded_nodes', 'num_nodes')),
+        ('priority', 'site_factor', 'release', 'oversubscribe', 'num_nodes')),
     old ANY NOT NULL,
     new ANY,
     nice INTEGER,
@@ -68,35 +66,11 @@ CREATE INDEX gone_changes ON changes (cluster, job_id) WHERE closed = 'gone';
 CREATE INDEX known_changes ON changes (cluster, job_id) WHERE closed = 'gone' AND ended_at IS NULL;
 CREATE INDEX closed_changes ON changes (at) WHERE closed IS NOT NULL;
 """
-_REST: Final = "ALTER TABLE writes ADD COLUMN rest INTEGER;"
-_MOVED: Final = """
-INSERT INTO changes (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, tries,
-    snapshot, result, detail, finished_at, closed, ended_at)
-SELECT id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, tries, snapshot,
-    result, detail, finished_at, closed, ended_at FROM flags ORDER BY id;
-INSERT INTO changes (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,
-    rest, only_nice, newest_id, snapshot, result, detail, finished_at, closed, ended_at)
-SELECT id + (SELECT ifnull(max(id), 0) FROM flags), cycle, at, cluster, job_id, submitted_at,
-    address, field, old, new, nice, rest, only_nice, newest_id, snapshot, result, detail,
-    finished_at, closed, ended_at FROM writes ORDER BY id;
-DROP TABLE flags;
-DROP TABLE writes;
-"""
-"""Two tables become one; the rows of writes come last, so the latest row is the latest write."""
-_KEPT: Final = "CREATE TABLE kept AS SELECT * FROM changes; DROP TABLE changes;"
-_PUT_BACK: Final = "INSERT INTO changes SELECT * FROM kept ORDER BY id; DROP TABLE kept;"
-STEPS: Final = {
-    0: _NEW + _CHANGES,
-    4: _REST + _CHANGES + _MOVED,
-    5: _CHANGES + _MOVED,
-    6: _KEPT + _CHANGES + _PUT_BACK,
-}
-"""From no table, from those of release 0.1.0, and from those of builds after it."""
 
 
-def bring_up(db: sqlite3.Connection, version: int) -> None:
-    """Make every table that an older file (0 = a new one) lacks, or none. Raises sqlite3.Error."""
+def make_tables(db: sqlite3.Connection) -> None:
+    """Make every table of a new file, or none. Raises sqlite3.Error."""
     db.executescript(
-        f"BEGIN IMMEDIATE; {STEPS[version]} PRAGMA application_id = {APPLICATION_ID}; "
+        f"BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )

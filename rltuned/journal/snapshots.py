@@ -25,8 +25,8 @@ from rltuned.errors import JournalError, JournalLostError, SnapshotError
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as rltuned's, so that a foreign database is not written to."""
-OLDEST_SCHEMA, SCHEMA_VERSION = 4, 7
-"""The tables of release 0.1.0, and of this one."""
+SCHEMA_VERSION: Final = 7
+"""The tables of this release, which are those of 0.2.0."""
 
 _NO_MOMENT: Final = UnixTime(0.0)
 _LEVEL: Final = 3
@@ -107,10 +107,10 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
             f"{path}: was written by a newer rltuned (schema {version}, this release reads up to "
             f"{SCHEMA_VERSION}); use that release, or give everything back with it first"
         )
-    if tables and version < OLDEST_SCHEMA:
+    if tables and version < SCHEMA_VERSION:
         raise JournalError(
-            f"{path}: was written by a build before rltuned 0.1.0 (schema {version}); give "
-            "everything back with that one, then move the file away"
+            f"{path}: was written by a release before 0.2.0 (schema {version}); give everything "
+            "back with that one, then move the file away"
         )
     return int(version) if tables else 0
 
@@ -125,15 +125,10 @@ def peek(path: Path) -> int:
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A journal without the right to change it. Raises JournalError: none is there, it is damaged,
-    or its release has not kept what is asked for.
+    or of another release.
     """
-    db, version = _open(path)
+    db, _ = _open(path)
     with closing(db):
-        if version < SCHEMA_VERSION:
-            raise JournalError(
-                f"{path}: was written by an older rltuned (schema {version}, now {SCHEMA_VERSION});"
-                " `rltuned run` and `rltuned restore` bring it up to date"
-            )
         try:
             yield db
         except sqlite3.Error as error:

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from rltuned.errors import JournalError, JournalLostError
-from rltuned.journal.schema import bring_up
-from rltuned.journal.snapshots import SCHEMA_VERSION, peek
+from rltuned.journal.schema import make_tables
+from rltuned.journal.snapshots import peek
 from rltuned.journal.trust import REMEDY, stranger
 from rltuned.trusted import Flaw, flaw_of, owner_of
 
@@ -85,8 +85,8 @@ def _prepare(db: sqlite3.Connection, version: int) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before anything is written
     db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-    if version < SCHEMA_VERSION:
-        bring_up(db, version)
+    if not version:
+        make_tables(db)
 
 
 class WriterLock:

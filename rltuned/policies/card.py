@@ -17,7 +17,6 @@ CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
 PARITY_FILE: Final = "parity.npz"
 FORMAT: Final = 2
-"""1: of release 0.1.0, whose scores were an order by themselves."""
 BUNDLE_NAME: Final = "[a-z0-9][a-z0-9._-]{0,63}"
 MAX_HIDDEN: Final = 4_096
 
@@ -101,10 +100,3 @@ class Card(_CardPart):
         default_factory=dict,
         description="smallest and largest value of each feature in sample windows of the training",
     )
-
-    @field_validator("format", mode="before")
-    @classmethod
-    def _is_not_of_0_1_0(cls, number: object) -> object:
-        if number == 1:
-            raise ValueError("a bundle of release 0.1.0; train it again")
-        return number

@@ -32,24 +32,6 @@ _HEADER = re.compile(r"^\s*(?P<open>\[+)\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
 _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
 _REASONS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
 """In place of pydantic's words, where those name Python classes."""
-_WINDOWS = "no job is moved by places any more; set order.max_delay_s and order.clip"
-_STEER = "jobs are kept off no GPU type any more; take the line out"
-_REPLACED = {
-    "guards": "its keys are in [order] and [limits] now",
-    "guards.max_displacement": _WINDOWS,
-    "guards.user_floor": _WINDOWS,
-    "guards.user_head": _WINDOWS,
-    "guards.starvation_bound_s": "set order.max_delay_s, which bounds every delay",
-    "guards.starvation_factor": "set order.stretch, which scales every delay",
-    "guards.max_changes_per_job_hour": "is limits.max_changes_per_job_hour now",
-    "ladder.canary_fraction": "a canary alternates in time; set ladder.canary_block_s",
-    "limits.band": "jobs keep Slurm's own numbers; set order.max_delay_s",
-    "placement.solver": "CBC, which comes with PuLP, is the solver; take the line out",
-    "placement.steer": _STEER,
-    "placement.steer_expiry_s": _STEER,
-    "report": "is gone with its command; `rltuned backtest` plays the past",
-}
-"""Tables and keys that are gone, and what to set or use instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +199,6 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
     key = ".".join(name if name.isprintable() else ascii(name) for name in names)
     where = _where([str(part) for part in error["loc"]], origins, path)
     if error["type"] == "extra_forbidden":
-        if key in _REPLACED:
-            return f"{where}: {key}: {_replaced(key, error['input'])}"
         allowed = _allowed(names[:-1])
         close = difflib.get_close_matches(names[-1], allowed, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(allowed))}"
@@ -230,13 +210,6 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
         reason = f"it is a list of tables: write [[{key}]]"
     shown = "" if isinstance(given, dict) or error["type"] == "missing" else f" (given: {given!r})"
     return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"
-
-
-def _replaced(key: str, given: object) -> str:
-    """What to set instead of a key that is gone, or of the keys in a table that is."""
-    inner = [f"{key}.{name}" for name in given] if isinstance(given, dict) else []
-    more = [f"{name}: {_REPLACED[name]}" for name in inner if name in _REPLACED]
-    return "; ".join([_REPLACED[key], *more])
 
 
 def _warning(place: Sequence[str], origins: Mapping[str, str], path: Path | None) -> str:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
-from tests.schema import SCHEMA_4, journal_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -156,29 +155,6 @@ def test_after_restore_the_queue_is_as_if_never_touched(timeless: SlurmLab, tmp_
 def observed(slurm: SlurmLab) -> dict[int, PendingJob]:
     backend = SlurmBackend(SlurmCli(conf=slurm.conf), time.time)
     return {int(j.job_id): j for j in backend.observe().pending}
-
-
-def test_a_journal_of_the_first_release_is_enough(timeless: SlurmLab, tmp_path: Path) -> None:
-    config = settings(timeless, tmp_path, "priority")
-    one = fill(timeless)[1]
-    untouched = settled(timeless)
-    was = observed(timeless)[one]
-    with closing(journal_of(tmp_path, SCHEMA_4, version=4)) as db:
-        db.execute(
-            "INSERT INTO writes (id, cycle, at, cluster, job_id, submitted_at, address, field,"
-            " old, new, nice) VALUES (1, 9, ?, 'rltlab', ?, ?, ?, 'priority', ?, 4711, ?)",
-            (time.time(), one, was.submitted_at, was.address, was.priority, was.nice),
-        )
-        db.commit()
-    timeless.scontrol("update", f"JobId={one}", "Priority=4711")  # and then the process died
-    timeless.stop_controller()
-    timeless.start_controller()
-    reply = rltuned("restore", "--all", "--config", str(config))
-    assert (
-        reply
-        == f"job {one}: given back: priority 4711 released to multifactor, nice 70 set again\n"
-    )
-    assert settled(timeless) == untouched
 
 
 def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rltuned.core.order import DEFAULT
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
-from rltuned.errors import SettingsError, TraceError
+from rltuned.errors import TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import parse_cluster
@@ -181,13 +181,6 @@ def test_bad_accounting_data_names_line_and_field(tmp_path: Path) -> None:
     assert len(started_of(reply.records)) == 1
     with pytest.raises(TraceError, match="cannot be read"):
         read_history(lines_of(tmp_path / "absent"), "absent", UTC, required=COLUMNS)
-
-
-def test_the_commands_before_imitate_name_it() -> None:
-    for old in ("warmstart", "history", "journal"):
-        result = CliRunner().invoke(app, [old, "sacct.txt", "--gpus", "16"])
-        assert isinstance(result.exception, SettingsError)
-        assert "rltuned train imitate SOURCE" in str(result.exception)
 
 
 def test_a_rule_is_learned_and_a_file_that_is_none_is_named(tmp_path: Path) -> None:

@@ -148,7 +148,6 @@ def _wide(b: Path) -> None:
         (_extra_field, "card.json: field surprise: Extra inputs"),
         (lambda b: seal(b, schema_id="rltuned-17-other"), "trained on features rltuned-17-other"),
         (lambda b: seal(b, format=3), "field format"),
-        (lambda b: seal(b, format=1), "a bundle of release 0.1.0; train it again"),
         (_flip, "actor.safetensors: SHA-256"),
         (_truncate, "actor.safetensors: "),
         (_pickle, "actor.safetensors: "),

@@ -11,8 +11,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import ConfigDict
-
 from rltuned.core.evidence import Evidence, difference
 from rltuned.daemon.canary.blocks import Pair
 from rltuned.daemon.canary.effect import Effect
@@ -60,11 +58,8 @@ Breakers = Mapping[str, Breaker]
 """By partition."""
 NONE: Final[Breakers] = MappingProxyType({})
 
-BREAKERS: Final[Kept[dict[str, Breaker]]] = Kept(
-    "breakers", dict[str, Breaker], "circuit breakers", ConfigDict(extra="ignore")
-)
-"""Those of every cluster; a partition that is not named has a closed one. Release 0.1.0 kept
-evidence of another kind, which is dropped."""
+BREAKERS: Final[Kept[dict[str, Breaker]]] = Kept("breakers", dict[str, Breaker], "circuit breakers")
+"""Those of every cluster; a partition that is not named has a closed one."""
 
 
 def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:

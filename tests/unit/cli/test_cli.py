@@ -68,13 +68,6 @@ def test_help_names_every_command_under_its_heading() -> None:
     assert run("plan", "-h").stdout == run("plan", "--help").stdout
 
 
-def test_commands_of_an_older_release_run_under_their_new_names(config: Path) -> None:
-    old = run("top", "--config", str(config))
-    assert "`rltuned top` is `rltuned status --watch` now" in old.stderr
-    assert old.stdout == run("status", "--watch", "--config", str(config)).stdout
-    assert "is `rltuned history --replay` now" in run("replay", "no number").stderr
-
-
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in {"models", "train"}])
 def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")

@@ -19,7 +19,6 @@ from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.loops import report
-from tests.schema import SCHEMA_4, journal_of
 
 PREDICTED = RunTime(plan_s=600, mean_s=1_200, low_s=60, median_s=900, high_s=3_000, ends=4)
 
@@ -72,17 +71,6 @@ def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> No
     one = GroupJob(run_s=100.0, high_s=300.0, most_s=900.0, phase=JobPhase.RUNNING, started_at=NOW)
     ends = [foresee({1: one}, NOW + s).end_at - NOW for s in (50, 150, 500, 1_000)]
     assert ends == [100, 300, 900, 1_000]
-
-
-def test_the_journal_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
-    with closing(journal_of(tmp_path, SCHEMA_4, 4)):
-        pass
-    with closing(Journal(tmp_path)) as journal:
-        assert kept_groups(journal, "test") == GroupStore()
-        take_in(journal, first())
-        assert set(kept_groups(journal, "test").jobs) == {1, 2, 3}
-    with closing(Journal(tmp_path)) as journal:
-        assert set(kept_groups(journal, "test").jobs) == {1, 2, 3}
 
 
 def test_nothing_is_kept_where_nothing_depends(tmp_path: Path) -> None:

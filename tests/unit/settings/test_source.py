@@ -40,25 +40,6 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
     assert settings.slurm.cli() == SlurmCli()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("[limits]\nband = [1, 9]", "order.max_delay_s"),
-        ("[ladder]\ncanary_fraction = 0.1", "ladder.canary_block_s"),
-        ("[guards]\nmax_displacement = 5", "order.clip"),
-        ('[placement]\nsolver = "highs"', "CBC"),
-        ("[guards]\nstarvation_bound_s = 60.0", "order.max_delay_s"),
-        ("[guards]\nmax_changes_per_job_hour = 9", "limits.max_changes_per_job_hour"),
-        ("[placement]\nsteer = true", "take the line out"),
-        ("[report]\nstale_days = 2.0", "rltuned backtest"),
-    ],
-)
-def test_a_key_that_is_gone_names_the_one_to_set(tmp_path: Path, old: str, new: str) -> None:
-    path = written(tmp_path, old)
-    with pytest.raises(SettingsError, match=rf"{path}:\d: .*{new}"):
-        load(path)
-
-
 def test_every_default_is_pinned() -> None:
     assert Settings().model_dump(mode="json") == {
         "daemon": {
