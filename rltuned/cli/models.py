@@ -1,6 +1,5 @@
 """`rltuned models`: the bundles of trained policies, and the generations of a tuned site."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated
@@ -192,24 +191,6 @@ def rollback(
 def card(bundle: BundleArgument) -> None:
     """Print the card of a bundle that passes all checks, as JSON."""
     say(load_actor(bundle).card.model_dump_json(indent=2))
-
-
-@app.command()
-def onnx(
-    bundle: BundleArgument, out: Annotated[Path, typer.Option(help="The file; must not exist.")]
-) -> None:
-    """Write a bundle's network as ONNX, checked against onnxruntime (needs rltuned[onnx]).
-
-    Exit codes: 0 = written; 2 = the bundle is unfit, the scores differ, or the extra is missing.
-    """
-    actor = load_actor(bundle)
-    missing = [name for name in ("onnx", "onnxruntime") if not importlib.util.find_spec(name)]
-    if missing:
-        raise ModelError(f"needs the Python package {missing[0]}; install rltuned[onnx]")
-    from rltuned.train.onnx_file import write_onnx  # noqa: PLC0415 - an extra
-
-    worst = write_onnx(actor, bundle, out)
-    say(f"{out}: same scores as {actor.name} up to {worst:.1g}")
 
 
 def _store(loaded: Loaded) -> Generations:

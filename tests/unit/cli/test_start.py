@@ -10,7 +10,7 @@ import pytest
 from rltuned.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "onnx", "onnxruntime"}
+EXTRAS = {"torch", "numba", "llvmlite", "matplotlib"}
 """No dependency of the base install."""
 COMPILED = {"train", "simulate", "evaluate", "backtest", "tune"}
 """Commands that need the train extra."""
