@@ -21,10 +21,9 @@ from rltuned.sim.readers.fetch import SOURCES, fetch
 from rltuned.sim.readers.rows import Bad, ParsedTrace, finish
 from rltuned.sim.reshape import cut, describe, jittered, scale
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace, TraceJob, read_text, read_trace, write_trace
+from rltuned.sim.trace import Trace, TraceJob, read_trace, write_trace
 from rltuned.slurm.accounting import OF_A_TRACE, STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
-from rltuned.slurm.sacct_json import rows_of_json
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
 """Of sacct -X --parsable2; those of `rltuned backtest --collect` are as good."""
@@ -34,13 +33,6 @@ SOURCE: Final = "Slurm accounting"
 def read_sacct_text(path: Path) -> ParsedTrace:
     """The output of `sacct --parsable2` without steps; bare times are UTC. Raises TraceError."""
     return _reading(lines_of(path), str(path))
-
-
-def read_sacct_json(path: Path) -> ParsedTrace:
-    """The output of `sacct --json`; lines are numbers of records. Raises TraceError."""
-    reading = _reading(rows_of_json(read_text(path), str(path)), str(path))
-    reading.bad = [Bad(bad.line - 1, bad.why) for bad in reading.bad]  # the header is ours
-    return reading
 
 
 def _reading(lines: Iterable[str], source: str) -> ParsedTrace:
@@ -84,12 +76,11 @@ READERS: dict[str, Callable[[Path], ParsedTrace]] = {
     "pai": read_pai,
     "openb": read_openb,
     "sacct": read_sacct_text,
-    "sacct-json": read_sacct_json,
 }
 """And `swf`, which takes an option."""
 BAD_SHOWN = 20
 
-Format = Literal["philly", "philly-log", "helios", "pai", "openb", "swf", "sacct", "sacct-json"]
+Format = Literal["philly", "philly-log", "helios", "pai", "openb", "swf", "sacct"]
 GeneratorKind = Literal["philly-like", "helios-like", "pai-like", "testbed-1024"]
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="Trace CSV; .gz compresses.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same trace.")]

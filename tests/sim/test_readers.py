@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.traces import read_sacct_json, read_sacct_text
+from rltuned.cli.traces import read_sacct_text
 from rltuned.errors import TraceError
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log, read_swf
@@ -217,45 +217,6 @@ def test_sacct_text(tmp_path: Path) -> None:
     assert (second.status, second.time_limit_s) == ("CANCELLED", math.inf)
     assert reading.passed_over == 1
     assert [b.line for b in reading.bad] == [4]
-
-
-@pytest.mark.parametrize(
-    ("limit", "limit_s"),
-    [
-        (60, 3_600.0),
-        ({"set": True, "infinite": False, "number": 60}, 3_600.0),
-        ({"set": True, "infinite": True, "number": 60}, math.inf),
-        ({"set": False, "infinite": False, "number": 60}, math.inf),
-    ],
-    ids=["old", "new", "infinite", "not set"],
-)
-def test_sacct_json_of_old_and_new_parsers(tmp_path: Path, limit: object, limit_s: float) -> None:
-    record = {
-        "job_id": 44,
-        "array": {"job_id": 40, "task_id": {"set": True, "infinite": False, "number": 2}},
-        "time": {"submission": 1_700_000_000, "start": 1_700_000_060, "end": 1_700_000_160}
-        | {"limit": limit},
-        "state": {"current": ["TIMEOUT"]},
-        "partition": "gpu",
-        "user": "ada",
-        "account": "lab",
-        "qos": "normal",
-        "allocation_nodes": 1,
-        "tres": {
-            "requested": [
-                {"type": "cpu", "name": "", "count": 4},
-                {"type": "mem", "name": "", "count": 2_000},
-                {"type": "gres", "name": "gpu:t4", "count": 1},
-            ]
-        },
-    }
-    path = tmp_path / "sacct.json"
-    path.write_text(json.dumps({"jobs": [record, {"job_id": 45}]}))
-    reading = read_sacct_json(path)
-    (job,) = reading.jobs
-    assert (job.job_id, job.gpus, job.gpu_types, job.cpus) == ("40_2", 1, ("t4",), 4)
-    assert (job.time_limit_s, job.duration_s, job.mem_mib) == (limit_s, 100.0, 2_000)
-    assert [b.line for b in reading.bad] == [2]
 
 
 def test_a_file_without_usable_jobs_is_refused(tmp_path: Path) -> None:
