@@ -26,12 +26,6 @@ def daemon_knobs(settings: Settings) -> Knobs:
     return replace(knobs, rules=replace(knobs.rules, switchback=None), top_k=0, placement="pack")
 
 
-def not_played(knobs: Knobs) -> tuple[str, ...]:
-    """What the daemon does besides, and a play of its record does not."""
-    found = ((knobs.sizes == "on", "sizes.mode is not played: every job has the size that it had"),)
-    return tuple(text for holds, text in found if holds)
-
-
 def stage_of(past: Past) -> Stage:
     """A history ready to be played under any number of orders."""
     site = past.site

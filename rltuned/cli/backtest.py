@@ -13,6 +13,7 @@ import typer
 from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.past import Span
+from rltuned.backtest.play import daemon_knobs
 from rltuned.backtest.study import account_names, anonymous, document, run_study
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
@@ -133,7 +134,7 @@ def backtest(
             past,
             chosen,
             interval_s,
-            site_files.played_knobs(settings),
+            daemon_knobs(settings),
             predictor,
             names=names,
             report=bars.show,

@@ -55,6 +55,7 @@ _BOUNDS = {
     "room": "what its own priority has room for: below 1 slurmctld keeps no order",
     "deadline": "it must have ended by its deadline",
 }
+_ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
 _TOLD = 3
 """So many features are named in words; --json has all."""
 _NOTHING = 1.0
@@ -222,6 +223,7 @@ def _start(document: dict[str, Any]) -> list[str]:
         f"When it may start, by Slurm's own plan: {slurm}.",
         f"By the time limits of what runs, {queue}: {start}.",
         *([f"By the number of nodes: {', '.join(sizes)}."] if sizes else []),
+        *([_ADVICE.format(starts["advised_nodes"])] if starts["advised_nodes"] else []),
     ]
 
 

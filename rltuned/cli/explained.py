@@ -1,13 +1,21 @@
 """All that is known of one job, as the document that `rltuned explain --json` prints."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look, decided_document
 from rltuned.core.decide import Decision, Entry
-from rltuned.core.explaining import bounds_on, influences, may_start, sentence, starts_by_nodes
+from rltuned.core.explaining import (
+    advised_nodes,
+    bounds_on,
+    influences,
+    may_start,
+    sentence,
+    starts_by_nodes,
+)
 from rltuned.core.features import COLUMNS
 from rltuned.core.select import Refusal
 from rltuned.core.sla import class_of
@@ -194,9 +202,12 @@ def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
 def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
     """When it may start, by Slurm's own plan and by rltuned's; what is not known is None."""
     by_slurm, why = None, "the built-in cluster makes no plan"
+    speeds: Mapping[int, float] = {}
     if isinstance(look.rig.backend, SlurmBackend):
         why = "Slurm gives no estimate"
         try:
+            if job.request.nodes_most is not None:
+                speeds = look.rig.backend.speeds(job.job_id)
             by_slurm = look.rig.backend.expected_start(job.job_id)
         except (BackendError, SnapshotError) as error:
             why = str(error)
@@ -211,6 +222,7 @@ def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
             {"nodes": nodes, "by_limits": found.how.value, "by_limits_in_s": found.in_s}
             for nodes, found in starts_by_nodes(look.decision, job)
         ],
+        "advised_nodes": advised_nodes(look.decision, job, speeds),
     }
 
 

@@ -15,15 +15,12 @@ import typer
 
 from rltuned.backtest.collect import PACKED, collect
 from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.play import daemon_knobs, not_played
 from rltuned.backtest.site import HISTORY, read_site_model
 from rltuned.cli.flags import warn
-from rltuned.core.decide import Knobs
 from rltuned.daemon.clock import SystemClock
 from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
 from rltuned.journal.snapshots import recorded
-from rltuned.settings import Settings
 from rltuned.settings.service import SlurmKeys
 from rltuned.slurm.accounting import SacctAnswer, read_history
 from rltuned.slurm.commands import Commands
@@ -148,11 +145,3 @@ def history_file(place: Path, given: Path | None = None) -> Path:
         if (place / name).is_file():
             return place / name
     raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
-
-
-def played_knobs(settings: Settings) -> Knobs:
-    """The daemon's knobs, with a line for each that a play of the record leaves out."""
-    knobs = daemon_knobs(settings)
-    for text in not_played(knobs):
-        warn(text)
-    return knobs

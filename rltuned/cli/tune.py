@@ -14,6 +14,7 @@ import typer
 from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit_order import join_in, let_go
 from rltuned.backtest.past import Past, Span
+from rltuned.backtest.play import daemon_knobs
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.instances import AllOption, instances
@@ -293,7 +294,7 @@ def _spend(
         if what.startswith("power:"):
             warn(what)
 
-    daemon = Daemon(site_files.played_knobs(settings), settings.daemon.interval_s)
+    daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
     return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
 
 

@@ -85,5 +85,4 @@ def real_slurm(
         pyslurm=loaded.settings.slurm.pyslurm(),
         on_reading=on_reading,
         digester=digester,
-        sizes=loaded.settings.sizes.mode != "off",
     )

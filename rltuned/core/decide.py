@@ -22,7 +22,7 @@ from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, Selection, select
-from rltuned.core.sizes import SizesMode, size_changes, widenings
+from rltuned.core.sizes import widenings
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
@@ -70,7 +70,7 @@ PlacementMode = Literal["pack", "spread", "milp"]
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """All that steers a decision. sla: the first class that fits a job holds. top_k: how many of
-    the first ranks are placed. sizes: whether node counts are chosen, and written.
+    the first ranks are placed.
     """
 
     rules: Scope = field(default_factory=Scope)
@@ -80,7 +80,6 @@ class Knobs:
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
-    sizes: SizesMode = "off"
 
 
 @many(frozen=True, slots=True)
@@ -173,12 +172,10 @@ def decide(
     undone = _undone([*(j for j in snapshot.pending if j.job_id in leaving), *handed_back])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
-    in_order = [chosen[i] for i in ranked.after]
-    sizes = size_changes(knobs.sizes, in_order, knobs.top_k, leaving, snapshot)
     isolated = isolations(_out_of_sharing(selection, knobs, snapshot))
-    flags: tuple[Action, ...] = (*(joint.actions if joint else ()), *sizes.chosen)
+    flags: tuple[Action, ...] = joint.actions if joint else ()
     sent = flags[: max(0, writing.max_changes - len(writes))]
-    notes = (*_notes(len(over_budget), len(undone), len(flags) - len(sent), joint), *sizes.notes)
+    notes = _notes(len(over_budget), len(undone), len(flags) - len(sent), joint)
     return Decision(
         snapshot=snapshot,
         policy=policy.name,
@@ -190,7 +187,7 @@ def decide(
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
-        plan=Plan((*undone, *isolated, *sizes.undone, *sent, *writes)),
+        plan=Plan((*undone, *isolated, *widenings(snapshot.pending), *sent, *writes)),
         refused=(*selection.refused, *handed, *over_budget),
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,

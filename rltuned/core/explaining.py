@@ -4,7 +4,7 @@ All of it is worked out from a decision, for a person who asks about one job; de
 none of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -19,6 +19,7 @@ from rltuned.core.order import Policy, checked_delays
 from rltuned.core.placement import is_outside
 from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Refusal
+from rltuned.core.sizes import nodes_by_completion
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.text import span
 
@@ -217,6 +218,24 @@ def starts_by_nodes(decision: Decision, job: PendingJob) -> tuple[tuple[int, For
     while counts[-1] < request.nodes_most:
         counts.append(min(2 * counts[-1], request.nodes_most))
     return tuple((n, may_start(decision, replace(job, request=_on(request, n)))) for n in counts)
+
+
+def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, float]) -> int | None:
+    """The node count, of those that a job accepts, with which jobs end soonest on average; None =
+    not known. speeds: by node count, as its user says.
+    """
+    request, mine = job.request, set(job.partitions)
+    fewest, most = request.nodes or 1, request.nodes_most or 0
+    accepted = {k: speed for k, speed in speeds.items() if fewest <= k <= most}
+    line = _in_line(decision)
+    place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
+    if not accepted or place is None:
+        return None
+    behind = sum(not mine.isdisjoint(other.partitions) for other in line[place + 1 :])
+    nodes = decision.snapshot.nodes
+    return nodes_by_completion(
+        accepted, behind, sum(n.schedulable and not mine.isdisjoint(n.partitions) for n in nodes)
+    )
 
 
 def _on(request: Request, nodes: int) -> Request:

@@ -44,7 +44,6 @@ class ChangeKind(StrEnum):
     SITE_FACTOR = "site_factor"
     RELEASE = "release"
     OVERSUBSCRIBE = "oversubscribe"
-    NUM_NODES = "num_nodes"
 
 
 def kind_of(action: plan.Action) -> ChangeKind:
@@ -54,12 +53,10 @@ def kind_of(action: plan.Action) -> ChangeKind:
             return ChangeKind.PRIORITY
         case plan.SetSiteFactor():
             return ChangeKind.SITE_FACTOR
-        case plan.Release() | plan.SetNice():
+        case plan.Release() | plan.SetNice() | plan.SetRequest():
             return ChangeKind.RELEASE
         case plan.SetOverSubscribe():
             return ChangeKind.OVERSUBSCRIBE
-        case plan.SetRequest():
-            return ChangeKind.NUM_NODES
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ class Ownership:
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """What rltuned's journal says of jobs, by id and submit time: Slurm hands out ids again.
-    recent_writes: within the last hour. narrowed: the range submitted, and what was written for it.
+    recent_writes: within the last hour. narrowed: the range submitted, and what 0.2.0 wrote for it.
     shared: OverSubscribe before rltuned, and what it wrote.
     """
 
@@ -134,7 +134,7 @@ class PendingJob:
         recent_writes: how often it did so within the last hour, from the same journal.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
         kinds: what jobs like it share.
-        sizes: node counts among which rltuned may choose, or has; None = not read.
+        sizes: its node range, where one that 0.2.0 narrowed may be left; None = not read.
         unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
     """
 

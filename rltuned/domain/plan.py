@@ -118,10 +118,10 @@ REQUEST_WORDS: Final = re.compile(r"(?P<least>[1-9][0-9]{0,5})-(?P<most>[1-9][0-
 
 @dataclass(frozen=True, slots=True)
 class SetRequest:
-    """`scontrol update NumNodes=`: what a pending job asks for, within what its user submitted.
+    """`scontrol update NumNodes=`: gives a job back the range that release 0.2.0 has narrowed.
 
-    Sent only while Slurm shows `old`. Setting that again undoes what Slurm shows, but a job whose
-    range an operator has changed starts on the fewest nodes of whatever range it then has.
+    Sent only while Slurm shows `old`. A job whose range an operator has changed starts on the
+    fewest nodes of whatever range it then has.
     """
 
     target: Target

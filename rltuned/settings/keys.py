@@ -239,16 +239,6 @@ class TuneKeys(Keys):
     started jobs, in place of the network as it is."""
 
 
-class SizeKeys(Keys):
-    """Jobs that can run on several node counts, as their users allow. Off by default."""
-
-    mode: Literal["off", "shadow", "on"] = "off"
-    """off: comments are not read. shadow: of jobs with `rltuned.nodes` and `rltuned.speed` in the
-    comment the chosen node counts are logged. on: NumNodes=k-k is written for those among the first
-    policy.top_k, within the submitted range. This is not taken back in full: Slurm shows that range
-    again, and starts the job on the fewest nodes of it."""
-
-
 class Settings(Keys):
     """The whole file."""
 
@@ -261,7 +251,6 @@ class Settings(Keys):
     sla: list[SlaKeys] = key([], max_length=64)
     placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
-    sizes: SizeKeys = SizeKeys()
     predictor: PredictorKeys = PredictorKeys()
     tune: TuneKeys = TuneKeys()
     slurm: service.SlurmKeys = service.SlurmKeys()

@@ -35,7 +35,6 @@ def knobs_of(settings: Settings) -> Knobs:
             budget=Budget(place.budget_s, place.memory_mib, place.horizon_s, place.max_slots),
             sharing=Sharing(frozenset(share.scope), share.allow_cpu_sharing),
         ),
-        sizes=settings.sizes.mode,
     )
 
 

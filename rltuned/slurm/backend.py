@@ -163,7 +163,6 @@ class SlurmBackend:
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
-        sizes: bool = False,
     ) -> None:
         self._now = now
         self._on_call = on_call
@@ -179,7 +178,6 @@ class SlurmBackend:
             pyslurm=pyslurm,
             on_reading=on_reading,
             digester=digester,
-            sizes=sizes,
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
@@ -199,6 +197,10 @@ class SlurmBackend:
         limited, self._limited = self._limited, 0
         off_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
+
+    def speeds(self, job_id: JobId) -> Mapping[int, float]:
+        """By node count how fast a pending record runs, as its user says; empty = none named."""
+        return self._reader.speeds(job_id, self._now())
 
     def expected_start(self, job_id: JobId) -> float | None:
         """Unix time at which Slurm plans to start a pending job, by a squeue; None = not known."""

@@ -7,8 +7,8 @@ an error, leaves the column empty, and ends with 0. The mark is random per proce
 these separators, a newline or a forged row into an account name (which Slurm accepts when
 accounting is off) cannot know it. Of the texts that users choose freely the account comes last of
 the fields, and job names, commands and folders behind it, parted by a second random mark and cut to
-a width; they are asked for where a Digester is there to take them. A comment is asked for by
-RequestRow alone.
+a width; they are asked for where a Digester is there to take them. A comment is asked for
+of a job that is explained, and of no other.
 """
 
 import secrets
@@ -95,13 +95,11 @@ class WatchRow(NamedTuple):
 
 
 class RequestRow(NamedTuple):
-    """What says how many nodes a pending job accepts; the user's comment last, only for [sizes]."""
+    """What says how many nodes a pending job accepts: to give back a range of 0.2.0."""
 
     jobid: str
-    numtasks: str
     maxnodes: str
     tres_alloc: str
-    comment: str
 
 
 class NodeRow(NamedTuple):

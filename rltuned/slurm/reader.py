@@ -33,7 +33,7 @@ from rltuned.slurm.jobs import Known, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
-from rltuned.slurm.request import Requests, read_sizes, with_sizes
+from rltuned.slurm.request import Requests, parse_speeds, read_sizes
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.talk import one_line
@@ -53,8 +53,7 @@ class Reader:
 
     marks: None = new ones for every call. fair_shares: read those of jobs with a fixed priority.
     pyslurm: its interpreter; None = squeue alone. on_reading: called with each new reader of jobs.
-    digester: None = no text of a user is asked for. sizes: read of which jobs node counts may be
-    chosen.
+    digester: None = no text of a user is asked for.
     """
 
     def __init__(
@@ -66,10 +65,8 @@ class Reader:
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
-        sizes: bool = False,
     ) -> None:
         self._commands = commands
-        self._sizes = sizes
         self._new_marks: Callable[[], Marks] = Marks if marks is None else lambda: marks
         self._fair_shares = FairShares(commands) if fair_shares else None
         source = Pyslurm(commands, pyslurm) if pyslurm else None
@@ -82,10 +79,11 @@ class Reader:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend."""
         try:
             seen = self._with_fair_shares(self._read(taken_at, remembered))
-            if not (self._sizes or remembered.narrowed):
+            if not remembered.narrowed:
                 return seen
             known = self.sizes(taken_at)
-            return replace(seen, pending=with_sizes(seen.pending, known, remembered))
+            pending = (replace(job, sizes=known.get(job.job_id)) for job in seen.pending)
+            return replace(seen, pending=tuple(pending))
         except (BackendError, SnapshotError):
             self._site = None
             raise
@@ -220,8 +218,17 @@ class Reader:
             raise SnapshotError(f"squeue: {error}") from error
         return starts[0] if starts else None
 
+    def speeds(self, job_id: JobId, now: float) -> dict[int, float]:
+        """By node count how fast a record runs, from its user's comment; empty = none named."""
+        marks, (_, layout) = self._new_marks(), self._known_site(now)
+        names = ("jobid", "comment")
+        asked = ("-t", "PD", "-j", str(job_id), "-O", marks.columns(names))
+        rows = marks.rows("squeue", squeue(self._commands, layout, *asked), len(names))
+        comments = [comment for own, comment in rows if id_of(own) == job_id]
+        return parse_speeds(comments[0]) if comments else {}
+
     def sizes(self, now: float) -> dict[JobId, Sizes]:
-        """Node ranges of pending records, and what their users say of them, where readable."""
+        """Node ranges of pending records, where readable."""
         marks = self._new_marks()
         words = ("-t", "PD", "-O", marks.columns(REQUEST_COLUMNS))
         answer = squeue(self._commands, self._known_site(now)[1], *words)

@@ -3,15 +3,15 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
-from rltuned.domain.jobs import PendingJob, Remembered, Request, Share
+from rltuned.domain.jobs import Request, Share
 from rltuned.domain.plan import REQUEST_WORDS
 from rltuned.domain.sizes import Sizes
-from rltuned.domain.units import GpuType, JobId, NodeName
+from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import Ask, RequestRow
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib, parse_number
@@ -256,12 +256,12 @@ def _gpu_type(home: Node, request: Request) -> GpuType | None:
     return next(iter(possible)) if len(possible) == 1 else None
 
 
-# -- Node ranges: `rltuned.nodes=1-4 rltuned.speed=1:1,2:1.9,4:3.4` in a comment, nothing else -----
+# -- Node ranges, and `rltuned.speed=1:1,2:1.9,4:3.4` in a comment ---------------------------------
 
 
 MOST: Final = 4096
 """Characters of a comment that are looked at."""
-_WORDS: Final = re.compile(r"(?<!\S)rltuned\.(nodes|speed)=(\S+)")
+_WORD: Final = re.compile(r"(?<!\S)rltuned\.speed=(\S+)")
 _SPEED: Final = re.compile(r"([1-9][0-9]{0,5}):([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 
 
@@ -269,39 +269,19 @@ def read_sizes(row: RequestRow) -> Sizes | None:
     """What a row says; None = no range. The fewest nodes stand among the TRES alone."""
     try:
         nodes = f"{parse_tres(row.tres_alloc).get('node', 0)}-{parse_number(row.maxnodes)}"
-        tasks = parse_number(row.numtasks)
     except ValueError:
         return None
     found = REQUEST_WORDS.fullmatch(nodes)
     if found is None or int(found["least"]) > int(found["most"]):
         return None
-    return Sizes(nodes, tasks, parse_speeds(row.comment))
+    return Sizes(nodes)
 
 
-def parse_speeds(comment: str) -> tuple[tuple[int, float], ...]:
-    """The node counts that a comment allows, and the speed on each; empty = none, or flawed."""
-    words = _WORDS.findall(comment[:MOST])
-    given = dict(words)
-    allowed = REQUEST_WORDS.fullmatch(given.get("nodes", ""))
-    items = [_SPEED.fullmatch(item) for item in given.get("speed", "").split(",")]
-    if len(words) != len(given) or allowed is None or not all(items):
-        return ()
+def parse_speeds(comment: str) -> dict[int, float]:
+    """The speed on each node count that a comment names; empty = none, or flawed."""
+    words = _WORD.findall(comment[:MOST])
+    items = [_SPEED.fullmatch(item) for word in words for item in word.split(",")]
     speeds = [(int(item[1]), float(item[2])) for item in items if item is not None]
     counts = [count for count, _ in speeds]
-    if counts != sorted(set(counts)) or not all(speed > 0 for _, speed in speeds):
-        return ()
-    least, most = int(allowed["least"]), int(allowed["most"])
-    return tuple((count, speed) for count, speed in speeds if least <= count <= most)
-
-
-def with_sizes(
-    jobs: tuple[PendingJob, ...], known: Mapping[JobId, Sizes], says: Remembered
-) -> tuple[PendingJob, ...]:
-    """Jobs with their sizes, where a user lets rltuned choose or rltuned has chosen."""
-
-    def dressed(job: PendingJob) -> PendingJob:
-        sizes = known.get(job.job_id)
-        mine = (job.job_id, job.submitted_at) in says.narrowed
-        return job if sizes is None or not (sizes.speeds or mine) else replace(job, sizes=sizes)
-
-    return tuple(map(dressed, jobs))
+    sound = len(words) == 1 and len(speeds) == len(items) and counts == sorted(set(counts))
+    return dict(speeds) if sound and all(speed > 0 for _, speed in speeds) else {}

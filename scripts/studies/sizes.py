@@ -9,12 +9,11 @@ nodes as are free, up to the most that it accepts. The arms are compared with th
 seeds.
 
 fewest: the users ask for one node. knee: rltuned_knee of deploy/job_submit.lua ends their range.
-narrowed: rltuned sets one count once a minute, for the first 16 jobs of the order, by
-core/sizes.py, as NumNodes=k-k. Limits are 1 to 4 times the run time on one node.
+Limits are 1 to 4 times the run time on one node.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -22,7 +21,6 @@ import numpy as np
 
 from rltuned.core.order import Order
 from rltuned.core.placement import place_request
-from rltuned.core.sizes import nodes_by_completion
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.sim.cluster import Cluster, parse_cluster
@@ -34,8 +32,7 @@ from scripts.studies import plays
 NODES, MOST, JOBS = 16, 8, 400
 COUNTS = (1, 2, 4, 8)
 EFFICIENCY = 0.7
-CYCLE_S, TOP_K = 60.0, 16
-ARMS = ("fewest", "knee", "narrowed")
+ARMS = ("fewest", "knee")
 ORDERS = {"fcfs": 0.0, "delay": 0.1, "delay, stretch 1": 1.0}
 """Stretch of the rule `delay`."""
 CLUSTER = f"""
@@ -80,20 +77,14 @@ class Moldable(World):
 
     def __init__(self, load: Load, order: Order, arm: str, cluster: Cluster) -> None:
         self._speeds, self._bounds, self._arm = load.speeds, order, arm
-        self._accepts: dict[str, tuple[int, ...]] = {}
-        self._looked_s = -np.inf
         super().__init__(cluster, load.jobs, order=lambda _: self._sized())
 
     def _sized(self) -> Iterator[Pending]:
         """The queue in order, each moldable job with the most that it accepts and that is free."""
-        queue = sorted(self.pending.values(), key=self._at)
-        if self._arm == "narrowed" and self.now >= self._looked_s + CYCLE_S:
-            self._looked_s = self.now
-            self._narrow(queue)
-        for job in queue:
+        for job in sorted(self.pending.values(), key=self._at):
             speeds = self._speeds.get(job.job.job_id)
             if speeds is not None:
-                counts = sorted(self._accepts.get(job.job.job_id) or self._asked(speeds))
+                counts = sorted(self._asked(speeds))
                 fits = [k for k in counts if self._fits(job, k)]
                 job.request = _on(job.request, fits[-1] if fits else counts[0])
             yield job
@@ -104,13 +95,6 @@ class Moldable(World):
         if self._arm == "knee":
             return tuple(k for k in speeds if speeds[k] / k >= EFFICIENCY * speeds[1])
         return tuple(speeds)
-
-    def _narrow(self, queue: Sequence[Pending]) -> None:
-        for place, job in enumerate(queue[:TOP_K]):
-            speeds = self._speeds.get(job.job.job_id)
-            if speeds is not None:
-                best = nodes_by_completion(speeds, len(queue) - place - 1, NODES)
-                self._accepts[job.job.job_id] = (best,)
 
     def _fits(self, job: Pending, count: int) -> bool:
         member = self.capacity.members_of((job.partition.name,))

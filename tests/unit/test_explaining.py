@@ -13,6 +13,7 @@ from rltuned.core.explaining import (
     Bound,
     Forecast,
     ForecastKind,
+    advised_nodes,
     bounds_on,
     influences,
     may_start,
@@ -157,3 +158,9 @@ def test_a_job_of_several_sizes_says_when_it_starts_on_each() -> None:
     assert starts_by_nodes(found, jobs[0]) == ((1, now), (2, now), (4, later))
     assert [n for n, _ in starts_by_nodes(found, jobs[1])] == [1, 2, 4]
     assert starts_by_nodes(found, jobs[2]) == ()
+    # two jobs wait behind it for four nodes
+    assert advised_nodes(found, jobs[0], {1: 1.0, 2: 1.2, 4: 1.9}) == 1
+    assert advised_nodes(found, jobs[0], {1: 1.0, 2: 1.9, 4: 3.4}) == 4
+    assert advised_nodes(found, jobs[0], {8: 7.0}) is None
+    assert advised_nodes(found, jobs[2], {1: 1.0}) is None
+    assert advised_nodes(found, job(9, asks=ranged), {1: 1.0}) is None

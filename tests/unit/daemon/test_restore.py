@@ -12,7 +12,8 @@ from rltuned.core.planning import undo
 from rltuned.daemon.restore import EVERYTHING, Wanted, give_back_shown, restore, shown
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
 from rltuned.domain.jobs import ArrayInfo, Ownership
-from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetSiteFactor
+from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetRequest, SetSiteFactor
+from rltuned.domain.sizes import Sizes
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
@@ -76,6 +77,15 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     expected = SetSiteFactor(target(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
+
+
+def test_a_range_that_0_2_0_narrowed_comes_back(world: FakeBackend, journal: Journal) -> None:
+    for number in (1, 2):
+        world.put(replace(world.job(number), sizes=Sizes("1-4")))
+        change(world, journal, SetRequest(target(world.job(number)), "num_nodes", "1-4", "2-2"))
+    world.put(replace(world.job(2), sizes=Sizes("1-3")))  # by its user
+    assert give_back(world, journal) == {1: Fate.GIVEN_BACK, 2: Fate.CHANGED}
+    assert [world.job(n).sizes for n in (1, 2)] == [Sizes("1-4"), Sizes("1-3")]
 
 
 def test_twice_gives_back_nothing_twice(world: FakeBackend, journal: Journal) -> None:

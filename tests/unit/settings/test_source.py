@@ -94,7 +94,6 @@ def test_every_default_is_pinned() -> None:
             "max_slots": 4,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
-        "sizes": {"mode": "off"},
         "predictor": {
             "model": "run-times",
             "enabled": True,

@@ -390,6 +390,25 @@ def test_when_slurm_expects_to_start_a_job(
     assert it.expected_start(JobId(12)) == start
 
 
+@pytest.mark.parametrize(
+    ("rows", "speeds"),
+    [
+        ([("12", "x rltuned.speed=1:1,2:1.9"), ("13", "rltuned.speed=1:7")], {1: 1.0, 2: 1.9}),
+        ([("12", "")], {}),
+        ([("13", "rltuned.speed=1:1")], {}),
+    ],
+)
+def test_the_speeds_of_the_job_that_is_asked_for(
+    tmp_path: Path, rows: list[tuple[str, str]], speeds: dict[int, float]
+) -> None:
+    it = replay(tmp_path, RECORDED)
+    it.observe()
+    table = [("JOBID", "COMMENT"), *rows]
+    (tmp_path / "table").write_text("".join(f"{a}\x1f{b}\x1e#recorded\n" for a, b in table))
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec cat {tmp_path}/table\n")
+    assert it.speeds(JobId(12)) == speeds
+
+
 def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
     text = "PartitionName=a State=UP Exclusive=NODE\nPartitionName=b State=UP Exclusive=NO\n"
     assert read_exclusive_partitions(text) == {"a"}
