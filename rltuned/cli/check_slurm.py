@@ -13,7 +13,6 @@ from rltuned.core.decide import decide
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.load import CALM
-from rltuned.daemon.newcomers import POLICY, good_until
 from rltuned.daemon.wiring import find_policy, in_force
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError, SnapshotError
@@ -205,7 +204,6 @@ def order_checks(loaded: Loaded, backend: SlurmBackend, seen: Snapshot) -> Itera
     site = site_of(loaded, seen, read_priorities(config), backend)
     yield from judge_order(site)
     yield from _room(loaded, site, seen)
-    yield newcomers(loaded, config.get("JobSubmitPlugins", ""))
 
 
 def site_of(
@@ -254,26 +252,3 @@ def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
     if decision.room_s is not None:
         wanted_s = np.minimum(decision.delays.wished_s, decision.delays.upper_s)
         yield from judge_room(site, wanted_s.tolist(), decision.room_s.tolist())
-
-
-def newcomers(loaded: Loaded, plugins: str) -> Check:
-    """Whether new jobs get their delay at submission."""
-    path = loaded.settings.order.newcomers
-    if path is None:
-        stand = "new jobs stand at the neutral delay until the next cycle"
-        return Check.ok("newcomers", f"{stand}: order.newcomers is not set")
-    if "lua" not in plugins.split(","):
-        return Check.warn(
-            "newcomers",
-            f"slurmctld has no JobSubmitPlugins=lua, so that {path} is not read",
-            "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua",
-        )
-    until = good_until(path)
-    if until is not None and SystemClock().now() <= until:
-        return Check.ok("newcomers", "new jobs get their delay at submission")
-    return Check.warn(
-        "newcomers",
-        f"{path}: {'there is no stamp' if until is None else 'the stamp is out of date'}, so that "
-        "new jobs stand at the neutral delay until the next cycle",
-        f"run the daemon on stage full with policy {POLICY} and site factors",
-    )

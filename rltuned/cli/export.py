@@ -63,7 +63,7 @@ def alerts(
 
 @app.command()
 def examples(folder: FolderArgument, *, force: ForceOption = False) -> None:
-    """Write a settings file with every key, and job_submit.lua for delays at submission."""
+    """Write a settings file with every key, and job_submit.lua, which guards updates."""
     _write(folder, "deploy", "*.example.toml", force=force)
     _write(folder, "deploy", "job_submit.lua", force=force)
 

@@ -21,7 +21,7 @@ from rltuned.sim.metrics import Schedule, bound, document, mean_fragmentation, s
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, cluster_named
-from rltuned.sim.protocol import Mode, Newcomers, Protocol, jointly
+from rltuned.sim.protocol import Mode, Protocol, jointly
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules, read_faults
@@ -61,9 +61,6 @@ CountOption = Annotated[
 WarmupOption = Annotated[
     int, typer.Option(help="The first N jobs of each set run but are not scored.")
 ]
-NewcomersOption = Annotated[
-    Newcomers, typer.Option(help="A job gets its delay at the next cycle, or at its submission.")
-]
 SkipImpossibleOption = Annotated[
     bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
 ]
@@ -95,7 +92,6 @@ def simulate(
     stretch: flags.StretchOption = DEFAULT.stretch,
     clip: flags.ClipOption = DEFAULT.clip,
     max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
-    newcomers: NewcomersOption = "cycle",
     predictor: flags.PredictorOption = flags.SHIPPED,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: SkipImpossibleOption = False,
@@ -116,7 +112,7 @@ def simulate(
         faults=read_faults(faults) if faults else (),
         knobs=Knobs(top_k=0, order=flags.order_of(stretch, clip, max_delay)),
         bounded=bounds is flags.OnOff.ON,
-        newcomers=newcomers, predictor=flags.predictor_of(predictor),
+        predictor=flags.predictor_of(predictor),
     )  # fmt: skip
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)

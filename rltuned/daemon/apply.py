@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from pydantic import ConfigDict
 
 from rltuned.core.decide import Decision
-from rltuned.daemon import newcomers
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import ChangeKind, CycleStage
@@ -117,7 +116,6 @@ class PlanApplier:
         """Note which jobs have left the queue, and which are back with a value of rltuned's.
         Returns: the latter.
         """
-        newcomers.note(self.journal, snapshot, self._clock.now())
         if self.journal.is_clean():
             return ()
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
@@ -170,7 +168,6 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
     cluster = snapshot.cluster
     says = remembered_by(journal, cluster, snapshot.taken_at)
     marked = snapshot.marked(says, demoted(journal, cluster))
-    marked = newcomers.marked(journal, marked)
     return replace(marked, neutral=NEUTRAL.read(journal).get(cluster))
 
 

@@ -20,7 +20,6 @@ from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
 from rltuned.daemon.following import Turn
 from rltuned.daemon.groups import take_in
 from rltuned.daemon.ha.rivals import Rivals
-from rltuned.daemon.newcomers import tell
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
@@ -115,7 +114,6 @@ class Loop:
                 self._keep(report)
             self._apply(report)
             self._judge(report)
-            report.newcomers = tell(self.rig, report, self._journal, self._clock.now())
         except errors.BackendError as error:
             report.skipped(Skip.BACKEND, error)
         except errors.SnapshotError as error:

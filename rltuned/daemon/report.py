@@ -80,7 +80,6 @@ class CycleReport:
         verdict: what became of the jobs, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
-        newcomers: why the stamp for newcomers cannot be written; empty = it can.
         run_times: what was learned of run times; None = nothing is.
         groups: of dependent jobs; None = not known.
         moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
@@ -104,7 +103,6 @@ class CycleReport:
     skip: Skip | None = None
     detail: str = ""
     journal_error: str = ""
-    newcomers: str = ""
     run_times: RunTimesStatus | None = None
     groups: GroupsStatus | None = None
     moved: RoleChange | None = None
@@ -189,11 +187,7 @@ class CycleReport:
         pending = len(self.snapshot.pending) if self.snapshot else 0
         applied = self.results().get(plan.Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
-        newcomers = f"; newcomers: {self.newcomers}" if self.newcomers else ""
-        return (
-            f"cycle {self.cycle}: {pending} pending, {proposed} proposed, {applied} applied"
-            f"{newcomers}"
-        )
+        return f"cycle {self.cycle}: {pending} pending, {proposed} proposed, {applied} applied"
 
 
 def _condition_of(skip: Skip, detail: str) -> Condition:

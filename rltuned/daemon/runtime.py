@@ -22,9 +22,9 @@ class Rig:
     """Everything that a reload may exchange; None = there is none.
 
     digest, schema, ranges: of the policy's model. gauge: how busy slurmctld is; bounds: too busy
-    from there on. seat: of the one daemon that writes. newcomers: where job_submit.lua reads its
-    stamp. generation: whose order this is; empty = the settings'. following: which generation
-    should be in force. trial: that is going on; this order has its turn in it.
+    from there on. seat: of the one daemon that writes. generation: whose order this is; empty = the
+    settings'. following: which generation should be in force. trial: that is going on; this order
+    has its turn in it.
     """
 
     backend: Backend
@@ -42,7 +42,6 @@ class Rig:
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
     seat: Seat | None = None
     ladder: Ladder = field(default_factory=Ladder)
-    newcomers: Path | None = None
     generation: str = ""
     following: Following | None = None
     trial: BlockTrial | None = None

@@ -87,8 +87,6 @@ def _of_ours(loaded: Loaded) -> Iterator[Doubt]:
     yield from _doubts(STATE, state, owner_of(state))
     if lease is not None:
         yield from _doubts("ha.lease_dir", lease)
-    if settings.order.newcomers is not None:
-        yield from _doubts("order.newcomers", settings.order.newcomers.parent)
     pause = settings.daemon.pause_file.parent
     for doubt in _doubts("daemon.pause_file", pause):
         # where a folder is sticky, others can pause the daemon, but not end a pause

@@ -100,7 +100,6 @@ def build_rig(
         bounds=settings.load.bounds(),
         seat=_seat(backend, lease),
         ladder=settings.ladder.ladder(),
-        newcomers=settings.order.newcomers,
         generation=loaded.generation or "",
         following=following,
         trial=trial,

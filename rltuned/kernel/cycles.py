@@ -28,8 +28,8 @@ class Cycles(NamedTuple):
 
     rule: of the policy; FIXED = its delays never change. first_s: of a cycle, from which the others
     are counted. on_s: when the daemon is switched on; Slurm looks at its queue every interval
-    before it as well, so that both have the same passes. at_submit: delays are in force from
-    submission on. basic: numbers are priorities, not site factors. slope: points per second.
+    before it as well, so that both have the same passes. basic: numbers are
+    priorities, not site factors. slope: points per second.
     managed: jobs in scope. wished_s: what a rule that never changes asks of each job, else work
     space; upper_s: the bound. origin, per_point: of the key of a FIXED order, origin - value x
     per_point. writes: how often each was written. written_s: (n, most) when, in a ring, where a job
@@ -44,7 +44,6 @@ class Cycles(NamedTuple):
     hysteresis: float
     min_step_s: float
     max_changes: int
-    at_submit: bool
     basic: bool
     slope: float
     managed: BoolArray
@@ -242,32 +241,6 @@ def write(
 
 
 @compiled
-def meet(
-    setup: Setup,
-    state: State,
-    ranking: Ranking,
-    eyes: Eyes,
-    cycles: Cycles,
-    jobs: IntArray,
-    new: IntArray,
-    now: float,
-) -> None:
-    """Jobs come with their delays, set at submission. jobs: the queue with the new ones."""
-    queue = np.sort(jobs[cycles.managed[jobs]])
-    if cycles.rule != FIXED and len(queue) > 0:
-        cycles.wished_s[queue] = _wished(setup, state, ranking, eyes, cycles, queue, now)
-    for job in new:
-        if not cycles.managed[job]:
-            continue
-        delay_s = min(cycles.wished_s[job], cycles.upper_s[job])
-        if cycles.neutral[SEEN] < 0:
-            _begin(cycles, delay_s, now)
-        zero = _scale(setup, ranking, cycles, job, now).zero
-        delay_s = _within_room(setup, ranking, cycles, job, zero, delay_s, now)
-        write(setup, ranking, cycles, job, delay_s, now)
-
-
-@compiled
 def _begin(cycles: Cycles, delay_s: float, now: float) -> None:
     cycles.neutral[DELAY], cycles.neutral[RUNNING] = delay_s, delay_s
     cycles.neutral[SINCE], cycles.neutral[SEEN] = now, now
@@ -322,7 +295,7 @@ def _follow(cycles: Cycles, delay_s: FloatArray, now: float) -> None:
 
 
 NO_CYCLES = Cycles(
-    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, False, 1.0, np.zeros(0, np.bool_), np.zeros(0),
+    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0),
     np.zeros(0), np.zeros(0), 1.0, np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(4),
 )  # fmt: skip
 """Where no daemon writes."""

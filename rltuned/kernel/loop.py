@@ -8,7 +8,7 @@ import numpy as np
 
 from rltuned.kernel.backfill import finish
 from rltuned.kernel.compiler import FloatArray, IntArray, compiled, entry, in_place
-from rltuned.kernel.cycles import Cycles, cycle, meet, next_tick, tick_at
+from rltuned.kernel.cycles import Cycles, cycle, next_tick, tick_at
 from rltuned.kernel.ends import drop_end
 from rltuned.kernel.queue import PENDING, STARTED, PendingQueue, enqueue
 from rltuned.kernel.ranking import FIXED, Eyes, Ranking
@@ -53,7 +53,6 @@ def play(
     arrived, changed, passes = 0, 0, 0
     log = [(0.0, 0, 0, 0.0, 0)]
     log.pop()
-    greets = cycles.at_submit or len(ranking.known.slots) > 0
     now = -math.inf
     while True:
         now = _next_event(queue, cycles, faults, arrived, changed, now)
@@ -64,9 +63,7 @@ def play(
             changed = _befall(setup, state, ranking.known, queue, faults, changed, now)
             freed = True
         first, arrived = arrived, _arrived_by(queue, arrived, now)
-        if greets and arrived > first:
-            _greet(setup, state, ranking, queue, cycles, eyes, queue.order[first:arrived], now)
-        _enqueue_all(queue, first, arrived)
+        _enqueue_all(ranking.known, queue, first, arrived, now)
         if queue.size[PENDING] == 0:
             continue
         passes += 1
@@ -180,27 +177,10 @@ def _arrived_by(queue: PendingQueue, first: int, now: float) -> int:
     return first
 
 
-@compiled
-def _greet(
-    setup: Setup,
-    state: State,
-    ranking: Ranking,
-    queue: PendingQueue,
-    cycles: Cycles,
-    eyes: Eyes,
-    new: IntArray,
-    now: float,
-) -> None:
-    """Predict for the jobs that come, and give them their delays where they have them at once."""
-    if len(ranking.known.slots) > 0:
-        for job in new:
-            submit(ranking.known, job, now)
-    if cycles.at_submit:
-        jobs = np.concatenate((queue.jobs[: queue.size[PENDING]], new))
-        meet(setup, state, ranking, eyes, cycles, jobs, new, now)
-
-
 @in_place
-def _enqueue_all(queue: PendingQueue, first: int, last: int) -> None:
+def _enqueue_all(known: RunTimes, queue: PendingQueue, first: int, last: int, now: float) -> None:
+    """Predict for the jobs that come, and let them wait."""
     for at in range(first, last):
+        if len(known.slots) > 0:
+            submit(known, queue.order[at], now)
         enqueue(queue, queue.order[at])

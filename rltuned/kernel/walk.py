@@ -16,11 +16,11 @@ from rltuned.kernel.waiting import NEXT, NONE, ROOT, follower, passes, put_next,
 def look_at_fixed(
     setup: Setup, state: State, queue: PendingQueue, now: float, first: int, last: int, freed: bool
 ) -> None:
-    """Look at a queue of a FIXED order. first, last: places of the newcomers in queue.order.
+    """Look at a queue of a FIXED order. first, last: places of the new jobs in queue.order.
 
     Nothing was freed and no job came before a head: then who was refused before is refused again
     until another one starts, as only then a job can fit elsewhere, beside the head. So a single
-    newcomer goes first, and if it starts, the rest of the queue behind it follows.
+    new job goes first, and if it starts, the rest of the queue behind it follows.
     """
     waiting, key = queue.waiting, queue.key
     if freed or state.counters[LATE] > 0 or last - first > 1:

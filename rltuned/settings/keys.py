@@ -14,7 +14,7 @@ from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.policies.shelf import PREDICTOR_NAME
 from rltuned.settings import service
-from rltuned.settings.key import FilePath, Keys, Names, OptionalName, OptionalPath, key
+from rltuned.settings.key import FilePath, Keys, Names, OptionalName, key
 
 if TYPE_CHECKING:
     from rltuned.core.decide import Knobs
@@ -80,11 +80,6 @@ class OrderKeys(Keys):
     points_per_hour: float = key(360.0, "points", gt=0.0, le=1_000_000.0)
     """What an hour of waiting is worth under priority/multifactor without slurmdbd, where slurmctld
     counts no age and rltuned adds it. Elsewhere PriorityWeightAge and PriorityMaxAge decide."""
-    newcomers: OptionalPath = None
-    """File by which deploy/job_submit.lua gives new jobs their delay at submission, written in
-    every cycle; absent = newcomers stand at the neutral delay until the next cycle. Only the
-    daemon's user may write to its folder, and SlurmUser must be able to read there. Policy `delay`,
-    stage full, site factors, slurmdbd."""
 
 
 class LimitKeys(Keys):

@@ -118,9 +118,7 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
     if protocol.mode == "event" or policy in FUTURE:
         ranking, eyes = at_events(policy, stage, protocol.order)
         return run(stage.prepared, ranking, protocol.rules, eyes=eyes, faults=faults)
-    ranking, cycles, eyes = in_cycles(
-        policy, stage, protocol.knobs, protocol.interval_s, at_submit=protocol.newcomers == "submit"
-    )
+    ranking, cycles, eyes = in_cycles(policy, stage, protocol.knobs, protocol.interval_s)
     return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes, faults=faults)
 
 
@@ -154,10 +152,9 @@ def in_cycles(
     interval_s: float,
     *,
     first_s: float | None = None,
-    at_submit: bool = False,
 ) -> tuple[Ranking, Cycles, Eyes]:
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
-    first_s: None = at the first submission. at_submit: delays are set then. Raises KeyError.
+    first_s: None = at the first submission. Raises KeyError.
     """
     system, count = stage.natural.system, len(stage.jobs)
     first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
@@ -175,7 +172,6 @@ def in_cycles(
         hysteresis=knobs.writing.hysteresis,
         min_step_s=knobs.writing.min_step_s,
         max_changes=knobs.writing.max_changes,
-        at_submit=at_submit,
         basic=basic,
         slope=slope or 1.0,
         managed=_managed(stage, knobs.rules) if slope else np.zeros(count, dtype=bool),

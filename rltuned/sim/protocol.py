@@ -12,7 +12,6 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.world import Fault, Rules
 
 Mode = Literal["event", "cycle"]
-Newcomers = Literal["cycle", "submit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +20,8 @@ class Protocol:
     ranks at every event.
 
     faults: in the trace's time. knobs: of the daemon; by default without placements, for where jobs
-    go is Slurm's business. bounded: False = the policy's pure order. newcomers: a job waits for a
-    cycle, or has its delay from its submission. predictor: None = policies go by the limits.
+    go is Slurm's business. bounded: False = the policy's pure order. predictor: None =
+    policies go by the limits.
     """
 
     mode: Mode = "event"
@@ -31,7 +30,6 @@ class Protocol:
     faults: tuple[Fault, ...] = ()
     knobs: Knobs = field(default_factory=lambda: Knobs(top_k=0))
     bounded: bool = True
-    newcomers: Newcomers = "cycle"
     solver: Solver | None = None
     predictor: Predictor | None = None
 

@@ -98,8 +98,8 @@ def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Proto
     chosen = policy_of(policy)
     if protocol.is_joint and isinstance(chosen, str):
         raise TraceError(f"policy {policy!r} exists in placement pack or spread only")
-    if isinstance(chosen, Plugin) and (protocol.mode, protocol.newcomers) != ("cycle", "cycle"):
-        raise TraceError(f"policy {policy!r} plays with --mode cycle --newcomers cycle only")
+    if isinstance(chosen, Plugin) and protocol.mode != "cycle":
+        raise TraceError(f"policy {policy!r} plays with --mode cycle only")
     if isinstance(chosen, Plugin) or (protocol.is_joint and not isinstance(chosen, str)):
         began = time.perf_counter()
         outcome = play_decided(cluster, window.jobs, chosen, protocol)

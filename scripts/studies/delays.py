@@ -99,7 +99,6 @@ class Run:
     policy: str
     stretch: float
     max_delay_d: float
-    newcomers: str = "cycle"
     fair_d: float = 0.0
 
     @property
@@ -135,7 +134,6 @@ def _main(load: float) -> Iterator[Run]:
             yield Run(ground, load, copy, "saf", *NONE)
             for stretch in MAIN_STRETCH:
                 yield Run(ground, load, copy, "delay", stretch, OWN[1])
-            yield Run(ground, load, copy, "delay", *OWN, newcomers="submit")
 
 
 @cache
@@ -164,7 +162,6 @@ def play(run: Run) -> Row:
         _policy(run, trace.jobs),
         order=run.order,
         natural=_fair(run, trace.jobs) if run.fair_d else natural,
-        at_submit=run.newcomers == "submit",
     )
     found = replace(found, run_s=np.array([job.duration_s for job in trace.jobs]))
     return (
@@ -232,8 +229,6 @@ def table(_: argparse.Namespace) -> None:
 def _name(run: Run) -> str:
     if run.fair_d or run.policy == "slurm":
         return f"{run.policy}, fair share {run.fair_d:g} d"
-    if run.newcomers == "submit":
-        return f"{run.policy} {run.stretch:g} at submission"
     if run.policy in ("delay", "clairvoyant"):
         return f"{run.policy} {run.stretch:g} x {run.max_delay_d:g} d"
     return run.policy
@@ -273,7 +268,7 @@ def _against_fcfs(name: str, policy: str, stretch: float, days: float) -> float:
             values = [
                 row[name]
                 for run, row in known(RESULTS, Run).items()
-                if (run.ground, run.load, run.newcomers) == (ground, FRONT_LOAD, "cycle")
+                if (run.ground, run.load) == (ground, FRONT_LOAD)
                 and not run.fair_d
                 and (run.policy, run.stretch, run.max_delay_d) == chosen
             ]

@@ -91,7 +91,6 @@ def play(
     order: Order | None = None,
     natural: Natural = AGE_ONLY,
     predictor: Predictor | None = None,
-    at_submit: bool = False,
 ) -> Outcome:
     """Jobs in the daemon's cycles of 60 s, with an empty memory of run times at first.
 
@@ -100,7 +99,7 @@ def play(
     layers = None if predictor is None else layers_of(predictor)
     stage = Stage(cluster, jobs, prepare(cluster, jobs), natural, predictor=layers)
     knobs = Knobs(top_k=0, order=order or Order())
-    ranking, cycles, eyes = in_cycles(policy, stage, knobs, 60.0, at_submit=at_submit)
+    ranking, cycles, eyes = in_cycles(policy, stage, knobs, 60.0)
     played = play_out(stage.prepared, ranking, Rules(natural=natural), cycles=cycles, eyes=eyes)
     run_s = np.array([min(j.duration_s, j.time_limit_s) for j in jobs])
     return Outcome(played, played.start_s - stage.prepared.jobs.submit_s, run_s)

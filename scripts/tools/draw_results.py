@@ -110,7 +110,7 @@ def cells() -> list[Cell]:
 def _main(rows: Sequence[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
     own = [
         r for r in rows
-        if (r["policy"], r["newcomers"], r["fair_d"]) == (policy, "cycle", 0)
+        if (r["policy"], r["fair_d"]) == (policy, 0)
         and (r["stretch"], r["max_delay_d"]) == BOUNDS[policy]
     ]  # fmt: skip
     return sorted(own, key=lambda r: r["copy"])

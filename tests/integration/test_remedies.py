@@ -789,32 +789,6 @@ def test_priorities_without_room_for_delays(busy: Site) -> None:
     assert min(map(int, rows)) > 1
 
 
-@tries(
-    "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua",
-    "run the daemon on stage full with policy {} and site factors",
-)
-def test_delays_at_submission(accounted: Site) -> None:
-    lua = "put deploy/job_submit.lua beside slurm.conf, set JobSubmitPlugins=lua"
-    daemon = "run the daemon on stage full with policy {} and site factors"
-    accounted.settings({"order.newcomers": str(accounted.folder / "stamp")})
-    assert accounted.prints(lua)
-    script = accounted.lab.conf.parent / "job_submit.lua"
-    shutil.copy(Path(__file__).resolve().parents[2] / "deploy" / "job_submit.lua", script)
-    try:
-        accounted.slurm({"JobSubmitPlugins": "lua"})
-        assert not accounted.prints(lua), accounted.check()
-        assert accounted.prints(daemon) == daemon.replace("{}", "delay")
-        run = {"policy.name": "delay", "ladder.stage": "full", "scope.min_age_s": 0}
-        accounted.settings({**accounted.keys, **run})
-        waiting(accounted.lab, ("-t10",))
-        accounted.rltuned("run", "--once")
-        assert not accounted.prints(daemon), accounted.check()
-    finally:
-        accounted.lab.clear()
-        accounted.slurm({})
-        script.unlink()
-
-
 # -- who asks ------------------------------------------------------------------------------------
 
 

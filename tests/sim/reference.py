@@ -16,7 +16,6 @@ from rltuned.core.features import (
     encode,
 )
 from rltuned.core.order import Order, bounded
-from rltuned.domain.plan import Plan
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.decided import PlayedWorld, SimulatedJournal, at_once, next_time, tick_at
@@ -86,8 +85,6 @@ def play_decided(
         if world.next_time() == now:
             world.happen()
         world.now = now
-        if world.pending and protocol.newcomers == "submit":
-            daemon.meet()
         if world.pending and (not interval_s or tick_at(now, first, interval_s) == now):
             daemon.cycle()
             decisions += 1
@@ -102,13 +99,11 @@ class _Daemon:
         self._world, self._policy = world, policy
         self._knobs = protocol.knobs if protocol.mode == "cycle" else at_once(protocol.knobs)
         self._backend, self._ledger = SimBackend(world), SimulatedJournal()
-        self._met: set[int] = set()
-        self._at_submit = 0
 
     @property
     def writes(self) -> int:
-        """Numbers written, but for those that were set at submission."""
-        return sum(self._ledger.writes.values()) - self._at_submit
+        """Numbers written."""
+        return sum(self._ledger.writes.values())
 
     def cycle(self) -> None:
         """Observe, decide, apply."""
@@ -116,25 +111,6 @@ class _Daemon:
         decision = decide(snapshot, self._policy, self._knobs)
         self._backend.apply(decision.plan)
         self._ledger.note(decision, self._world.now)
-
-    def meet(self) -> None:
-        """Give the jobs that have just come their delays, as job_submit.lua would."""
-        new = self._world.pending.keys() - self._met
-        self._met |= new
-        if not new:
-            return
-        knobs = replace(at_once(self._knobs), top_k=0)
-        snapshot = self._ledger.dress(self._backend.observe())
-        if snapshot.neutral is None:  # the very first job brings it
-            first = decide(replace(snapshot, pending=snapshot.pending[:1]), self._policy, knobs)
-            snapshot = replace(snapshot, neutral=first.neutral)
-        decision = decide(snapshot, self._policy, knobs)
-        actions = tuple(a for a in decision.plan.actions if a.target.job_id in new)
-        self._backend.apply(Plan(actions))
-        # only a cycle moves the neutral delay
-        submitted = replace(decision, plan=Plan(actions), neutral=snapshot.neutral)
-        self._ledger.note(submitted, self._world.now)
-        self._at_submit += len(actions)
 
 
 def by_policy(policy: Policy, order: Order | None) -> Ranking:

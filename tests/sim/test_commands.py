@@ -206,17 +206,6 @@ def test_the_clairvoyant_area_beats_every_rule_and_has_no_cycles(trace: Path) ->
         simulate(*args, "--mode", "cycle")
 
 
-def test_a_delay_at_submission_saves_the_wait_for_a_cycle(trace: Path) -> None:
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "delay", "--mode", "cycle")
-    slow = ("--interval", 3_600, "--stretch", 1)
-    later = simulate(*args, *slow)["policies"]["delay"]
-    at_once = simulate(*args, *slow, "--newcomers", "submit")["policies"]["delay"]
-    event = simulate(*args[:-2], "--stretch", 1)["policies"]["delay"]
-    assert later["writes"] > 0
-    assert at_once["wait_s"] != later["wait_s"]
-    assert abs(at_once["wait_s"] - event["wait_s"]) < abs(later["wait_s"] - event["wait_s"])
-
-
 def test_settings_that_are_no_numbers_are_refused(trace: Path) -> None:
     args = ("--trace", trace, "--cluster", "testbed", "-p", "saf")
     with pytest.raises(AssertionError, match="not a number"):

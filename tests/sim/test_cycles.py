@@ -15,7 +15,7 @@ from rltuned.core.sla import SlaClass
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.protocol import Newcomers, Protocol
+from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules
@@ -42,11 +42,11 @@ class Setting:
     natural: Natural = AGE_ONLY
     sla: tuple[SlaClass, ...] = ()
 
-    def protocol(self, newcomers: Newcomers = "cycle", order: Order | None = None) -> Protocol:
+    def protocol(self, order: Order | None = None) -> Protocol:
         order = order or Order(stretch=1.0)
         knobs = Knobs(self.scope, order, writing=self.writing, sla=self.sla, top_k=0)
         rules = Rules(natural=self.natural)
-        return Protocol("cycle", self.interval_s, rules, knobs=knobs, newcomers=newcomers)
+        return Protocol("cycle", self.interval_s, rules, knobs=knobs)
 
 
 @st.composite
@@ -111,20 +111,19 @@ def assert_alike(plain: Schedule, fast: Schedule) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-@given(cases(), sites(), st.sampled_from((*STATIC, *MOVING)), st.sampled_from(["cycle", "submit"]))
+@given(cases(), sites(), st.sampled_from((*STATIC, *MOVING)))
 def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
-    case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str, newcomers: Newcomers
+    case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
 ) -> None:
     where, window = stretched(*case, site.scale)
-    protocol = site.protocol(newcomers)
+    protocol = site.protocol()
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     if policy.startswith("model:"):  # a float32's last bit may move a number by one point
         assert np.mean(plain.start_s == fast.start_s) > 0.8
         return
     assert_alike(plain, fast)
-    if newcomers == "cycle":
-        assert plain.writes == fast.writes
+    assert plain.writes == fast.writes
 
 
 @settings(
@@ -132,17 +131,16 @@ def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-@given(cases(), sites(), st.sampled_from(STATIC), st.sampled_from(["cycle", "submit"]))
+@given(cases(), sites(), st.sampled_from(STATIC))
 def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
-    case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str, newcomers: Newcomers
+    case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
 ) -> None:
     where, window = stretched(*case, site.scale)
-    protocol = replace(site, natural=AGE_ONLY).protocol(newcomers)
+    protocol = replace(site, natural=AGE_ONLY).protocol()
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert_alike(plain, fast)
-    if newcomers == "cycle":
-        assert plain.writes == fast.writes
+    assert plain.writes == fast.writes
 
 
 @settings(
@@ -191,28 +189,25 @@ def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "cap", "newcomers"),
+    ("policy", "cap"),
     [
-        ("delay", 1, "cycle"),
-        ("delay", 500, "cycle"),
-        ("delay", 7, "submit"),
-        ("saf", 7, "cycle"),
-        ("sjf", 500, "cycle"),
-        ("sjf", 7, "submit"),
-        ("fcfs", 500, "cycle"),
+        ("delay", 1),
+        ("delay", 500),
+        ("saf", 7),
+        ("sjf", 500),
+        ("fcfs", 500),
     ],
 )
-def test_days_of_a_long_queue_give_the_same(policy: str, cap: int, newcomers: Newcomers) -> None:
+def test_days_of_a_long_queue_give_the_same(policy: str, cap: int) -> None:
     where, window = crowd(120, seed=cap)
     writing = Writing(max_changes=cap)
-    protocol = Setting(1, 600.0, writing, Scope(min_age_s=10.0)).protocol(newcomers)
+    protocol = Setting(1, 600.0, writing, Scope(min_age_s=10.0)).protocol()
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert plain.decisions >= BUSY_CYCLES
     assert_alike(plain, fast)
-    if newcomers == "cycle":
-        assert plain.writes == fast.writes
-        assert (fast.writes == 0) == (policy == "fcfs")
+    assert plain.writes == fast.writes
+    assert (fast.writes == 0) == (policy == "fcfs")
 
 
 @pytest.mark.parametrize("factors", [(1, 0), (3, 1), (0, 0)])

@@ -26,12 +26,10 @@ def test_a_rule_written_elsewhere_gives_the_rule_s_schedule(
     assert (theirs.start_s > theirs.submit_s).any()
 
 
-@pytest.mark.parametrize(
-    "protocol", [Protocol(), Protocol(bounded=False), Protocol(mode="cycle", newcomers="submit")]
-)
+@pytest.mark.parametrize("protocol", [Protocol(), Protocol(bounded=False)])
 def test_what_it_cannot_play_is_refused(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, AREA, "area")
-    with pytest.raises(TraceError, match="plays with --mode cycle --newcomers cycle only"):
+    with pytest.raises(TraceError, match="plays with --mode cycle only"):
         simulate(WINDOW, CLUSTER, "plugin:area", protocol)

@@ -12,7 +12,6 @@ from rltuned.core.sla import SlaClass, class_of
 from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.newcomers import formula
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -63,15 +62,6 @@ def test_a_job_of_a_class_never_steps_back() -> None:
     delays = {int(e.job.job_id): (e.delay_s, e.upper_s) for e in found.entries}
     assert delays == {1: (3_600.0, 3_600.0), 2: (0.0, 0.0)}
     assert factors(found) == {1: 100 - 360, 2: 100}
-
-
-def test_the_submit_script_leaves_classes_alone() -> None:
-    sla = (FAST, SlaClass("qos", "high", 60.0), SlaClass("partition", "gpu", 60.0))
-    knobs = Knobs(sla=sla, order=Order(stretch=1.0))
-    seen = snapshot(waiting(1, 60.0), priorities=SYSTEM)
-    stamp = formula(decide(seen, BASELINES["delay"], knobs), knobs)
-    assert stamp is not None
-    assert (stamp.partitions, stamp.accounts, stamp.qos) == ((), ("fast",), ("high",))
 
 
 def begun(number: int, at: float, since: float) -> JobStart:

@@ -44,16 +44,6 @@ def test_an_earlier_folder_of_path_counts_and_so_does_one_that_is_not_absolute(
         refuse_untrusted(loaded(tmp_path))
 
 
-def test_others_may_not_write_where_slurmctld_reads_the_stamp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin")
-    (tmp_path / "stamps").mkdir()
-    (tmp_path / "stamps").chmod(0o777)
-    with pytest.raises(SettingsError, match=r"order\.newcomers"):
-        refuse_untrusted(loaded(tmp_path, order__newcomers=tmp_path / "stamps" / "stamp"))
-
-
 def test_in_a_sticky_folder_others_can_pause_but_not_end_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

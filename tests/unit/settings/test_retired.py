@@ -84,6 +84,22 @@ def test_the_daemon_logs_each_once(path: Path) -> None:
     assert f"{path}:3: order.forgotten: is gone" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ('[order]\nnewcomers = "/run/rltuned/newcomers"\n', 2, "order.newcomers"),
+        ('[[sla]]\nqos = "a"\nlift_jobs = 3\n', 3, "sla.lift_jobs"),
+        ("[groups]\nboost = 0.5\n", 2, "groups.boost"),
+    ],
+)
+def test_what_0_2_0_had(tmp_path: Path, text: str, line: int, key: str) -> None:
+    path = tmp_path / "rltuned.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    (warning,) = load(path).warnings
+    assert warning.startswith(f"{path}:{line}: {key}: is gone")
+
+
 def test_every_entry_names_a_table_or_a_key_and_says_what_holds() -> None:
     for name, reason in RETIRED.items():
         assert name.count(".") <= 1

@@ -68,7 +68,6 @@ def test_every_default_is_pinned() -> None:
             "clip": 1.0,
             "max_delay_s": 604800.0,
             "points_per_hour": 360.0,
-            "newcomers": None,
         },
         "limits": {
             "write_mode": "auto",
