@@ -37,7 +37,7 @@ class Block:
 class Switchback:
     """When delays are on. salt: the secret of the coin. washout_s: first part of a block, which is
     no evidence. off_share: 0 to 1/2; at 1/2 every pair is measured. together: all partitions have
-    the same blocks.
+    the same blocks, and in off blocks another order writes its delays.
     """
 
     salt: str = ""
@@ -59,7 +59,9 @@ class Switchback:
         return _block(self, partition, shift_s, int((at - shift_s) // self.block_s))
 
     def off(self, partitions: Iterable[str], at: float) -> str | None:
-        """The first of a job's partitions that is in an off block; None = delays are on."""
+        """The first of a job's partitions without delays now; None = delays are written."""
+        if self.together:
+            return None
         return next((name for name in partitions if not self.block(name, at).on), None)
 
 

@@ -1,10 +1,9 @@
 """What `policy.name = "tuned"` follows: the generation in force, or in turns with the candidate.
 
-With [tune] promote = "canary" a candidate is on trial on the stages that write: blocks of time, the
-same in all partitions, in which it orders the queue, alternate with blocks of the incumbent. Jobs
-count by the block in which they became eligible, as in the canary; the evidence belongs to the two
-names. A candidate that does harm is withdrawn; one that helps is promoted; one of which neither is
-known after MOST pairs is withdrawn.
+With [tune] promote = "canary" a candidate is on trial on the stages that write. It is a canary in
+which the incumbent orders the queue in off blocks, the candidate in on blocks; all partitions have
+the same blocks. Evidence, report and breakers are the canary's, under the two names. A breaker that
+opens ends the trial, and so do PAIRS pairs; only a candidate that helps is promoted.
 
 Beyond a trial, a circuit breaker that opens for longer waits takes a young generation back first.
 """
@@ -15,18 +14,16 @@ from typing import Final
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.breaker import Cause
+from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.errors import ModelError
 from rltuned.journal.named_values import Memory
 from rltuned.policies.generations import Generations
 from rltuned.settings import Settings
 
-LOOKS: Final = (21, 42, 84)
-"""Pairs of blocks after which a trial is looked at: a week of one partition, two, and four."""
-MOST: Final = LOOKS[-1]
-DOUBT: Final = 20.0
-"""Evidence of harm, so many to one, at which a trial ends: a good candidate is lost in one of
-twenty, and the incumbent is no loss. A breaker wants a thousand."""
+PAIRS: Final = 42
+"""Pairs of blocks after which a trial ends: two weeks of one partition. One look, at which a
+candidate that changes nothing is promoted one time in forty."""
 YOUNG_S: Final = 14 * 86_400.0
 """A generation that was promoted so lately is taken back when a breaker opens for longer waits."""
 _HARM: Final = frozenset({Cause.WAIT, Cause.SLOWDOWN})
@@ -130,7 +127,8 @@ class Following:
         opened = status.breakers
         harmed = [name for name in status.opened if opened[name].cause in _HARM]
         if trial is not None:
-            moved = self._weigh(trial, status, _harm_of(trial, opened, harmed), at)
+            harm = opened[harmed[0]].detail if harmed else ""
+            moved = self._end(trial, status.effect, harm, at)
         elif harmed and self._is_young(at):
             moved = self._back(f"{harmed[0]}: {opened[harmed[0]].detail}", at)
         else:
@@ -141,25 +139,18 @@ class Following:
                 breaker.change(memory, cluster, lambda b, n=name: _without(b, n), at)  # type: ignore[misc]
         return moved
 
-    def _weigh(
-        self, trial: BlockTrial, status: CanaryStatus, harm: str, at: float
+    def _end(
+        self, trial: BlockTrial, effect: Effect | None, harm: str, at: float
     ) -> RoleChange | None:
-        if harm:
-            self._store.withdraw(at=at, why=harm)
-            return RoleChange("withdrawn", trial.candidate, harm)
-        effect = status.effect
-        pairs = 0 if effect is None else effect.pairs
-        fresh = sum(pair.wait.means is not None for pair in status.pairs)
-        if effect is None or not any(pairs - fresh < look <= pairs for look in LOOKS):
+        """Promote or withdraw the candidate, once that is known. harm: of an open breaker."""
+        if not harm and (effect is None or effect.pairs < PAIRS):
             return None
-        found = effect.interval_s
-        if found is not None and found[2] < 0:
-            self._store.promote(trial.candidate, at=at, why=effect.verdict)
-            return RoleChange("promoted", trial.candidate, effect.verdict)
-        if pairs >= MOST:
-            self._store.withdraw(at=at, why=effect.verdict)
-            return RoleChange("withdrawn", trial.candidate, effect.verdict)
-        return None
+        if harm or effect is None or not effect.helps:
+            why = harm or (effect.verdict if effect is not None else "")
+            self._store.withdraw(at=at, why=why)
+            return RoleChange("withdrawn", trial.candidate, why)
+        self._store.promote(trial.candidate, at=at, why=effect.verdict)
+        return RoleChange("promoted", trial.candidate, effect.verdict)
 
     def _is_young(self, at: float) -> bool:
         current = self._store.named_by("current")
@@ -171,18 +162,6 @@ class Following:
         before = self._store.named_by("current") or ""
         self._store.rollback(at=at, why=why)
         return RoleChange("rolled_back", before, why)
-
-
-def _harm_of(trial: BlockTrial, breakers: breaker.Breakers, opened: list[str]) -> str:
-    """What speaks against the candidate; empty = nothing does."""
-    if opened:
-        return breakers[opened[0]].detail
-    for name, one in breakers.items():
-        for cause, evidence in one.harm.items():
-            if one.model == trial.model and evidence.value >= DOUBT:
-                odds = f"{evidence.value:.0f} to 1 after {evidence.pairs} pairs of blocks"
-                return f"{name}: a longer {cause} under the candidate: {odds}"
-    return ""
 
 
 def _without(breakers: breaker.Breakers, name: str) -> breaker.Breakers:

@@ -239,7 +239,7 @@ class Loop:
         try:
             report.verdict = self._monitor.judge(
                 self.rig.ladder,
-                self.rig.compared,
+                self.rig.knobs.rules,
                 report.snapshot,
                 report.decision,
                 report.outcomes,

@@ -1,14 +1,13 @@
 """What the loop runs on, and what it reports to."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.ladder import Ladder
 from rltuned.core.milp.model import Solver
-from rltuned.core.select import Scope
 from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport
@@ -52,12 +51,6 @@ class Rig:
         if self.trial is not None:
             return self.trial.model
         return self.generation or self.digest or self.policy.name
-
-    @property
-    def compared(self) -> Scope:
-        """The scope with the blocks that are compared."""
-        rules = self.knobs.rules
-        return rules if self.trial is None else replace(rules, switchback=self.trial.switchback)
 
     @property
     def recipe(self) -> Recipe:

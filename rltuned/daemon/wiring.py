@@ -82,8 +82,8 @@ def build_rig(
     following = None if loaded.generation is None else Following(settings)
     trial = None if following is None else following.trial()
     knobs = settings.knobs()
-    if trial is not None:  # the blocks are those of two generations, and not of on and off
-        knobs = replace(knobs, rules=replace(knobs.rules, switchback=None))
+    if trial is not None:
+        knobs = replace(knobs, rules=replace(knobs.rules, switchback=trial.switchback))
     return Rig(
         backend=backend,
         policy=policy,

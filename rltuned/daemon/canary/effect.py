@@ -43,12 +43,18 @@ class Effect:
         return apart_s, apart_s - reach_s, apart_s + reach_s
 
     @property
+    def helps(self) -> bool:
+        """Whether waits are shorter in on blocks, and chance cannot explain it."""
+        found = self.interval_s
+        return found is not None and found[2] < 0
+
+    @property
     def verdict(self) -> str:
         found = self.interval_s
         if found is None:
             return f"too little to say: {self.pairs} pairs of blocks, {FEWEST} are needed"
         apart_s, low_s, high_s = found
-        known = "it helps" if high_s < 0 else "it harms" if low_s > 0 else "chance can explain it"
+        known = "it helps" if self.helps else "it harms" if low_s > 0 else "chance can explain it"
         return (
             f"{known}: mean wait {self.on_sum_s / self.pairs:.0f} s in on blocks, "
             f"{self.off_sum_s / self.pairs:.0f} s in off blocks of {self.pairs} pairs, "

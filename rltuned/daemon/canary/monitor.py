@@ -191,8 +191,9 @@ def sides_of(
     others = {job_id for job_id, reason in refused if reason not in _STILL_ORDERED}
 
     def side(partitions: Iterable[str], since: float) -> Side:
-        off = rules.switchback is not None and rules.switchback.off(partitions, since)
-        return Side.OFF if off or not writes else Side.ON
+        blocks = rules.switchback
+        on = blocks is None or all(blocks.block(name, since).on for name in partitions)
+        return Side.ON if on and writes else Side.OFF
 
     found = {
         job.job_id: side((job.partition,), job.waits_since)
