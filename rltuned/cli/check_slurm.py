@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -29,12 +30,21 @@ from rltuned.slurm.site import (
     read_priorities,
     read_rate_limit,
 )
+from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.worth import Site, judge_order, judge_room
+
+_SHOWN: Final = 5
+"""So many remarks are quoted."""
 
 
 def slurm_checks(loaded: Loaded) -> Iterator[Check]:
     """All that Slurm answers, and how the settings fit to it. Changes nothing there."""
-    backend = real_slurm(loaded, SystemClock())
+    said: dict[str, None] = {}
+
+    def listen(call: CallRecord) -> None:
+        said.update(dict.fromkeys(f"{call.program}: {remark}" for remark in call.remarks))
+
+    backend = real_slurm(loaded, SystemClock(), listen)
     slurm = backend.check()
     yield from slurm
     yield from controller_checks(loaded, backend)
@@ -42,9 +52,22 @@ def slurm_checks(loaded: Loaded) -> Iterator[Check]:
     seen = look(backend)
     if isinstance(seen, Check):
         yield seen
-        return
-    yield from queue_checks(loaded, seen)
-    yield from order_checks(loaded, backend, seen)
+    else:
+        yield from queue_checks(loaded, seen)
+        yield from order_checks(loaded, backend, seen)
+    yield remarks(list(said))
+
+
+def remarks(said: list[str]) -> Check:
+    """What Slurm's commands print on standard error beside answers that are used."""
+    if not said:
+        return Check.ok("remarks", "Slurm's commands print answers alone")
+    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    return Check.warn(
+        "remarks",
+        f"beside their answers, which are used: {'; '.join(said[:_SHOWN])}{more}",
+        "correct what they name in the slurm.conf of this host",
+    )
 
 
 def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:

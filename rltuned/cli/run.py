@@ -18,13 +18,14 @@ from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.logs import log_reading
+from rltuned.daemon.logs import log_reading, log_remark
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.runtime import Rig
+from rltuned.daemon.sentences import Remarks
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
@@ -39,6 +40,7 @@ from rltuned.journal.salt import keep_salt
 from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
 from rltuned.slurm.source import ReaderChoice
+from rltuned.slurm.talk import CallRecord
 from rltuned.solver import TimedSolver
 
 app = typer.Typer()
@@ -125,6 +127,7 @@ class _Process:
         self.dry_run = dry_run
         self.is_sim = is_sim
         self.metrics = Metrics(CollectorRegistry())
+        self.remarks = Remarks()
         self.log = make_log(loaded.settings.log.format, loaded.settings.log.level)
 
     def _world(self, speed: float, seed: int, lease: Lease | None) -> CommandTarget:
@@ -138,11 +141,18 @@ class _Process:
             flags.BackendChoice.SIM if self.is_sim else flags.BackendChoice.SLURM,
             speed=speed,
             seed=seed,
-            on_call=lambda call: self.metrics.command(call.program, call.seconds, ok=call.ok),
+            on_call=self._on_call,
             on_reading=read_by,
             lease=lease,
             digester=self._digester,
         )
+
+    def _on_call(self, call: CallRecord) -> None:
+        """Count a finished command; what it says beside a good answer is logged once."""
+        said = call.remarks
+        self.metrics.command(call.program, call.seconds, ok=call.ok, remarks=len(said))
+        for remark in self.remarks.fresh(call.program, said):
+            log_remark(self.log, call.program, remark)
 
     def _digester(self, loaded: Loaded) -> Digester | None:
         """What makes the kinds; without a usable salt jobs have none."""

@@ -70,6 +70,11 @@ def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
         log.warning("unreadable_more", count=len(found) - _NAMED)
 
 
+def log_remark(log: Log, command: str, remark: str) -> None:
+    """A line for what a command of Slurm says beside a good answer."""
+    log.warning("slurm_remark", command=command, detail=remark, then="its answer is used")
+
+
 def log_reading(log: Log, reading: ReaderChoice) -> None:
     """A line when the reader of the jobs is another one than before."""
     line = log.warning if reading.stands_in else log.info

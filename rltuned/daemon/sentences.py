@@ -14,6 +14,8 @@ from rltuned.daemon.state import Health
 from rltuned.domain.plan import Outcome, Result
 from rltuned.journal.ownership import JobKey
 
+MOST_REMARKS: Final = 200
+"""Different ones that are remembered; the metric counts the others."""
 _FAILURES: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
 _NUMBERS: Final = re.compile(r"\d+")
 
@@ -68,6 +70,23 @@ class Logged:
         """Keep nothing of jobs that have left the queue."""
         left = set(here)
         self._failing = {key: cause for key, cause in self._failing.items() if key in left}
+
+
+class Remarks:
+    """What Slurm's commands print beside their answers, over all cycles and reloads."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+
+    def fresh(self, command: str, lines: Iterable[str]) -> list[str]:
+        """Those that are new of this command, numbers left out."""
+        found = []
+        for line in lines:
+            key = command, _plain(line)
+            if key not in self._known and len(self._known) < MOST_REMARKS:
+                self._known.add(key)
+                found.append(line)
+        return found
 
 
 def _key(entry: Entry) -> JobKey:

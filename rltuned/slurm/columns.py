@@ -216,7 +216,8 @@ class Marks:
         broken: takes what is wrong with records of another width; None = there may be none. texts:
         the number of columns of TEXT_COLUMNS behind them. Raises BackendError: the command failed,
         which shows only at the end of a stream; SnapshotError: the answer is empty or cut, a column
-        is unknown, a record is broken that may not be, or all records are.
+        is unknown, a record is broken that may not be, or all records are. A whole answer is used
+        whatever the command says beside it.
         """
         pieces = iter((answer.stdout,) if isinstance(answer, Answer) else answer)
         try:
@@ -224,9 +225,8 @@ class Marks:
         except SnapshotError as error:
             for _ in pieces:  # what it complains of says more, and comes at the end
                 pass
-            raise SnapshotError(_complaint(command, answer.stderr) or str(error)) from None
-        if complaint := _complaint(command, answer.stderr):
-            raise SnapshotError(complaint)
+            complaint = _complaint(command, answer.stderr)
+            raise SnapshotError(f"{complaint}: {error}" if complaint else str(error)) from None
 
     def _rows(
         self, command: str, pieces: Iterator[str], width: int, broken: list[str] | None, texts: int

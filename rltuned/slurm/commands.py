@@ -92,6 +92,7 @@ class Commands:
             (feed or "").encode(),
             (self.cli.timeout_s, min(most, most_bytes or most)),
             self._on_call,
+            verbose="-v" in args,
         )
 
     def where(self, program: str) -> str | None:

@@ -20,19 +20,25 @@ LINE_CHARACTERS: Final = 1024 * 1024
 """A longer line of a streamed answer is none of Slurm's."""
 _QUOTED: Final = 2_000
 """So much of a long answer is kept, for a message."""
+_REMARKS: Final = 20
+"""So many lines of one command are handed on."""
+_GRAVE: Final = re.compile(r"\b(error|warning|fatal):", re.IGNORECASE)
 _LIMITED: Final = re.compile(r"RPC rate limited (?P<times>\d+) time")
 """What a command with -v prints each time slurmctld makes it wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One finished command, for the metrics. limited: how often slurmctld made it back off."""
+    """One finished command. limited: how often slurmctld made it back off. remarks: what it printed
+    beside a good answer, each line once.
+    """
 
     program: str
     seconds: float
     ok: bool
     timed_out: bool = False
     limited: int = 0
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,16 @@ class Answer:
         """How often slurmctld made the command back off, as far as the command says so."""
         return len(_LIMITED.findall(self.stderr))
 
+    def remarks(self, *, verbose: bool = False) -> tuple[str, ...]:
+        """The first lines on standard error beside an answer that is good; they change nothing of
+        it. verbose: it was asked to say much, so only warnings and errors count.
+        """
+        if self.failure or self.exit_code != 0:
+            return ()
+        lines = (one_line(line) for line in self.stderr.splitlines())
+        said = (line for line in lines if line and (not verbose or _GRAVE.search(line)))
+        return tuple(dict.fromkeys(said))[:_REMARKS]
+
     def must_be_good(self, program: str) -> None:
         """Raise BackendError when the command did not end by itself and well."""
         if self.failure:
@@ -74,7 +90,8 @@ class Stream:
     """One run of a command that is fed and read at once: with a full pipe on either side neither
     waits. Nothing is run before the first piece is taken.
 
-    bounds: it is ended when it takes more seconds, or says more bytes. answer: what became of it,
+    bounds: it is ended when it takes more seconds, or says more bytes. verbose: as of
+    Answer.remarks. answer: what became of it,
     without its standard output; None until the pieces are at their end, and for good when the
     reader stops before that.
     """
@@ -86,6 +103,8 @@ class Stream:
         feed: bytes,
         bounds: tuple[float, int],
         on_call: Callable[[CallRecord], None],
+        *,
+        verbose: bool = False,
     ) -> None:
         self.answer: Answer | None = None
         self._start = start
@@ -93,6 +112,7 @@ class Stream:
         self._rest = memoryview(feed)
         self._timeout_s, self._most_bytes = bounds
         self._on_call = on_call
+        self._verbose = verbose
         self._out, self._err = bytearray(), bytearray()
 
     @property
@@ -204,6 +224,13 @@ class Stream:
         answer = Answer("", errors, None if failure else exit_code, message)
         if failure != "left":
             self.answer = answer
-        seconds, is_late = time.monotonic() - began, failure == "late"
-        ok = answer.exit_code == 0
-        self._on_call(CallRecord(self._program, seconds, ok, is_late, answer.limited))
+        self._on_call(
+            CallRecord(
+                self._program,
+                time.monotonic() - began,
+                answer.exit_code == 0,
+                failure == "late",
+                answer.limited,
+                answer.remarks(verbose=self._verbose),
+            )
+        )

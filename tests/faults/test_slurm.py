@@ -97,6 +97,17 @@ def test_answers_that_cannot_be_true(case: Case, program: str, script: str) -> N
         goes_on(daemon, case)
 
 
+def test_remarks_beside_whole_answers_stop_nothing(case: Case) -> None:
+    for program in ("squeue", "sinfo", "sprio", "scontrol", "sdiag"):
+        case.shims.always(program, 'echo "error: 7 is obsolete" >&2; exec "$REAL" "$@"')
+    with case.daemon() as daemon:
+        goes_on(daemon, case)
+        log = daemon.log()
+    assert "reason=" not in log
+    said = [line for line in log.splitlines() if "slurm_remark" in line]
+    assert len(said) == 5, "once for each command, not for each cycle"
+
+
 def test_one_line_of_two_hundred_fails(case: Case) -> None:
     more = [case.lab.sbatch("--gres=gpu:p100:4", "-n16", "-N1", f"--time={100 * m}", "--nice=5")
             for m in range(301, 501)]  # fmt: skip

@@ -105,12 +105,13 @@ class Metrics:
     def kept(self, size: Size) -> None:
         self._set(journal_size_bytes=size.bytes, journal_rows=size.rows)
 
-    def command(self, command: str, seconds: float, *, ok: bool) -> None:
+    def command(self, command: str, seconds: float, *, ok: bool, remarks: int = 0) -> None:
         name = command if command in COMMANDS else "other"
         self._set(
             slurm_commands={name: 1},
             slurm_command_duration_seconds={name: [seconds]},
             slurm_command_errors=None if ok else {name: 1},
+            slurm_command_remarks={name: remarks},
         )
 
     def solved(self, seconds: float, *, ok: bool) -> None:

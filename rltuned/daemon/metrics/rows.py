@@ -186,6 +186,11 @@ ROWS: Final[tuple[Row, ...]] = (
         "Slurm commands that failed or timed out.",
         labels={"command": COMMANDS},
     ),
+    counter(
+        "rltuned_slurm_command_remarks",
+        "Lines that Slurm commands printed on standard error beside a good answer, which is used.",
+        labels={"command": COMMANDS},
+    ),
     histogram(
         "rltuned_slurm_command_duration_seconds",
         "Duration of Slurm commands.",

@@ -15,7 +15,7 @@ from rltuned.core.select import Scope
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.logs import log_cycle
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
-from rltuned.daemon.sentences import Logged
+from rltuned.daemon.sentences import MOST_REMARKS, Logged, Remarks
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
@@ -198,3 +198,12 @@ def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
     words = {j.job_id: f"Priority is {j.job_id}" for j in jobs}
     assert len(failed(4, words)) == 1, "numbers make no other reason"
     assert failed(5, {n: f"{text}0" for n, text in words.items()}) == []
+
+
+def test_a_remark_is_new_once_for_each_command_and_not_for_its_numbers() -> None:
+    known = Remarks()
+    assert known.fresh("squeue", ["node n1 is odd", "old"]) == ["node n1 is odd", "old"]
+    assert known.fresh("squeue", ["node n2 is odd", "old"]) == []
+    assert known.fresh("sinfo", ["old"]) == ["old"]
+    many = known.fresh("sinfo", ["x" * n for n in range(1, 2 * MOST_REMARKS)])
+    assert len(many) == MOST_REMARKS - 3

@@ -159,11 +159,12 @@ def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
 
 
 def test_commands(metrics: Metrics) -> None:
-    metrics.command("squeue", 0.25, ok=True)
+    metrics.command("squeue", 0.25, ok=True, remarks=3)
     metrics.command("squeue", 20.0, ok=False)
     assert value(metrics, "rltuned_slurm_commands_total", command="squeue") == 2
     assert value(metrics, "rltuned_slurm_command_errors_total", command="squeue") == 1
     assert value(metrics, "rltuned_slurm_command_duration_seconds_sum", command="squeue") == 20.25
+    assert value(metrics, "rltuned_slurm_command_remarks_total", command="squeue") == 3
 
 
 def test_a_new_policy_replaces_the_old_one(metrics: Metrics) -> None:

@@ -59,7 +59,12 @@ def test_account_with_our_separators_and_newlines_stays_one_field() -> None:
         (table(("JOBID", "", "ACCOUNT"), ("1", "", "x")), "", "has not the 3 columns"),
         (table(("JOBID", "ACCOUNT")), "", "has not the 3 columns"),
         (table(HEAD, ("1", "2", "x"), ("1", "2")), "", "record 2 has 2 of 3 columns"),
-        (table(HEAD), "squeue: error: Invalid job format specification: x", "complained: .*format"),
+        (
+            table(("JOBID", "", "ACCOUNT")),
+            "squeue: error: Invalid job format specification: x",
+            "complained: .*format.*: .* not the 3 columns",
+        ),
+        ("", "squeue: error: slurm_load_jobs: no answer", "complained: .*no answer.*: .*no header"),
     ],
 )
 def test_broken_tables_name_the_command_and_the_record(text: str, stderr: str, says: str) -> None:
@@ -99,8 +104,9 @@ def test_a_record_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mo
             list(MARKS.rows("squeue", streamed(tmp_path, text + "x" * 400_000), 3))
 
 
-def test_harmless_word_on_stderr_is_no_complaint() -> None:
-    assert rows(table(HEAD), "squeue: warning: something is old") == []
+@pytest.mark.parametrize("word", ["warning", "error", "fatal"])
+def test_a_whole_answer_is_used_whatever_stands_beside_it(word: str) -> None:
+    assert rows(table(HEAD, ("1", "2", "x")), f"squeue: {word}: old") == [["1", "2", "x"]]
 
 
 def test_no_call_has_the_marks_of_the_one_before(tmp_path: Path) -> None:

@@ -31,6 +31,24 @@ def test_answer_carries_both_outputs_and_is_counted(tmp_path: Path) -> None:
     assert [(r.program, r.ok, r.timed_out) for r in seen] == [("squeue", True, False)]
 
 
+@pytest.mark.parametrize(
+    ("script", "words", "remarks"),
+    [
+        ("echo one >&2; echo two >&2; echo; echo one >&2", (), ("one", "two")),
+        ("echo one >&2; exit 1", (), ()),
+        ("printf 'a\\033[2Jb\\n' >&2", (), ("a?[2Jb",)),
+        ("echo loaded >&2; echo x: error: old >&2", ("-v",), ("x: error: old",)),
+        ("seq 500 >&2", (), tuple(map(str, range(1, 21)))),
+    ],
+)
+def test_what_is_said_beside_a_good_answer_is_handed_on(
+    tmp_path: Path, script: str, words: tuple[str, ...], remarks: tuple[str, ...]
+) -> None:
+    run, seen = commands(tmp_path, script)
+    run.call("squeue", *words)
+    assert [call.remarks for call in seen] == [remarks]
+
+
 def test_failure_names_command_code_and_message_on_one_line(tmp_path: Path) -> None:
     run, seen = commands(tmp_path, "printf 'one\\n\\n two \\033[2J' >&2; exit 3")
     with pytest.raises(BackendError, match=r"^squeue ended with 3: one; two \?\[2J$"):
