@@ -11,7 +11,9 @@
 | PolicyError   | core.decide: delays unfit         | loop       | an empty plan, counted          |
 | SolverError   | solver, core.milp: no answer      | core.milp  | greedy placement, noted         |
 | JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
-| JournalLost.. | daemon.journal: gone or damaged   | loop / cli | the same; restore exits with 3  |
+| JournalLost.. | daemon.journal: gone or damaged   | loop / cli | the same; restore by Slurm, 3   |
+| JournalHeld.. | daemon.journal: a live writer     | loop / cli | nothing is written; exit 1      |
+| JournalOther. | journal: of another release       | loop / cli | the same; restore only names, 3 |
 """
 
 
@@ -61,3 +63,11 @@ class JournalError(RltunedError):
 
 class JournalLostError(JournalError):
     """The journal was deleted, replaced or damaged: what rltuned wrote is unknown."""
+
+
+class JournalHeldError(JournalError):
+    """Another live process writes to Slurm by this journal."""
+
+
+class JournalOtherError(JournalError):
+    """The journal is whole, but another release must read it."""

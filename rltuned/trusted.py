@@ -83,6 +83,18 @@ def read_trusted(
         return file.read(status.st_size), status
 
 
+def read_secret(
+    path: Path, most_bytes: int, *, also: Collection[int] = (), follow: bool = False
+) -> bytes:
+    """The same of a file that no other user can read either: a salt, a key. Raises OSError."""
+    found, status = read_trusted(path, most_bytes, also=also, follow=follow)
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        reason = f"other users may read it (mode {mode:04o}); fix with: chmod 0600 {path}"
+        raise PermissionError(0, reason)
+    return found
+
+
 def owner_of(folder: Path) -> tuple[int, ...]:
     """Who may own what lies there beside root and this user; empty = it cannot be looked at."""
     try:

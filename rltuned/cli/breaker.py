@@ -20,10 +20,12 @@ app = typer.Typer(no_args_is_help=True)
 def show(config: ConfigOption = None) -> None:
     """Show which breakers are open and why, and the evidence against the others.
 
-    Exit codes: 0 = none is open; 1 = one is, or the journal cannot be read; 2 = the settings cannot
-    be used.
+    Exit codes: 0 = none is open; 1 = one is, or there is no journal that can be read; 2 = the
+    settings cannot be used.
     """
     with closing(_journal(config)) as journal:
+        if not journal.is_there():
+            raise JournalError(f"{journal.path}: there is none, so that no breaker is known")
         found = BREAKERS.read(journal)
     lines = [
         f"{cluster}: {partition}: {_line(breaker)}"

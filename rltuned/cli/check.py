@@ -255,7 +255,8 @@ def _http(loaded: Loaded) -> Check:
     try:
         tls = endpoint_context(http)
     except errors.SettingsError as error:
-        return Check.fail("http", str(error), "correct http.tls_cert, tls_key, tls_clients")
+        detail, _, fix = str(error).partition("; fix with: ")
+        return Check.fail("http", detail, fix or "correct http.tls_cert, tls_key, tls_clients")
     try:
         server = MetricsServer(
             http.address,

@@ -3,8 +3,8 @@
 import math
 import os
 import sys
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,10 +16,12 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
 from rltuned.daemon.ha.lease import Fence, Lease
 from rltuned.daemon.kept_settings import last_settings
-from rltuned.daemon.restore import EVERYTHING, Shown, Wanted, give_back_shown, shown
+from rltuned.daemon.restore import EVERYTHING, Wanted
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist
+from rltuned.daemon.restore_shown import Shown, give_back_shown, shown
 from rltuned.daemon.signals import SignalFlags, listening
+from rltuned.daemon.unexplained import in_words, unexplained
 from rltuned.domain.snapshot import Remnants
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
@@ -33,8 +35,10 @@ app = typer.Typer()
 STATE_VARIABLE: Final = "STATE_DIRECTORY"
 """Set by systemd for every command of a service that has a StateDirectory."""
 IN_SCRIPTS_S: Final = 600.0
-LOST: Final = 3
-"""Exit code: the journal is missing or cannot be trusted."""
+LEFT: Final = 3
+"""Exit code: something is left, or it is not known that nothing is."""
+NAMED: Final = 20
+"""So many jobs are named in a line."""
 
 
 JobOption = Annotated[
@@ -93,9 +97,10 @@ def restore(
     away or limits requests, and says on standard error how far it is; SIGTERM or SIGINT ends it
     after the change that is under way.
 
-    Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = something
-    could not be given back, or it was stopped before; 2 = settings cannot be used; 3 = the journal
-    is missing or cannot be trusted: see what it says of the jobs.
+    Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = it was
+    stopped before the end, or a live daemon writes; 2 = settings cannot be used; 3 = a number of
+    rltuned is left or may be: it says which, or the journal is missing, cannot be trusted or cannot
+    be written, and it says what it did without.
     """
     if [everything, job is not None, since is not None].count(True) != 1:
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
@@ -111,7 +116,8 @@ def restore(
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
         work = _Work(settings, clock, journal, effort, wanted, zero=as_shown, fixed=fixed_too)
-        raise typer.Exit(work.run())
+        code = work.run()
+        raise typer.Exit(1 if code and orders.stop else code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,34 +134,86 @@ class _Work:
 
     def run(self) -> int:
         try:
-            items = self._by_journal()
-        except errors.JournalLostError as error:
+            return self._by_journal()
+        except errors.JournalHeldError:
+            raise
+        except errors.JournalOtherError as error:
             warn(str(error))
-            self._without(known=True)
-            return LOST
-        _report(items)
-        code = 0 if is_complete(items) else 1
-        if self.zero:
-            code = max(code, self._without(known=False))
-        elif not items:
-            say("nothing to give back")
-            self._hint()
-        return code
+            return max(LEFT, self._without(known=False))
+        except errors.JournalError as error:
+            warn(str(error))
+            return max(LEFT, self._without(known=True))
+        except (errors.BackendError, errors.SnapshotError) as error:
+            warn(str(error))
+            self._say_what_may_be_left()
+            return LEFT
 
-    def _by_journal(self) -> tuple[Restored, ...]:
+    def _by_journal(self) -> int:
         if self.journal.is_lost():
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
-        ha = self.settings.ha
+        ha, unnoted = self.settings.ha, list[str]()
         lease = open_lease(ha, self.settings.slurm.timeout_s, self.clock)
+        elsewhere = ""
         if lease is not None and ha.lease_dir is not None:
             elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
             if elsewhere:
                 warn(f"what {elsewhere} has taken over is given back there")
         undoer = self._undoer(lease, sizes=self.journal.has_narrowed())
-        items = give_back(undoer, self.journal, self.clock, self.wanted, self.effort)
+        effort = replace(self.effort, unnoted=unnoted.append)
+        items = give_back(undoer, self.journal, self.clock, self.wanted, effort)
         if lease is not None and ha.lease_dir is not None:
             after_restore(ha.lease_dir, lease, self.journal)
-        return items
+        _report(items)
+        code = 0 if is_complete(items) else LEFT
+        if unnoted:
+            warn(f"given back, and not noted: {unnoted[0]}")
+            code = LEFT
+        if self.zero:
+            return max(code, self._without(known=False))
+        code = code if elsewhere else max(code, self._unexplained(undoer, items))
+        if not items and not code:
+            say("nothing to give back")
+        return code
+
+    def _unexplained(self, undoer: SlurmUndoer, items: tuple[Restored, ...]) -> int:
+        """Compare with what Slurm shows: LEFT = numbers that the journal knows nothing of."""
+        if self.wanted.since != EVERYTHING.since:
+            return 0
+        try:
+            seen = undoer.look()
+        except (errors.BackendError, errors.SnapshotError) as error:
+            # a service that only ever watched must stop even while Slurm is away
+            owner = "the journal knows of nothing" if self.journal.is_there() else "no journal"
+            warn(f"{owner}, and what Slurm shows is not known: {error}")
+            return 0 if self.journal.is_there() else LEFT
+        owned, done = self.journal.owned(seen.cluster), {r.claim.key for r in items}
+        asked = self.wanted.job
+        jobs = [
+            replace(job, owned=owned.get((job.job_id, job.submitted_at)))
+            for job in seen.pending
+            if (job.job_id, job.submitted_at) not in done and (asked is None or asked.means(job))
+        ]
+        found = unexplained(self.journal, seen.cluster, jobs, seen.kind)
+        if found:
+            warn(
+                f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "
+                f"{in_words(found)}; if they are rltuned's, --as-shown gives them back "
+                "(with --fixed-too the priorities)"
+            )
+        blind = seen.kind != "multifactor" and not self.journal.is_there()
+        if blind:
+            warn(f"there is no journal, and priority/{seen.kind} shows no site factor")
+        others = self.journal.carrying(but=seen.cluster) if asked is None else ()
+        if others:
+            warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
+        return LEFT if found or blind or others else 0
+
+    def _say_what_may_be_left(self) -> None:
+        """What the journal counts as rltuned's, where Slurm could not be asked."""
+        with suppress(errors.JournalError):  # it has been named
+            left = self.journal.carrying()
+            if left:
+                warn(f"not given back: what rltuned wrote to {_listed(left)}")
 
     def _undoer(self, lease: Lease | None, *, sizes: bool = False) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
@@ -165,20 +223,33 @@ class _Work:
     def _without(self, *, known: bool) -> int:
         """Give back what Slurm shows; the exit code. known: rltuned did write from this folder."""
         job = self._job()
-        lease = open_lease(self.settings.ha, self.settings.slurm.timeout_s, self.clock)
-        undoer = self._undoer(lease)
-        if self.settings.daemon.state_dir.is_dir():
-            self.journal.claim()  # not beside a live daemon
-        found = shown(self._look(undoer), job)
-        for line in found.unknown():
-            warn(line)
-        if not self._may_zero(found, known=known):
-            return 1
-        items = give_back_shown(undoer, self.clock, self.effort, job=job, fixed=self.fixed)
+        try:
+            undoer = self._undoer(
+                open_lease(self.settings.ha, self.settings.slurm.timeout_s, self.clock)
+            )
+            self._keep_others_out()
+            found = shown(self._look(undoer), job)
+            for line in found.unknown():
+                warn(line)
+            if not self._may_zero(found, known=known):
+                return LEFT
+            items = give_back_shown(undoer, self.clock, self.effort, job=job, fixed=self.fixed)
+        except (errors.BackendError, errors.SnapshotError) as error:
+            warn(f"nothing was given back: {error}")
+            return LEFT
         _report(items)
         if found.fixed and not self.fixed:
             warn(f"{found.fixed} jobs have a fixed priority; --as-shown --fixed-too releases them")
-        return 0 if is_complete(items) else 1
+        return 0 if is_complete(items) else LEFT
+
+    def _keep_others_out(self) -> None:
+        """Not beside a live daemon. A folder that cannot be opened is no live daemon's."""
+        try:
+            self.journal.claim()
+        except errors.JournalHeldError:
+            raise
+        except errors.JournalError as error:
+            warn(str(error))
 
     def _look(self, undoer: SlurmUndoer) -> Remnants:
         seen: list[Remnants] = []
@@ -200,25 +271,16 @@ class _Work:
         if self.zero or (known and not found.plugin) or found.is_clean:
             return True
         owner = f"{found.plugin} owns site factors here" if found.plugin else "another may own them"
-        question = f"{found.site_factors} site factors are not 0; {owner}; zero them?"
+        question = f"{found.named}: not known to be rltuned's; {owner}; zero the site factors?"
         if sys.stdin.isatty():
             return typer.confirm(question)
         warn(f"{question} Nothing was done: --as-shown does it")
         return False
 
-    def _hint(self) -> None:
-        """Where no journal ever was, what Slurm shows may still be from one that was put away."""
-        if self.journal.path.exists():
-            return
-        try:
-            found = shown(self._undoer(None).look())
-        except (errors.BackendError, errors.SnapshotError):
-            return
-        if not found.is_clean:
-            warn(
-                f"there is no journal; Slurm shows {found.site_factors} site factors other than 0 "
-                f"and {found.fixed} fixed priorities; if they are rltuned's, --as-shown zeroes them"
-            )
+
+def _listed(addresses: tuple[str, ...]) -> str:
+    more = f" and {len(addresses) - NAMED} more" if len(addresses) > NAMED else ""
+    return f"job {', '.join(addresses[:NAMED])}{more}"
 
 
 def _report(items: tuple[Restored, ...]) -> None:

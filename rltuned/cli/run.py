@@ -39,6 +39,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
+from rltuned.settings.source import keep_tables
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.solver import TimedSolver
@@ -122,7 +123,7 @@ class _Process:
     def __init__(
         self, loaded: Loaded, read: Callable[[], Loaded], *, dry_run: bool, is_sim: bool
     ) -> None:
-        self.loaded = loaded
+        self.loaded = self._in_force = loaded
         self.read = read
         self.dry_run = dry_run
         self.is_sim = is_sim
@@ -247,7 +248,9 @@ class _Process:
     ) -> Rig:
         """The same upon a reload, which takes over another predictor as well."""
         loaded = self.read()
+        keep_tables(self._in_force, loaded)
         rig = self._assemble(loaded, place, journal, lease)
+        self._in_force = loaded
         if run_times is not None and loaded.settings.predictor.enabled:
             run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         return rig

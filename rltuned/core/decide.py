@@ -60,7 +60,10 @@ _GIVEN_BACK = _NOT_OURS | frozenset(
 """A job that rltuned wrote to and that comes under one of these gets its own number back, or what
 may be given back: of a held one, and of one that a user has freed, the nice."""
 
-_NO_POINTS: Final = "no delay can be written here: waiting is worth no points (PriorityWeightAge)"
+_NO_POINTS: Final = (
+    "no delay can be written here: waiting is worth no points (PriorityWeightAge); what was "
+    "written would stand for ever, and is taken back"
+)
 _PLUGIN: Final = "no delay is written here: {plugin} sets site factors"
 
 PlacementMode = Literal["pack", "spread", "milp"]
@@ -169,13 +172,16 @@ def decide(
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
-    undone = _undone([*(j for j in snapshot.pending if j.job_id in leaving), *handed_back])
+    # a number that no age overtakes is no delay but a place behind all others for ever
+    lasting = chosen if numbers is None else ()
+    left = [*(j for j in snapshot.pending if j.job_id in leaving), *handed_back]
+    undone = _undone([*left, *lasting])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     isolated = isolations(_out_of_sharing(selection, knobs, snapshot))
     flags: tuple[Action, ...] = joint.actions if joint else ()
     sent = flags[: max(0, writing.max_changes - len(writes))]
-    notes = _notes(len(over_budget), len(undone), len(flags) - len(sent), joint)
+    notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
     return Decision(
         snapshot=snapshot,
         policy=policy.name,

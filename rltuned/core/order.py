@@ -150,6 +150,7 @@ def next_neutral(
     share = min(max(passed_s, 0.0) / NEUTRAL_OVER_S, 1.0)
     running_s = before.running_s + share * (float(np.median(delay_s)) - before.running_s)
     off = abs(running_s - before.delay_s) > NEUTRAL_OFF * before.delay_s
-    if off and now - before.since >= NEUTRAL_FOR_S:
+    since = min(before.since, now)  # the clock was ahead then
+    if off and now - since >= NEUTRAL_FOR_S:
         return NeutralDelay(running_s, now, running_s, now)
-    return replace(before, running_s=running_s, seen_at=now)
+    return replace(before, since=since, running_s=running_s, seen_at=now)

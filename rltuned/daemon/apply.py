@@ -13,6 +13,7 @@ from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import ChangeKind, CycleStage
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.unexplained import FirstLook, number_of
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
@@ -53,6 +54,7 @@ class PlanApplier:
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
         self._clock = clock
+        self._first_look = FirstLook()
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
@@ -125,6 +127,16 @@ class PlanApplier:
                 here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
             self.journal.close_gone(cluster, here)
         return self.journal.reclaim(cluster, pending, self._clock.now())
+
+    def doubt(self, snapshot: Snapshot, cycle: int) -> str:
+        """Why nothing may be written by this process yet; empty = it may: see unexplained."""
+        if self._first_look.is_over:
+            return ""
+        cluster, kind = snapshot.cluster, snapshot.priorities.kind
+        bare = [j for j in snapshot.pending if j.owned is None and number_of(j, kind) is not None]
+        back = set(self.follow(snapshot)) if bare else set()
+        jobs = [job for job in bare if (job.job_id, job.submitted_at) not in back]
+        return self._first_look.judge(self.journal, cluster, jobs, kind, cycle)
 
     def write(
         self,

@@ -30,6 +30,7 @@ from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
+from rltuned.slurm.reader import CLOCK_S
 
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it again."""
@@ -148,7 +149,7 @@ class Loop:
     def _observe(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
             seen = self.rig.backend.observe(self._writer.remembered())
-        report.snapshot = seen
+        report.snapshot, report.clock_off = seen, self._clock_off()
         try:
             report.snapshot, report.reverted = self._writer.mark(seen)
             if self.rig.seat is None:  # with a lease the other one is known
@@ -156,6 +157,16 @@ class Loop:
         except errors.JournalError as error:
             report.journal_error = str(error)
             report.snapshot = self._writer.unmarked(seen)
+
+    def _clock_off(self) -> str:
+        """Why no number can be right: ages count by slurmctld's clock; empty = that is known."""
+        off_s = None if self.rig.clock_off_s is None else self.rig.clock_off_s()
+        if off_s is None or abs(off_s) <= CLOCK_S:
+            return ""
+        return (
+            f"slurmctld's clock is {off_s:+.0f} s off this host's, more than {CLOCK_S:.0f}: one of "
+            "them is wrong; synchronise both (chrony, ntpd)"
+        )
 
     def _learn(self, report: CycleReport) -> None:
         """Take the look in: how long jobs run, and which wait for each other."""
@@ -172,7 +183,7 @@ class Loop:
 
     def _decide(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
-        if report.snapshot is None or only_looks:
+        if report.snapshot is None or only_looks or report.clock_off:
             return
         with self._timed(report, CycleStage.DECIDE):
             report.decision = decide(
@@ -193,10 +204,10 @@ class Loop:
             report.journal_error = str(error)
 
     def _apply(self, report: CycleReport) -> None:
-        report.mode = self._mode(report.journal_error or report.rival)
+        report.mode = self._mode(report.journal_error or report.rival or report.clock_off)
         plan = self._allowed(report)
         try:
-            if plan is not None and report.snapshot is not None and self._is_ours(report):
+            if plan is not None and report.snapshot is not None and self._may_write(report):
                 self._write(report, plan, report.snapshot)
             else:
                 if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
@@ -205,6 +216,16 @@ class Loop:
         except errors.JournalError as error:
             report.journal_error = str(error)
             report.mode = HealthState.OBSERVE
+
+    def _may_write(self, report: CycleReport) -> bool:
+        """Whether this daemon is the one that writes, and knows which numbers are its own."""
+        if not self._is_ours(report):
+            return False
+        if report.mode is HealthState.LIVE and report.snapshot is not None:
+            self._journal.claim()  # also where nothing changes: one process is the writer
+            report.unexplained = self._writer.doubt(report.snapshot, self._number)
+            report.mode = HealthState.OBSERVE if report.unexplained else report.mode
+        return not report.unexplained
 
     def _is_ours(self, report: CycleReport) -> bool:
         if self.rig.seat is not None and report.snapshot is not None:
@@ -227,7 +248,8 @@ class Loop:
         """What may be written now; None = nothing. A stage that does not write gives back."""
         if report.mode is HealthState.LIVE:
             return report.decision.plan if report.decision is not None else None
-        if report.mode in _GIVES_BACK and not (report.journal_error or report.rival):
+        doubt = report.journal_error or report.rival or report.clock_off
+        if report.mode in _GIVES_BACK and not doubt:
             left = give_back(report.snapshot) if report.snapshot is not None else Plan()
             return None if left.is_empty else left
         return None

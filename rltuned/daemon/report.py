@@ -77,6 +77,8 @@ class CycleReport:
         weighed: how busy slurmctld was; None = sdiag was not asked.
         standby: why another daemon is the one that writes; empty = none is.
         rival: why another daemon seems to write without a lease; empty = none does.
+        clock_off: why slurmctld's clock cannot be right, or this host's; empty = they agree.
+        unexplained: which numbers the journal does not explain; empty = there are none.
         verdict: what became of the jobs, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
@@ -99,6 +101,8 @@ class CycleReport:
     weighed: Weighed | None = None
     standby: str = ""
     rival: str = ""
+    clock_off: str = ""
+    unexplained: str = ""
     verdict: CanaryStatus | None = None
     skip: Skip | None = None
     detail: str = ""
@@ -142,6 +146,8 @@ class CycleReport:
             for state, why in (
                 (HealthState.JOURNAL_UNUSABLE, self.journal_error),
                 (HealthState.RIVAL_SUSPECTED, self.rival),
+                (HealthState.NUMBERS_UNEXPLAINED, self.unexplained),
+                (HealthState.CLOCK_OFF, self.clock_off),
             )
             if why and not is_dry
         ]
@@ -206,13 +212,16 @@ def _live(effect: Effect | None) -> Iterator[Condition]:
 
 
 def row_of(report: CycleReport, policy: str) -> CycleRow:
-    """What the journal keeps of how a cycle ended."""
+    """What the journal keeps of how a cycle ended. Of one that doubted whose the numbers are, the
+    mode is the doubt, so that a later look does not take them for the site's.
+    """
     snapshot, decision = report.snapshot, report.decision
+    doubt = HealthState.RIVAL_SUSPECTED if report.rival else HealthState.NUMBERS_UNEXPLAINED
     return CycleRow(
         cycle=report.cycle,
         at=report.started_at,
         cluster=snapshot.cluster if snapshot else "",
-        mode=report.mode.value,
+        mode=(doubt if report.rival or report.unexplained else report.mode).value,
         skipped=report.skip.value if report.skip else "",
         policy=policy,
         pending=len(snapshot.pending) if snapshot else 0,

@@ -1,22 +1,21 @@
 """Give back what rltuned changed: `rltuned restore`, and the last act of the service.
 
 By the journal, compare and set: a job whose value cannot be rltuned's is left alone and reported.
-Without a journal, only what Slurm itself shows as not Slurm's own: its site factor is 0, so any
-other was written by rltuned, by an administrator or by a plugin, and a priority without factors was
-fixed by rltuned or by an administrator. Which of them it was, and which nice, flag or excluded node
-was there before, only the journal knows.
+Without one: daemon/restore_shown.
 
 A held job is never released, because a release would start it. A restore continues through an
-overloaded slurmctld and through rate limits. It works with the daemon dead, and without numpy.
+overloaded slurmctld and through rate limits. It works with the daemon dead, without numpy, and
+without a byte of disk: what cannot be noted is given back all the same.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rltuned.daemon.restore_patience import ONE_TRY, Effort, persist
-from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     OVERSUBSCRIBE_TOKENS,
     Action,
@@ -32,10 +31,10 @@ from rltuned.domain.plan import (
     Target,
 )
 from rltuned.domain.ports import Clock, Undoer
-from rltuned.domain.snapshot import Remnants
-from rltuned.domain.units import UnixTime
-from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import NUM_NODES, Claim, Fate, Restored, WordClaim
+from rltuned.domain.priority import PriorityKind
+from rltuned.errors import JournalError, JournalHeldError, JournalLostError
+from rltuned.journal.journal import Journal, Ticket
+from rltuned.journal.ownership import NUM_NODES, Claim, Fate, JobKey, Restored, WordClaim
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -47,7 +46,11 @@ _FATES: Final = {
     Result.WITHHELD: Fate.FAILED,
     Result.FAILED: Fate.FAILED,
 }
-_Undo = tuple[Claim | WordClaim, Action]
+_DORMANT: Final = (
+    "Slurm runs with priority/{kind}, which shows and counts no site factor; it keeps this one, "
+    "and `rltuned restore --all` gives it back once priority/multifactor runs again"
+)
+Undo = tuple[Claim | WordClaim, Action]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,26 @@ class Wanted:
 EVERYTHING: Final = Wanted()
 
 
+@dataclass(slots=True)
+class _Notes:
+    """What could not be noted in the journal, and why; empty = all was. done: what was given back
+    all the same, which the journal still counts as owned.
+    """
+
+    why: str = ""
+    done: set[tuple[JobKey, str]] = field(default_factory=set)
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Note something, if it can be noted; that the journal is none any more is an error."""
+        try:
+            yield
+        except (JournalHeldError, JournalLostError):
+            raise
+        except JournalError as error:
+            self.why = str(error)
+
+
 def restore(
     undoer: Undoer,
     journal: Journal,
@@ -79,50 +102,67 @@ def restore(
     effort: Effort = ONE_TRY,
 ) -> tuple[Restored, ...]:
     """Give back everything that rltuned changed, or what is wanted of it. Raises BackendError,
-    SnapshotError: Slurm was never read; JournalError: it is unfit, or a live daemon writes.
+    SnapshotError: Slurm was never read; JournalError: the journal cannot be read, or a live daemon
+    writes.
     """
     if journal.is_clean():
         return ()  # a service that only ever watched must stop even while Slurm is away
-    return persist(lambda: _by_journal(undoer, journal, clock, wanted), clock, effort)
+    notes = _Notes()
+    journal.claim()
+    found = persist(lambda: _by_journal(undoer, journal, clock, wanted, notes), clock, effort)
+    if notes.why:
+        effort.unnoted(notes.why)
+    return found
 
 
-def _by_journal(undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
+def _by_journal(
+    undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted, notes: _Notes
+) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
     jobs = tuple(replace(j, owned=owned.get((j.job_id, j.submitted_at))) for j in seen.pending)
-    journal.reclaim(seen.cluster, jobs, clock.now())
+    with notes.tried():
+        journal.reclaim(seen.cluster, jobs, clock.now())
     pending = {(j.job_id, j.submitted_at): j for j in jobs}
-    claims = journal.claims(seen.cluster)
+    claims = [c for c in journal.claims(seen.cluster) if (c.key, c.field) not in notes.done]
     keys = {c.key for c in claims if wanted.holds(c, pending.get(c.key))}
     held = [c for c in claims if c.key in keys]  # a job as a whole, whatever field called for it
     frozen = {c.key for c in held if c.field == "priority"}
     done: list[Restored] = []
-    planned: list[_Undo] = []
+    planned: list[Undo] = []
     for claim in held:
         job = pending.get(claim.key)
         if job is None and (why := seen.hidden(claim.target.job_id)):
             done.append(Restored(claim, Fate.UNKNOWN, why))
             continue
-        verdict = _judge(claim, job, clock.now(), is_frozen=claim.key in frozen)
+        verdict = _judge(claim, job, clock.now(), is_frozen=claim.key in frozen, kind=seen.kind)
         if isinstance(verdict, Restored):
             done.append(verdict)
         else:
             planned.append((claim, verdict))
     stay = {c.key for c in claims} - seen.left_out({c.key for c in claims})
-    journal.close_gone(seen.cluster, stay)
+    with notes.tried():
+        journal.close_gone(seen.cluster, stay)
 
     def noted(plan: Plan) -> Sequence[Outcome]:
-        cycle = journal.last_cycle()
-        ticket = journal.intend(plan, cluster=seen.cluster, cycle=cycle, at=clock.now())
+        ticket: Ticket | None = None
+        with notes.tried():
+            cycle = journal.last_cycle()
+            ticket = journal.intend(plan, cluster=seen.cluster, cycle=cycle, at=clock.now())
         outcomes = undoer.apply(plan)
-        journal.settle(ticket, outcomes, at=clock.now())
+        if ticket is not None:
+            with notes.tried():
+                journal.settle(ticket, outcomes, at=clock.now())
         return outcomes
 
-    return done + _carry_out(planned, noted)
+    sent = carry_out(planned, noted)
+    if notes.why:
+        notes.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.GIVEN_BACK}
+    return done + sent
 
 
-def _carry_out(
-    planned: Sequence[_Undo], apply: Callable[[Plan], Sequence[Outcome]]
+def carry_out(
+    planned: Sequence[Undo], apply: Callable[[Plan], Sequence[Outcome]]
 ) -> list[Restored]:
     """Send the first of them; the others wait for the next pass."""
     now, later = planned[:AT_ONCE], planned[AT_ONCE:]
@@ -135,7 +175,12 @@ def _carry_out(
 
 
 def _judge(
-    claim: Claim | WordClaim, job: PendingJob | None, now: float, *, is_frozen: bool
+    claim: Claim | WordClaim,
+    job: PendingJob | None,
+    now: float,
+    *,
+    is_frozen: bool,
+    kind: PriorityKind,
 ) -> Restored | Action:
     if job is None:
         return Restored(claim, Fate.GONE, "started, ended or was cancelled")
@@ -143,6 +188,8 @@ def _judge(
         return _judge_words(claim, job)
     if claim.field == "priority":
         return _judge_priority(claim, job)
+    if kind != "multifactor":
+        return Restored(claim, Fate.UNKNOWN, _DORMANT.format(kind=kind))
     return _judge_site_factor(claim, job, now, is_frozen=is_frozen)
 
 
@@ -235,77 +282,3 @@ def _done(action: Action) -> str:
             )
         case SetPriority():
             return f"priority {action.old} -> {action.new}"
-
-
-# -- without a journal --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What Slurm shows of pending jobs. site_factors: not 0. fixed: priorities without factors.
-    hidden: without a site factor shown. plugin: PrioritySiteFactorPlugin.
-    """
-
-    site_factors: int
-    fixed: int
-    hidden: int
-    plugin: str
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.site_factors or self.fixed)
-
-    def unknown(self) -> tuple[str, ...]:
-        always = (
-            "not known without the journal: who set a value, the nice that a fixed priority "
-            "replaced, OverSubscribe flags, and what requeued jobs bring back"
-        )
-        hidden = (
-            f"Slurm does not show the site factor of {self.hidden} pending jobs (held, dependent, "
-            "not eligible yet, or with a fixed priority)"
-        )
-        return (always, hidden) if self.hidden else (always,)
-
-
-def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
-    """Count it. job: only this one; None = all."""
-    jobs = [j for j in seen.pending if job is None or job.means(j)]
-    return Shown(
-        site_factors=sum(bool(j.site_factor) for j in jobs),
-        fixed=sum(_is_fixed(j) for j in jobs),
-        hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
-        plugin=seen.plugin,
-    )
-
-
-def give_back_shown(
-    undoer: Undoer, clock: Clock, effort: Effort, *, job: AskedJob | None, fixed: bool
-) -> tuple[Restored, ...]:
-    """Zero every site factor, or one job's. fixed: release fixed priorities too, but no held job.
-    Raises BackendError, SnapshotError: Slurm could not be read within the patience.
-    """
-    return persist(lambda: _as_shown(undoer, job, fixed=fixed), clock, effort)
-
-
-def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Restored]:
-    seen = undoer.look()
-    planned: list[_Undo] = []
-    for job in seen.pending:
-        if asked is not None and not asked.means(job):
-            continue
-        target = Target(job.job_id, job.submitted_at, job.address)
-        if fixed and _is_fixed(job):
-            claim = _claim(seen, target, "priority", job.priority)
-            planned.append((claim, Release(target, job.priority, job.nice)))
-        elif job.site_factor:
-            claim = _claim(seen, target, "site_factor", job.site_factor)
-            planned.append((claim, SetSiteFactor(target, job.site_factor, 0)))
-    return _carry_out(planned, undoer.apply)
-
-
-def _is_fixed(job: PendingJob) -> bool:
-    return job.fixed and job.priority > 0 and not job.held_by
-
-
-def _claim(seen: Remnants, target: Target, field: str, value: int) -> Claim:
-    return Claim(seen.cluster, target, Ownership(field, value), UnixTime(0.0))

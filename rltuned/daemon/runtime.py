@@ -21,9 +21,9 @@ class Rig:
     """Everything that a reload may exchange; None = there is none.
 
     digest, schema, ranges: of the policy's model. gauge: how busy slurmctld is; bounds: too busy
-    from there on. seat: of the one daemon that writes. generation: whose order this is; empty = the
-    settings'. following: which generation should be in force. trial: that is going on; this order
-    has its turn in it.
+    from there on. clock_off_s: how far slurmctld's clock is ahead. seat: of the one daemon that
+    writes. generation: whose order this is; empty = the settings'. following: which generation
+    should be in force. trial: that is going on; this order has its turn in it.
     """
 
     backend: Backend
@@ -39,6 +39,7 @@ class Rig:
     solver: Solver | None = None
     gauge: Callable[[], Load] | None = None
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
+    clock_off_s: Callable[[], float | None] | None = None
     seat: Seat | None = None
     ladder: Ladder = field(default_factory=Ladder)
     generation: str = ""

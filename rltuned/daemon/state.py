@@ -25,6 +25,8 @@ class HealthState(StrEnum):
 
     JOURNAL_UNUSABLE = "journal_unusable"
     RIVAL_SUSPECTED = "rival_suspected"
+    NUMBERS_UNEXPLAINED = "numbers_unexplained"
+    CLOCK_OFF = "clock_off"
     SLURM_UNREACHABLE = "slurm_unreachable"
     NO_RESULT = "no_result"
     STALE = "stale"
@@ -50,6 +52,8 @@ class HealthState(StrEnum):
 _SENTENCES: Final = {
     HealthState.JOURNAL_UNUSABLE: "nothing is written: the journal cannot be used: {detail}",
     HealthState.RIVAL_SUSPECTED: "nothing is written: {detail}",
+    HealthState.NUMBERS_UNEXPLAINED: "nothing is written: {detail}",
+    HealthState.CLOCK_OFF: "nothing is written: {detail}",
     HealthState.SLURM_UNREACHABLE: "Slurm does not answer: {detail}",
     HealthState.NO_RESULT: "the last cycle came to no result ({detail}); see the log",
     HealthState.STALE: "the last result is {detail} s old",
@@ -80,6 +84,8 @@ _NOT_READY: Final = frozenset(
 )
 _TROUBLE: Final = _NOT_READY | {
     HealthState.RIVAL_SUSPECTED,
+    HealthState.NUMBERS_UNEXPLAINED,
+    HealthState.CLOCK_OFF,
     HealthState.SLURM_UNREACHABLE,
     HealthState.NO_RESULT,
     HealthState.BREAKER_OPEN,

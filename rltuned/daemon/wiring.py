@@ -98,6 +98,7 @@ def build_rig(
         solver=Cbc() if settings.policy.placement == "milp" else None,
         gauge=backend.load if settings.load.enabled and isinstance(backend, SlurmBackend) else None,
         bounds=settings.load.bounds(),
+        clock_off_s=backend.clock_off_s if isinstance(backend, SlurmBackend) else None,
         seat=_seat(backend, lease),
         ladder=settings.ladder.ladder(),
         generation=loaded.generation or "",

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from rltuned.domain.cluster import Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
-from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.priority import NeutralDelay, PriorityKind, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 
 
@@ -151,12 +151,14 @@ UNASKED: Final = Request(total=Resources(0, 0, 0))
 class Remnants:
     """Ids, numbers and flags of the pending records, without requests. unreadable: job id as
     printed -> why. plugin: PrioritySiteFactorPlugin, which owns all site factors; empty = none.
+    kind: of priority system; site factors are shown and count under multifactor alone.
     """
 
     cluster: str
     pending: tuple[PendingJob, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
     plugin: str = ""
+    kind: PriorityKind = "multifactor"
 
     def hidden(self, job_id: JobId) -> str:
         """Why a job that is not in `pending` may be pending all the same; empty = it is not."""

@@ -142,6 +142,16 @@ def times(
     ]
 
 
+def carrying(db: sqlite3.Connection, *, but: str = "") -> tuple[str, ...]:
+    """Addresses of the jobs with open rows. but: the cluster whose jobs do not count."""
+    rows = db.execute(
+        "SELECT DISTINCT job_id, address FROM changes WHERE closed IS NULL AND cluster != ?"
+        " ORDER BY job_id, address",
+        (but,),
+    )
+    return tuple(address for _, address in rows.fetchall())
+
+
 def may_bring_back(db: sqlite3.Connection) -> bool:
     """Whether a job carries something owned, or left the queue with it and may be requeued."""
     return _in_force(db, "new IS NOT NULL")

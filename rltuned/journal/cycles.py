@@ -8,13 +8,13 @@ import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.journal.snapshots import pack
+from rltuned.journal.snapshots import pack, unpack
 
 if TYPE_CHECKING:  # both import numpy, and the journal must open without
     from rltuned.journal.inputs import Recipe
@@ -127,6 +127,19 @@ def last_cycle(db: sqlite3.Connection) -> int:
         " ifnull((SELECT cycle FROM changes ORDER BY id DESC LIMIT 1), 0))"
     ).fetchone()
     return int(number)
+
+
+def last_look(
+    db: sqlite3.Connection, cluster: str, modes: Collection[str], before: int | None
+) -> Snapshot | None:
+    """What the last finished cycle of these modes saw. Raises SnapshotError."""
+    row = db.execute(
+        "SELECT digest, body, taken_at FROM cycles JOIN snapshots ON digest = snapshot"  # noqa: S608 - marks alone
+        f" WHERE cluster = ? AND mode IN ({', '.join('?' * len(modes))}) AND skipped != ?"
+        " AND (? IS NULL OR cycle < ?) ORDER BY cycle DESC LIMIT 1",
+        (cluster, *modes, UNFINISHED, before, before),
+    ).fetchone()
+    return None if row is None else unpack(*row)
 
 
 def digest_of(text: str) -> str:

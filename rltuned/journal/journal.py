@@ -1,11 +1,12 @@
 """What rltuned did to whom: durable before it is done, so that every change can be undone.
 
-One SQLite file (WAL, synchronous=FULL). A write is noted with its intent, then carried out, then
+One SQLite file (synchronous=FULL). A write is noted with its intent, then carried out, then
 its outcome is noted; a crash in between leaves an intent without an outcome, which counts as done.
 Needs neither the daemon nor torch. The tables are in cycles, changes and states.
 """
 
 import sqlite3
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Final, TypeVar
 
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.errors import JournalError
-from rltuned.journal import array_splits, changes, cycles, handover, named_values
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError, JournalLostError
+from rltuned.journal import array_splits, changes, cycles, handover, mark, named_values
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
@@ -22,7 +24,7 @@ from rltuned.journal.ownership import Claim, JobKey, Origin, WordClaim
 from rltuned.journal.retention import Size, measure, note_ended, rotate, shrink
 from rltuned.journal.snapshots import FILE_NAME, Keeping
 from rltuned.journal.storage import WriterLock, connect
-from rltuned.journal.trust import Trust
+from rltuned.journal.trust import REMEDY, Trust
 
 LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0
@@ -77,6 +79,18 @@ class Journal:
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
         return self._ask(cycles.last_cycle, 0)
+
+    def carrying(self, *, but: str = "") -> tuple[str, ...]:
+        """Addresses of jobs that may still carry something owned. but: not of this cluster."""
+        return self._ask(lambda db: changes.carrying(db, but=but), ())
+
+    def last_look(
+        self, cluster: str, modes: Collection[str], before: int | None
+    ) -> Snapshot | None:
+        """What the last finished cycle of these modes saw; None = none is kept. before: only
+        cycles before this one count. Raises SnapshotError: it cannot be read.
+        """
+        return self._ask(lambda db: cycles.last_look(db, cluster, modes, before), None)
 
     def recall(self, name: str) -> object:
         """What was remembered under a name, as JSON decodes it; None = nothing was."""
@@ -135,6 +149,8 @@ class Journal:
             self._trust.check()
             with self._transaction(db):
                 ticket = tuple(changes.insert(db, action, origin) for action in plan.actions)
+                reached = mark.advance(db, at)
+            mark.leave(self.path, reached)
         self._ledger.touch(changes.keys_of(plan.actions))
         return ticket
 
@@ -201,12 +217,22 @@ class Journal:
             self._ledger.forget()
 
     def is_lost(self) -> bool:
-        """Whether it is missing or empty where rltuned wrote to Slurm: its lock file tells."""
+        """Whether it is missing or empty where rltuned wrote to Slurm: its other files tell."""
+        signs = (self.path.with_name(LOCK_NAME), mark.mark_path(self.path))
         try:
-            empty = not self.path.exists() or self.path.stat().st_size == 0
-            return empty and self.path.with_name(LOCK_NAME).exists()
-        except OSError:
+            return not self.is_there() and any(sign.exists() for sign in signs)
+        except (OSError, JournalError):
             return False  # the caller that opens it reports what is wrong
+
+    def is_there(self) -> bool:
+        """Whether there is a journal, however unfit; an empty file is none."""
+        try:
+            found = self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise JournalError(f"{self.path}: {error.strerror}") from None
+        return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
 
     def claim(self) -> None:
         self._lock.take()
@@ -219,11 +245,18 @@ class Journal:
         self._lock.drop()
         if self._db is not None:
             self._db.close()
-            self._trust.closed()
             self._db = None
 
     def _is_there(self) -> bool:
-        return self._trust.check_place()
+        there = self._trust.check_place()
+        if not there:
+            self._check_never()
+        return there
+
+    def _check_never(self) -> None:
+        """Raises JournalLostError: there is none, and there was one."""
+        if not self.is_there() and mark.mark_path(self.path).exists():
+            raise JournalLostError(f"{self.path}: is missing, and was there before; {REMEDY}")
 
     def _ask(self, question: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         """What the file answers; `nothing` when there is no journal yet."""
@@ -239,20 +272,32 @@ class Journal:
             self._examined_at = now
         self._examined_at = now if self._examined_at is None else self._examined_at
 
+    def _open(self, *, create: bool) -> sqlite3.Connection:
+        self._check_never()
+        db = connect(self.path, create=create)
+        try:
+            mark.check(self.path, db)
+            self._trust.opened()
+        except JournalError:
+            db.close()
+            raise
+        except (sqlite3.Error, ValueError) as error:
+            db.close()
+            raise JournalError(f"{self.path}: {error}") from None
+        self._ledger.forget()
+        return db
+
     @contextmanager
     def _session(self, *, create: bool) -> Iterator[sqlite3.Connection]:
         self._trust.check_place()
         if self._db is None:
-            self._db = connect(self.path, create=create)
-            self._ledger.forget()
-            self._trust.opened()
+            self._db = self._open(create=create)
         try:
             if self._ledger.is_stale(self._db):
                 self._trust.written(self._db)  # by another process, or before this one
             yield self._db
         except sqlite3.Error as error:
             self._db.close()
-            self._trust.closed()
             self._db = None  # the next use opens and checks it again
             raise JournalError(f"{self.path}: {error}") from None
 

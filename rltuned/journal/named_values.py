@@ -19,7 +19,9 @@ SETTINGS: Final = "settings"
 SALT: Final = "switchback_salt"
 STATE: Final = "state"
 """See daemon/state."""
-OWN: Final = (SETTINGS, SALT, STATE)
+MARK: Final = "mark"
+"""See journal/mark."""
+OWN: Final = (SETTINGS, SALT, STATE, MARK)
 """Of this host's daemon; all others are handed over."""
 
 
@@ -89,7 +91,7 @@ def get(db: sqlite3.Connection, name: str) -> object:
 def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
     """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
     return db.execute(
-        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name", OWN
+        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?, ?) ORDER BY name", OWN
     ).fetchall()
 
 

@@ -31,7 +31,7 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """bytes: with the write-ahead log. rows: by table."""
+    """bytes: with the rollback journal. rows: by table."""
 
     bytes: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Size:
 def measure(db: sqlite3.Connection, path: Path) -> Size:
     """Size of an open journal. Raises sqlite3.Error: it cannot be read."""
     rows = {table: _count(db, table) for table in TABLES}
-    files = (path, path.with_name(f"{path.name}-wal"))
+    files = (path, path.with_name(f"{path.name}-journal"))
     return Size(sum(file.stat().st_size for file in files if file.exists()), rows)
 
 

@@ -6,7 +6,6 @@ is no part of a handover; each of two daemons has its own, and learns by itself.
 
 import os
 import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.errors import JournalError
 from rltuned.journal.storage import hand_to_folder_owner
-from rltuned.trusted import owner_of, read_trusted
+from rltuned.trusted import owner_of, read_secret
 
 FILE_NAME: Final = "salt"
 
@@ -23,13 +22,13 @@ def read_salt(folder: Path) -> bytes | None:
     """The salt of a folder; None = none. Raises JournalError: unreadable, untrusted, damaged."""
     path = folder / FILE_NAME
     try:
-        found, status = read_trusted(path, 64 * SALT_BYTES, also=owner_of(folder))
+        found = read_secret(path, 64 * SALT_BYTES, also=owner_of(folder))
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise JournalError(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        raise JournalError(f"{path}: other users may read it; fix with: chmod 0600 {path}")
     if len(found) != SALT_BYTES:
         raise JournalError(f"{path}: {len(found)} bytes instead of {SALT_BYTES}")
     return found

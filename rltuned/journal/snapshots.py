@@ -1,6 +1,7 @@
 """What the journal keeps of the past, for what only reads: history, replay, training.
 
-Reading never changes the file and never waits for the daemon that is writing it. A snapshot is kept
+Reading never changes the file; a question waits for the daemon's commit, and no answer is left
+half read, since that would keep the daemon from its next. A snapshot is kept
 apart from the moment it was taken at, so a cluster in which nothing moves is kept once. It is JSON:
 pydantic checks what comes in against the frozen dataclasses of the domain, whose own constructors
 then check the rest, so a damaged file cannot become a snapshot.
@@ -20,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
-from rltuned.errors import JournalError, JournalLostError, SnapshotError
+from rltuned.errors import JournalError, JournalLostError, JournalOtherError, SnapshotError
 
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
@@ -103,12 +104,12 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
     if tables and application != APPLICATION_ID:
         raise JournalError(f"{path}: is a database, but not rltuned's")
     if version > SCHEMA_VERSION:
-        raise JournalError(
+        raise JournalOtherError(
             f"{path}: was written by a newer rltuned (schema {version}, this release reads up to "
             f"{SCHEMA_VERSION}); use that release, or give everything back with it first"
         )
     if tables and version < SCHEMA_VERSION:
-        raise JournalError(
+        raise JournalOtherError(
             f"{path}: was written by a release before 0.2.0 (schema {version}); give everything "
             "back with that one, then move the file away"
         )
@@ -165,9 +166,12 @@ def recorded(path: Path, since: float = 0.0) -> Iterator[Recorded]:
     """
     with reading(path) as db:
         rows = db.execute(
-            "SELECT cycle, mode, taken_at, snapshot, body FROM cycles"
-            " JOIN snapshots ON digest = snapshot WHERE taken_at >= ? ORDER BY cycle",
+            "SELECT cycle, mode, taken_at, snapshot FROM cycles"
+            " WHERE snapshot IS NOT NULL AND taken_at >= ? ORDER BY cycle",
             (since,),
-        )
-        for cycle, mode, taken_at, digest, body in rows:
-            yield Recorded(cycle, mode, unpack(digest, body, taken_at))
+        ).fetchall()
+        # one at a time: an open question would keep the daemon from writing
+        for cycle, mode, taken_at, digest in rows:
+            kept = db.execute("SELECT body FROM snapshots WHERE digest = ?", (digest,)).fetchone()
+            if kept is not None:  # not cleared out meanwhile
+                yield Recorded(cycle, mode, unpack(digest, kept[0], taken_at))

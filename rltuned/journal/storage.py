@@ -4,10 +4,10 @@ import fcntl
 import os
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from rltuned.errors import JournalError, JournalLostError
+from rltuned.errors import JournalError, JournalHeldError, JournalLostError
 from rltuned.journal.schema import make_tables
 from rltuned.journal.snapshots import peek
 from rltuned.journal.trust import REMEDY, stranger
@@ -15,7 +15,8 @@ from rltuned.trusted import Flaw, flaw_of, owner_of
 
 _BUSY_TIMEOUT_S = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
-"""To which the write-ahead log is cut once it was copied into the file."""
+"""To which the rollback journal is cut after a transaction."""
+_MODE = "persist"
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -26,6 +27,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """
     try:
         _check_place(path, create=create)
+        _roll_back(path)
         version = peek(path)
         _check_whole(path)
         db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
@@ -79,10 +81,26 @@ def _check_whole(path: Path) -> None:
         raise JournalLostError(f"{path}: is damaged: {verdict}; {REMEDY}")
 
 
+def _roll_back(path: Path) -> None:
+    """Undo what a killed writer left half done, which a connection that cannot write may not."""
+    try:
+        with closing(stranger(path)) as db:
+            db.execute("PRAGMA application_id").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            raise
+        with closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as db:
+            db.execute("PRAGMA application_id").fetchone()
+
+
 def _prepare(db: sqlite3.Connection, version: int) -> None:
     if not version:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables takes it
-    db.execute("PRAGMA journal_mode = WAL")
+    # no memory that a cut of a file takes away: a process that touches such pages dies of SIGBUS
+    db.execute("PRAGMA mmap_size = 0")
+    (mode,) = db.execute(f"PRAGMA journal_mode = {_MODE}").fetchone()
+    if mode != _MODE:
+        raise sqlite3.OperationalError("another process has it open in the mode of 0.2.0")
     db.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before anything is written
     db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
     if not version:
@@ -107,16 +125,17 @@ class WriterLock:
         try:
             self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._sign()
         except BlockingIOError:
             self.drop()
-            raise JournalError(
+            raise JournalHeldError(
                 f"{self._path}: a live rltuned (pid {self._owner()}) writes to Slurm; pause it "
                 "(it lets go within one cycle) or stop it first"
             ) from None
         except OSError as error:
             self.drop()
             raise JournalError(f"{self._path}: {error.strerror}") from None
+        with suppress(OSError):  # a full disk: the lock is held all the same
+            self._sign()
 
     def drop(self) -> None:
         if self._folder is not None:

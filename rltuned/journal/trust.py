@@ -32,9 +32,7 @@ class Trust:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._log = path.with_name(f"{path.name}-wal")
         self._place: Place | None = None
-        self._log_place: Place | None = None
         self._latest: int | None = None
         self._damage = ""
 
@@ -46,8 +44,6 @@ class Trust:
         if self._place is None:
             return found is not None
         self._compare(self._path, self._place, found)
-        if self._log_place is not None:
-            self._compare(self._log, self._log_place, self._found(self._log))
         return True
 
     def opened(self) -> None:
@@ -55,17 +51,11 @@ class Trust:
         place = self._found(self._path)
         if self._place is None:
             self._place = place
-        self._log_place = None
         self._compare(self._path, self._place, place)
-
-    def closed(self) -> None:
-        """The own connection was closed, which may remove the write-ahead log."""
-        self._log_place = None
 
     def written(self, db: sqlite3.Connection) -> None:
         """The own connection has written something, or seen what another process wrote."""
         self._latest = _digest(db)
-        self._log_place = self._found(self._log)
 
     def check(self) -> None:
         """Look at the journal by its path, as a stranger would."""
@@ -102,7 +92,7 @@ class Trust:
 
     def _found(self, path: Path) -> Place | None:
         try:
-            status = path.stat()
+            status = path.lstat()  # a link is no journal, wherever it leads
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

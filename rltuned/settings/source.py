@@ -42,6 +42,7 @@ class Loaded:
     key -> "FILE:LINE" or "--flag"; a key that is missing has its default. generation: that
     `policy.name = "tuned"` stands for, "" = none was promoted; its values are in the settings. None
     = they name a policy. warnings: of each retired key in the file, where it stands and why.
+    tables: of the file, also empty ones.
     """
 
     settings: Settings
@@ -49,6 +50,7 @@ class Loaded:
     origins: Mapping[str, str] = field(default_factory=dict)
     generation: str | None = None
     warnings: tuple[str, ...] = ()
+    tables: frozenset[str] = frozenset()
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, "default")
@@ -92,6 +94,7 @@ def _text_of(path: Path | None) -> tuple[str, Path | None]:
 
 def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
     tree, origins = _parse(text, path), _origins(text, path)
+    tables = frozenset(tree)
     for flag in flags:
         table, _, key = flag.key.partition(".")
         tree[table] = {**_table(tree, table, path), key: flag.value}
@@ -103,6 +106,21 @@ def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
         path,
         {key: at for key, at in origins.items() if "." in key},
         warnings=tuple(_warning(place, origins, path) for place in gone),
+        tables=tables,
+    )
+
+
+def keep_tables(before: Loaded, after: Loaded) -> None:
+    """A reload takes no table away: a file that was cut, emptied or removed would put defaults in
+    the place of scope, classes and stage. Raises SettingsError: names those that are gone.
+    """
+    lost = sorted(before.tables - after.tables)
+    if not lost:
+        return
+    named = ", ".join(f"[[{t}]]" if t == "sla" else f"[{t}]" for t in lost)
+    raise SettingsError(
+        f"{after.path or before.path}: {named} of the settings in force is gone; to go back to "
+        "defaults leave it there empty ([table], or sla = [] at the top), or restart"
     )
 
 

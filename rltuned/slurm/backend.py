@@ -178,6 +178,7 @@ class SlurmBackend:
             pyslurm=pyslurm,
             on_reading=on_reading,
             digester=digester,
+            clock=now,
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
@@ -195,8 +196,12 @@ class SlurmBackend:
         asked_at = self._now()
         answer = self._commands.ask("sdiag").stdout
         limited, self._limited = self._limited, 0
-        off_s = clock_off_s(answer, asked_at, self._now())
+        off_s = self._reader.clock_off_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
+
+    def clock_off_s(self) -> float | None:
+        """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""
+        return self._reader.clock_off_s
 
     def speeds(self, job_id: JobId) -> Mapping[int, float]:
         """By node count how fast a pending record runs, as its user says; empty = none named."""

@@ -34,11 +34,14 @@ from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
 from rltuned.slurm.request import Requests, parse_speeds, read_sizes
+from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import parse_epoch
 
+CLOCK_S: Final = 120.0
+"""Beyond so much slurmctld's clock and this host's cannot both be right: nothing is written."""
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when a user edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""
@@ -53,7 +56,8 @@ class Reader:
 
     marks: None = new ones for every call. fair_shares: read those of jobs with a fixed priority.
     pyslurm: its interpreter; None = squeue alone. on_reading: called with each new reader of jobs.
-    digester: None = no text of a user is asked for.
+    digester: None = no text of a user is asked for. clock: of this host, Unix seconds; None = it is
+    not compared with slurmctld's.
     """
 
     def __init__(
@@ -65,7 +69,11 @@ class Reader:
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
+        self.clock_off_s: float | None = None
+        """How far slurmctld's clock is ahead of this host's, as seen last; None = not known."""
+        self._clock = clock
         self._commands = commands
         self._new_marks: Callable[[], Marks] = Marks if marks is None else lambda: marks
         self._fair_shares = FairShares(commands) if fair_shares else None
@@ -76,7 +84,9 @@ class Reader:
         self._lines: dict[int, tuple[JobId, Factors]] = {}
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
-        """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend."""
+        """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend. It is
+        taken at the time of slurmctld's clock, by which ages count, as long as that can be right.
+        """
         try:
             seen = self._with_fair_shares(self._read(taken_at, remembered))
             if not remembered.narrowed:
@@ -97,6 +107,8 @@ class Reader:
 
     def _read(self, taken_at: float, remembered: Remembered) -> Snapshot:
         site, layout = self._known_site(taken_at)
+        if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
+            taken_at += self.clock_off_s
         jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
         sinfo = self._commands.stream(
@@ -161,13 +173,21 @@ class Reader:
     def config(self) -> dict[str, str]:
         return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
 
+    def _dated_config(self) -> dict[str, str]:
+        """The same, and a look at slurmctld's clock."""
+        asked_at = 0.0 if self._clock is None else self._clock()
+        text = self._commands.ask("scontrol", "show", "config").stdout
+        if self._clock is not None:
+            self.clock_off_s = clock_off_s(text, asked_at, self._clock())
+        return parse_config(text)
+
     def site(self, now: float) -> SlurmSite:
         """The settings that reading and writing depend on, at most SITE_LIFE_S old."""
         return self._known_site(now)[0]
 
     def _known_site(self, now: float) -> tuple[SlurmSite, Layout]:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
-            site, layout = read_site(self.config()), self._layout()
+            site, layout = read_site(self._dated_config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
                 shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
                 site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))

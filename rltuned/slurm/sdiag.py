@@ -11,6 +11,9 @@ _SECONDS_PER_US: Final = 1e-6
 _FIGURE: Final = re.compile(r"^\s*(?P<name>[A-Z][^:\n]*?)\s*:\s*(?P<value>\d+)\s*$", re.MULTILINE)
 _RPC: Final = re.compile(r"\bcount:(?P<count>\d+)\s+ave_time:\d+\s+total_time:(?P<total>\d+)\s*$")
 _PRINTED_AT: Final = re.compile(r"^sdiag output at .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
+_CONFIGURED_AT: Final = re.compile(
+    r"Configuration data as of (?P<at>[0-9]{1,11})\s*$", re.MULTILINE
+)
 _BY_TYPE: Final = "Remote Procedure Call statistics by message type"
 _BACKFILL: Final = "Backfilling stats"
 
@@ -91,9 +94,10 @@ def parse_sdiag(text: str) -> Load:
 
 def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
     """How far slurmctld's clock is ahead of rltuned's: seconds; 0 = it may be the same; None = the
-    answer bears no moment. asked_at, answered_at: Unix seconds by the clock here.
+    answer bears no moment. text: of sdiag or of `scontrol show config`. asked_at, answered_at: Unix
+    seconds by the clock here.
     """
-    found = _PRINTED_AT.search(text)
+    found = _PRINTED_AT.search(text) or _CONFIGURED_AT.match(text)
     if found is None:
         return None
     at = float(found["at"])  # the second that had begun

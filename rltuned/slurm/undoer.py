@@ -58,7 +58,8 @@ class SlurmUndoer:
                 unreadable.append((name, str(error)))
         if self._plugin is None:
             self._plugin = read_priorities(self._reader.config()).plugin
-        return Remnants(site.cluster, tuple(pending), tuple(unreadable), self._plugin)
+        kind = site.priorities.kind
+        return Remnants(site.cluster, tuple(pending), tuple(unreadable), self._plugin, kind)
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         return self._writer.apply(plan)

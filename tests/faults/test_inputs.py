@@ -14,9 +14,10 @@ from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.signals import SignalFlags
+from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
-from tests.faults.case import Case
+from tests.faults.case import FULL, Case
 from tests.loops import Received
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -133,8 +134,9 @@ class JumpingClock(SystemClock):
         return monotonic, boot, wall + self.jump_s
 
 
-@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0, 30 * 86_400.0])
 def test_the_clock_jumps(case: Case, jump_s: float) -> None:
+    """In review a host that was a month ahead gave jobs numbers that were a month ahead."""
     clock = JumpingClock()
     loaded = settings_of(case.config, ("ladder.stage", "full", "--live"))
     rig = build_rig(loaded, real_slurm(loaded, clock))
@@ -150,7 +152,77 @@ def test_the_clock_jumps(case: Case, jump_s: float) -> None:
         assert all(report.ok for report in received.reports)
         case.assert_unharmed()
         assert case.turned
+        numbers = case.sprio()
+        newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
+        off = loop.cycle()
+        assert off.mode is HealthState.OBSERVE
+        assert "slurmctld's clock is" in off.clock_off
+        assert off.outcomes == ()
+        assert case.sprio() | numbers == case.sprio()
+        case.lab.run("scancel", str(newcomer))
         clock.jump_s = 0.0
-        assert loop.cycle().ok
+        assert loop.cycle().mode is HealthState.LIVE
         assert case.turned
+
+
+@pytest.mark.parametrize("jump_s", [90.0, -90.0])
+def test_below_two_minutes_slurmctlds_clock_counts(case: Case, jump_s: float) -> None:
+    clock = JumpingClock()
+    clock.jump_s = jump_s
+    loaded = settings_of(case.config, ("ladder.stage", "full", "--live"))
+    rig = build_rig(loaded, real_slurm(loaded, clock))
+    received = Received()
+    with closing(Journal(case.state)) as journal:
+        loop = Loop(rig, clock, journal, received, orders=SignalFlags(), reload=lambda: rig)
+        assert loop.run(cycles=3) == 0  # of a job of this second it is not certain that it began
+    report = received.reports[-1]
+    assert report.mode is HealthState.LIVE
+    assert case.turned
+    assert report.snapshot is not None
+    assert abs(report.snapshot.taken_at - SystemClock().now()) < 10.0
+    case.assert_given_back()
+
+
+def test_a_reload_with_an_emptied_file_keeps_what_is_in_force(case: Case) -> None:
+    """In review SIGHUP put the defaults in force: scope, classes and stage."""
+    text = case.config.read_text() + '[[sla]]\nqos = "urgent"\n[ladder]\nstage = "full"\n'
+    case.config.write_text(text)
+    with case.daemon("--config", str(case.config)) as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        for times, (left, gone) in enumerate(
+            [("", "[ladder]"), (text.replace("[[sla]]", "[log]").replace("qos", "# "), "[[sla]]")],
+            start=1,
+        ):
+            case.config.write_text(left)
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_for_log("] reload_failed", times=times)
+            assert gone in daemon.log().split("reload_failed")[-1]
+        assert daemon.metric('rltuned_mode{mode="reload_failed"}') == 1
+        assert daemon.metric('rltuned_mode{mode="live"}') == 1
+        case.config.write_text(text)
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for(lambda: daemon.metric('rltuned_mode{mode="reload_failed"}') == 0, "loaded")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_given_back()
+    case.assert_given_back()
+
+
+def test_where_waiting_is_worth_no_points_what_was_written_is_taken_back(case: Case) -> None:
+    """In review a delayed job stayed behind all newcomers for ever."""
+    assert case.rltuned("run", "--live", "--once").returncode == 0
+    assert {line.split()[-1] for line in case.sprio().values()} != {"0"}
+    conf = case.lab.conf.read_text()
+    try:
+        case.lab.conf.write_text(conf.replace("PriorityWeightAge=1825", "PriorityWeightAge=0"))
+        case.lab.scontrol("reconfigure")
+        case.lab.wait_for(case.lab.controller_up, 30, "slurmctld answers")
+        done = case.rltuned("run", "--live", "--once")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "is taken back" in done.stdout + done.stderr
+        assert {line.split()[-1] for line in case.sprio().values()} == {"0"}
+    finally:
+        case.lab.conf.write_text(conf)
+        case.lab.scontrol("reconfigure")
+        case.lab.wait_for(case.lab.controller_up, 30, "slurmctld answers")
     case.assert_given_back()

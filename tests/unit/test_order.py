@@ -111,6 +111,16 @@ def test_a_neutral_delay_that_is_about_right_is_left_alone() -> None:
     assert state.delay_s == 1_000.0
 
 
+def test_one_excursion_of_the_clock_does_not_freeze_the_neutral_delay() -> None:
+    """In review it stood until the clock had caught up with the month that it was ahead."""
+    state = after(NeutralDelay(200.0, 0.0, 200.0, 0.0), 1_000.0, 30 * DAY)
+    assert state.since == 30 * DAY
+    state = after(state, 10.0, HOUR)
+    for hour in range(2, 24 * 14):
+        state = after(state, 10.0, hour * HOUR)
+    assert state.delay_s < 500.0
+
+
 def test_the_neutral_delay_grows_where_it_is_the_only_room_that_delays_have() -> None:
     """As on a site that orders by age alone, once its jobs have become longer."""
     aged = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * DAY)

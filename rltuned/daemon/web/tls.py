@@ -1,14 +1,20 @@
 """TLS for the endpoint, as prometheus-client's own server offers it."""
 
 import ssl
+from pathlib import Path
+from typing import Final
 
 from rltuned.errors import SettingsError
 from rltuned.settings.service import HttpKeys
+from rltuned.trusted import flaws_on, read_secret
+
+_MOST_BYTES: Final = 1024 * 1024
 
 
 def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
     """TLS 1.2 or later with the certificates of the settings, read once; None = without TLS. Raises
-    SettingsError: a file cannot be read, or they do not belong together.
+    SettingsError: a file cannot be read, is not trusted, or they do not belong together; of the key
+    also: other users may read it.
     """
     if http.tls_cert is None or http.tls_key is None:
         return None
@@ -17,6 +23,7 @@ def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
     what = f"certificate {http.tls_cert} with key {http.tls_key}"
     try:
         context.load_cert_chain(http.tls_cert, http.tls_key, password=_no_password)
+        _check_key(http.tls_key)
         if http.tls_clients is not None:
             what = f"client authorities {http.tls_clients}"
             context.verify_mode = ssl.CERT_REQUIRED
@@ -25,6 +32,18 @@ def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
         reason = getattr(error, "strerror", None) or str(error)
         raise SettingsError(f"http: {what} cannot be used: {reason}") from None
     return context
+
+
+def _check_key(path: Path) -> None:
+    """Raises SettingsError: another user can read it, or put another in its place."""
+    try:
+        read_secret(path, _MOST_BYTES, follow=True)
+        # a group may share a folder on the way, but not the file
+        flaws = [flaw for flaw in flaws_on(path) if not flaw.by_group]
+    except OSError as error:
+        raise SettingsError(f"http: key {path} cannot be used: {error.strerror}") from None
+    if flaws:
+        raise SettingsError(f"http: key {path} cannot be used: {flaws[0]}")
 
 
 def _no_password() -> str:

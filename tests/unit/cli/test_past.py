@@ -279,6 +279,6 @@ def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
         os.umask(before)
     modes = {f.name: f.stat().st_mode & 0o777 for f in tmp_path.iterdir()}
     assert modes == dict.fromkeys(
-        (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", "writer.lock"), 0o600
+        (FILE_NAME, f"{FILE_NAME}-journal", f"{FILE_NAME}-mark", "writer.lock"), 0o600
     )
     journal.close()

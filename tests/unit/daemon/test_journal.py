@@ -57,11 +57,9 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
 
 
 def test_a_journal_that_was_closed_goes_on(journal: Journal) -> None:
-    """The last connection takes the write-ahead log away with it."""
     one = job(1, priority=500)
     write(journal, set_priority(one, 900))
     journal.close()
-    assert not journal.path.with_name(f"{journal.path.name}-wal").exists()
     write(journal, set_priority(job(1, priority=900), 700))
     found = owned(journal, one)
     assert found is not None

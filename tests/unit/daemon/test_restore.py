@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import undo
-from rltuned.daemon.restore import EVERYTHING, Wanted, give_back_shown, restore, shown
+from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
+from rltuned.daemon.restore_shown import give_back_shown, shown
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetRequest, SetSiteFactor
 from rltuned.domain.sizes import Sizes

@@ -119,7 +119,7 @@ def test_a_large_write_leaves_no_large_log(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for size in (40 * 1024 * 1024, 1, 2):  # the second write clears the pages of the first
         journal.remember("state", "x" * size, NOW)
-    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size <= 16 * 1024 * 1024
+    assert (tmp_path / f"{FILE_NAME}-journal").stat().st_size <= 16 * 1024 * 1024
     journal.close()
 
 

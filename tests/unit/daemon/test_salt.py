@@ -32,7 +32,8 @@ def test_a_damaged_one_is_never_replaced(tmp_path: Path, content: bytes) -> None
 def test_one_that_others_may_read_or_that_is_no_file_is_refused(tmp_path: Path) -> None:
     keep_salt(tmp_path)
     (tmp_path / FILE_NAME).chmod(0o640)
-    with pytest.raises(JournalError, match="other users may read it; fix with: chmod 0600"):
+    says = r"other users may read it \(mode 0640\); fix with: chmod 0600"
+    with pytest.raises(JournalError, match=says):
         read_salt(tmp_path)
     (tmp_path / FILE_NAME).unlink()
     (tmp_path / FILE_NAME).mkdir()

@@ -122,6 +122,8 @@ def skipped(skip: Skip, detail: str) -> CycleReport:
 CYCLES = {
     HealthState.JOURNAL_UNUSABLE: report(HealthState.OBSERVE, journal_error="disk full"),
     HealthState.RIVAL_SUSPECTED: report(HealthState.OBSERVE, rival="12 numbers are not rltuned's"),
+    HealthState.NUMBERS_UNEXPLAINED: report(HealthState.OBSERVE, unexplained="2 jobs have numbers"),
+    HealthState.CLOCK_OFF: report(HealthState.OBSERVE, clock_off="the clock is +900 s off"),
     HealthState.SLURM_UNREACHABLE: skipped(Skip.BACKEND, "squeue: cannot contact controller"),
     HealthState.NO_RESULT: skipped(Skip.SNAPSHOT, "job 7: garbled"),
     HealthState.BREAKER_OPEN: live(verdict=CanaryStatus(breakers=OPEN)),

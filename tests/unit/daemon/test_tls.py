@@ -1,6 +1,7 @@
 """The endpoint over TLS: with a certificate, with client certificates, and with bad files."""
 
 import http.client
+import shutil
 import socket
 import ssl
 import subprocess
@@ -89,3 +90,22 @@ def test_files_that_cannot_be_used_are_one_clear_line(signed: HttpKeys, tmp_path
     subprocess.run(words, check=True, capture_output=True, timeout=60)
     with pytest.raises(SettingsError, match="the key has a password"):
         endpoint_context(signed.model_copy(update={"tls_key": locked}))
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o640, 0o604])
+def test_a_key_that_others_may_read_is_no_secret(
+    signed: HttpKeys, tmp_path: Path, mode: int
+) -> None:
+    """In review such a key was taken."""
+    key = Path(shutil.copy(str(signed.tls_key), tmp_path / "key.pem"))
+    loose = signed.model_copy(update={"tls_key": key})
+    key.chmod(mode)
+    with pytest.raises(
+        SettingsError, match=r"key\.pem cannot be used: (other users may read|others)"
+    ):
+        endpoint_context(loose)
+    key.chmod(0o400)
+    assert endpoint_context(loose) is not None
+    tmp_path.chmod(0o777)
+    with pytest.raises(SettingsError, match="others may write to it"):
+        endpoint_context(loose)

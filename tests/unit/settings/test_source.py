@@ -12,7 +12,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
-from rltuned.settings.source import key_lines
+from rltuned.settings.source import keep_tables, key_lines
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 
@@ -377,3 +377,24 @@ def test_a_path_for_slurms_commands_is_absolute(tmp_path: Path, name: str) -> No
     with pytest.raises(SettingsError, match=says):
         load(file)
     assert load(written(tmp_path, f'[slurm]\n{name} = "/etc/slurm"\n')).path == file
+
+
+@pytest.mark.parametrize(
+    ("left", "gone"),
+    [
+        ("", r"\[ladder\], \[scope\], \[\[sla\]\]"),
+        ('[ladder]\nstage = "full"\n[scope]\nmin_age_s = 0\n', r"\[\[sla\]\]"),
+        ('sla = []\n[ladder]\nstage = "full"\n', r"\[scope\]"),
+    ],
+)
+def test_a_reload_takes_no_table_away(tmp_path: Path, left: str, gone: str) -> None:
+    """In review SIGHUP with an emptied file put the defaults in force."""
+    path = tmp_path / "rltuned.toml"
+    path.write_text('[ladder]\nstage = "full"\n[scope]\nmin_age_s = 0\n[[sla]]\nqos = "x"\n')
+    path.chmod(0o600)
+    before = load(path)
+    path.write_text(left)
+    with pytest.raises(SettingsError, match=f"{gone} of the settings in force is gone"):
+        keep_tables(before, load(path))
+    path.write_text("sla = []\n[ladder]\n[scope]\n[limits]\n")
+    keep_tables(before, load(path))

@@ -1,0 +1,105 @@
+"""Give back without a journal: only what Slurm itself shows as not Slurm's own.
+
+Slurm's own site factor is 0, so any other was written by rltuned, by an administrator or by a
+plugin, and a priority without factors was fixed by rltuned or by an administrator. Which of them it
+was, and which nice, flag or excluded node was there before, only the journal knows.
+"""
+
+from dataclasses import dataclass
+
+from rltuned.daemon.restore import Undo, carry_out
+from rltuned.daemon.restore_patience import Effort, persist
+from rltuned.daemon.unexplained import in_words, number_of
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.plan import Release, SetSiteFactor, Target
+from rltuned.domain.ports import Clock, Undoer
+from rltuned.domain.priority import PriorityKind
+from rltuned.domain.snapshot import Remnants
+from rltuned.domain.units import UnixTime
+from rltuned.journal.ownership import Claim, Restored
+from rltuned.slurm.job_selector import AskedJob
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What Slurm shows of pending jobs. site_factors: not 0. fixed: priorities without factors, or
+    under priority/basic those that only rltuned writes. hidden: without a site factor shown.
+    plugin: PrioritySiteFactorPlugin. kind: of priority system. named: the numbers that are not 0.
+    """
+
+    site_factors: int
+    fixed: int
+    hidden: int
+    plugin: str
+    kind: PriorityKind = "multifactor"
+    named: str = ""
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.site_factors or self.fixed)
+
+    def unknown(self) -> tuple[str, ...]:
+        always = (
+            "not known without the journal: who set a value, the nice that a fixed priority "
+            "replaced, OverSubscribe flags, and what requeued jobs bring back"
+        )
+        if self.kind != "multifactor":
+            dormant = (
+                f"Slurm runs with priority/{self.kind}, which shows no site factor: once "
+                "priority/multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
+            )
+            return (always, dormant)
+        hidden = (
+            f"Slurm does not show the site factor of {self.hidden} pending jobs (held, dependent, "
+            "not eligible yet, or with a fixed priority)"
+        )
+        return (always, hidden) if self.hidden else (always,)
+
+
+def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
+    """Count it. job: only this one; None = all."""
+    jobs = [j for j in seen.pending if job is None or job.means(j)]
+    numbers = {
+        (j.job_id, j.submitted_at): (j.address, number)
+        for j in jobs
+        if (number := number_of(j, seen.kind)) is not None
+    }
+    return Shown(
+        site_factors=sum(bool(j.site_factor) for j in jobs),
+        fixed=sum(field == "priority" for _, (field, _) in numbers.values()),
+        hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
+        plugin=seen.plugin,
+        kind=seen.kind,
+        named=in_words(numbers),
+    )
+
+
+def give_back_shown(
+    undoer: Undoer, clock: Clock, effort: Effort, *, job: AskedJob | None, fixed: bool
+) -> tuple[Restored, ...]:
+    """Zero every site factor, or one job's. fixed: release fixed priorities too, but no held job.
+    Raises BackendError, SnapshotError: Slurm could not be read within the patience.
+    """
+    return persist(lambda: _as_shown(undoer, job, fixed=fixed), clock, effort)
+
+
+def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Restored]:
+    seen = undoer.look()
+    planned: list[Undo] = []
+    # under priority/basic a released job goes behind all others: the oldest goes first
+    for job in sorted(seen.pending, key=lambda job: (job.ages_since, job.job_id)):
+        number = number_of(job, seen.kind)
+        if number is None or (asked is not None and not asked.means(job)):
+            continue
+        target = Target(job.job_id, job.submitted_at, job.address)
+        if number[0] == "priority" and fixed:
+            claim = _claim(seen, target, "priority", job.priority)
+            planned.append((claim, Release(target, job.priority, job.nice)))
+        elif job.site_factor:
+            claim = _claim(seen, target, "site_factor", job.site_factor)
+            planned.append((claim, SetSiteFactor(target, job.site_factor, 0)))
+    return carry_out(planned, undoer.apply)
+
+
+def _claim(seen: Remnants, target: Target, field: str, value: int) -> Claim:
+    return Claim(seen.cluster, target, Ownership(field, value), UnixTime(0.0))

@@ -1,0 +1,149 @@
+"""A journal that lost its end, or is gone whole, while jobs bear its numbers: no restart adds."""
+
+import shutil
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.process import Daemon
+from tests.faults.case import FULL, Case
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+
+def killed(case: Case) -> None:
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        daemon.signal(signal.SIGKILL)
+        daemon.ends()
+
+
+def older_file(case: Case) -> None:
+    """As in review: what was not in the main file is lost, or a copy is put back."""
+    shutil.copy(case.folder / "before" / "journal.sqlite", case.state)
+
+
+def older_folder(case: Case) -> None:
+    shutil.rmtree(case.state)
+    shutil.copytree(case.folder / "before", case.state)
+    case.state.chmod(0o700)
+
+
+def no_folder(case: Case) -> None:
+    shutil.rmtree(case.state)
+    case.state.mkdir(mode=0o700)
+
+
+def writes_nothing(daemon: Daemon, case: Case, state: str) -> None:
+    """It says why, looks on, and leaves every number as it is, a newcomer's too."""
+    frozen = case.sprio()
+    daemon.wait_for(lambda: daemon.metric(f'rltuned_mode{{mode="{state}"}}') == 1, state)
+    newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
+    cycles = daemon.metric("rltuned_cycles_total")
+    daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+    after = case.sprio()
+    assert after.pop(newcomer).split()[-1] == "0"
+    assert after == frozen
+    case.lab.run("scancel", str(newcomer))
+
+
+@pytest.mark.parametrize(
+    ("lose", "state"),
+    [
+        (older_file, "journal_unusable"),
+        (older_folder, "numbers_unexplained"),
+        (no_folder, "numbers_unexplained"),
+    ],
+)
+def test_a_restarted_daemon_takes_no_number_of_its_own_for_the_sites(
+    case: Case, lose: Callable[[Case], None], state: str
+) -> None:
+    """In review a job went from 100 to 175, 402 and further, with each restart."""
+    assert case.rltuned("run", "--once", "--stage", "observe").returncode == 0
+    shutil.copytree(case.state, case.folder / "before")
+    killed(case)
+    lose(case)
+    with case.daemon() as daemon:
+        writes_nothing(daemon, case, state)
+        daemon.signal(signal.SIGKILL)
+        daemon.ends()
+    with case.daemon() as daemon:  # nor the next one
+        writes_nothing(daemon, case, state)
+        named = case.rltuned("restore", "--all")
+        assert named.returncode == 3
+        done = case.rltuned("restore", "--all", "--as-shown")
+        assert done.returncode == (3 if state == "journal_unusable" else 0), done.stderr
+        if state == "numbers_unexplained":
+            daemon.wait_for(lambda: case.turned, "live again")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    if state == "numbers_unexplained":
+        case.assert_given_back()
+    else:
+        case.assert_untouched()
+
+
+def test_numbers_that_a_daemon_has_seen_before_it_wrote_are_the_sites(case: Case) -> None:
+    """An administrator's, or a submit plugin's: the delay is added to them, and taken off again."""
+    own = case.waiting[0]
+    case.lab.scontrol("update", f"JobId={own}", "SiteFactor=1")
+    with case.daemon() as daemon:
+        writes_nothing(daemon, case, "numbers_unexplained")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    assert case.rltuned("run", "--once", "--stage", "observe").returncode == 0
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
+        case.lab.scontrol("update", f"JobId={newcomer}", "SiteFactor=1")
+        cycles = daemon.metric("rltuned_cycles_total")
+        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        assert daemon.metric('rltuned_mode{mode="numbers_unexplained"}') == 0
+        case.lab.run("scancel", str(newcomer))
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    done = case.rltuned("restore", "--all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(case.sprio()[own].split()[-1]) == 1
+    case.lab.scontrol("update", f"JobId={own}", "SiteFactor=0")
+    case.assert_untouched()
+
+
+def test_a_journal_that_is_cut_under_the_daemon_ends_it_not(case: Case) -> None:
+    """In review the pages of a file that was cut were in memory: the daemon died of SIGBUS."""
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        for file in case.state.glob("journal.sqlite*"):
+            with file.open("r+b") as cut:
+                cut.truncate(0)
+        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it notices")
+        writes_nothing(daemon, case, "journal_unusable")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    done = case.rltuned("restore", "--all")
+    assert done.returncode == 3, done.stdout + done.stderr
+    case.assert_untouched()
+    shown = case.rltuned("breaker", "show")
+    assert shown.returncode == 1
+
+
+def test_a_second_daemon_on_the_same_folder_says_who_holds_it(case: Case) -> None:
+    """In review it said that it was live."""
+    (case.folder / "second").mkdir()
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        second = Daemon(case.folder / "second", "--live", "--config", str(case.config))
+        with second:
+            second.wait_for(
+                lambda: second.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it says so"
+            )
+            assert f"a live rltuned (pid {daemon.pid}) writes" in second.log()
+            with pytest.raises(OSError, match="503"):
+                second.get("/readyz")
+            daemon.signal(signal.SIGTERM)
+            assert daemon.ends() == 0
+            second.wait_for(lambda: second.metric('rltuned_mode{mode="live"}') == 1, "its turn")
+            second.signal(signal.SIGTERM)
+            assert second.ends() == 0
+    case.assert_given_back()
