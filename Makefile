@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist test-systemd test-matrix test-corpus test-pyslurm test-container results results-check mutants soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container results results-check mutants soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ dist: $(BASE) ## dist/: wheel, package, bill of materials, hashes
 test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; half an hour)
 	@sh scripts/test-packages.sh debootstrap systemd-container lintian rpm
 	@$(BIN)/python -m pytest -q tests/booted
+
+fuzz: $(STAMP) ## 10,000 files and 2,000 arguments with something wrong in them; minutes
+	@RLTUNED_MUTATIONS=10000 $(BIN)/python -m pytest -q tests/property/test_mutated_files.py tests/unit/cli/test_arguments.py
 
 test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 24.11 and 26.05 (root; half an hour)
 	@sh scripts/test-packages.sh debootstrap

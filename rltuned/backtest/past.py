@@ -22,15 +22,13 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, JobRun, SacctAnswer
+from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, JobRun, SacctAnswer
 from rltuned.slurm.strings import expand_hosts
 
 FEWEST: Final = 30
 """Jobs to be scored in the later part; of fewer nothing is concluded."""
 MOST_TASKS: Final = 4_000
 """Waiting tasks that are played beside the first of their arrays: none is scored."""
-SHORTEST_S: Final = 1.0
-"""sacct counts whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,7 @@ def _rows(
                 left_out[f"tasks of waiting arrays beyond {MOST_TASKS:,}"] += left
         else:
             left_out[f"does not fit this cluster: {why}"] += 1
-    return sorted(rows, key=lambda row: (row.job.submit_s, int(row.record.key)))
+    return sorted(rows, key=lambda row: (row.job.submit_s, row.record.number))
 
 
 def _scored(
@@ -299,8 +297,8 @@ def _limit_s(record: JobRun, run_s: float, longest_s: float) -> float:
 
 def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:
     """True run time; of a job that has not ended the usual share of its limit."""
-    if record.start_s is not None and record.end_s is not None:
-        return max(SHORTEST_S, record.end_s - record.start_s)
+    if record.ran_s is not None:
+        return record.ran_s
     limited = math.isfinite(record.limit_s)
     guess = max(SHORTEST_S, usual[0] * record.limit_s if limited else usual[1])
     if record.start_s is None:
@@ -310,11 +308,7 @@ def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:
 
 def _usual(records: Sequence[JobRun]) -> tuple[float, float]:
     """Median of the run times as a share of the limit, and in seconds."""
-    pairs = [
-        (max(SHORTEST_S, r.end_s - r.start_s), r.limit_s)
-        for r in records
-        if r.end_s is not None and r.start_s is not None
-    ]
+    pairs = [(r.ran_s, r.limit_s) for r in records if r.ran_s is not None]
     shares = [min(1.0, run / limit) for run, limit in pairs if math.isfinite(limit)]
     runs = [run for run, _ in pairs]
     return (median(shares) if shares else 1.0), (median(runs) if runs else SHORTEST_S)

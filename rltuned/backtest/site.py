@@ -17,7 +17,7 @@ from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import JobRun
-from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
+from rltuned.slurm.inventory import BadRecord, read_nodes_shown, read_partitions_shown
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from rltuned.slurm.values import parse_limit_s, whole_numbers
 
@@ -37,6 +37,7 @@ class SiteModel:
     Attributes:
         unplayed: what this site has and the simulator does not, in words.
         other_weight: part of the priority weights that is not played, 0..1.
+        left_out: records of the files that are not played, by file, line and reason.
     """
 
     cluster: Cluster
@@ -45,6 +46,7 @@ class SiteModel:
     slurm: SlurmSite
     unplayed: tuple[str, ...]
     other_weight: float
+    left_out: tuple[str, ...] = ()
 
 
 def read_site_model(folder: Path) -> SiteModel:
@@ -53,17 +55,23 @@ def read_site_model(folder: Path) -> SiteModel:
     Raises TraceError: one is missing, or cannot be read; names file and field.
     """
     config = parse_config(_text(folder / CONFIG))
+    bad: list[BadRecord] = []
     try:
         slurm = read_site(config)
-        nodes = read_nodes_shown(_text(folder / NODES), str(folder / NODES))
-        partitions = read_partitions_shown(_text(folder / PARTITIONS), str(folder / PARTITIONS))
+        nodes = read_nodes_shown(_text(folder / NODES), str(folder / NODES), bad)
+        partitions = read_partitions_shown(
+            _text(folder / PARTITIONS), str(folder / PARTITIONS), bad
+        )
     except SnapshotError as error:
         where = "" if str(folder) in str(error) else f"{folder / CONFIG}: "
         raise TraceError(f"{where}{error}") from error
     known = {p.name for p in partitions}
     strange = sorted({p for n in nodes for p in n.partitions} - known)
-    if strange:
+    if strange and known.isdisjoint(p for n in nodes for p in n.partitions):
         raise TraceError(f"{folder / NODES}: partition {strange[0]!r} is not in {PARTITIONS}")
+    nodes = tuple(
+        replace(n, partitions=tuple(p for p in n.partitions if p in known)) for n in nodes
+    )
     if not any(n.total.gpus for n in nodes):
         raise TraceError(f"{folder / NODES}: no node has GPUs (Gres=gpu): rltuned ranks GPU jobs")
     homed = tuple(n for n in nodes if n.partitions)
@@ -75,6 +83,10 @@ def read_site_model(folder: Path) -> SiteModel:
         slurm=slurm,
         unplayed=tuple(_unplayed(config, slurm)),
         other_weight=share,
+        left_out=(
+            *(f"{b.source}:{b.line}: {b.why}" for b in bad),
+            *(f"{folder / NODES}: partition {name!r} is not in {PARTITIONS}" for name in strange),
+        ),
     )
 
 

@@ -145,6 +145,7 @@ def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:
         "nodes": len(cluster.nodes),
         "gpus": cluster.gpus,
         "nodes_left_out": list(past.absent),
+        "site_left_out": list(past.site.left_out),
         "begin": utc(past.begin),
         "switch": utc(past.begin + past.split_s),
         "until": utc(past.until),

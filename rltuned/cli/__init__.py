@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from rltuned import __version__
 from rltuned.cli.flags import say, warn
+from rltuned.cli.streams import guard
 from rltuned.cli.words import is_completing, words_of
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
@@ -150,12 +151,29 @@ def main() -> None:
     """Run the command line; ends the process with the documented exit codes."""
     # numpy's threads wait busily, and the controller's cores are Slurm's
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    out = guard()
+    code = _code_of_command()
+    try:
+        out.flush()
+    except BrokenPipeError:
+        out.leave()
+        code = code or 1
+    if out.broken:
+        warn(f"standard output: {out.broken}")
+        code = code or 1
+    sys.exit(code)
+
+
+def _code_of_command() -> Any:
+    """Its exit code: a number, or what sys.exit takes."""
     try:
         app(prog_name="rltuned")
+    except SystemExit as end:
+        return end.code
     except RltunedError as error:
         for line in str(error).splitlines():
             warn(line)
-        sys.exit(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
+        return 2 if isinstance(error, SettingsError | ModelError | TraceError) else 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "rltuned":
@@ -164,10 +182,9 @@ def main() -> None:
             f"needs the Python package {package}, which is not installed; install rltuned[train], "
             "or the package rltuned-train"
         )
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
-        # the reader of our output went away; the interpreter must not complain about it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1  # the reader of our output went away
+    return 0

@@ -12,7 +12,6 @@ import typer
 
 from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit import Lesson, fit_site
-from rltuned.backtest.past import Span
 from rltuned.backtest.play import daemon_knobs
 from rltuned.backtest.study import account_names, anonymous, document, run_study
 from rltuned.cli import site_files
@@ -103,7 +102,7 @@ def backtest(
             check_new(folder)
     settings = loaded.settings
     zone = site_files.zone_of(timezone)
-    span = Span(site_files.moment(since), site_files.moment(until), split)
+    span = site_files.span_of(since, until, split)
     if collect_to is not None:
         with progress() as bar:
             site_files.collect_live(
@@ -244,3 +243,5 @@ def _lines_after(found: dict[str, Any]) -> Iterator[str]:
     yield f"{left} of {record['rows']} rows are not played" + (":" if left else "")
     for why, count in list(record["left_out"].items())[:LEFT_OUT_SHOWN]:
         yield f"  {count} {why}"
+    for text in record["site_left_out"][:LEFT_OUT_SHOWN]:
+        yield f"not played: {text}"

@@ -1,6 +1,7 @@
 """Options that several commands share, and the settings they lead to."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,11 @@ if TYPE_CHECKING:  # pydantic and numpy, which `rltuned --help` does without
     from rltuned.core.order import Order
     from rltuned.policies.predictor import Predictor
     from rltuned.settings import Loaded
+    from rltuned.sim.tables import Bad
+    from rltuned.sim.trace import Trace
 
 SHIPPED = "shipped"
+BAD_SHOWN = 20
 CONFIG_VARIABLE = "RLTUNED_CONFIG"
 
 
@@ -107,6 +111,23 @@ def predictor_of(given: str) -> "Predictor | None":
     if given == "none":
         return None
     return load_predictor(shipped_predictor() if given == SHIPPED else Path(given))
+
+
+def shown_trace(path: Path) -> "Trace":
+    """A trace file; its rows that are left out are named. Raises TraceError."""
+    from rltuned.sim.trace import read_trace  # noqa: PLC0415
+
+    trace = read_trace(path)
+    warn_of_bad(path, trace.bad)
+    return trace
+
+
+def warn_of_bad(source: Path, bad: "Sequence[Bad]") -> None:
+    """Name rows that are left out by file, line and reason; the first of many, all by number."""
+    for row in bad[:BAD_SHOWN]:
+        warn(f"{source}:{row.line}: {row.why}")
+    if len(bad) > BAD_SHOWN:
+        warn(f"{source}: {len(bad) - BAD_SHOWN} more bad rows")
 
 
 def say(text: str = "") -> None:

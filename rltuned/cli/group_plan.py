@@ -93,11 +93,11 @@ def planner_of(name: PlannerName) -> Planner:
 def read_graph(path: Path) -> PlanGraph:
     """Jobs and nodes of a TOML file. Raises TraceError: names file and field."""
     try:
-        found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8")))
+        found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8-sig")))
         return _graph(found)
     except ValidationError as error:
         raise TraceError(f"{path}: {first_flaw(error)}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise TraceError(f"{path}: {reason}") from None
 

@@ -104,10 +104,13 @@ def run(
                 ("ladder.stage", wanted and wanted.value, "--live or --stage"),
                 ("daemon.interval_s", interval, "--interval"),
                 ("policy.name", policy, "--policy"),
-                ("http.port", 0 if is_sim and port is None else port, "--port"),
+                ("http.port", port, "--port"),
                 ("daemon.state_dir", folder, "--backend sim"),
             )
 
+        # the built-in cluster takes any port where none is set: a daemon may have the usual one
+        if is_sim and port is None and flags.settings_of(config).origin("http.port") == "default":
+            port = 0
         loaded = read()
         looks = is_sim and loaded.settings.ladder.stage == "observe"
         process = _Process(loaded, read, dry_run=bool(dry_run) or looks, is_sim=is_sim)

@@ -23,8 +23,9 @@ from rltuned.sim.policy import policy_of
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.protocol import Mode, Protocol, jointly
 from rltuned.sim.run import TraceWindow, compare, possible, whole, windows
-from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.sim.world import Rules, read_faults
+from rltuned.sim.tables import Bad
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Fault, Rules, read_faults
 from rltuned.solver import Cbc
 
 app = typer.Typer()
@@ -109,7 +110,7 @@ def simulate(
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
         mode, interval, Rules(backfill, packing, _NATURAL[natural]),
-        faults=read_faults(faults) if faults else (),
+        faults=_faults(faults) if faults else (),
         knobs=Knobs(top_k=0, order=flags.order_of(stretch, clip, max_delay)),
         bounded=bounds is flags.OnOff.ON,
         predictor=flags.predictor_of(predictor),
@@ -135,8 +136,15 @@ def simulate(
         _show(played, hardware, details=details)
 
 
+def _faults(path: Path) -> tuple[Fault, ...]:
+    bad: list[Bad] = []
+    found = read_faults(path, bad)
+    flags.warn_of_bad(path, bad)
+    return found
+
+
 def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[TraceJob, ...], int]:
-    jobs, skipped = possible(read_trace(trace).jobs, cluster, skip=skip)
+    jobs, skipped = possible(flags.shown_trace(trace).jobs, cluster, skip=skip)
     if skipped:
         flags.warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
     return jobs, skipped

@@ -73,6 +73,14 @@ def read_with_journal(
     return past_of(whole, model, span), sources
 
 
+def span_of(since: str | None, until: str | None = None, split: float = 0.7) -> Span:
+    """Of --since and --until, which must follow one another."""
+    begin, end = moment(since), moment(until)
+    if begin is not None and begin >= (SystemClock().now() if end is None else end):
+        raise typer.BadParameter("--since: is not before --until, or before now")
+    return Span(begin, end, split)
+
+
 def live(span: Span, since: str = LIVE_SINCE) -> Span:
     """The same with a beginning and an end."""
     begin = span.begin if span.begin is not None else moment(since)

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import numpy as np
 import typer
 
-from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.flags import JsonOption, say, shown_trace, warn, warn_of_bad
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
 from rltuned.errors import TraceError
 from rltuned.sim.limits import Strength
@@ -18,10 +18,11 @@ from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.readers.alibaba import read_openb, read_pai
 from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log, read_swf
 from rltuned.sim.readers.fetch import SOURCES, fetch
-from rltuned.sim.readers.rows import Bad, ParsedTrace, finish
+from rltuned.sim.readers.rows import ParsedTrace, finish
 from rltuned.sim.reshape import cut, describe, jittered, scale
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace, TraceJob, read_trace, write_trace
+from rltuned.sim.tables import Bad
+from rltuned.sim.trace import Trace, TraceJob, write_trace
 from rltuned.slurm.accounting import OF_A_TRACE, STEPS, JobRun, read_history
 from rltuned.slurm.sacct import lines_of
 
@@ -41,12 +42,15 @@ def _reading(lines: Iterable[str], source: str) -> ParsedTrace:
     bad = [Bad(line, why) for why in parsed.left_out for line in parsed.lines[why]]
     runs: dict[str, int] = {}
     for record in parsed.records:
-        if record.start_s is None or record.end_s is None:
+        if record.ran_s is None:
             why = f"job {record.key} has not run to its end ({record.state})"
             bad.append(Bad(record.line, why))
             continue
         runs[record.key] = runs.get(record.key, 0) + 1
-        reading.jobs.append(_job(record, record.end_s - record.start_s, runs[record.key]))
+        try:
+            reading.jobs.append(_job(record, record.ran_s, runs[record.key]))
+        except ValueError as error:
+            bad.append(Bad(record.line, str(error)))
     reading.bad = sorted(bad, key=lambda b: b.line)
     return reading
 
@@ -78,8 +82,6 @@ READERS: dict[str, Callable[[Path], ParsedTrace]] = {
     "sacct": read_sacct_text,
 }
 """And `swf`, which takes an option."""
-BAD_SHOWN = 20
-
 Format = Literal["philly", "philly-log", "helios", "pai", "openb", "swf", "sacct"]
 GeneratorKind = Literal["philly-like", "helios-like", "pai-like", "testbed-1024"]
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="Trace CSV; .gz compresses.")]
@@ -107,10 +109,7 @@ def convert(
         reading = read_swf(source, processors_are=processors)
     else:
         reading = READERS[kind](source)
-    for bad in reading.bad[:BAD_SHOWN]:
-        warn(f"{source}:{bad.line}: {bad.why}")
-    if len(reading.bad) > BAD_SHOWN:
-        warn(f"{source}: {len(reading.bad) - BAD_SHOWN} more bad rows")
+    warn_of_bad(source, reading.bad)
     trace = finish(reading, source, limits=limits, seed=seed)
     write_trace(trace, out)
     passed = f", {reading.passed_over} passed over" if reading.passed_over else ""
@@ -146,8 +145,8 @@ def fetch_command(
 @app.command(name="describe")
 def describe_command(trace: TraceArgument, *, as_json: JsonOption = False) -> None:
     """Show what is in a trace: sizes, run times, arrivals, load, limits."""
-    read = read_trace(trace)
-    facts = asdict(describe(read))
+    read = shown_trace(trace)
+    facts = {**asdict(describe(read)), "bad_rows": len(read.bad)}
     if as_json:
         say(json.dumps(facts | {"notes": read.notes}))
         return
@@ -185,7 +184,7 @@ def window(
     seed: SeedOption = 1,
 ) -> None:
     """Cut consecutive jobs out, at a given row or at a random place."""
-    read = read_trace(trace)
+    read = shown_trace(trace)
     if start is None:
         if jobs > len(read.jobs):
             raise TraceError(f"{trace}: has {len(read.jobs)} jobs, not {jobs}")
@@ -212,7 +211,7 @@ def scale_command(
     if (cluster is None) == (gpus is None):
         raise TraceError("give the cluster or the number of its GPUs")
     size = gpus if gpus is not None else cluster_named(cluster or "").gpus
-    scaled = scale(read_trace(trace), load, size)
+    scaled = scale(shown_trace(trace), load, size)
     for number in range(1, copies + 1):
         made: Trace = jittered(scaled, jitter, seed + number - 1) if jitter else scaled
         path = out if copies == 1 else numbered(out, number)

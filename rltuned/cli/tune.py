@@ -13,7 +13,7 @@ import typer
 
 from rltuned.backtest.collect import check_new
 from rltuned.backtest.fit_order import join_in, let_go
-from rltuned.backtest.past import Past, Span
+from rltuned.backtest.past import Past
 from rltuned.backtest.play import daemon_knobs
 from rltuned.cli import site_files
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
@@ -39,7 +39,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import find_bundle, shipped_predictor
 from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
-from rltuned.slurm.job_selector import asked_moment
+from rltuned.slurm.job_selector import asked_span_s
 from rltuned.stats import DAY_S, percent
 from rltuned.train.ranks import ALONE, Ranks, join_ranks, leave
 from rltuned.tune.candidates import Daemon, Entrant, Family
@@ -182,9 +182,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     if report is not None:
         check_new(report)
     days, zone = _days(options.exam), site_files.zone_of(options.timezone)
-    span = Span(
-        site_files.moment(options.since if site is None or options.since != SINCE else None)
-    )
+    span = site_files.span_of(options.since if site is None or options.since != SINCE else None)
     state = NightState(given.settings, dry_run=dry_run)
     loaded = in_force(given, SystemClock().now())
     policy = _policy(loaded)
@@ -228,10 +226,7 @@ def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:
 
 
 def _days(text: str) -> float:
-    try:
-        days = -asked_moment(text, 0.0) / DAY_S
-    except ValueError as error:
-        raise typer.BadParameter(f"--exam: {error}") from None
+    days = (asked_span_s(text) or 0.0) / DAY_S
     if days <= 0:
         raise typer.BadParameter(f"--exam: {text!r} is no length of time, as 14d")
     return days

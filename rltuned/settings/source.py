@@ -186,7 +186,7 @@ def _read(path: Path) -> str:
     if flaws:
         raise SettingsError(str(flaws[0]))
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise SettingsError(f"{path}:{line}: is not UTF-8 text") from None

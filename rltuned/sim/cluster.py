@@ -71,9 +71,11 @@ class Cluster:
 def read_cluster(path: Path) -> Cluster:
     """Read a cluster TOML. Raises TraceError: names the file and the field."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from error
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: is not UTF-8 text: {error}") from error
     return parse_cluster(text, str(path), path.stem)
 
 
@@ -81,12 +83,13 @@ def parse_cluster(text: str, source: str, name: str) -> Cluster:
     """As `read_cluster`, for the text of a file; source stands in the messages."""
     try:
         tables = _File.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise TraceError(f"{source}: not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         at = "".join(f"[{p + 1}]" if isinstance(p, int) else f": {p}" for p in first["loc"])
         raise TraceError(f"{source}{at}: {first['msg']}") from error
+    # also numbers of thousands of digits, and deep nesting
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise TraceError(f"{source}: not TOML: {error}") from error
     partitions = _partitions(tables.partitions, source)
     nodes = _nodes(tables.nodes, source, [p.name for p in partitions])
     if not partitions:

@@ -7,7 +7,6 @@ import csv
 import gzip
 import io
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,6 +17,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
+from rltuned.sim.tables import LATEST_S, Bad, csv_rows, lines_in, read_text
 
 COLUMNS = (
     "job_id", "submit_s", "duration_s", "time_limit_s", "gpus", "gpu_type", "cpus", "mem_mib",
@@ -105,10 +105,13 @@ def _request(  # noqa: PLR0917 - the cache is keyed by place
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in submit order, and the notes (source, licence, what is synthetic, seed ...)."""
+    """Jobs in submit order, and the notes (source, licence, what is synthetic, seed ...). bad: rows
+    of the file that are left out.
+    """
 
     jobs: tuple[TraceJob, ...]
     notes: dict[str, str] = field(default_factory=dict)
+    bad: tuple[Bad, ...] = ()
 
     def __post_init__(self) -> None:
         for earlier, later in zip(self.jobs, self.jobs[1:], strict=False):
@@ -117,55 +120,45 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace CSV, plain or gzip. Raises TraceError: names file, line and field."""
+    """Read a trace CSV, plain or gzip. Raises TraceError: names file, line and field, where it is
+    no trace or has no usable job.
+    """
     return parse_trace(read_text(path), str(path))
-
-
-def read_text(path: Path) -> str:
-    """A text file, plain or gzip. Raises TraceError: it cannot be read."""
-    try:
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
-        return raw.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from error
 
 
 def parse_trace(text: str, source: str) -> Trace:
     """As `read_trace`, for the text of a file; source stands in the messages."""
     notes, lines = _split_notes(text)
-    rows = _rows(lines, source, len(notes.lines))
-    header = [name.strip() for name in next(rows, ("", []))[1]]
+    rows = csv_rows(lines, len(notes.lines) + 1)
+    line, first = next(rows, (0, []))
+    if isinstance(first, Bad):
+        raise TraceError(f"{source}:{line}: {first.why}")
+    header = [name.strip() for name in first]
     _check_header(header, source)
-    jobs: list[TraceJob] = []
-    seen: set[str] = set()
-    for where, row in rows:
-        try:
-            job = _job(_cells(header, row))
-        except ValueError as error:
-            raise TraceError(f"{where}: {error}") from error
-        if jobs and job.submit_s < jobs[-1].submit_s:
-            raise TraceError(f"{where}: submit_s goes back: the rows must be in submit order")
-        if job.job_id in seen:
-            raise TraceError(f"{where}: job_id {job.job_id} stands twice")
-        seen.add(job.job_id)
-        jobs.append(job)
+    jobs: dict[str, TraceJob] = {}
+    bad: list[Bad] = []
+    for line, row in rows:
+        found = row if isinstance(row, Bad) else _job_of(line, row, header, jobs)
+        if isinstance(found, Bad):
+            bad.append(found)
+        else:
+            jobs[found.job_id] = found
     if not jobs:
-        raise TraceError(f"{source}: no jobs")
-    return Trace(tuple(jobs), notes.values)
+        raise TraceError(f"{source}:{bad[0].line}: {bad[0].why}" if bad else f"{source}: no jobs")
+    ordered = sorted(jobs.values(), key=lambda job: job.submit_s)
+    return Trace(tuple(ordered), notes.values, tuple(bad))
 
 
-def _rows(lines: Iterable[str], source: str, offset: int) -> Iterator[tuple[str, list[str]]]:
-    """Each row and where it ends. A quote that stays open is reported where its row begins."""
-    reader, begins = csv.reader(lines, strict=True), offset + 1
+def _job_of(
+    line: int, row: list[str], header: list[str], known: Mapping[str, TraceJob]
+) -> TraceJob | Bad:
     try:
-        for row in reader:
-            if row:
-                yield f"{source}:{reader.line_num + offset}", row
-            begins = reader.line_num + offset + 1
-    except csv.Error as error:
-        raise TraceError(f"{source}:{begins}: {error}") from error
+        job = _job(_cells(header, row))
+    except ValueError as error:
+        return Bad(line, str(error))
+    if not abs(job.submit_s) < LATEST_S:
+        return Bad(line, "submit_s is no time in seconds")
+    return Bad(line, f"job_id {job.job_id} stands twice") if job.job_id in known else job
 
 
 @dataclass(slots=True)
@@ -176,7 +169,7 @@ class _Notes:
 
 def _split_notes(text: str) -> tuple[_Notes, Iterator[str]]:
     notes = _Notes()
-    lines = text.splitlines(keepends=True)
+    lines = lines_in(text)
     for line in lines:
         if not line.startswith("#") and line.strip():
             break

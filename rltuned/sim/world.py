@@ -4,7 +4,6 @@ At one instant: jobs end, then nodes fail, drain or come back, then jobs are sub
 scheduling pass looks at all of it.
 """
 
-import csv
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,8 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, run_pass
 from rltuned.sim.fitting import EmptyCluster, in_partition
 from rltuned.sim.natural import Natural, Whole
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.tables import Bad, csv_rows, lines_in, read_text
+from rltuned.sim.trace import TraceJob, number
 
 
 class EventKind(IntEnum):
@@ -240,14 +240,14 @@ class World:
         if fault.change is not NodeFault.FAIL:
             return
         self._down.add(name)
-        for number, run in sorted(self.running.items()):
+        for place, run in sorted(self.running.items()):
             if any(share.node == name for share in run.shares):
-                del self.running[number]
+                del self.running[place]
                 self._events = [event for event in self._events if event[3] is not run]
                 self.capacity.give(run.shares)
                 self.lost_gpu_s += run.pending.job.gpus * (self.now - run.started_at)
                 run.pending.reason = ""
-                self.pending[number] = run.pending
+                self.pending[place] = run.pending
         heapq.heapify(self._events)
         self.pending = dict(sorted(self.pending.items()))  # in submit order, as before
 
@@ -271,33 +271,29 @@ def _runs(job: Pending) -> float:
 HEADER = ["at_s", "node", "change"]
 
 
-def read_faults(path: Path) -> tuple[Fault, ...]:
-    """A CSV of `at_s,node,change`: the trace's seconds; a hostlist; fail, drain or resume. Raises
-    TraceError: names the file, the line and the field.
+def read_faults(path: Path, bad: list[Bad]) -> tuple[Fault, ...]:
+    """A CSV of `at_s,node,change`: the trace's seconds; a hostlist; fail, drain or resume. bad:
+    takes rows that are none. Raises TraceError: it cannot be read, or has another header.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from error
-    rows = list(csv.reader(lines))
-    if not rows or [c.strip() for c in rows[0]] != HEADER:
+    rows = csv_rows(lines_in(read_text(path)))
+    _, header = next(rows, (1, []))
+    if isinstance(header, Bad) or [c.strip() for c in header] != HEADER:
         raise TraceError(f"{path}: the header must be {','.join(HEADER)}")
     faults: list[Fault] = []
-    for number, row in enumerate(rows[1:], 2):
-        if row:
-            faults.extend(_faults(row, f"{path}:{number}"))
+    for line, row in rows:
+        if isinstance(row, Bad):
+            bad.append(row)
+            continue
+        try:
+            faults.extend(_faults(row, f"{path}:{line}"))
+        except ValueError as error:
+            bad.append(Bad(line, str(error)))
     return tuple(faults)
 
 
 def _faults(row: list[str], where: str) -> list[Fault]:
     if len(row) != len(HEADER):
-        raise TraceError(f"{where}: {len(row)} fields, the header has {len(HEADER)}")
+        raise ValueError(f"{len(row)} fields, the header has {len(HEADER)}")
     at, node, change = (cell.strip() for cell in row)
-    try:
-        at_s = float(at)
-        faults = [Fault(at_s, name, NodeFault(change), where) for name in expand_hosts(node)]
-    except ValueError as error:
-        raise TraceError(f"{where}: {error}") from error
-    if not math.isfinite(at_s):
-        raise TraceError(f"{where}: at_s is not a finite number: {at!r}")
-    return faults
+    at_s = number({"at_s": at}, "at_s")
+    return [Fault(at_s, name, NodeFault(change), where) for name in expand_hosts(node)]

@@ -8,24 +8,24 @@ command). Unknown is not zero: a row that cannot be read with certainty is left 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from itertools import chain
+from functools import partial
 from sys import intern
 from typing import Final, NamedTuple
 
 from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
 from rltuned.errors import TraceError
 from rltuned.slurm import sacct_values
-from rltuned.slurm.sacct import COLUMNS, REQUIRED, SAVED, TEXT_COLUMNS
+from rltuned.slurm.sacct import COLUMNS, REQUIRED, TEXT_COLUMNS
+from rltuned.slurm.sacct_rows import read_columns
 from rltuned.slurm.strings import parse_tres
 from rltuned.slurm.values import absent
 
 MOST_RECORDS: Final = 400_000
 """About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
 --since chooses what counts."""
-_OTHER_NAMES: Final = {"JobIDRaw": "JobID", "TimelimitRaw": "Timelimit", "JobID": "JobIDRaw"}
 RESIZED: Final = "the part of a job before it was resized; the job counts once, as a whole"
 STEPS: Final = "steps of jobs"
 """A reason to leave a row out that is no fault of the row."""
@@ -33,6 +33,8 @@ _BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {
     "NodeList": sacct_values.NOT_ASKED
 }
 """What a row has where a column was not asked for."""
+SHORTEST_S: Final = 1.0
+"""sacct counts whole seconds."""
 LATE_S: Final = 3_600.0
 """A job that seems to run so long past its limit has ended without slurmdbd knowing it."""
 
@@ -45,6 +47,7 @@ class JobRun:
     that is on them. priority: the last one that slurmdbd recorded, None = not recorded.
     tasks: of an array that waits undivided. het: a part of a heterogeneous job. line: from 1.
     suspended_s: of the time between start and end. array: number of the array that it is a task of.
+    key: JobIDRaw, or JobID where that is all there is.
     """
 
     key: str
@@ -76,6 +79,18 @@ class JobRun:
     suspended_s: float = 0.0
     array: str = ""
     kinds: Kinds = NO_KINDS
+
+    @property
+    def ran_s(self) -> float | None:
+        """How long it ran, without suspensions, at least SHORTEST_S; None = not to its end."""
+        if self.start_s is None or self.end_s is None:
+            return None
+        return max(SHORTEST_S, self.end_s - self.start_s - self.suspended_s)
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """Its place among jobs of the same moment: number, and task or part."""
+        return tuple(map(int, sacct_values.NUMBERS.findall(self.key)))
 
 
 OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
@@ -123,13 +138,12 @@ def read_history(
     required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit for
     TimelimitRaw. Raises TraceError: empty, the columns are others, or there are too many records.
     """
-    numbered = ((n, text.split("|")) for n, text in enumerate(lines, 1) if text.strip())
-    first = next(numbered, None)
-    if first is None:
-        raise TraceError(f"{source}: empty; save it with: {SAVED}")
-    names = _names(first[1], source, required)
-    rows = numbered if first[1][0].strip() in names else chain([first], numbered)
-    return read_rows(rows, source, names, zone, since=since)
+    columns, rows = read_columns(lines, source, required)
+    reading = _Reading(columns.names, zone, since, None)
+    reading.found.missing = columns.missing
+    for line, text in rows:
+        reading.take(source, line, partial(columns.cells, text))
+    return reading.found
 
 
 def read_rows(
@@ -143,18 +157,9 @@ def read_rows(
 ) -> SacctAnswer:
     """Read numbered rows of these columns; digester: makes the kinds. Else as read_history."""
     reading = _Reading(names, zone, since, digester)
-    found = reading.found
     for line, cells in rows:
-        found.rows += 1
-        try:
-            reading.add(cells, line)
-        except sacct_values.LeaveOut as why:
-            found.leave_out(str(why), line)
-        except ValueError as error:
-            found.leave_out(f"cannot be read: {error}"[:120], line)
-        if len(found.records) > MOST_RECORDS:
-            raise TraceError(f"{source}: more than {MOST_RECORDS} records: choose a later --since")
-    return found
+        reading.take(source, line, partial(list, cells))
+    return reading.found
 
 
 class _Reading:
@@ -173,7 +178,20 @@ class _Reading:
         self._seen: dict[tuple[str, float], int] = {}
         self._parts: dict[str, _Part] = {}
 
-    def add(self, cells: list[str], line: int) -> None:
+    def take(self, source: str, line: int, cells: Callable[[], list[str]]) -> None:
+        """Take a row, or count why not. Raises TraceError: there are too many records."""
+        found = self.found
+        found.rows += 1
+        try:
+            self._add(cells(), line)
+        except sacct_values.LeaveOut as why:
+            found.leave_out(str(why), line)
+        except (ValueError, OverflowError) as error:
+            found.leave_out(f"cannot be read: {error}"[:120], line)
+        if len(found.records) > MOST_RECORDS:
+            raise TraceError(f"{source}: more than {MOST_RECORDS} records: choose a later --since")
+
+    def _add(self, cells: list[str], line: int) -> None:
         """Take a row; the rest of a resized job replaces it. Raises LeaveOut, ValueError."""
         record, records = self._record(cells, line), self.found.records
         at = self._seen.setdefault((record.key, record.submit_s), len(records))
@@ -191,10 +209,9 @@ class _Reading:
             raise ValueError(f"{len(cells)} fields instead of {len(self._names)}")
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
         key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
-        if "." in key:
+        if "." in key.partition("[")[0]:  # not the dots of a list of tasks that is cut
             raise sacct_values.LeaveOut(STEPS)
-        if "JobIDRaw" in row and not (key.isascii() and key.isdigit()):
-            raise ValueError("JobIDRaw is no number")
+        sacct_values.check_key(key, raw="JobIDRaw" in row)
         row = _BLANK | row
         state = row["State"].split(" ")[0]
         submit_s, eligible_s, start_s, end_s = self._times(row, key, state)
@@ -270,32 +287,21 @@ class _Reading:
         """Unix seconds; None = Slurm says that it is not known (yet)."""
         if absent(text) or text in {"0", "None"}:
             return None
-        if text.isascii() and text.isdigit():
-            return float(text)
+        zoneless = False
         try:
-            when = datetime.fromisoformat(text)
-        except ValueError:
+            if text.isascii() and text.isdigit():
+                found = float(text)
+            else:
+                when = datetime.fromisoformat(text)
+                zoneless = when.tzinfo is None
+                found = (when.replace(tzinfo=self._zone) if zoneless else when).timestamp()
+        except (ValueError, OverflowError):
             raise ValueError(f"{name} is no time") from None
-        if when.tzinfo is None:
-            self.found.zoneless += 1
-            when = when.replace(tzinfo=self._zone)
-        return when.timestamp()
+        if not 0 <= found < sacct_values.LATEST_S:
+            raise ValueError(f"{name} is no time")
+        self.found.zoneless += zoneless
+        return found
 
 
 def _end_s(record: JobRun) -> float:
     return math.inf if record.end_s is None else record.end_s
-
-
-def _names(first: list[str], source: str, required: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns: from a header row, or those of the documented command where there is none."""
-    bare = tuple(c.strip() for c in first)
-    if "JobIDRaw" in bare or "JobID" in bare:
-        missing = [c for c in required if not {c, _OTHER_NAMES.get(c, c)} & set(bare)]
-        if missing:
-            raise TraceError(f"{source}:1: header: no column {missing[0]!r}; save it with: {SAVED}")
-        return bare
-    if len(bare) == len(COLUMNS) and bare[0].partition(".")[0].isdigit():
-        return COLUMNS
-    raise TraceError(
-        f"{source}:1: no header of sacct, and not the {len(COLUMNS)} columns of: {SAVED}"
-    )

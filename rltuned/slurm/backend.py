@@ -31,7 +31,6 @@ from rltuned.slurm.writer import Writer
 MOST_ENDED: Final = 50_000
 """So many of the latest are enough: every key forgets with each job that ends."""
 PORTION_S: Final = 21_600.0
-_ELAPSED: Final = "ElapsedRaw"
 _BY_ITSELF: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"})
 """How a run may end that says how long the job runs. One that a node's failure, a preemption or a
 requeue ended says nothing."""
@@ -81,7 +80,7 @@ def _read(
     texts: tuple[str, ...],
     digester: Digester | None,
 ) -> list[JobRun]:
-    names = (*COLUMNS, _ELAPSED, *texts)
+    names = (*COLUMNS, *texts)
     rows = enumerate(ask_rows(commands, since, until, names), 1)
     return read_rows(rows, "sacct", names, digester=digester).records
 

@@ -1,12 +1,14 @@
 """Nodes and partitions from `scontrol -o show node` and `show partition`, live or saved in a file.
 
-One line per record, `Key=value` with a space between; text that people write (Reason, Comment)
-stands behind what is read here, and of two keys of one name the first counts.
+One line per record, or without -o several that begin with a space, `Key=value` with a space
+between; text that people write (Reason, Comment) stands behind what is read here, and of two keys
+of one name the first counts. A record that cannot be read costs itself.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
@@ -22,45 +24,86 @@ _NEVER: Final = frozenset({"FUTURE"})
 """States of nodes that are not there yet."""
 
 
-def read_nodes_shown(text: str, source: str) -> tuple[Node, ...]:
-    """All nodes, idle, in the answer's order; schedulable is as now. Raises SnapshotError."""
-    return tuple(_read(text, source, "node", "NodeName", _node))
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record of a file that cannot be read. what: `node`, `partition`; line: where it begins."""
+
+    source: str
+    what: str
+    line: int
+    why: str
 
 
-def read_partitions_shown(text: str, source: str) -> tuple[Partition, ...]:
-    """All partitions, in the order of the answer. Raises SnapshotError: names the line."""
-    return tuple(_read(text, source, "partition", "PartitionName", _partition))
+class _Kind(NamedTuple, Generic[T]):
+    """What a file holds. first: the key with which a record begins."""
+
+    source: str
+    what: str
+    first: str
+    made_of: Callable[[dict[str, str]], T]
 
 
-def _read(
-    text: str, source: str, what: str, first: str, made_of: Callable[[dict[str, str]], T]
-) -> Iterator[T]:
-    count = 0
-    for number, fields in _records(text, source, first):
+def read_nodes_shown(text: str, source: str, bad: list[BadRecord]) -> tuple[Node, ...]:
+    """All nodes, idle, in the answer's order; schedulable is as now. bad: takes records that cannot
+    be read. Raises SnapshotError: there is none that can.
+    """
+    return tuple(_read(text, _Kind(source, "node", "NodeName", _node), bad))
+
+
+def read_partitions_shown(text: str, source: str, bad: list[BadRecord]) -> tuple[Partition, ...]:
+    """All partitions, in the order of the answer. As read_nodes_shown."""
+    return tuple(_read(text, _Kind(source, "partition", "PartitionName", _partition), bad))
+
+
+def _read(text: str, kind: _Kind[T], bad: list[BadRecord]) -> Iterator[T]:
+    names: set[str] = set()
+    wrong: list[BadRecord] = []
+    for number, record in _records(text):
+        fields: dict[str, str] = {}
+        for key, value in _FIELD.findall(record):
+            fields.setdefault(key, value)
         if fields.get("State", "").split("+")[0].rstrip("*~#!%$@^-") in _NEVER:
             continue
-        count += 1
         try:
-            yield made_of(fields)
-        except (KeyError, ValueError) as error:
-            why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise SnapshotError(f"{source}:{number}: {what} {fields[first]}: {why}") from error
-    if not count:
-        raise SnapshotError(f"{source}: no {what} in it; save `scontrol -o show {what}`")
+            found = _made(record, fields, kind, names)
+        except ValueError as error:
+            wrong.append(BadRecord(kind.source, kind.what, number, str(error)))
+        else:
+            names.add(fields[kind.first])
+            yield found
+    bad += wrong
+    if not names:
+        first = f":{wrong[0].line}: {wrong[0].why}" if wrong else f": no {kind.what} in it"
+        raise SnapshotError(f"{kind.source}{first}; save `scontrol -o show {kind.what}`")
 
 
-def _records(text: str, source: str, first: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _made(record: str, fields: dict[str, str], kind: _Kind[T], names: set[str]) -> T:
+    if not record.startswith(f"{kind.first}="):
+        raise ValueError(f"does not begin with {kind.first}=: {record[:60]!r}")
+    name = f"{kind.what} {fields[kind.first]}"
+    if fields[kind.first] in names:
+        raise ValueError(f"{name} stands twice")
+    try:
+        return kind.made_of(fields)
+    except KeyError as error:
+        raise ValueError(f"{name}: no {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _records(text: str) -> Iterator[tuple[int, str]]:
+    """Each record in one line, and where it begins."""
+    held: list[str] = []
+    at = 0
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
+        if held and line[:1] in {" ", "\t"}:
+            held.append(line.strip())
             continue
-        fields: dict[str, str] = {}
-        for key, value in _FIELD.findall(line):
-            fields.setdefault(key, value)
-        if not line.startswith(f"{first}="):
-            raise SnapshotError(
-                f"{source}:{number}: does not begin with {first}=: {line[:60]!r}; save it with -o"
-            )
-        yield number, fields
+        if held:
+            yield at, " ".join(held)
+        held, at = [line] if line.strip() else [], number
+    if held:
+        yield at, " ".join(held)
 
 
 def _node(fields: dict[str, str]) -> Node:

@@ -58,12 +58,21 @@ def asked_job(text: str) -> AskedJob:
     return AskedJob(text, int(match["id"]), None if task is None else int(task))
 
 
+def asked_span_s(text: str) -> float | None:
+    """Seconds of "2h" (s, m, h, d); None = it is no length of time."""
+    found = _AGO.fullmatch(text)
+    return None if found is None else int(found["count"]) * _UNIT_S[found["unit"]]
+
+
 def asked_moment(text: str, now: float) -> float:
-    """Unix time of "2h" (ago; s, m, h, d) or an ISO time, local if bare. Raises ValueError."""
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return now - int(ago["count"]) * _UNIT_S[ago["unit"]]
+    """Unix time of "2h" (ago; s, m, h, d) or an ISO time, local if bare. Raises ValueError: it is
+    none, or lies before 1970.
+    """
+    ago_s = asked_span_s(text)
     try:
-        return datetime.fromisoformat(text).timestamp()
+        found = datetime.fromisoformat(text).timestamp() if ago_s is None else now - ago_s
     except (ValueError, OverflowError):
         raise ValueError(f"{text[:80]!r} is no time: 2h, 30m or 2026-01-31T12:00") from None
+    if found < 0:
+        raise ValueError(f"{text[:80]!r} lies before 1970")
+    return found

@@ -19,17 +19,19 @@ from rltuned.errors import TraceError
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands
 
+ELAPSED: Final = "ElapsedRaw"
+"""Without the time that a job was suspended."""
 COLUMNS: Final = (
-    "JobIDRaw", "JobID", "Submit", "Eligible", "Start", "End", "State", "TimelimitRaw", "ReqTRES",
-    "AllocTRES", "NodeList", "Partition", "User", "Account", "QOS", "Priority", "Flags",
+    "JobIDRaw", "JobID", "Submit", "Eligible", "Start", "End", ELAPSED, "State", "TimelimitRaw",
+    "ReqTRES", "AllocTRES", "NodeList", "Partition", "User", "Account", "QOS", "Priority", "Flags",
     "Reservation", "Constraints",
 )  # fmt: skip
-"""No column that a user writes free text into: such a text could break the rows."""
+"""The constraint is the one text of a user's, and the last."""
 TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
     {"name": "JobName", "work_dir": "WorkDir", "submit_line": "SubmitLine"}
 )
 """The columns that kinds are made of. sacct has none for the script or the command."""
-REQUIRED: Final = COLUMNS[:13]
+REQUIRED: Final = tuple(name for name in COLUMNS[:14] if name != ELAPSED)
 """Without these a backtest cannot be played; the others are reported as missing."""
 PORTION_S: Final = 86_400.0
 Report = Callable[[float], None]
@@ -59,13 +61,15 @@ def _utc(moment: float) -> str:
 def ask_history(
     commands: Commands, since: float, until: float, report: Report = lambda _part: None
 ) -> Iterator[str]:
-    """Rows of COLUMNS, a day at a time, some twice; Unix seconds. commands: with TZ=UTC, as sacct
-    takes times for local ones. Raises BackendError: sacct failed, or too long an answer.
+    """Rows of COLUMNS, FIELD between their cells, a day at a time, some twice; Unix seconds.
+    commands: with TZ=UTC, as sacct takes times for local ones. Raises BackendError: sacct failed,
+    or too long an answer.
     """
     begin = since
     while begin < until:
         end = min(begin + PORTION_S, until)
-        yield from commands.stream("sacct", *sacct_words(begin, end)).lines()
+        words = (*sacct_words(begin, end), f"--delimiter={FIELD}")
+        yield from commands.stream("sacct", *words).lines()
         begin = end
         report((begin - since) / max(1.0, until - since))
 

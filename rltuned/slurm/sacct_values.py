@@ -1,16 +1,26 @@
 """Values in a row of sacct: times, amounts, limits; and what makes a row unfit."""
 
 import math
+import re
 from collections.abc import Mapping
 from sys import intern
 from typing import Final
 
+from rltuned.slurm.sacct import ELAPSED
 from rltuned.slurm.strings import parse_tasks
 from rltuned.slurm.values import absent, parse_limit_s
 
 _NEVER: Final = frozenset({"CANCELLED", "DEADLINE", "FAILED", "REVOKED"})
 """How a job may end that never started."""
 _OPEN: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING"})
+NUMBERS: Final = re.compile("[0-9]{1,18}")
+_RAW: Final = re.compile("[0-9]{1,10}")
+_NAMED: Final = re.compile(r"[0-9]{1,10}(_([0-9]{1,10}|\[.*\]))?(\+[0-9]{1,10})?")
+_MINUTES: Final = re.compile("[0-9]{1,10}")
+LATEST_S: Final = 1e11
+"""The year 5138. A later time is none of sacct's."""
+_CUT: Final = "..."
+"""Where sacct cuts a list of tasks (SLURM_BITSTR_LEN)."""
 NOT_ASKED: Final = "*"
 """What NodeList has where sacct was not asked for it."""
 
@@ -46,11 +56,24 @@ def eligible_at(submit_s: float, eligible_s: float | None, start_s: float | None
 
 
 def suspended_s_of(row: Mapping[str, str], start_s: float | None, end_s: float | None) -> float:
-    """By how much sacct's elapsed time is shorter than that between start and end."""
-    elapsed = row.get("ElapsedRaw", "")
-    if start_s is None or end_s is None or not (elapsed.isascii() and elapsed.isdigit()):
+    """By how much sacct's elapsed time is shorter than that between start and end, or what it says
+    of it itself; 0 where it says neither.
+    """
+    if start_s is None or end_s is None:
         return 0.0
-    return max(0.0, end_s - start_s - float(elapsed))
+    span_s = end_s - start_s
+    elapsed = row.get(ELAPSED, "")
+    if _RAW.fullmatch(elapsed):
+        return min(span_s, max(0.0, span_s - float(elapsed)))
+    if (shown := row.get("Elapsed", "")) and not absent(shown):
+        return min(span_s, max(0.0, span_s - (parse_limit_s(shown) or 0.0)))
+    return min(span_s, parse_limit_s(row.get("Suspended", "")) or 0.0)
+
+
+def check_key(key: str, *, raw: bool) -> None:
+    """Raises ValueError: it is no job's number (raw), or no job as people name it."""
+    if not (_RAW if raw else _NAMED).fullmatch(key):
+        raise ValueError(f"{'JobIDRaw' if raw else 'JobID'} is no number")
 
 
 def gpus_of(tres: Mapping[str, int]) -> int:
@@ -75,7 +98,7 @@ def limit_s_of(row: Mapping[str, str]) -> float:
     text = row["TimelimitRaw"]
     if text in {"UNLIMITED", "Partition_Limit", "INVALID", ""}:
         return math.inf
-    if not text.isdigit():
+    if not _MINUTES.fullmatch(text):
         raise ValueError("TimelimitRaw is no number of minutes")
     return max(60.0, 60.0 * int(text))
 
@@ -88,9 +111,9 @@ def priority_of(text: str) -> int | None:
 def waiting_tasks(job_id: str) -> int:
     """Of an array that waits undivided, `17_[1-5]`; cut lists count as far as they go."""
     _, bracket, listed = job_id.partition("_[")
-    if not bracket:
-        return 1
-    try:
-        return max(1, parse_tasks(listed.rstrip("]")).count)
-    except ValueError:
-        return 1
+    count = 0
+    for part in listed.rstrip("]").partition("%")[0].split(",") if bracket else ():
+        if part.endswith(_CUT):
+            break
+        count += parse_tasks(part).count
+    return max(1, count)

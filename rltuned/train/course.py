@@ -11,7 +11,7 @@ from rltuned.sim.limits import Strength
 from rltuned.sim.presets import preset
 from rltuned.sim.run import possible
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import TraceJob, read_trace
+from rltuned.sim.trace import Trace, TraceJob, read_trace
 from rltuned.train.ground import Foreseen, Ground, foreseeing, make_ground
 from rltuned.train.predictor import Fitted, fit, foreseen, garbled
 from rltuned.train.worlds import random_world
@@ -63,6 +63,7 @@ def from_files(
             jobs, left_out = possible(trace.jobs, cluster, skip=True)
             notes = trace.notes
             description = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
+            description += f", {len(trace.bad)} rows unreadable" if trace.bad else ""
             description += f"; {notes['source']}" if "source" in notes else ""
             description += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
             # the readers name the licence beside the source; other files may name it apart
@@ -145,13 +146,19 @@ def fit_to(
             for number, (kind, _, limits) in enumerate(GENERATED)
         ]
     licences = {t.notes.get("licence", t.notes.get("source", "see the source")) for t in read}
-    names = [p.name for p in traces] or [f"{k}, {s} limits" for k, _, s in GENERATED]
+    given = zip(traces, read, strict=False)
+    names = [_described(path, trace) for path, trace in given]
+    names = names or [f"{k}, {s} limits" for k, _, s in GENERATED]
     first, *others = [t.jobs[: int(len(t.jobs) * until)] for t in read]
     first_world = (seed + 1) * WORLDS_PER_SEED
     others += [random_world(first_world + number, WORLD_JOBS).jobs for number in range(worlds)]
     fitted = fit(first, beside=others, begin=begin, seed=seed)
     data = "; ".join([*names, *([f"{worlds} random worlds"] if worlds else [])])
     return fitted, FittedTo(data, "; ".join(sorted(licences)), first)
+
+
+def _described(path: Path, trace: Trace) -> str:
+    return f"{path.name} without {len(trace.bad)} unreadable rows" if trace.bad else path.name
 
 
 def predictions(predictor: Predictor) -> Predict:

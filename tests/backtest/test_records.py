@@ -3,16 +3,21 @@
 import gzip
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from rltuned.cli import traces
 from rltuned.errors import TraceError
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import SacctAnswer, read_history
-from rltuned.slurm.sacct import COLUMNS, lines_of
+from rltuned.slurm.columns import FIELD
+from rltuned.slurm.sacct import COLUMNS, REQUIRED, lines_of
+from rltuned.slurm.sacct_rows import STANDS_FOR
+from rltuned.train import history
 from tests.histories import EPOCH
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm"
@@ -23,6 +28,7 @@ GOOD = {
     "Eligible": f"{EPOCH + 5}",
     "Start": f"{EPOCH + 60}",
     "End": f"{EPOCH + 90}",
+    "ElapsedRaw": "30",
     "State": "COMPLETED",
     "TimelimitRaw": "10",
     "ReqTRES": "billing=2,cpu=2,gres/gpu=1,mem=4G,node=1",
@@ -39,8 +45,8 @@ GOOD = {
 }
 
 
-def line(**changed: str) -> str:
-    return "|".join((GOOD | changed)[c] for c in COLUMNS)
+def line(between: str = "|", names: Sequence[str] = COLUMNS, **changed: str) -> str:
+    return between.join((GOOD | changed)[c] for c in names)
 
 
 def read(*lines: str, since: float = -math.inf) -> SacctAnswer:
@@ -85,6 +91,12 @@ def test_recorded_rows_of_three_releases(release: str) -> None:
     [
         ({"JobIDRaw": "7.batch"}, "steps of jobs"),
         ({"JobIDRaw": "seven"}, "cannot be read: JobIDRaw is no number"),
+        ({"JobIDRaw": "7" * 5_000}, "cannot be read: JobIDRaw is no number"),
+        ({"JobIDRaw": "²"}, "cannot be read: JobIDRaw is no number"),
+        ({"TimelimitRaw": "9" * 400}, "cannot be read: TimelimitRaw"),
+        ({"End": "9" * 400}, "cannot be read: End is no time"),
+        ({"Eligible": "9999-12-31T23:59:59+00:00"}, "cannot be read: Eligible is no time"),
+        ({"Submit": "0001-01-01T00:00:00"}, "cannot be read: Submit is no time"),
         ({"Submit": "Unknown"}, "no submit time"),
         ({"Start": "Unknown", "State": "CANCELLED by 0"}, "ended while it waited"),
         ({"NodeList": "None assigned", "State": "CANCELLED"}, "ended while it waited"),
@@ -115,7 +127,7 @@ def test_a_row_cut_short_and_one_that_comes_again_are_counted() -> None:
 
 
 def test_a_header_may_have_any_order_and_may_lack_what_is_not_needed() -> None:
-    names = [*reversed(COLUMNS[:13])]
+    names = [*reversed(COLUMNS[:14])]
     text = ["|".join(names), "|".join(GOOD[n] for n in names)]
     found = read(*text)
     assert found.records[0].gpus == 1
@@ -170,3 +182,101 @@ def test_gzip_is_read_and_a_truncated_one_named(tmp_path: Path) -> None:
         read_history(lines_of(path), "x", UTC)
     with pytest.raises(TraceError, match=r"nothing.txt: cannot be read: No such file"):
         list(lines_of(tmp_path / "nothing.txt"))
+
+
+OLDER = tuple(name for name in COLUMNS if name != "ElapsedRaw")
+
+
+@pytest.mark.parametrize("names", [COLUMNS, OLDER], ids=["now", "before"])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("end", ["", "|"], ids=["parsable2", "parsable"])
+def test_a_bar_in_a_constraint_costs_nothing(names: Sequence[str], header: bool, end: str) -> None:
+    wanted = [line(names=names, JobIDRaw=str(i), Constraints=c) + end
+              for i, c in enumerate(("k80|p100", "", "[a|b|c]&d", "x"), 1)]  # fmt: skip
+    found = read(*(["|".join(names) + end] if header else []), *wanted)
+    assert not found.left_out
+    assert [r.constrained for r in found.records] == [True, False, True, True]
+    assert [r.user for r in found.records] == ["ann"] * 4
+    assert found.missing == (() if names is COLUMNS else ("ElapsedRaw",))
+
+
+def test_what_collect_saves_has_a_character_between_fields_that_stands_in_none() -> None:
+    rows = [line(FIELD, JobIDRaw=str(i), Constraints="a|b", Reservation="x|y") for i in (1, 2)]
+    found = read(*rows, line(JobIDRaw="3"))
+    assert [(r.key, r.reserved) for r in found.records] == [("1", True), ("2", True), ("3", False)]
+
+
+def test_of_several_texts_the_columns_around_them_are_read() -> None:
+    names = ("JobID", "JobName", "Constraints", *COLUMNS[2:14])
+    values = GOOD | {"JobName": "a|b", "Constraints": "c|d"}
+    (job,) = read("|".join(names), "|".join(values[n] for n in names)).records
+    assert (job.user, job.gpus) == ("ann", 1)
+    apart = ("JobName", *COLUMNS)
+    bad = read("|".join(apart), f"a|b|{line(Constraints='c|d')}", f"a|{line()}")
+    assert bad.left_out == {"cannot be read: 23 fields instead of 21": 1}
+    assert len(bad.records) == 1
+
+
+def test_rows_before_the_first_that_is_one_cost_themselves() -> None:
+    found = read("sacct: error: some remark", "", line(), line(JobIDRaw="8"))
+    assert ([r.key for r in found.records], found.lines.popitem()[1]) == (["7", "8"], [1])
+    named = read("a shell's greeting", "|".join(COLUMNS), line())
+    assert len(named.records) == 1
+
+
+@pytest.mark.parametrize("required", [REQUIRED, history.COLUMNS, traces.COLUMNS])
+def test_the_documented_columns_are_enough_for_every_reader(required: tuple[str, ...]) -> None:
+    found = read_history(["|".join(COLUMNS), line()], "rows", UTC, required=required)
+    assert len(found.records) == 1
+    asked = (STANDS_FOR.get(name, name) for name in required)
+    other = tuple(name if name in GOOD else required[i] for i, name in enumerate(asked))
+    text = "|".join(GOOD.get(n) or GOOD[STANDS_FOR[n]] for n in other)
+    text = text.replace("|10|", "|00:10:00|") if "Timelimit" in other else text
+    assert len(read_history(["|".join(other), text], "rows", UTC, required=required).records) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "number", "tasks"),
+    [("12+1", (12, 1), 1), ("17_[1-5]", (17, 1, 5), 5), ("17_4", (17, 4), 1), ("9", (9,), 1)],
+)
+def test_a_job_that_is_known_by_its_name_alone(
+    named: str, number: tuple[int, ...], tasks: int
+) -> None:
+    names = COLUMNS[1:]
+    waits = {"Start": "Unknown", "End": "Unknown", "State": "PENDING", "NodeList": ""}
+    more = waits if tasks > 1 else {}
+    found = read("|".join(names), line(names=names, JobID=named, **more))
+    (job,) = found.records
+    assert (job.key, job.tasks, job.number) == (named, tasks, number)
+    assert read("|".join(names), line(names=names, JobID="seven")).left_out == {
+        "cannot be read: JobID is no number": 1
+    }
+
+
+@pytest.mark.parametrize(
+    ("listed", "tasks"),
+    [("1-5", 5), ("0,3,6,9,...", 4), ("0,3,6,1...", 3), ("0-99:2,200,...%3", 51), ("...", 1)],
+)
+def test_a_list_of_tasks_that_is_cut_counts_as_far_as_it_goes(listed: str, tasks: int) -> None:
+    waits = {"Start": "Unknown", "End": "Unknown", "State": "PENDING", "NodeList": ""}
+    assert read(line(JobID=f"7_[{listed}]", **waits)).records[0].tasks == tasks
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "ran_s"),
+    [
+        ("ElapsedRaw", "10", 10.0),
+        ("ElapsedRaw", "0", 1.0),
+        ("ElapsedRaw", "", 30.0),
+        ("Elapsed", "00:00:20", 20.0),
+        ("Suspended", "00:00:25", 5.0),
+        ("Suspended", "00:00:00", 30.0),
+    ],
+)
+def test_a_suspended_job_ran_only_as_long_as_it_was_not(
+    column: str, text: str, ran_s: float
+) -> None:
+    names = (*OLDER, column)
+    values = GOOD | {column: text}
+    (job,) = read("|".join(names), "|".join(values[n] for n in names)).records
+    assert job.ran_s == ran_s

@@ -240,7 +240,10 @@ def test_jobs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
         (lambda f: _replace(f, "sacct.txt", "gres/gpu=", "gres/fpga="), "AccountingStorageTRES"),
         (lambda f: _replace(f, "sacct.txt", "|gpu|", "|old|"), "does not fit this cluster"),
         (lambda f: _replace(f, "nodes.txt", "gpu:t4:4", "(null)"), "no node has GPUs"),
-        (lambda f: _replace(f, "nodes.txt", "urgent", "gone"), "'gone' is not in partitions.txt"),
+        (
+            lambda f: _replace(f, "nodes.txt", "gpu,urgent", "gone"),
+            "'gone' is not in partitions.txt",
+        ),
         (lambda f: (f / "nodes.txt").unlink(), r"nodes.txt: cannot be read: No such file"),
         (
             lambda f: _replace(f, "config.txt", "PriorityMaxAge", "Old"),
@@ -258,6 +261,19 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, spoil: object, why: str) -
     spoil(folder)
     with pytest.raises(TraceError, match=why):
         past(folder)
+
+
+def test_a_record_of_the_site_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
+    folder = site(tmp_path, tuple(replace(j, partition="gpu") for j in jobs(110)))
+    nodes = folder / "nodes.txt"
+    odd = nodes.read_text().splitlines()[0].replace("a1", "a9").replace("CPUTot=16", "CPUTot=?")
+    nodes.write_text(f"{odd}\n{nodes.read_text()}")
+    _replace(folder, "nodes.txt", "urgent", "gone")
+    known = past(folder)
+    (bad, unknown) = known.site.left_out
+    assert bad.startswith(f"{nodes}:1: node a9: ")
+    assert "'gone' is not in partitions.txt" in unknown
+    assert len(known.site.cluster.nodes) == 2
 
 
 def _keep(folder: Path, count: int) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import parse_cluster, read_cluster
 from rltuned.sim.presets import PRESETS, preset
+from rltuned.sim.tables import Bad
 from rltuned.sim.trace import Trace, TraceJob, parse_trace, read_trace, write_trace
 from rltuned.sim.world import read_faults
 
@@ -33,23 +35,35 @@ def test_an_empty_field_is_unknown_and_never_zero() -> None:
 @pytest.mark.parametrize(
     ("row", "reply"),
     [
-        ("a,0,10,,1,,,,,,,,,0", r"t:3: 14 fields, the header has 15"),
-        ("a,0,0,,1,,,,,,,,,0,", r"t:3: duration_s must be seconds > 0"),
-        ("a,0,,,1,,,,,,,,,0,", r"t:3: duration_s is empty"),
-        ("a,0,5,-1,1,,,,,,,,,0,", r"t:3: time_limit_s must be seconds > 0"),
-        ("a,0,5,,1.5,,,,,,,,,0,", r"t:3: gpus is not a whole number"),
-        ("a,x,5,,1,,,,,,,,,0,", r"t:3: submit_s is not a number: 'x'"),
-        ("a,nan,5,,1,,,,,,,,,0,", r"t:3: submit_s is not a finite number"),
-        ("a,0,5,,1,,-1,,,,,,,0,", r"t:3: cpus is not a whole number"),
-        ("a,0,5,,1,,,,0,,,,,0,", r"t:3: nodes must be at least 1"),
-        ("a,0,5,,1,,,,,,,,,maybe,", r"t:3: exclusive must be 0 or 1"),
-        ("z,0,5,,1,,,,,,,,,0,", r"t:3: job_id z stands twice"),
-        ("a,-1,5,,1,,,,,,,,,0,", r"t:3: submit_s goes back"),
+        ("a,0,10,,1,,,,,,,,,0", r"14 fields, the header has 15"),
+        ("a,0,0,,1,,,,,,,,,0,", r"duration_s must be seconds > 0"),
+        ("a,0,,,1,,,,,,,,,0,", r"duration_s is empty"),
+        ("a,0,5,-1,1,,,,,,,,,0,", r"time_limit_s must be seconds > 0"),
+        ("a,0,5,,1.5,,,,,,,,,0,", r"gpus is not a whole number"),
+        ("a,x,5,,1,,,,,,,,,0,", r"submit_s is not a number: 'x'"),
+        ("a,nan,5,,1,,,,,,,,,0,", r"submit_s is not a finite number"),
+        ("a,0,5,,1,,-1,,,,,,,0,", r"cpus is not a whole number"),
+        ("a,0,5,,1,,,,0,,,,,0,", r"nodes must be at least 1"),
+        ("a,0,5,,1,,,,,,,,,maybe,", r"exclusive must be 0 or 1"),
+        ("z,0,5,,1,,,,,,,,,0,", r"job_id z stands twice"),
+        ("a,1e12,5,,1,,,,,,,,,0,", r"submit_s is no time in seconds"),
     ],
 )
-def test_a_bad_row_is_named_by_file_line_and_field(row: str, reply: str) -> None:
-    with pytest.raises(TraceError, match=reply):
-        parse_trace(f"{HEADER}z,0,5,,1,,,,,,,,,0,\n{row}\n", "t")
+def test_a_bad_row_costs_itself_and_is_named_by_line_and_field(row: str, reply: str) -> None:
+    good = "{},0,5,,1,,,,,,,,,0,"
+    found = parse_trace("\n".join((HEADER + good.format("z"), row, good.format("y"))), "t")
+    assert [job.job_id for job in found.jobs] == ["z", "y"]
+    ((line, why),) = ((bad.line, bad.why) for bad in found.bad)
+    assert line == 3
+    assert re.match(reply, why)
+    if "twice" not in reply:
+        with pytest.raises(TraceError, match=rf"^t:2: {reply}"):
+            parse_trace(f"{HEADER}{row}\n", "t")
+
+
+def test_rows_that_are_not_in_submit_order_are_put_in_order() -> None:
+    rows = "".join(f"{at},{at},5,,1,,,,,,,,,0,\n" for at in (3, 1, 2))
+    assert [job.job_id for job in parse_trace(HEADER + rows, "t").jobs] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +143,12 @@ def test_a_quote_that_stays_open_is_named_by_its_line() -> None:
     rows = [f"{n},{n},5,1" for n in range(20_000)]
     rows[10] = f'"{rows[10]}'
     text = "\n".join(("# a: b", "job_id,submit_s,duration_s,gpus", *rows))
-    for part in (text[:2_000], text):
-        with pytest.raises(TraceError, match=r"^t:13: "):
-            parse_trace(part, "t")
+    found = parse_trace(text, "t")
+    assert [bad.line for bad in found.bad] == [13]
+    assert len(found.jobs) == 19_999
+    rows[11] = f'{rows[11]}"'  # the quote is closed a line later: one cell over two lines
+    odd = parse_trace("\n".join(("job_id,submit_s,duration_s,gpus", *rows)), "t")
+    assert ([bad.line for bad in odd.bad], len(odd.jobs)) == ([12], 19_998)
     for header in ('job_id,"submit_s\n', 'job_id,"submit_s" of,duration_s,gpus\n1,0,5,1\n'):
         with pytest.raises(TraceError, match=r"^t:1: "):
             parse_trace(header, "t")
@@ -207,17 +224,23 @@ def test_a_missing_cluster_file_and_preset(tmp_path: Path) -> None:
 def test_fault_files(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     path.write_text('at_s,node,change\n10,"n[1-2]",drain\n20.5,n1,resume\n')
-    assert [(f.at_s, f.node, f.change) for f in read_faults(path)] == [
+    assert [(f.at_s, f.node, f.change) for f in read_faults(path, [])] == [
         (10.0, "n1", "drain"),
         (10.0, "n2", "drain"),
         (20.5, "n1", "resume"),
     ]
-    for text, reply in (
-        ("when,who\n", "the header must be"),
-        ("at_s,node,change\n1,n1\n", "f.csv:2: 2 fields"),
-        ("at_s,node,change\n1,n1,explode\n", "f.csv:2: 'explode'"),
-        ("at_s,node,change\ninf,n1,fail\n", "not a finite number"),
+    path.write_text("when,who\n")
+    with pytest.raises(TraceError, match="the header must be"):
+        read_faults(path, [])
+    for row, reply in (
+        ("1,n1", "2 fields"),
+        ("1,n1,explode", "'explode'"),
+        ("inf,n1,fail", "not a finite number"),
+        ('"1,n1,fail', "unexpected end"),
+        ("1,n[1-999999999],fail", "too long"),
     ):
-        path.write_text(text)
-        with pytest.raises(TraceError, match=reply):
-            read_faults(path)
+        path.write_text(f"at_s,node,change\n{row}\n2,n1,fail\n")
+        bad: list[Bad] = []
+        assert [f.at_s for f in read_faults(path, bad)] == [2.0]
+        assert [b.line for b in bad] == [2]
+        assert reply in bad[0].why

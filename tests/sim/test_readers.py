@@ -230,3 +230,29 @@ def test_a_file_without_usable_jobs_is_refused(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(TraceError, match=r"a\.swf:1: not JSON"):
         read_philly_log(path)
+
+
+def test_a_byte_of_another_code_page_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.swf"
+    path.write_bytes(
+        b"; Site: Universit\xe9 de X\n; \xff\xfe\n1 0 9 99 2 -1 -1 2 120 -1 1 3 4 1 1 -1 -1 -1\n"
+    )
+    (job,) = read_swf(path).jobs
+    assert (job.gpus, job.user) == (2, "3")
+    table = tmp_path / "philly.csv"
+    table.write_bytes(PHILLY.replace("45,gavel", "Andr\xe9,gavel").encode("latin-1"))
+    assert read_philly_csv(table).jobs[0].user == "Andr\\xe9"
+
+
+@pytest.mark.parametrize("unknown", ["-1", "-1.0", "-1.00", "-1e0"])
+def test_unknown_in_swf_is_a_number_in_any_form(tmp_path: Path, unknown: str) -> None:
+    path = tmp_path / "a.swf"
+    row = "1 0 3 60 8 -1 -1 {0} {0} {0} {0} {0} {0} 1 1 -1 -1 -1"
+    path.write_text(f"{row.format(unknown)}\n{row.format(4).replace('1 0', '2 0', 1)}\n")
+    reading = read_swf(path)
+    assert not reading.bad
+    assert [(j.gpus, j.time_limit_s, j.user, j.mem_mib) for j in reading.jobs] == [
+        (8, math.inf, "", None),
+        (4, 4.0, "4", 1),
+    ]
+    assert reading.jobs[0].status == ""

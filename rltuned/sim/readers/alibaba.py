@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rltuned.errors import TraceError
-from rltuned.sim.readers.rows import Bad, ParsedTrace, collect, table
+from rltuned.sim.readers.rows import ParsedTrace, collect, table
+from rltuned.sim.tables import Bad
 from rltuned.sim.trace import Row, TraceJob, number, whole
 
 JOB_TABLE = ("job_name", "inst_id", "user", "status", "start_time", "end_time")

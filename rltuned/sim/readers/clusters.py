@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.errors import TraceError
-from rltuned.sim.readers.rows import Bad, ParsedTrace, collect, moment, table
-from rltuned.sim.trace import Row, TraceJob, number, read_text, whole
+from rltuned.sim.readers.rows import ParsedTrace, collect, moment, table
+from rltuned.sim.tables import Bad, lines_in, read_text
+from rltuned.sim.trace import Row, TraceJob, number, number_text, whole
 
 PHILLY_SOURCE = "Microsoft Philly (Jeon et al., ATC'19), CC BY 4.0"
+_ID = "jobid"
 PHILLY_COLUMNS = ("job_id", "submit_epoch", "num_gpus", "run_time")
 HELIOS_COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duration")
 
@@ -38,15 +40,38 @@ def read_philly_csv(path: Path) -> ParsedTrace:
 
 def read_philly_log(path: Path) -> ParsedTrace:
     """The original cluster_job_log: run time over all attempts, GPUs of the last one."""
+    text = read_text(path)
     try:
-        records = json.loads(read_text(path))
+        records = json.loads(text)
     except json.JSONDecodeError as error:
-        raise TraceError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+        records = list(_whole_records(text))
+        if not any(isinstance(record, dict) for record in records):
+            raise TraceError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except RecursionError:
+        raise TraceError(f"{path}: not JSON: nested too deeply") from None
     if not isinstance(records, list):
         raise TraceError(f"{path}: not a JSON list of jobs")
     reading = collect(_flat(records), _philly_job)
     reading.notes["source"] = PHILLY_SOURCE
     return reading
+
+
+def _whole_records(text: str) -> Iterator[dict[str, Any] | str]:
+    """The jobs of a list that is no JSON as a whole; a text for each that cannot be read."""
+    decoder, at, is_odd = json.JSONDecoder(), text.find("{"), False
+    while at >= 0:
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            found, end, is_odd = {}, at + 1, True
+        if _ID in found:
+            if is_odd:
+                yield "no JSON"
+            yield found
+            is_odd = False
+        at = text.find("{", end)
+    if is_odd:
+        yield "no JSON"
 
 
 def _flat(records: list[Any]) -> Iterator[tuple[int, Row | Bad]]:
@@ -124,31 +149,31 @@ FIELDS = (
     "requested_s", "mem_kib", "status", "user", "group", "executable", "queue", "partition",
     "preceding", "think",
 )  # fmt: skip
-UNKNOWN = "-1"
+UNKNOWN = -1.0
 STATUS = {"0": "FAILED", "1": "COMPLETED", "5": "CANCELLED"}
 
 
 def read_swf(path: Path, *, processors_are: str = "gpus") -> ParsedTrace:
-    """An SWF file; -1 is unknown, never a value. processors_are: `gpus` or `cpus`."""
+    """An SWF file; -1 (-1.0) is unknown, never a value. processors_are: `gpus` or `cpus`."""
 
     def make(row: Row) -> TraceJob:
-        asked = row["allocated"] if row["processors"] == UNKNOWN else row["processors"]
-        if asked == UNKNOWN:
+        asked = "allocated" if number(row, "processors") == UNKNOWN else "processors"
+        if number(row, asked) == UNKNOWN:
             raise ValueError(f"job {row['job']} names no processors")
-        count = whole({"processors": asked}, "processors")
-        memory = number(row, "mem_kib")
+        count = whole(row, asked)
+        memory, limit_s = number(row, "mem_kib"), number(row, "requested_s")
         on_gpus = processors_are == "gpus"
         return TraceJob(
             job_id=row["job"],
             submit_s=number(row, "submit"),
             duration_s=number(row, "run"),
-            time_limit_s=math.inf if row["requested_s"] == UNKNOWN else number(row, "requested_s"),
+            time_limit_s=math.inf if limit_s == UNKNOWN else limit_s,
             gpus=count if on_gpus else 0,
             cpus=None if on_gpus else count,
             mem_mib=None if memory < 0 else math.ceil(memory * count / 1024),
-            user=_known(row["user"]),
-            account=_known(row["group"]),
-            status=STATUS.get(row["status"], _known(row["status"])),
+            user=_known(row, "user"),
+            account=_known(row, "group"),
+            status=STATUS.get(status := _known(row, "status"), status),
         )
 
     reading = collect(_lines(path), make)
@@ -157,12 +182,17 @@ def read_swf(path: Path, *, processors_are: str = "gpus") -> ParsedTrace:
     return reading
 
 
-def _known(value: str) -> str:
-    return "" if value == UNKNOWN else value
+def _known(row: Row, name: str) -> str:
+    """A user, a group or a state, which are numbers as a rule; empty = unknown."""
+    try:
+        value = number(row, name)
+    except ValueError:
+        return row[name]
+    return "" if value == UNKNOWN else number_text(value)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Row | Bad]]:
-    for line, text in enumerate(read_text(path).splitlines(), 1):
+    for line, text in enumerate(lines_in(read_text(path)), 1):
         cells = text.split()
         if not cells or cells[0].startswith(";"):
             continue

@@ -1,29 +1,16 @@
 """What all readers share: rows, bad rows, times, and the way into one trace."""
 
-import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from rltuned.errors import TraceError
 from rltuned.sim.limits import Strength, draw_limits
-from rltuned.sim.trace import Row, Trace, TraceJob, from_zero, read_text
-
-
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """A row that is no usable job; line counts from 1 (or the record's number in JSON)."""
-
-    line: int
-    why: str
-
-
-LATEST_S: Final = 1e11
-"""The year 5138. A later time is in milliseconds, or is not a time."""
+from rltuned.sim.tables import LATEST_S, Bad, csv_rows, lines_in, read_text
+from rltuned.sim.trace import Row, Trace, TraceJob, from_zero
 
 
 @dataclass(slots=True)
@@ -40,37 +27,27 @@ def table(
     path: Path, *, required: Iterable[str], header: tuple[str, ...] | None = None
 ) -> Iterator[tuple[int, Row | Bad]]:
     """Rows of a table with line numbers. header: where the file has none. Raises TraceError."""
-    lines = enumerate(read_text(path).splitlines(), 1)
-    try:
-        names = header or tuple(_cells(next(lines, (1, ""))[1]))
-    except csv.Error as error:
-        raise TraceError(f"{path}:1: header: {error}") from error
+    rows = csv_rows(lines_in(read_text(path)))
+    line, first = (1, list(header)) if header else next(rows, (1, []))
+    if isinstance(first, Bad):
+        raise TraceError(f"{path}:{line}: header: {first.why}")
+    names = tuple(name.strip() for name in first)
     missing = [name for name in required if name not in names]
     if missing:
         raise TraceError(f"{path}: header: no column {missing[0]!r}")
-    return _rows(lines, names)
+    return _named(rows, names)
 
 
-def _cells(line: str) -> list[str]:
-    return next(csv.reader([line], strict=True), [])
-
-
-def _rows(
-    lines: Iterator[tuple[int, str]], names: tuple[str, ...]
+def _named(
+    rows: Iterator[tuple[int, list[str] | Bad]], names: tuple[str, ...]
 ) -> Iterator[tuple[int, Row | Bad]]:
-    """Line by line: a quote that stays open costs its row."""
-    for number, line in lines:
-        try:
-            cells = _cells(line)
-        except csv.Error as error:
-            yield number, Bad(number, str(error))
-            continue
-        if not cells:
-            continue
-        if len(cells) != len(names):
-            yield number, Bad(number, f"{len(cells)} fields instead of {len(names)}")
+    for line, cells in rows:
+        if isinstance(cells, Bad):
+            yield line, cells
+        elif len(cells) != len(names):
+            yield line, Bad(line, f"{len(cells)} fields instead of {len(names)}")
         else:
-            yield number, {n: c.strip() for n, c in zip(names, cells, strict=True)}
+            yield line, {n: c.strip() for n, c in zip(names, cells, strict=True)}
 
 
 def collect(

@@ -1,11 +1,13 @@
 """Nodes and partitions as scontrol shows them, on answers recorded from three releases."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rltuned.errors import SnapshotError
-from rltuned.slurm.inventory import read_nodes_shown, read_partitions_shown
+from rltuned.slurm.inventory import BadRecord, read_nodes_shown, read_partitions_shown
 
 HOME = Path(__file__).resolve().parents[2] / "data" / "slurm"
 RELEASES = ("22.05", "24.11", "26.05")
@@ -13,7 +15,7 @@ RELEASES = ("22.05", "24.11", "26.05")
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_nodes_of_a_recorded_site(release: str) -> None:
-    nodes = read_nodes_shown((HOME / release / "site" / "nodes.txt").read_text(), "nodes.txt")
+    nodes = read_nodes_shown((HOME / release / "site" / "nodes.txt").read_text(), "nodes.txt", [])
     reply = {n.name: (n.total.gpus, n.total.cpus, n.total.mem_mib) for n in nodes}
     assert reply == {
         "k1": (2, 8, 32000),
@@ -31,7 +33,7 @@ def test_nodes_of_a_recorded_site(release: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_partitions_of_a_recorded_site(release: str) -> None:
     text = (HOME / release / "site" / "partitions.txt").read_text()
-    found = {p.name: p for p in read_partitions_shown(text, "partitions.txt")}
+    found = {p.name: p for p in read_partitions_shown(text, "partitions.txt", [])}
     assert found["gpu"].default
     assert found["sla"].priority_tier == 2
     assert found["short"].priority_factor == 30
@@ -45,7 +47,7 @@ def test_what_people_write_forges_nothing() -> None:
         "NodeName=a1 CPUTot=4 Gres=gpu:t4:2 RealMemory=100 State=IDLE Partitions=gpu "
         "Reason=bad NodeName=b1 CPUTot=900 [root@2026]"
     )
-    (node,) = read_nodes_shown(line, "x")
+    (node,) = read_nodes_shown(line, "x", [])
     assert (node.name, node.total.cpus) == ("a1", 4)
 
 
@@ -60,7 +62,7 @@ def test_what_people_write_forges_nothing() -> None:
 )
 def test_what_is_no_node_is_named(text: str, why: str) -> None:
     with pytest.raises(SnapshotError, match=why.replace("(", r"\(")):
-        read_nodes_shown(text, "x")
+        read_nodes_shown(text, "x", [])
 
 
 def test_future_nodes_are_not_there_and_drained_ones_are_known() -> None:
@@ -68,5 +70,35 @@ def test_future_nodes_are_not_there_and_drained_ones_are_known() -> None:
         "NodeName=f1 CPUTot=4 RealMemory=1 State=FUTURE Partitions=gpu\n"
         "NodeName=d1 CPUTot=4 RealMemory=1 State=IDLE+DRAIN Partitions=gpu\n"
     )
-    (node,) = read_nodes_shown(text, "x")
+    (node,) = read_nodes_shown(text, "x", [])
     assert (node.name, node.schedulable) == ("d1", False)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_is_saved_without_o_is_read_as_well(release: str) -> None:
+    for name, read, first in (
+        ("nodes.txt", read_nodes_shown, "CoresPerSocket"),
+        ("partitions.txt", read_partitions_shown, "AllowGroups"),
+    ):
+        text = (HOME / release / "site" / name).read_text()
+        # as scontrol breaks a record: each line but the first begins with spaces
+        broken = re.sub(
+            r" (?=(?:Gres|RealMemory|State|Partitions|MaxTime|OverSubscribe)=)", "\n   ", text
+        )
+        broken = broken.replace("\nNodeName=", "\n\nNodeName=").replace("\nPart", "\n\nPart")
+        assert first in text
+        assert broken.count("\n") > 2 * text.count("\n")
+        found: Any = read(broken, name, [])
+        assert found == read(text, name, [])
+
+
+def test_a_record_that_cannot_be_read_costs_itself() -> None:
+    good = "NodeName=a{} CPUTot=4 Gres=gpu:t4:2 RealMemory=100 State=IDLE Partitions=gpu"
+    odd = ["rubbish", "NodeName=b CPUTot=4", good.format("1"), good.format("9").replace("4", "x")]
+    bad: list[BadRecord] = []
+    nodes = read_nodes_shown("\n".join((good.format("1"), *odd, good.format("2"))), "x", bad)
+    assert [n.name for n in nodes] == ["a1", "a2"]
+    assert [(b.line, b.what) for b in bad] == [(n, "node") for n in (2, 3, 4, 5)]
+    assert ["begin with", "no 'RealMemory'" in bad[1].why, "twice" in bad[2].why] == [
+        "begin with", True, True,
+    ]  # fmt: skip

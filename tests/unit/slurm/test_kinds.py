@@ -106,7 +106,7 @@ def test_a_snapshot_of_an_older_release_has_no_kinds(tmp_path: Path) -> None:
 
 # -- sacct ----------------------------------------------------------------------------------------
 
-NAMES = (*COLUMNS, "ElapsedRaw", *TEXT_COLUMNS.values(), "JobIDRaw")
+NAMES = (*COLUMNS, *TEXT_COLUMNS.values(), "JobIDRaw")
 BEGAN, DAY_S = 1_795_000_000, 86_400
 
 

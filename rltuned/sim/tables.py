@@ -1,0 +1,73 @@
+"""Text files and their rows: a row that cannot be read costs itself, and is named by its line."""
+
+import csv
+import gzip
+import io
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import TraceError
+
+MOST_LINES: Final = 20
+"""Of one row of a CSV."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A row that is no usable job; line counts from 1 (or the record's number in JSON)."""
+
+    line: int
+    why: str
+
+
+LATEST_S: Final = 1e11
+"""The year 5138. A later time is in milliseconds, or is not a time."""
+
+
+def read_text(path: Path) -> str:
+    """A text file, plain or gzip. Bytes that are not UTF-8 appear as backslash escapes. Raises
+    TraceError: it cannot be read.
+    """
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(f"{path}: cannot be read: {why}") from error
+    return raw.decode("utf-8-sig", "backslashreplace")
+
+
+def lines_in(text: str) -> list[str]:
+    """Its lines with their ends: a name may hold what other readers take for one."""
+    return io.StringIO(text, newline="").readlines()
+
+
+def csv_rows(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, list[str] | Bad]]:
+    """Rows of a CSV with the lines at which they begin. A quoted cell may go over MOST_LINES lines;
+    a quote that stays open, and a row that cannot be read, cost one line.
+    """
+    left = deque(enumerate(lines, first))
+    while left:
+        line, text = left.popleft()
+        more, quotes = 0, text.count('"')
+        while quotes % 2 and more < min(MOST_LINES, len(left)):
+            quotes += left[more][1].count('"')
+            more += 1
+        if quotes % 2:
+            more = 0
+        try:
+            rest = (following for _, following in islice(left, more))
+            row = next(csv.reader([text, *rest], strict=True), [])
+        except csv.Error as error:
+            yield line, Bad(line, str(error))
+            continue
+        for _ in range(more):
+            left.popleft()
+        if row:
+            yield line, row

@@ -1,0 +1,109 @@
+"""Lines of sacct -> cells by column: with or without a header, whatever stands between two fields.
+
+What `--collect` saves has a character between fields that stands in none. The documented command
+has `|`, which may stand in a job's constraint, and in texts that a file of a person's own has
+besides: a row with too many fields is parted from both ends.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final
+
+from rltuned.errors import TraceError
+from rltuned.slurm.columns import FIELD
+from rltuned.slurm.sacct import COLUMNS, ELAPSED, SAVED
+
+BAR: Final = "|"
+_OLDER: Final = tuple(name for name in COLUMNS if name != ELAPSED)
+"""Of the command that was documented before: rows without a header may have these."""
+_AT: Final = COLUMNS.index(ELAPSED)
+_SAME: Final = {"JobIDRaw": "JobID", "TimelimitRaw": "Timelimit"}
+STANDS_FOR: Final = _SAME | {other: name for name, other in _SAME.items()}
+"""Columns of which either will do."""
+_TEXTS: Final = frozenset(
+    {
+        "Constraints", "JobName", "WorkDir", "SubmitLine", "Comment", "AdminComment",
+        "SystemComment", "WCKey", "Extra", "Container", "StdErr", "StdIn", "StdOut",
+    }
+)  # fmt: skip
+"""Columns in which a BAR may stand."""
+_LOOKED_AT: Final = 1_000
+"""So many lines may stand before the first that says what the columns are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a source. has_header: they come from a header row. missing: of COLUMNS."""
+
+    names: tuple[str, ...]
+    has_header: bool
+    missing: tuple[str, ...]
+
+    def cells(self, text: str) -> list[str]:
+        """The fields of a row, one for each name. Raises ValueError."""
+        cells = _parted(text)
+        if not self.has_header and not _is_newer(cells):
+            found = _fitted(cells, _OLDER, text)
+            return [*found[:_AT], "", *found[_AT:]]
+        return _fitted(cells, self.names, text)
+
+
+def read_columns(
+    lines: Iterable[str], source: str, required: tuple[str, ...]
+) -> tuple[Columns, Iterator[tuple[int, str]]]:
+    """The columns, and all numbered rows without the header row. Raises TraceError: there are no
+    rows, or the first rows are none of sacct's.
+    """
+    numbered = ((n, text) for n, text in enumerate(lines, 1) if text.strip())
+    before: list[tuple[int, str]] = []
+    for line, text in islice(numbered, _LOOKED_AT):
+        columns = _columns(_parted(text), f"{source}:{line}", required)
+        if columns is not None:
+            first = [] if columns.has_header else [(line, text)]
+            return columns, chain(before, first, numbered)
+        before.append((line, text))
+    if not before:
+        raise TraceError(f"{source}: empty; save it with: {SAVED}")
+    raise TraceError(
+        f"{source}:{before[0][0]}: no header of sacct, and not the {len(COLUMNS)} columns of: "
+        f"{SAVED}"
+    )
+
+
+def _columns(cells: list[str], where: str, required: tuple[str, ...]) -> Columns | None:
+    """From a header row, or those of the documented command; None = the row is neither."""
+    bare = tuple(c.strip() for c in cells)
+    if "JobIDRaw" in bare or "JobID" in bare:
+        missing = [c for c in required if not {c, STANDS_FOR.get(c, c)} & set(bare)]
+        if missing:
+            raise TraceError(f"{where}: header: no column {missing[0]!r}; save it with: {SAVED}")
+        return Columns(bare, True, tuple(c for c in COLUMNS if c not in bare))
+    if len(bare) >= len(_OLDER) and bare[0].partition(".")[0].isdigit():
+        return Columns(COLUMNS, False, () if _is_newer(cells) else (ELAPSED,))
+    return None
+
+
+def _parted(text: str) -> list[str]:
+    return text.split(FIELD if FIELD in text else BAR)
+
+
+def _is_newer(cells: list[str]) -> bool:
+    """Whether a row without a header has an elapsed time where an older one has its state."""
+    return len(cells) > _AT and not cells[_AT].strip().strip("0123456789")
+
+
+def _fitted(cells: list[str], names: tuple[str, ...], text: str) -> list[str]:
+    """As many cells as names; what is too much belongs to the texts among them."""
+    at = [i for i, name in enumerate(names) if name in _TEXTS]
+    if len(cells) > len(names) and not cells[-1] and set(at) <= {len(names) - 1}:
+        cells = cells[:-1]  # --parsable ends a row with a BAR
+    more = len(cells) - len(names)
+    if more > 0 and at and FIELD not in text:
+        first, last = at[0], at[-1]
+        if last - first == len(at) - 1:  # no other column between them
+            between = BAR.join(cells[first : last + more + 1])
+            cells = [*cells[:first], between, *[""] * (last - first), *cells[last + more + 1 :]]
+    if len(cells) != len(names):
+        raise ValueError(f"{len(cells)} fields instead of {len(names)}")
+    return cells
