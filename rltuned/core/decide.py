@@ -188,7 +188,7 @@ def decide(
         matrix=matrix,
         delays=delays,
         field=mode,
-        neutral=next_neutral(neutral, asked.delay_s, snapshot.taken_at),
+        neutral=_next(neutral, asked, snapshot),
         max_delay_s=order.max_delay_s,
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
@@ -223,6 +223,11 @@ def _withdrawn(
     on = np.array([not switchback.off(job.partitions, now) for job in chosen], dtype=bool)
     wished_s, delay_s = (np.where(on, s, 0.0) for s in (delays.wished_s, delays.delay_s))
     return replace(delays, wished_s=wished_s, delay_s=delay_s)
+
+
+def _next(neutral: NeutralDelay | None, asked: Delays, seen: Snapshot) -> NeutralDelay | None:
+    found = next_neutral(neutral, asked.delay_s, seen.taken_at)
+    return found and found.at_slope(seen.priorities.slope, seen.taken_at, neutral)
 
 
 def _why_unwritable(snapshot: Snapshot) -> str:

@@ -90,7 +90,8 @@ class Numbers:
     what Slurm gives the job besides, so that base + value is its priority. longest_s: the longest
     delay with which the priority of a new such job would be at least 1; its own points (--nice)
     must not shorten the delays of others. drifts: the number changes from cycle to cycle, as age is
-    in it. first: jobs that rltuned has not written yet.
+    in it. first: jobs that rltuned has not written yet. stale: those written when a second was
+    worth other points; None = none.
     """
 
     field: Field
@@ -103,6 +104,7 @@ class Numbers:
     longest_s: FloatArray
     drifts: bool
     first: BoolArray
+    stale: BoolArray | None = None
 
     @property
     def in_epochs(self) -> bool:
@@ -176,14 +178,17 @@ def settle(
     """(n,) each job's number after this cycle, and the job indices that are due beyond the cap.
 
     Written is what is off by more than the hysteresis, or longer than the job's bound; the largest
-    errors first. A number that drifts may lag by REFRESH_S, at the bound too. Where all numbers
-    rise with the epoch the highest come first: they stand above all that wait for the cap.
+    errors first. Hysteresis is for wishes that swing: a number of another slope has none. A number
+    that drifts may lag by REFRESH_S, at the bound too. Where all numbers rise with the epoch the
+    highest come first: they stand above all that wait for the cap.
     """
     wanted, have_s = numbers.of(delay_s), numbers.in_force_s()
     error_s = have_s - delay_s
     point_s = 1.0 / numbers.slope
     least_s = max(writing.min_step_s, point_s)
     share = np.where(numbers.first, min(FIRST_HYSTERESIS, writing.hysteresis), writing.hysteresis)
+    if numbers.stale is not None:
+        share = np.where(numbers.stale, 0.0, share)
     relative_s = share * np.maximum(delay_s, have_s)
     refresh_s = REFRESH_S if numbers.drifts else 0.0
     behind_s = refresh_s if numbers.drifts else np.maximum(relative_s, least_s)

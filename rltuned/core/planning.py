@@ -1,7 +1,7 @@
 """From delays to numbers and places, from those to actions, and back: what takes a write back."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ def scale(
     """The neutral delay, and how delays become numbers; None = they cannot."""
     system, now = snapshot.priorities, snapshot.taken_at
     neutral = snapshot.neutral or next_neutral(None, asked.delay_s, now)
+    neutral = neutral and neutral.at_slope(system.slope, now, snapshot.neutral)
     if mode == "site_factor" and system.site_factor_plugin:
         return neutral, None
     numbers = numbers_of(
@@ -47,7 +48,11 @@ def scale(
         neutral_s=0.0 if neutral is None else neutral.delay_s,
         own_slope=writing.own_slope,
     )
-    return neutral, numbers
+    if numbers is None or neutral is None or not neutral.sloped_at:
+        return neutral, numbers
+    at = neutral.sloped_at
+    stale = [job.owned is not None and job.owned.written_at < at for job in matrix.jobs]
+    return neutral, replace(numbers, stale=np.array(stale, dtype=bool))
 
 
 def rank(

@@ -62,7 +62,7 @@ class Ownership:
     """What rltuned did to a job, from its own journal. nice: the user's, before `Priority=`
     destroyed it. original: before the first write. earlier: values written or replaced before;
     backfill can put one back. rest: `PendingJob.rest` at the first write of a priority. None = not
-    known.
+    known. written_at: the last write, Unix seconds; 0 = not known.
     """
 
     field: str
@@ -71,6 +71,7 @@ class Ownership:
     original: int | None = None
     earlier: tuple[int, ...] = ()
     rest: int | None = None
+    written_at: float = 0.0
 
     def explains(self, actual: int) -> bool:
         """Whether the value in force is rltuned's, or one that backfill put back.

@@ -1,6 +1,7 @@
 """How Slurm turns the waiting of a job into its priority, as far as a delay depends on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isclose
 from typing import Final, Literal
 
 PriorityKind = Literal["multifactor", "basic"]
@@ -45,10 +46,20 @@ class PrioritySystem:
 @dataclass(frozen=True, slots=True)
 class NeutralDelay:
     """The delay that a job without a site factor of rltuned stands for; Unix times. delay_s: in
-    force, set at `since`. running_s: a running median of the delays since, until seen_at.
+    force, set at `since`. running_s: a running median of the delays since, until seen_at. slope: of
+    the priority system, 0 = not known; sloped_at: when it last changed, 0 = it never did.
     """
 
     delay_s: float
     since: float
     running_s: float
     seen_at: float
+    slope: float = 0.0
+    sloped_at: float = 0.0
+
+    def at_slope(self, slope: float, now: float, before: "NeutralDelay | None") -> "NeutralDelay":
+        """The same, found where a second of waiting is worth `slope` points."""
+        known = self if before is None else before
+        if not slope or isclose(slope, known.slope):
+            return replace(self, slope=known.slope, sloped_at=known.sloped_at)
+        return replace(self, slope=slope, sloped_at=now if known.slope else known.sloped_at)

@@ -101,6 +101,7 @@ def _claim(rows: list[OpenRow]) -> Claim | WordClaim:
             original=int(first.old),
             earlier=tuple(sorted({*written, *(int(r.old) for r in rows)} - {written[-1]})),
             rest=first.rest,
+            written_at=at,
         ),
         written_at=at,
     )

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import signal
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -208,21 +208,47 @@ def test_a_reload_with_an_emptied_file_keeps_what_is_in_force(case: Case) -> Non
     case.assert_given_back()
 
 
-def test_where_waiting_is_worth_no_points_what_was_written_is_taken_back(case: Case) -> None:
-    """In review a delayed job stayed behind all newcomers for ever."""
-    assert case.rltuned("run", "--live", "--once").returncode == 0
-    assert {line.split()[-1] for line in case.sprio().values()} != {"0"}
+@contextmanager
+def weighing(case: Case, age: int) -> Iterator[None]:
+    """slurmctld reads another PriorityWeightAge while it runs."""
     conf = case.lab.conf.read_text()
     try:
-        case.lab.conf.write_text(conf.replace("PriorityWeightAge=1825", "PriorityWeightAge=0"))
+        case.lab.conf.write_text(conf.replace("WeightAge=1825", f"WeightAge={age}"))
         case.lab.scontrol("reconfigure")
         case.lab.wait_for(case.lab.controller_up, 30, "slurmctld answers")
-        done = case.rltuned("run", "--live", "--once")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "is taken back" in done.stdout + done.stderr
-        assert {line.split()[-1] for line in case.sprio().values()} == {"0"}
+        yield
     finally:
         case.lab.conf.write_text(conf)
         case.lab.scontrol("reconfigure")
         case.lab.wait_for(case.lab.controller_up, 30, "slurmctld answers")
+
+
+def site_factors(case: Case) -> dict[int, int]:
+    return {job: int(line.split()[-1]) for job, line in case.sprio().items()}
+
+
+def test_where_waiting_is_worth_no_points_what_was_written_is_taken_back(case: Case) -> None:
+    """In review a delayed job stayed behind all newcomers for ever."""
+    assert case.rltuned("run", "--live", "--once").returncode == 0
+    assert any(site_factors(case).values())
+    with weighing(case, 0):
+        done = case.rltuned("run", "--live", "--once")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "is taken back" in done.stdout + done.stderr
+        assert not any(site_factors(case).values())
+    case.assert_given_back()
+
+
+def test_what_stands_at_another_slope_is_written_again(case: Case) -> None:
+    """In review what had stepped back stood at a tenth of its delay for good."""
+    text = case.config.read_text()
+    case.config.write_text(text.replace("hysteresis = 0.0", "hysteresis = 0.85"))
+    for _ in range(2):
+        assert case.rltuned("run", "--live", "--once").returncode == 0
+    before = site_factors(case)
+    assert any(before.values())
+    with weighing(case, 18_250):
+        assert case.rltuned("run", "--live", "--once").returncode == 0
+        for job, points in site_factors(case).items():
+            assert points == pytest.approx(10 * before[job], abs=10)
     case.assert_given_back()

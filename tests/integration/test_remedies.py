@@ -613,6 +613,7 @@ def test_endpoint_and_pause(site: Site) -> None:
 
 @tries(
     "rm {}: another one is drawn, and what was learned is lost",
+    "chmod 0600 {}",
     "install rltuned again, or set enabled = false",
 )
 def test_what_run_times_are_predicted_with(site: Site) -> None:
@@ -621,6 +622,11 @@ def test_what_run_times_are_predicted_with(site: Site) -> None:
     salt.touch(mode=0o600)
     salt.write_bytes(b"short")
     assert site.prints(drawn_again), site.check()
+    salt.chmod(0o640)
+    private = site.prints("chmod 0600 {}")
+    assert private, site.check()
+    subprocess.run(["sh", "-c", private], check=True, timeout=30)
+    assert not site.prints("chmod 0600 {}")
     salt.unlink()
     assert not site.prints(drawn_again)
     unfit = "install rltuned again, or set enabled = false"

@@ -129,7 +129,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_journal_size_bytes",
-        "Size of the journal with its write-ahead log; 0 = there is none yet.",
+        "Size of the journal with its rollback journal; 0 = there is none yet.",
     ),
     gauge("rltuned_journal_rows", "Rows of the journal by table.", labels={"table": TABLES}),
     # jobs and changes

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
 from rltuned.journal.mark import mark_path
+from rltuned.journal.snapshots import recorded
 from tests.builders import NOW, job, set_priority, sight, snapshot
 
 
@@ -208,6 +210,17 @@ print("alive")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("alive\n")
     assert ("refused" in done.stdout) == (name == "journal.sqlite")
+
+
+def test_who_reads_snapshot_by_snapshot_keeps_no_writer_waiting(journal: Journal) -> None:
+    for cycle in (1, 2, 3):
+        journal.keep(sight(snapshot(job(cycle)), cycle=cycle, at=NOW + cycle))
+    for number, seen in enumerate(recorded(journal.path), start=4):
+        began = time.monotonic()
+        journal.keep(sight(snapshot(job(number)), cycle=number, at=NOW + number))
+        write(journal, number)
+        assert time.monotonic() - began < 3.0, f"it waited for the reader of cycle {seen.cycle}"
+    assert number == 6
 
 
 def test_what_a_killed_writer_left_half_written_is_rolled_back(journal: Journal) -> None:

@@ -1,0 +1,97 @@
+"""The worth of a second changes under numbers that are in force: they are written again."""
+
+from dataclasses import replace
+
+import pytest
+
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.plan import SetSiteFactor
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UnixTime
+from rltuned.policies.baselines import BASELINES
+from tests.builders import NOW, job, snapshot
+
+DAY = 86_400.0
+BEFORE = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * DAY)
+LIMITS = (1, 20, 24, 30, 240)
+"""Days. The middle is the neutral delay: what stands near it is within the hysteresis."""
+
+
+def seen() -> Snapshot:
+    jobs = [
+        job(n, site_factor=0, priority=10_000_000, time_limit_s=days * DAY)
+        for n, days in enumerate(LIMITS, start=1)
+    ]
+    return snapshot(*jobs, priorities=BEFORE)
+
+
+def decided(shown: Snapshot) -> Decision:
+    return decide(shown, BASELINES["delay"], Knobs())
+
+
+def written(shown: Snapshot, decision: Decision) -> dict[int, int]:
+    now = {int(j.job_id): j.site_factor or 0 for j in shown.pending}
+    sets = [a for a in decision.plan.actions if isinstance(a, SetSiteFactor)]
+    return now | {int(a.target.job_id): a.new for a in sets}
+
+
+def after(shown: Snapshot, decision: Decision, passed_s: float = 60.0) -> Snapshot:
+    """The cluster after the plan was carried out."""
+    values, at = written(shown, decision), shown.taken_at
+    changed = {int(a.target.job_id) for a in decision.plan.actions}
+    jobs = []
+    for one in shown.pending:
+        value = values[int(one.job_id)]
+        mine = Ownership("site_factor", value, original=0, written_at=at)
+        owned = mine if int(one.job_id) in changed else one.owned
+        jobs.append(replace(one, site_factor=value, owned=owned))
+    return replace(
+        shown,
+        pending=tuple(jobs),
+        neutral=decision.neutral,
+        taken_at=UnixTime(at + passed_s),
+    )
+
+
+@pytest.mark.parametrize("times", [10.0, 2.0, 0.1])
+def test_a_change_of_slope_is_written_in_the_next_cycle(times: float) -> None:
+    """In review what had stepped back stood at a tenth of its delay for good."""
+    first = seen()
+    second = after(first, decided(first))
+    assert decided(second).plan.is_empty
+    steeper = replace(BEFORE, age_weight=int(BEFORE.age_weight * times))
+    third = replace(second, priorities=steeper)
+    rewritten = decided(third)
+    for entry in rewritten.entries:
+        off_s = abs(entry.current - entry.proposed) / steeper.slope
+        if entry.job.owned is not None:  # another stands at the neutral delay, as before
+            assert entry.changes or off_s <= 61.0, (entry.job.job_id, off_s)
+    assert len(rewritten.plan.actions) >= 2
+    fourth = after(third, rewritten)
+    assert decided(fourth).plan.is_empty, "once is enough"
+
+
+def test_what_the_cap_leaves_is_written_in_the_cycle_after() -> None:
+    first = seen()
+    second = after(first, decided(first))
+    third = replace(second, priorities=replace(BEFORE, age_weight=10 * BEFORE.age_weight))
+    whole = written(third, decided(third))
+    knobs = Knobs()
+    knobs = replace(knobs, writing=replace(knobs.writing, max_changes=1))
+    for _ in range(len(LIMITS)):
+        third = after(third, decide(third, BASELINES["delay"], knobs))
+    assert {int(j.job_id): j.site_factor for j in third.pending} == whole
+
+
+def test_a_slope_that_was_not_known_before_changes_nothing() -> None:
+    """As of a neutral delay that an older release kept."""
+    first = seen()
+    second = after(first, decided(first))
+    assert second.neutral is not None
+    older = NeutralDelay(second.neutral.delay_s, NOW, second.neutral.running_s, NOW)
+    known = decided(replace(second, neutral=older)).neutral
+    assert known is not None
+    assert known.slope == pytest.approx(BEFORE.slope)
+    assert known.sloped_at == 0.0
