@@ -9,7 +9,7 @@
 | SnapshotError | backends: answer unreadable       | loop       | the cycle is skipped            |
 | BusyError     | daemon.load: slurmctld is busy    | loop       | the cycle is skipped, stretched |
 | PolicyError   | core.decide: delays unfit         | loop       | an empty plan, counted          |
-| SolverError   | solver, core.milp: no answer      | core.milp  | greedy placement, noted         |
+| SolverError   | solver, core.milp: no answer      | core.joint | greedy placement, noted         |
 | JournalError  | daemon.journal: cannot be written | loop       | nothing is written to Slurm     |
 | JournalLost.. | daemon.journal: gone or damaged   | loop / cli | the same; restore by Slurm, 3   |
 | JournalHeld.. | daemon.journal: a live writer     | loop / cli | nothing is written; exit 1      |

@@ -19,14 +19,13 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rltuned import children
-from rltuned.core.milp.model import Solver
-from rltuned.core.milp.problem import Budget
+from rltuned.core.milp import Budget, Solver
 from rltuned.errors import SolverError
 
 if TYPE_CHECKING:  # most commands name a solver and never solve
@@ -100,27 +99,19 @@ class Cbc:
             raise SolverError(f"cbc ended with {code}: {' '.join(words)[-200:]}")
 
 
-class SolverObserver(Protocol):
-    """Called when a solver has ended."""
-
-    def __call__(self, seconds: float, *, ok: bool) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TimedSolver:
     """A solver whose wall time is reported, also when it fails."""
 
     solver: Solver
-    observer: SolverObserver
+    observer: Callable[[float], None]
 
     def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
-        start, ok = time.monotonic(), False
+        start = time.monotonic()
         try:
-            values = self.solver(problem, budget)
-            ok = True
+            return self.solver(problem, budget)
         finally:
-            self.observer(time.monotonic() - start, ok=ok)
-        return values
+            self.observer(time.monotonic() - start)
 
 
 def probe(solver: Solver, budget: Budget) -> None:

@@ -4,10 +4,10 @@ import time
 from dataclasses import dataclass
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.milp.problem import Budget
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
+from rltuned.core.milp import Budget
 from rltuned.core.select import Scope
+from rltuned.core.sharing import Sharing
 from rltuned.domain.plan import Result, SetOverSubscribe
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend

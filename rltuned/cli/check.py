@@ -183,9 +183,9 @@ def _solver(loaded: Loaded) -> Check:
     try:
         probe(Cbc(), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
     except errors.SolverError as error:
-        return Check.fail(
+        return Check.warn(
             "solver",
-            f"{error}: every joint decision would fall back to best fit",
+            f"{error}: every joint placement falls back to best fit, and no job is set to share",
             "reinstall pulp: CBC comes with it",
         )
     took_s = time.perf_counter() - began
@@ -193,7 +193,7 @@ def _solver(loaded: Loaded) -> Check:
         return Check.warn(
             "solver",
             f"cbc takes {took_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
-            "joint decisions fall back to best fit",
+            "joint placements fall back to best fit",
             "raise [placement] budget_s, or give this machine less to do",
         )
     return Check.ok("solver", f"cbc solves, {took_s:.2f} s")

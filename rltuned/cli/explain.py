@@ -247,13 +247,7 @@ def _changes(document: dict[str, Any]) -> list[str]:
 def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
     if verdict is None:
         return []
-    start = verdict["starts_in_s"]
-    when = "" if start is None else " now" if start == 0 else f" in {span(start)} at the latest"
-    return (
-        [f"Placed together with the others it starts{when}: {verdict['why']}."]
-        if when
-        else [f"Placed together with the others it does not start: {verdict['why']}."]
-    )
+    return [f"Placed together with the others it {verdict['why']}."]
 
 
 def _amounts(request: dict[str, Any]) -> str:

@@ -210,6 +210,8 @@ def _print(decision: Decision) -> None:
     )
     if decision.entries:
         show_changes(console(), decision.entries)
+    for verdict in decision.joint.verdicts if decision.joint else ():
+        flags.say(f"Job {verdict.job_id}, placed together with the others, {verdict.why}.")
     if decision.refused:
         flags.say(left_alone(decision))
     for note in decision.notes:

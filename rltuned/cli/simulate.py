@@ -11,9 +11,9 @@ from rltuned.cli import flags
 from rltuned.cli.outputs import check_file
 from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
 from rltuned.core.order import DEFAULT
+from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
@@ -36,19 +36,12 @@ _NATURAL = {"age": AGE_ONLY, "multifactor": Natural(kind="multifactor"), "basic"
 
 PlacementOption = Annotated[
     Literal["pack", "spread", "milp"],
-    typer.Option(help="One job after the other, or (milp) the first K together."),
+    typer.Option(help="How nodes are chosen; milp: packed, and exclusive jobs may share."),
 ]
 TopKOption = Annotated[
     int, typer.Option(help="milp: how many jobs of the ranking.", min=0, max=10_000)
 ]
-SteerOption = Annotated[
-    bool,
-    typer.Option(
-        "--steer/--order-only",
-        help="milp: jobs go where it says, or Slurm packs them in the order it found.",
-    ),
-]
-ShareOption = Annotated[
+OverSubscribeOption = Annotated[
     list[str] | None,
     typer.Option(help="milp: a partition where exclusive jobs may be asked to share; repeatable."),
 ]
@@ -80,8 +73,7 @@ def simulate(
     interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
     placement: PlacementOption = "pack",
     top_k: TopKOption = 16,
-    steer: SteerOption = True,
-    share: ShareOption = None,
+    oversubscribe: OverSubscribeOption = None,
     backfill: Annotated[BackfillRule, typer.Option()] = "easy",
     natural: NaturalOption = "age",
     count: CountOption = None,
@@ -116,7 +108,7 @@ def simulate(
         predictor=flags.predictor_of(predictor),
     )  # fmt: skip
     if placement == "milp":
-        tuning = Tuning(sharing=Sharing(frozenset(share or ())), steered=steer)
+        tuning = Tuning(sharing=Sharing(frozenset(oversubscribe or ())))
         protocol = jointly(protocol, top_k, tuning, Cbc())
     if count is not None and first is not None:
         raise TraceError("--windows and --first exclude each other")

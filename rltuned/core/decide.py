@@ -14,14 +14,14 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.milp.model import Solver
-from rltuned.core.milp.sharing import isolations
-from rltuned.core.milp.solution import JointPlacement, Tuning, place_jointly
+from rltuned.core.joint import JointPlacement, Tuning, place_jointly
+from rltuned.core.milp import Solver
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, Selection, select
+from rltuned.core.sharing import isolations
 from rltuned.core.sizes import widenings
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
 from rltuned.domain.jobs import PendingJob

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.ladder import Ladder
-from rltuned.core.milp.model import Solver
+from rltuned.core.milp import Solver
 from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport

@@ -34,9 +34,10 @@ class PolicyKeys(Keys):
     the pip installation or of the checkout are used."""
     top_k: int = key(16, "jobs", ge=0, le=10_000)
     """Number of jobs at the head of the new order for which a placement is computed."""
-    placement: Literal["pack", "spread", "milp"] = "pack"
-    """pack: fewest nodes, then least GPUs left over. spread: most free GPUs first. milp: the first
-    top_k jobs together, by a solver ([placement])."""
+    placement: Literal["pack", "spread", "milp"] = "milp"
+    """How the first top_k jobs are placed for `plan` and `explain`. pack: fewest nodes, then least
+    GPUs left over. spread: most free GPUs first. milp: a solver packs or spreads each of up to 64.
+    It also says which exclusive ones share nodes ([placement], [oversubscribe])."""
 
 
 class ScopeKeys(Keys):
@@ -179,10 +180,6 @@ class PlacementKeys(Keys):
     """The solver is ended after this time; then the greedy placement is used."""
     memory_mib: int = key(1024, "MiB", ge=64, le=65_536)
     """Address space that the solver may use."""
-    horizon_s: float = key(14_400.0, "seconds", ge=60.0, le=604_800.0)
-    """How far ahead ends of running jobs are considered."""
-    max_slots: int = key(4, ge=1, le=16)
-    """Moments considered within the horizon, now included; more cost solving time."""
 
 
 class OverSubscribeKeys(Keys):

@@ -3,12 +3,12 @@
 from typing import Final
 
 from rltuned.core.decide import Knobs
-from rltuned.core.milp.problem import Budget
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
+from rltuned.core.milp import Budget
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.core.sharing import Sharing
 from rltuned.core.sla import SlaClass
 from rltuned.settings.keys import Settings
 
@@ -32,7 +32,7 @@ def knobs_of(settings: Settings) -> Knobs:
         top_k=settings.policy.top_k,
         placement=settings.policy.placement,
         tuning=Tuning(
-            budget=Budget(place.budget_s, place.memory_mib, place.horizon_s, place.max_slots),
+            budget=Budget(place.budget_s, place.memory_mib),
             sharing=Sharing(frozenset(share.scope), share.allow_cpu_sharing),
         ),
     )

@@ -9,6 +9,8 @@ from typing import Any, Final
 RETIRED: Final = {
     "groups": "groups are shown and not written for",
     "order.newcomers": "a new job gets its delay in the next cycle",
+    "placement.horizon_s": "the next ends are looked at, and not a horizon",
+    "placement.max_slots": "the next ends are looked at, and not a horizon",
     "sizes": "rltuned chooses no node counts; `rltuned explain JOBID` compares them",
     "sla.lift_deadlines": "jobs of a class have delay 0 and are not lifted",
     "sla.lift_jobs": "jobs of a class have delay 0 and are not lifted",

@@ -132,8 +132,6 @@ class DecidedWorld:
         decision = decide(snapshot, policy, self.knobs, self._solver)
         self._backend.apply(decision.plan)
         self._journal.note(decision, self.world.now)
-        if self.knobs.tuning.steered:
-            self.world.wishes = {p.job_id: p.shares for p in decision.placements}
         self.decisions += 1
         return decision
 

@@ -1,4 +1,4 @@
-"""One scheduling pass of the simulated Slurm: core/backfill's, with wishes and whole nodes.
+"""One scheduling pass of the simulated Slurm: core/backfill's, with whole nodes.
 
 docs/simulator.md explains the rules with worked examples. Nothing here sees a run time: promises
 about the future rest on time limits alone, as in Slurm.
@@ -74,12 +74,9 @@ def run_pass(
     claims: Iterable[Claim],
     capacity: Capacity,
     grounds: Grounds,
-    *,
-    wishes: Mapping[int, Shares],
 ) -> list[tuple[Pending, Shares]]:
     """Walk the queue once, highest priority first, and start what may start; the starts, in order.
     queue: the reason of those that stay is updated. capacity: what is started is taken from it.
-    wishes: nodes by number, where there is room.
     """
     line = [_InLine(job, capacity.members_of((job.partition.name,))) for job in queue]
     failed: set[tuple[object, ...]] = set()
@@ -90,9 +87,7 @@ def run_pass(
         shape = asks.total, asks.gpu_types, asks.nodes, asks.exclusive, one.partition
         if shape in failed:
             return None
-        shares = _wished(wishes.get(one.job.number), free)
-        if shares is None:
-            shares = place_request(asks, one.member, free, grounds.placement)
+        shares = place_request(asks, one.member, free, grounds.placement)
         if shares is None:
             failed.add(shape)
             return None
@@ -114,18 +109,6 @@ def run_pass(
         else:
             one.job.reason = "Resources" if at in heads else "Priority"
     return [(line[at].job, shares) for at, shares in done.starts.items()]
-
-
-def _wished(wish: Shares | None, free: Capacity) -> Shares | None:
-    """The wish, when every node of it has room now."""
-    for share in wish or ():
-        at, taken = free.index[share.node], share.taken
-        room = free.free_gpus[free.row_on(share, at), at] >= taken.gpus
-        room &= free.free_cpus[at] >= taken.cpus
-        room &= free.free_mem_mib[at] >= taken.mem_mib
-        if not (room and free.usable[at]):
-            return None
-    return wish
 
 
 def whole_nodes(shares: Shares, nodes: Mapping[NodeName, Node]) -> Shares:

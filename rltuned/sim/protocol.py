@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rltuned.core.decide import Knobs
-from rltuned.core.milp.model import Solver
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
+from rltuned.core.milp import Solver
 from rltuned.core.order import Order
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.world import Fault, Rules

@@ -6,7 +6,7 @@ scheduling pass looks at all of it.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -122,8 +122,6 @@ class World:
         self.lost_gpu_s = 0.0
         self.shown: dict[tuple[str, object], tuple[object, object]] = {}
         """What the last look was shown, with what it depended on: most of it stays the same."""
-        self.wishes: Mapping[int, tuple[Share, ...]] = {}
-        """Where jobs go in the next pass, by number, if there is room."""
         self._order = order or by_priority
         self._partitions = {p.name: p for p in cluster.partitions}
         self._down: set[NodeName] = set()
@@ -183,11 +181,8 @@ class World:
         if not self.pending:
             return
         ordered, claims = self._order(self), [r.claim for r in self.running.values()]
-        for job, shares in run_pass(
-            self.now, ordered, claims, self.capacity, self.grounds, wishes=self.wishes
-        ):
+        for job, shares in run_pass(self.now, ordered, claims, self.capacity, self.grounds):
             self._start(job, shares)
-        self.wishes = {}
 
     def priority(self, job: Pending) -> int:
         """The priority in force: what was frozen, or the natural one with site factor and nice."""

@@ -24,8 +24,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.milp.problem import Budget
-from rltuned.core.milp.solution import Tuning, place_jointly
+from rltuned.core.joint import place_jointly
 from rltuned.daemon.schedule import uncollected
 from rltuned.policies.actor import load_actor
 from rltuned.sim.protocol import Protocol
@@ -33,7 +32,7 @@ from rltuned.sim.run import simulate, whole
 from rltuned.solver import Cbc
 from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer
 from scripts.benchmarks.growth import GOAL, LEAST, crowd, curves, exponent
-from scripts.benchmarks.placing import busy_world
+from scripts.benchmarks.placing import GUIDED, busy_world, half_exclusive
 
 STORED: Final = Path(__file__).with_name("ratios.json")
 MODEL: Final = Path("models/rltune")
@@ -83,8 +82,8 @@ def ratio(work: Callable[[], object]) -> float:
 def ratios() -> dict[str, float]:
     """Of every figure; decisions of the shipped model, plays of jobs nearly all of which wait."""
     actor, queue = load_actor(MODEL), queue_of(JOBS, NODES, RUNNING)
-    busy = busy_world(0, TOP_K, NODES)
-    asked = (busy.pending, [True] * TOP_K, busy, Tuning(budget=Budget(wall_s=10.0)), Cbc())
+    busy = half_exclusive(busy_world(0, TOP_K, NODES))
+    asked = (busy.pending, [True] * TOP_K, busy, GUIDED, Cbc())
     works: dict[str, Callable[[], object]] = {
         "score": scorer(actor, queue),
         "decide": partial(decide, queue, actor, Knobs()),

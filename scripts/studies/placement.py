@@ -8,9 +8,9 @@ of 60 s on a site that orders by age alone, under the rule `delay` by limits alo
 only the placement differs (the world that joint placement needs predicts no run times). Jobs have
 weak limits; the first WARMUP of a window run but are not scored. `spread` is what Slurm does with
 LLN; `guided` is what the daemon may do: Slurm packs, and OverSubscribe is set where the first 16
-jobs, placed together, share nodes; `steered` is what it cannot do: jobs also start on the nodes of
-the solution. In `exclusive` worlds every second, or every fourth, job asks for whole nodes. What is
-in the results is not played again.
+jobs, placed together, share nodes. The solver has all the time it wants, so that a run does not
+depend on the machine. In `exclusive` worlds every second, or every fourth, job asks for whole
+nodes. What is in the results is not played again.
 """
 
 import argparse
@@ -24,8 +24,9 @@ from typing import Literal
 
 import numpy as np
 
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
+from rltuned.core.milp import Budget
+from rltuned.core.sharing import Sharing
 from rltuned.sim.metrics import score
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
@@ -42,7 +43,8 @@ RESULTS = Path("docs/data/placement.jsonl")
 WINDOW, WARMUP, WINDOWS, FIRST_SEED, LOAD, TOP_K = 192, 48, 8, 101, 0.9, 16
 WORLDS = {"testbed": 0, "testbed, a quarter exclusive": 4, "testbed, half exclusive": 2}
 """Every so manyth job asks for whole nodes; 0 = none."""
-PLACEMENTS = ("pack", "spread", "guided", "steered")
+PLACEMENTS = ("pack", "spread", "guided")
+PATIENT = Budget(wall_s=60.0)
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,8 @@ def play(run: Run) -> plays.Row:
     packing: Literal["pack", "spread"] = "spread" if run.placement == "spread" else "pack"
     rules = Rules(placement=packing, natural=AGE_ONLY)
     protocol = Protocol(mode="cycle", interval_s=60.0, rules=rules)
-    if run.placement in {"guided", "steered"}:
-        sharing = Sharing(frozenset({"gpu"}))
-        tuning = Tuning(sharing=sharing, steered=run.placement == "steered")
+    if run.placement == "guided":
+        tuning = Tuning(PATIENT, Sharing(frozenset({"gpu"})))
         protocol = jointly(protocol, TOP_K, tuning, Cbc())
     cluster = preset("testbed")
     found = score(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import give_back
-from rltuned.core.milp.sharing import share_action
+from rltuned.core.sharing import share_action
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import restore

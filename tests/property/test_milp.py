@@ -1,244 +1,251 @@
-"""The integer program against brute force on instances small enough for it."""
+"""The integer program against brute force, on clusters small enough for it."""
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 
+import numpy as np
 import pulp
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rltuned.core.backfill import BackfillResult, QueuedJob, easy_backfill, job_ends
+from rltuned.core.backfill import BackfillResult, easy_backfill, job_ends, placeable
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import UNLIMITED_AS_S
-from rltuned.core.milp.candidates import SearchBounds
-from rltuned.core.milp.model import choose, fault_of, value
-from rltuned.core.milp.problem import Budget, Option, Problem, Queue, Weights, build_problem
-from rltuned.core.milp.solution import SolveStatus, Tuning, place_jointly
-from rltuned.core.placement import place
+from rltuned.core.joint import Queue, program_of
+from rltuned.core.milp import Answer, Budget, Program, Way, choose, fault_of, value
+from rltuned.domain.cluster import Node
+from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import NodeName
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc
-from tests.builders import NOW, job, node, running, snapshot
+from tests.builders import NOW, job, node, request, running, snapshot
 
 TYPES = ("a100", "k80")
-PATIENT = Budget(wall_s=20.0, max_slots=3)
+PATIENT = Budget(wall_s=60.0)
+CLUSTERS = 400
+MOST = 30_000
+"""Choices of ways now that brute force goes through; a larger cluster is left out and counted."""
 
 
-@st.composite
-def small_worlds(draw: st.DrawFn) -> Snapshot:
-    nodes, runs = [], []
-    for i in range(draw(st.integers(2, 3))):
-        name, kind = f"n{i}", draw(st.sampled_from(TYPES))
-        gpus, cpus = draw(st.integers(1, 4)), 8
-        used = draw(st.integers(0, gpus - 1) | st.just(0))
-        used_cpus = draw(st.integers(0, 6)) if used else 0
-        nodes.append(
-            node(
-                name,
-                gpu_type=kind,
-                gpus=gpus,
-                free_gpus=gpus - used,
-                cpus=cpus,
-                free_cpus=cpus - used_cpus,
-                free_mem_mib=64_000 - 8_000 * used,
-            )
-        )
-        if used:
-            runs.append(
-                running(
-                    100 + i,
-                    node_name=name,
-                    gpu_type=kind,
-                    gpus=used,
-                    cpus=used_cpus,
-                    mem_mib=8_000 * used,
-                    started_at=NOW - 60.0,
-                    time_limit_s=draw(st.sampled_from((600.0, 1_200.0, 7_200.0))),
-                )
-            )
-    jobs = [
-        job(
-            i + 1,
-            submitted_at=NOW - 1_000.0 + i,
-            gpus=draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4, 6))),
-            cpus=draw(st.integers(1, 6)),
-            mem_mib=draw(st.sampled_from((1_000, 20_000))),
-            gpu_types=draw(st.lists(st.sampled_from(TYPES), max_size=1)),
-            time_limit_s=draw(st.sampled_from((300.0, 900.0, 86_400.0, None))),
-        )
-        for i in range(draw(st.integers(2, 5)))
-    ]
-    return snapshot(*jobs, nodes=nodes, runs=runs)
+def cluster_of(draw: np.random.Generator) -> tuple[Snapshot, frozenset[int]]:
+    """A small cluster with a queue, and the positions of jobs that may share their nodes."""
+    runs = list[RunningJob]()
+    nodes = [_node(i, draw, runs) for i in range(int(draw.integers(2, 4)))]
+    pending = [_job(i, draw) for i in range(int(draw.integers(2, 5)))]
+    may = frozenset(
+        i for i, one in enumerate(pending) if one.request.exclusive and draw.random() < 0.7
+    )
+    return snapshot(*pending, nodes=nodes, runs=runs), may
 
 
-weights = st.builds(
-    Weights,
-    order=st.sampled_from((0.0, 1.0, 2.0)),
-    later=st.sampled_from((0.2, 0.9)),
-    fragmentation=st.sampled_from((0.0, 0.3)),
-    imbalance=st.sampled_from((0.0, 0.2)),
-    waste=st.sampled_from((0.0, 0.3)),
-)
+def _node(i: int, draw: np.random.Generator, runs: list[RunningJob]) -> Node:
+    name, kind, gpus = f"n{i}", str(draw.choice(TYPES)), int(draw.integers(1, 5))
+    used = int(draw.integers(1, gpus + 1)) if draw.random() < 0.6 else 0
+    cpus = int(draw.integers(1, 7)) if used else 0
+    if used:
+        limit_s = float(draw.choice((600, 1_200, 7_200)))
+        runs.append(
+            running(100 + i, node_name=name, gpu_type=kind, gpus=used, cpus=cpus,
+                    mem_mib=8_000 * used, started_at=NOW - 60.0, time_limit_s=limit_s)
+        )  # fmt: skip
+    return node(name, gpu_type=kind, gpus=gpus, free_gpus=gpus - used, cpus=8, free_cpus=8 - cpus,
+                free_mem_mib=64_000 - 8_000 * used)  # fmt: skip
 
 
-def instance_of(world: Snapshot, tuned: Weights) -> Problem:
-    return problem_of(world, tuned)[1]
+def _job(i: int, draw: np.random.Generator) -> PendingJob:
+    gpus = int(draw.choice((0, 1, 1, 2, 2, 3, 4, 6)))
+    limit = draw.choice((300.0, 900.0, 86_400.0, math.inf))
+    asks = request(
+        gpus=gpus,
+        cpus=int(draw.integers(1, 7)),
+        mem_mib=int(draw.choice((1_000, 20_000))),
+        gpu_types=[str(draw.choice(TYPES))] if draw.random() < 0.4 else [],
+        nodes=2 if gpus > 1 and draw.random() < 0.3 else None,
+        exclusive=bool(draw.random() < 0.4),
+        time_limit_s=float(limit),
+    )
+    return job(i + 1, submitted_at=NOW - 1_000.0 + i, asks=asks)
 
 
-def problem_of(
-    world: Snapshot, tuned: Weights, budget: Budget = PATIENT
-) -> tuple[BackfillResult, Problem]:
-    """What Slurm would do by itself, and the problem beside it."""
+@cache
+def problem(seed: int) -> tuple[Queue, BackfillResult, Program]:
+    """A queue, what Slurm would do with it by itself, and its program."""
+    world, may = cluster_of(np.random.default_rng(seed))
     capacity = Capacity.of(world)
-    jobs = [QueuedJob(j, j.request, capacity.members_of(j.partitions)) for j in world.pending]
+    jobs = [one for j in world.pending if (one := placeable(j, capacity)) is not None]
+    shared = {i: replace(jobs[i], request=replace(jobs[i].request, exclusive=False)) for i in may}
     ends = job_ends(world, capacity)
-    alone = easy_backfill(jobs, capacity, lambda: ends)
-    queue = Queue(jobs, {}, capacity, lambda: ends)
-    return alone, build_problem(queue, alone, tuned, budget, SearchBounds(most=3))
+    queue = Queue(jobs, shared, capacity, lambda: ends)
+    alone = easy_backfill(jobs, capacity, queue.ends)
+    return queue, alone, program_of(queue, alone)
 
 
-def is_possible(instance: Problem, chosen: tuple[Option, ...]) -> bool:
-    """Worked out apart from the code under test: sums per slot and node."""
-    by = {o.job: o.slot for o in chosen}
-    if any(by.get(job, math.inf) > slot for job, slot in instance.deadlines):
+# by hand: sums of amounts, and nothing of the code under test
+
+
+def room_of(free: Capacity) -> Counter[tuple[str, str]]:
+    room = Counter[tuple[str, str]]()
+    for name, at in free.index.items():
+        room[name, "gpu"] = int(free.free_gpus[:, at].sum())  # one type per node here
+        room[name, "cpu"], room[name, "mem"] = int(free.free_cpus[at]), int(free.free_mem_mib[at])
+    return room
+
+
+def used(shares: Iterable[Share]) -> Counter[tuple[str, str]]:
+    found = Counter[tuple[str, str]]()
+    for share in shares:
+        found[share.node, "gpu"] += share.taken.gpus
+        found[share.node, "cpu"] += share.taken.cpus
+        found[share.node, "mem"] += share.taken.mem_mib
+    return found
+
+
+def fits(ways: Iterable[Way], room: Counter[tuple[str, str]], more: Iterable[Share] = ()) -> bool:
+    return used([*(s for way in ways for s in way.shares), *more]) <= room
+
+
+def may_start(program: Program, queue: Queue, alone: BackfillResult, now: tuple[Way, ...]) -> bool:
+    """Whether this may start now: it fits, and Slurm's own starts and promises stand."""
+    if not alone.starts.keys() <= {w.job for w in now} or not fits(now, room_of(program.free[0])):
         return False
-    for slot, free in enumerate(instance.capacities):
-        used: dict[tuple[NodeName, str], int] = defaultdict(int)
-        for share in (s for o in chosen if o.slot <= slot <= o.last for s in o.candidate.shares):
-            used[share.node, "gpu"] += share.taken.gpus  # one type per node here
-            used[share.node, "cpu"] += share.taken.cpus
-            used[share.node, "mem"] += share.taken.mem_mib
-        room = {"gpu": free.free_gpus.sum(axis=0), "cpu": free.free_cpus, "mem": free.free_mem_mib}
-        if any(amount > room[what][free.index[name]] for (name, what), amount in used.items()):
+    for head in alone.reservations:
+        if head.shares is None or head.job in {w.job for w in now}:
+            continue
+        free = queue.capacity.copy()
+        for end in queue.ends():
+            free.give(end.shares if end.at_s <= head.at_s else ())
+        late = [w for w in now if queue.jobs[w.job].limit_s > head.at_s]
+        if not fits(late, room_of(free), head.shares):
             return False
     return True
 
 
-def best_by_hand(instance: Problem) -> float:
-    groups: dict[int, list[Option | None]] = defaultdict(lambda: [None])
-    for option in instance.options:
-        groups[option.job].append(option)
-    best = -math.inf
-    for pick in itertools.product(*groups.values()):
-        chosen = tuple(o for o in pick if o is not None)
-        if is_possible(instance, chosen):
-            best = max(best, value(instance, chosen))
+def choices(program: Program, moment: int, jobs: Iterable[int]) -> Iterator[tuple[Way, ...]]:
+    """Every choice of at most one way per job."""
+    for pick in itertools.product(
+        *([None, *(w for w in program.ways if (w.moment, w.job) == (moment, j))] for j in jobs)
+    ):
+        yield tuple(way for way in pick if way is not None)
+
+
+def gain(queue: Queue, way: Way, ends: int) -> float:
+    """The formula of docs/placement.md."""
+    gpus = queue.jobs[way.job].request.total.gpus / queue.capacity.total_gpus.sum()
+    worth = 1 / (1 + way.job) + gpus / 2 - (way.kind == "spread") / (10 * len(queue.jobs))
+    return float(worth / max(1, ends) if way.moment else worth)
+
+
+def best_by_hand(queue: Queue, alone: BackfillResult, program: Program) -> float:
+    ends, everyone = len(program.free) - 1, range(len(queue.jobs))
+    rooms, best = [room_of(free) for free in program.free], -math.inf
+    cost = 1 / (10 * len(queue.jobs) * max(1, ends))
+
+    def then(now: tuple[Way, ...], waiting: list[int], flagged: set[int]) -> Iterator[float]:
+        for moment in range(1, ends + 1):
+            yield max(
+                sum(gain(queue, way, ends) for way in late)
+                for late in choices(program, moment, waiting)
+                if all(way.shared == (way.job in flagged) for way in late)
+                and fits([*now, *late], rooms[moment])
+            )
+
+    for now in choices(program, 0, everyone):
+        if not may_start(program, queue, alone, now):
+            continue
+        waiting = [at for at in everyone if at not in {way.job for way in now}]
+        open_to = [at for at in waiting if at in queue.shareable]
+        for count in range(len(open_to) + 1):
+            for more in itertools.combinations(open_to, count):
+                flagged = {way.job for way in now if way.shared} | set(more)
+                worth = sum(gain(queue, way, ends) for way in now) - cost * len(flagged)
+                best = max(best, worth + sum(then(now, waiting, flagged)))
     return best
 
 
-@settings(max_examples=60, deadline=None)
-@given(small_worlds(), weights)
-def test_the_optimum_is_the_one_that_brute_force_finds(world: Snapshot, tuned: Weights) -> None:
-    instance = instance_of(world, tuned)
-    if not instance.options or math.prod(_sizes(instance)) > 6_000:
-        return
-    chosen = choose(instance, Cbc(), PATIENT)
-    assert is_possible(instance, chosen)
-    assert fault_of(instance, chosen) == ""
-    assert value(instance, chosen) == pytest.approx(best_by_hand(instance), abs=1e-6)
+def small(program: Program) -> bool:
+    counts = Counter((way.moment, way.job) for way in program.ways)
+    size: int = math.prod(1 + counts[0, j] for j in {w.job for w in program.ways})
+    size *= int(2 ** len(program.shareable) * 4 ** (len(program.free) - 1))
+    return size <= MOST
 
 
-@settings(max_examples=60, deadline=None)
-@given(small_worlds())
-def test_an_option_holds_its_nodes_up_to_the_last_slot_before_its_end(world: Snapshot) -> None:
-    instance = instance_of(world, Weights())
-    limits = [job.request.time_limit_s for job in world.pending]
-    for option in instance.options:
-        limit_s = limits[option.job] or UNLIMITED_AS_S
-        end_s = instance.offsets_s[option.slot] + limit_s
-        held = [n for n, at_s in enumerate(instance.offsets_s) if at_s < end_s]
-        assert option.last == max(held)
+def test_the_optimum_is_the_one_that_brute_force_finds() -> None:
+    """Of single jobs and of several nodes, of two types, of whole nodes and of shared ones."""
+    seen = Counter[str]()
+    for seed in range(CLUSTERS):
+        queue, alone, program = problem(seed)
+        if not program.ways or not small(program):
+            continue
+        answer = choose(program, Cbc(), PATIENT)
+        by_hand = best_by_hand(queue, alone, program)
+        assert value(program, answer) == pytest.approx(by_hand, abs=1e-6), seed
+        seen["clusters"] += 1
+        seen["flags"] += len(answer.flagged)
+        seen["spread"] += any(way.kind == "spread" for way in answer.ways)
+        seen["wide"] += any(len(way.shares) > 1 for way in answer.ways)
+        seen["better"] += value(program, answer) > by_itself(program, alone) + 1e-9
+        seen["promises"] += bool(program.promises)
+        seen["ends"] += len(program.free) > 1
+    assert seen["clusters"] >= 300
+    assert seen["spread"] >= 3
+    assert all(seen[what] >= 30 for what in ("flags", "wide", "better", "promises", "ends")), seen
 
 
-@settings(max_examples=60, deadline=None)
-@given(small_worlds())
-def test_what_slurm_promised_can_be_chosen_as_it_was_promised(world: Snapshot) -> None:
-    alone, instance = problem_of(world, Weights())
-    offered = {(o.job, instance.offsets_s[o.slot], o.candidate.shares) for o in instance.options}
-    promised = {(r.job, r.at_s, r.shares) for r in alone.reservations if r.shares is not None}
-    assert promised <= offered
+def by_itself(program: Program, alone: BackfillResult) -> float:
+    """What Slurm's own pass is worth."""
+    return sum(
+        next(w.gain for w in program.ways if (w.moment, w.job, w.shares) == (0, at, shares))
+        for at, shares in alone.starts.items()
+    )
 
 
-@settings(max_examples=60, deadline=None)
-@given(small_worlds(), st.integers(1, 4))
-def test_now_and_what_is_promised_are_slots_and_others_as_far_as_the_budget_goes(
-    world: Snapshot, max_slots: int
-) -> None:
-    alone, instance = problem_of(world, Weights(), Budget(wall_s=20.0, max_slots=max_slots))
-    promised = {r.at_s for r in alone.reservations if r.shares is not None}
-    assert {0.0, *promised} <= set(instance.offsets_s)
-    assert len(instance.offsets_s) <= max(max_slots, 1 + len(promised))
+@pytest.mark.parametrize("seed", range(40))
+def test_a_way_has_room_and_whole_nodes_where_it_is_not_shared(seed: int) -> None:
+    queue, _, program = problem(seed)
+    for way in program.ways:
+        free, asked = program.free[way.moment], queue.jobs[way.job].request
+        assert fits([way], room_of(free))
+        if asked.exclusive and not way.shared:
+            assert all(free.untouched()[free.index[share.node]] for share in way.shares)
+        assert asked.nodes in {None, len(way.shares)}
+        assert {s.gpu_type for s in way.shares} <= {*asked.gpu_types, *TYPES, None}
+        assert not way.shared or way.job in queue.shareable
 
 
-def test_no_slot_has_more_free_than_there_is() -> None:
-    """A node that shows as free what a running job has, as two answers of Slurm may say."""
-    runs = [running(100, node_name="n0", gpus=2, time_limit_s=1_200.0, started_at=NOW - 60.0)]
-    jobs = [job(1, gpus=4), job(2, gpus=4)]
-    world = snapshot(*jobs, nodes=[node("n0"), node("n1")], runs=runs)
-    slots = instance_of(world, Weights()).capacities
-    assert len(slots) > 1
-    for free in slots:
-        assert (free.free_gpus <= free.total_gpus).all()
-        assert (free.free_cpus <= free.total_cpus).all()
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_program_gets_the_same_answer(seed: int) -> None:
+    program = problem(seed)[2]
+    assert choose(program, Cbc(), PATIENT) == choose(program, Cbc(), PATIENT)
 
 
-def _sizes(instance: Problem) -> list[int]:
-    counts: dict[int, int] = defaultdict(lambda: 1)
-    for option in instance.options:
-        counts[option.job] += 1
-    return list(counts.values())
-
-
-@settings(max_examples=25, deadline=None)
-@given(small_worlds())
-def test_the_same_instance_gets_the_same_answer(world: Snapshot) -> None:
-    instance = instance_of(world, Weights())
-    if instance.options:
-        assert choose(instance, Cbc(), PATIENT) == choose(instance, Cbc(), PATIENT)
-
-
-@settings(max_examples=40, deadline=None)
-@given(small_worlds(), st.randoms(use_true_random=False))
-def test_impossible_choices_are_found_out(world: Snapshot, rng: object) -> None:
-    """The recheck says no exactly where adding up says no."""
-    instance = instance_of(world, Weights())
-    options = list(instance.options)
-    for size in range(min(4, len(options)) + 1):
-        rng.shuffle(options)  # type: ignore[attr-defined]
-        chosen = tuple(options[:size])
-        once = len({o.job for o in chosen}) == len(chosen)
-        assert (fault_of(instance, chosen) == "") == (once and is_possible(instance, chosen))
+@pytest.mark.parametrize("seed", range(40))
+def test_impossible_answers_are_found_out(seed: int) -> None:
+    """The check says no exactly where adding up says no."""
+    queue, alone, program = problem(seed)
+    rng = np.random.default_rng(seed)
+    now = [way for way in program.ways if way.moment == 0]
+    for size in range(len(now) + 1):
+        chosen = tuple(now[i] for i in rng.permutation(len(now))[:size])
+        flagged = frozenset(way.job for way in chosen if way.shared)
+        once = len({way.job for way in chosen}) == len(chosen)
+        possible = once and may_start(program, queue, alone, chosen)
+        possible &= all(fits(chosen, room_of(free)) for free in program.free)
+        assert (fault_of(program, Answer(chosen, flagged)) == "") == possible
 
 
 class Liar:
     """A solver that starts everything everywhere."""
 
-    def __call__(self, problem: pulp.LpProblem, _: Budget) -> Mapping[str, float]:
-        return {v.name: 1.0 for v in problem.variables()}
+    def __call__(self, program: pulp.LpProblem, _: Budget) -> Mapping[str, float]:
+        return {v.name: 1.0 for v in program.variables()}
 
 
-@settings(max_examples=25, deadline=None)
-@given(small_worlds())
-def test_an_answer_that_breaks_a_rule_is_refused(world: Snapshot) -> None:
-    instance = instance_of(world, Weights())
-    jobs = [o.job for o in instance.options]
+@pytest.mark.parametrize("seed", range(20))
+def test_an_answer_that_breaks_a_rule_is_refused(seed: int) -> None:
+    program = problem(seed)[2]
+    jobs = [way.job for way in program.ways if way.moment == 0]
     if len(set(jobs)) < len(jobs):
-        with pytest.raises(SolverError, match="not possible"):
-            choose(instance, Liar(), PATIENT)
-
-
-@settings(max_examples=40, deadline=None)
-@given(small_worlds())
-def test_a_joint_decision_holds_together(world: Snapshot) -> None:
-    capacity = Capacity.of(world)
-    fits = [place(j, capacity) is not None for j in world.pending]
-    joint = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), Cbc())
-    assert joint.how in {SolveStatus.SKIPPED, SolveStatus.SOLVED}
-    for placed in joint.placements:  # raises when it overdraws
-        capacity.take(placed.shares)
-    by_greed = place_jointly(world.pending, fits, world, Tuning(budget=PATIENT), None)
-    assert not by_greed.actions
+        with pytest.raises(SolverError, match="a job is started twice"):
+            choose(program, Liar(), PATIENT)

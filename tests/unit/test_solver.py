@@ -10,7 +10,7 @@ from pathlib import Path
 import pulp
 import pytest
 
-from rltuned.core.milp.problem import Budget
+from rltuned.core.milp import Budget
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc, probe, read_answer
 
@@ -153,7 +153,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 _TWICE = """
 import os, sys
 from pathlib import Path
-from rltuned.core.milp.problem import Budget
+from rltuned.core.milp import Budget
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc
 from tests.unit.test_solver import QUICK, knapsack, script
@@ -184,7 +184,7 @@ def test_nothing_is_left_on_the_disk_and_no_file_is_open(tmp_path: Path) -> None
 
 _DAEMON = """
 import sys
-from rltuned.core.milp.problem import Budget
+from rltuned.core.milp import Budget
 from tests.unit.test_solver import knapsack, script
 from pathlib import Path
 folder = Path(sys.argv[1])

@@ -114,9 +114,8 @@ class Metrics:
             slurm_command_remarks={name: remarks},
         )
 
-    def solved(self, seconds: float, *, ok: bool) -> None:
-        result = "optimal" if ok else "failed"
-        self._set(milp_solve_duration_seconds=[seconds], milp_solves={result: 1})
+    def solved(self, seconds: float) -> None:
+        self._set(milp_solve_duration_seconds=[seconds])
 
     def reader(self, choice: ReaderChoice) -> None:
         self._set(reader={choice.reader: 1}, reader_stand_in=choice.stands_in)

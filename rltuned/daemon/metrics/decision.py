@@ -13,8 +13,8 @@ import numpy as np
 
 from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMNS, StateMatrix
-from rltuned.core.milp.candidates import PlacementKind
-from rltuned.core.milp.solution import SolveStatus
+from rltuned.core.joint import SolveStatus
+from rltuned.core.milp import KINDS
 from rltuned.daemon.metrics.table import Row, counter, gauge, histogram, of
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -24,9 +24,8 @@ PLACES_BUCKETS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 SOLVE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 DELAY_AT: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 FEATURE_AT: Final = {"min": 0.0, "median": 0.5, "max": 1.0}
-WAYS: Final = ("0", "1", "2", "3", "4", "5", "6", "7", "8+")
-NOT_YET: Final = "not_yet"
-"""Verdict on a job that does not start within the horizon."""
+SHARE, WAIT = "share", "wait"
+"""Verdicts on a job that is to share its nodes, and on one that does not start now."""
 _ROUNDING: Final = 1e-6
 """Features are float32, ranges went through JSON."""
 
@@ -59,15 +58,10 @@ def outside(matrix: StateMatrix, ranges: Ranges) -> Mapping[str, float] | None:
     return found
 
 
-def _ways(decision: Decision) -> Mapping[str, int] | None:
-    joint = decision.joint
-    return Tally(WAYS[min(v.ways, len(WAYS) - 1)] for v in joint.verdicts) if joint else None
-
-
 def _verdicts(decision: Decision) -> Mapping[str, int] | None:
     if decision.joint is None:
         return None
-    return Tally(NOT_YET if v.kind is None else str(v.kind) for v in decision.joint.verdicts)
+    return Tally(SHARE if v.shared else v.kind or WAIT for v in decision.joint.verdicts)
 
 
 def _quantile(values: np.ndarray, share: float) -> float:
@@ -133,28 +127,16 @@ DECISION: Final[tuple[Row, ...]] = (
         _of(lambda decision: decision.joint and {decision.joint.how: 1}),
         labels={"how": SolveStatus},
     ),
-    counter(
-        "rltuned_milp_solves",
-        "Problems given to the solver: optimal = proven, with no gap (no other answer is "
-        "used); failed = out of time, ended badly, or no usable answer.",
-        labels={"result": ("optimal", "failed")},
-    ),
     histogram(
         "rltuned_milp_solve_duration_seconds",
         "Wall time of the solver, its failures included.",
         buckets=SOLVE_BUCKETS_S,
     ),
     gauge(
-        "rltuned_placement_jobs",
-        "Jobs in the last problem, by ways to start now; 0 unless one was solved.",
-        _of(_ways),
-        labels={"ways": WAYS},
-    ),
-    gauge(
         "rltuned_placement_verdicts",
-        "Jobs in the last problem, by the kind of way that was chosen; not_yet = no start "
-        "within the horizon.",
+        "Jobs that the last joint placement looked at, by what it says; share = to share its "
+        "nodes, wait = no start now.",
         _of(_verdicts),
-        labels={"verdict": (*PlacementKind, NOT_YET)},
+        labels={"verdict": (*KINDS, SHARE, WAIT)},
     ),
 )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
+from rltuned.core.sharing import Sharing
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.metrics import Schedule, score

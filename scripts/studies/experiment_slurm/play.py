@@ -43,7 +43,7 @@ DAEMON_S = 300.0
 SHOWN = (
     "rltuned_cycles_total", "rltuned_cycles_skipped_total", "rltuned_changes_total",
     "rltuned_changes_proposed_total", "rltuned_changes_reverted_total",
-    "rltuned_breaker_opened_total", "rltuned_joint_placements_total", "rltuned_milp_solves_total",
+    "rltuned_breaker_opened_total", "rltuned_joint_placements_total",
     "rltuned_cycle_duration_seconds_sum", "rltuned_cycle_duration_seconds_count",
 )  # fmt: skip
 FIELDS = ("JobName", "Submit", "Start", "End", "State", "NodeList", "User")

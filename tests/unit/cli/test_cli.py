@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS, PANELS
+from rltuned.cli import COMMANDS, PANELS, check
 from rltuned.cli.check import machine_checks
 from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
@@ -32,6 +32,7 @@ from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.config_checks import Check, Status
+from rltuned.solver import Cbc
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
@@ -370,13 +371,22 @@ def test_check_refuses_a_certificate_that_cannot_be_used(config: Path) -> None:
 
 def test_check_solves_a_program_where_one_is_needed(config: Path) -> None:
     own = config.read_text()
-    own = own.replace("[policy]\n", "") + '\n[policy]\nplacement = "milp"\n'
     config.write_text(own + "[placement]\nbudget_s = 60\n")
     result = run("check", "--no-slurm", "--config", str(config))
     assert "ok    solver: cbc solves" in result.stdout, result.output
     config.write_text(own + "[placement]\nbudget_s = 1e-6\n")
     result = run("check", "--no-slurm", "--config", str(config))
     assert "for the smallest program and may take 1e-06 s" in result.stdout
+
+
+def test_check_warns_where_there_is_no_solver(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "Cbc", lambda: Cbc(Path("/nonexistent/cbc")))
+    result = run("check", "--no-slurm", "--config", str(config))
+    assert result.exit_code == 0, result.output
+    assert "warn  solver: cbc " in result.stdout
+    assert "every joint placement falls back to best fit" in result.stdout
 
 
 def test_models(tmp_path: Path) -> None:

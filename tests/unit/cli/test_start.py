@@ -49,9 +49,13 @@ def test_help_needs_no_extra(name: str) -> None:
     assert not imported(name, "--help") & EXTRAS
 
 
-def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates() -> None:
+def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "rltuned.toml"
+    config.write_text('[policy]\nname = "delay"\nplacement = "pack"\n')
     flags = ("--backend", "sim", "--dry-run", "--once", "--no-show")
-    found = imported("run", "--config", str(ROOT / "deploy/demo.toml"), *flags)
+    found = imported("run", "--config", str(config), *flags)
     assert not found & ({"pulp", "jinja2"} | EXTRAS)
 
 

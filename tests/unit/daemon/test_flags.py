@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
 from rltuned.core.select import Refusal, Scope
+from rltuned.core.sharing import Sharing
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.restore import restore

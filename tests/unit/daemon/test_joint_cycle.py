@@ -7,11 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs
-from rltuned.core.milp.model import Solver
-from rltuned.core.milp.problem import Budget
-from rltuned.core.milp.sharing import Sharing
-from rltuned.core.milp.solution import Tuning
+from rltuned.core.joint import Tuning
+from rltuned.core.milp import Budget, Solver
 from rltuned.core.select import Scope
+from rltuned.core.sharing import Sharing
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import ChangeKind
@@ -85,15 +84,14 @@ def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> Non
     assert any("fell_back" in note for note in decision.notes)
 
 
-@pytest.mark.parametrize(("placement", "solver"), [("pack", None), ("milp", Cbc())])
+@pytest.mark.parametrize(("placement", "solver"), [('placement = "pack"\n', None), ("", Cbc())])
 def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: Cbc | None) -> None:
     path = tmp_path / "rltuned.toml"
     path.write_text(
-        f'[policy]\nplacement = "{placement}"\n[placement]\nbudget_s = 2.5\nmax_slots = 3\n'
-        '[oversubscribe]\nscope = ["gpu"]\n'
+        f'[policy]\n{placement}[placement]\nbudget_s = 2.5\n[oversubscribe]\nscope = ["gpu"]\n'
     )
     path.chmod(0o644)
     rig = build_rig(load(path), FakeBackend(WORLD))
     assert rig.solver == solver
-    assert rig.knobs.tuning.budget == Budget(2.5, 1024, 14_400.0, 3)
+    assert rig.knobs.tuning.budget == Budget(2.5, 1024)
     assert rig.knobs.tuning.sharing == Sharing(frozenset({"gpu"}))

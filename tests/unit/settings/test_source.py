@@ -35,6 +35,7 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
     settings = Settings()
     assert settings.knobs() == Knobs(
         Scope(max_writes_per_hour=30),
+        placement="milp",
     )
     assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()
@@ -53,7 +54,7 @@ def test_every_default_is_pinned() -> None:
             "name": "delay",
             "models_dir": "/usr/share/rltuned/models",
             "top_k": 16,
-            "placement": "pack",
+            "placement": "milp",
         },
         "scope": {
             "sla_partitions": [],
@@ -89,8 +90,6 @@ def test_every_default_is_pinned() -> None:
         "placement": {
             "budget_s": 1.0,
             "memory_mib": 1024,
-            "horizon_s": 14400.0,
-            "max_slots": 4,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "predictor": {
