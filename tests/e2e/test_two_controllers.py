@@ -48,6 +48,19 @@ def settings(
     )
 
 
+def stop(daemon: Daemon, config: Path) -> None:
+    """Freeze it, but not in the middle of a commit, when it keeps everybody from its journal."""
+    while True:
+        daemon.signal(signal.SIGSTOP)
+        try:
+            written(config)
+        except sqlite3.OperationalError:
+            daemon.signal(signal.SIGCONT)
+            time.sleep(0.2)
+        else:
+            return
+
+
 def written(config: Path) -> list[tuple[float, float]]:
     """When this daemon sent something to Slurm: from the intent to what came of it."""
     with sqlite3.connect(f"file:{config.parent}/journal.sqlite?mode=ro", uri=True) as db:
@@ -185,7 +198,7 @@ def test_a_holder_that_is_stopped_loses_the_lease_and_does_not_write(
     ):
         a.wait_for_log("applied=")
         b.wait_for_log("standby=")
-        a.signal(signal.SIGSTOP)
+        stop(a, one)
         stopped_at = time.time()
         lab.kill_controller()
         lab.wait_for(lambda: str(short) in lab.run("squeue", "-h", check=False), 60, "backup acts")
