@@ -1,7 +1,9 @@
 """Files and folders that are there whole or not at all; files also after the power has failed."""
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,3 +59,10 @@ def sync_folder(folder: Path) -> None:
             os.fsync(place)
     finally:
         os.close(place)
+
+
+def refuse_device(path: Path) -> None:
+    """Raise OSError for a device: some of them, as /dev/full, can be read without end."""
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(errno.ENXIO, "it is a device", str(path))

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from rltuned.durable import refuse_device
 from rltuned.errors import SnapshotError, TraceError
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
@@ -152,6 +153,7 @@ def noted(records: Sequence[JobRun]) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
+        refuse_device(path)
         return path.read_text(encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise TraceError(

@@ -12,7 +12,7 @@ import importlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
@@ -152,7 +152,7 @@ def main() -> None:
     # numpy's threads wait busily, and the controller's cores are Slurm's
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     out = guard()
-    code = _code_of_command()
+    code = code_of()
     try:
         out.flush()
     except BrokenPipeError:
@@ -164,10 +164,10 @@ def main() -> None:
     sys.exit(code)
 
 
-def _code_of_command() -> Any:
-    """Its exit code: a number, or what sys.exit takes."""
+def code_of(words: Sequence[str] | None = None) -> Any:
+    """Run a command; its exit code, or what sys.exit takes. words: None = of the command line."""
     try:
-        app(prog_name="rltuned")
+        app(words, prog_name="rltuned")
     except SystemExit as end:
         return end.code
     except RltunedError as error:
@@ -175,16 +175,30 @@ def _code_of_command() -> Any:
             warn(line)
         return 2 if isinstance(error, SettingsError | ModelError | TraceError) else 1
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "rltuned":
-            raise
-        warn(
-            f"needs the Python package {package}, which is not installed; install rltuned[train], "
-            "or the package rltuned-train"
-        )
-        return 2
+        return _lacking(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 1  # the reader of our output went away
+    except (OSError, UnicodeError, MemoryError) as error:
+        # a path or a text that the machine does not take, and more than it has room for
+        warn(_reason(error))
+        return 2
     return 0
+
+
+def _lacking(error: ModuleNotFoundError) -> int:
+    package = (error.name or "").partition(".")[0]
+    if package == "rltuned":
+        raise error
+    warn(
+        f"needs the Python package {package}, which is not installed; install rltuned[train], or "
+        "the package rltuned-train"
+    )
+    return 2
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or "there is not enough memory for this"

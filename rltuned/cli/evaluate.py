@@ -74,7 +74,7 @@ def evaluate(
     copies: CopiesOption = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     mode: ModeOption = "cycle",
-    interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
+    interval: flags.IntervalOption = 60.0,
     bounds: flags.BoundsOption = flags.OnOff.ON,
     stretch: flags.StretchOption = DEFAULT.stretch,
     clip: flags.ClipOption = DEFAULT.clip,

@@ -34,6 +34,7 @@ _REFUSALS = {
     "dependency": "it waits for another job",
     "not_eligible": "it may not start yet (begin time)",
     "unfulfillable": "no order of the queue can start it; see Slurm's reason",
+    "blocked": "a limit of its QOS or account, or a reservation, holds it; see Slurm's reason",
     "too_young": "it was submitted moments ago",
     "partition_priorities": "it has another priority in each of its partitions, and Priority= would"
     " set one for all of them; write_mode = site_factor orders such jobs",

@@ -69,6 +69,9 @@ PredictorOption = Annotated[
         "--predictor", help="Of run times: a folder, the `shipped` one, or `none`: by the limits."
     ),
 ]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", help="Seconds between cycles.", min=0.001, max=1e9)
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
 SpeedOption = Annotated[
     float,

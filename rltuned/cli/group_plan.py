@@ -26,6 +26,7 @@ from rltuned.domain.groups import JobPhase
 from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
+from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
 from rltuned.report.gantt import Bar, gantt
 from rltuned.text import first_flaw
@@ -93,6 +94,7 @@ def planner_of(name: PlannerName) -> Planner:
 def read_graph(path: Path) -> PlanGraph:
     """Jobs and nodes of a TOML file. Raises TraceError: names file and field."""
     try:
+        refuse_device(path)
         found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8-sig")))
         return _graph(found)
     except ValidationError as error:

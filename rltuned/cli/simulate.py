@@ -70,7 +70,7 @@ def simulate(
     cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
     mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = "event",
-    interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.001)] = 60.0,
+    interval: flags.IntervalOption = 60.0,
     placement: PlacementOption = "pack",
     top_k: TopKOption = 16,
     oversubscribe: OverSubscribeOption = None,

@@ -161,7 +161,7 @@ def synth(
     kind: Annotated[GeneratorKind, typer.Argument(help="Generator.")],
     *,
     out: OutOption,
-    jobs: Annotated[int, typer.Option(min=1)] = 1024,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000_000)] = 1024,
     seed: SeedOption = 1,
     limits: Annotated[Strength, typer.Option()] = "weak",
     free_share: Annotated[

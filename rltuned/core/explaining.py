@@ -42,6 +42,7 @@ CANNOT_START: Final = frozenset(
         Refusal.NOT_ELIGIBLE,
         Refusal.RESERVATION,
         Refusal.UNFULFILLABLE,
+        Refusal.BLOCKED,
         Refusal.HET_COMPONENT,
     }
 )

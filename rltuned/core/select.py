@@ -1,5 +1,6 @@
 """Which pending jobs rltuned may touch, with a reason for every one that it may not."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +43,7 @@ class Refusal(StrEnum):
     DEPENDENCY = "dependency"
     NOT_ELIGIBLE = "not_eligible"
     UNFULFILLABLE = "unfulfillable"
+    BLOCKED = "blocked"
     TOO_YOUNG = "too_young"
     PARTITION_PRIORITIES = "partition_priorities"
     INCR_ONLY = "incr_only"
@@ -71,6 +73,12 @@ _UNFULFILLABLE_REASONS = frozenset(
     }
 )
 """Reasons that no order of the queue can change (squeue(1), JOB REASON CODES)."""
+_BLOCKED = re.compile(
+    r"(QOS|Assoc)(?!.*NotAllowed)\w*|Max\w+PerAccount|AccountingPolicy"
+    r"|ReqNodeNotAvail, May be reserved for other job"
+)
+"""Reasons that hold whatever stands before the job: a limit of its QOS or association is reached,
+or the nodes that it may use are kept for a reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +190,25 @@ def _by_state(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | No
         return Refusal.HET_COMPONENT
     if job.job_id >= FEDERATED_FROM:
         return Refusal.FEDERATED  # a write to one sibling changes it in every cluster
+    if held_back := _by_wait(job, now):
+        return held_back
+    if now - job.submitted_at < rules.min_age_s:
+        return Refusal.TOO_YOUNG
+    return _by_numbers(job, rules)
+
+
+def _by_wait(job: PendingJob, now: float) -> Refusal | None:
+    """What a job waits for that no order of the queue gives it."""
     if job.reservation:
         return Refusal.RESERVATION
     if job.is_dependent:
         return Refusal.DEPENDENCY
+    if _BLOCKED.fullmatch(job.reason):
+        return Refusal.BLOCKED
     # Slurm leaves the eligible time unset while a dependency or a begin time holds the job back
     if job.eligible_at is None or job.eligible_at > now or job.reason == "BeginTime":
         return Refusal.NOT_ELIGIBLE
-    if now - job.submitted_at < rules.min_age_s:
-        return Refusal.TOO_YOUNG
-    return _by_numbers(job, rules)
+    return None
 
 
 def _by_numbers(job: PendingJob, rules: Scope) -> Refusal | None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.units import GpuType, NodeName
+from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
 
 MAX_NODES_PER_ENTRY = 100_000
@@ -71,6 +72,7 @@ class Cluster:
 def read_cluster(path: Path) -> Cluster:
     """Read a cluster TOML. Raises TraceError: names the file and the field."""
     try:
+        refuse_device(path)
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error

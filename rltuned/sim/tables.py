@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
 
 MOST_LINES: Final = 20
@@ -34,6 +35,7 @@ def read_text(path: Path) -> str:
     TraceError: it cannot be read.
     """
     try:
+        refuse_device(path)
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)

@@ -109,7 +109,10 @@ def _records(text: str) -> Iterator[tuple[int, str]]:
 def _node(fields: dict[str, str]) -> Node:
     counts = gpus_by_type(parse_gres(fields.get("Gres", "")))
     gpus = tuple(GpuCount(GpuType(kind), n, n) for kind, n in counts.items())
-    total = Resources(sum(counts.values()), int(fields["CPUTot"]), int(fields["RealMemory"]))
+    # without what jobs do not get: CoreSpecCount, MemSpecLimit
+    cpus, memory = int(fields.get("CPUEfctv", fields["CPUTot"])), int(fields["RealMemory"])
+    memory -= min(memory, int(fields.get("MemSpecLimit", "0")))
+    total = Resources(sum(counts.values()), cpus, memory)
     named = fields.get("Partitions", "")
     state = fields["State"]
     return Node(

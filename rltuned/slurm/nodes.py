@@ -1,9 +1,10 @@
 """sinfo's rows -> nodes and partitions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
@@ -11,19 +12,26 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import NodeRow
+from rltuned.slurm.hardware import KeptBack, without_kept
 from rltuned.slurm.strings import Gres, parse_gres
 from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
 
 _OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS_FLAGS: Final = frozenset(
-    {"planned", "cloud", "powered_down", "powering_up", "power_up", "completing", "dynamic_norm"}
-)
+    {
+        "planned", "cloud", "powered_down", "powering_up", "power_up", "completing", "dynamic_norm",
+        "reboot_requested",
+    }
+)  # fmt: skip
 """Flags under which Slurm still starts jobs. Any other, also one that is unknown here,
-makes the node one that rltuned places nothing on: drain, fail, maint, reserved, not_responding
-..."""
-_HARMLESS_MARKS: Final = "-~#"
+makes the node one that rltuned places nothing on: drain, fail, maint, reserved, power_down,
+powering_down, reboot_issued, not_responding ..."""
+_POWERING_UP: Final = _HARMLESS_FLAGS | {"not_responding"}
+"""A node that powers up answers when it is up, and takes jobs before."""
+_HARMLESS_MARKS: Final = "-~#@"
 _MARKS: Final = "*~#!%$@^-+"
 _CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
+_NOTHING_KEPT: Final[Mapping[str, KeptBack]] = MappingProxyType({})
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
@@ -36,9 +44,13 @@ class SinfoAnswer:
     unreadable: tuple[Unreadable, ...] = ()
 
 
-def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset()) -> SinfoAnswer:
+def read_nodes(
+    rows: Iterable[list[str]],
+    exclusive: frozenset[str] = frozenset(),
+    kept: Mapping[str, KeptBack] = _NOTHING_KEPT,
+) -> SinfoAnswer:
     """Nodes and partitions from sinfo -N, a row per pair. exclusive: partitions that are EXCLUSIVE
-    whatever sinfo says. Raises SnapshotError: no node can be read.
+    whatever sinfo says. kept: what jobs do not get. Raises SnapshotError: no node can be read.
     """
     first: dict[str, NodeRow] = {}
     members: dict[str, list[str]] = {}
@@ -62,7 +74,8 @@ def read_nodes(rows: Iterable[list[str]], exclusive: frozenset[str] = frozenset(
     nodes, odd = [], []
     for name, row in first.items():
         try:
-            nodes.append(_node(row, tuple(sorted(members[name]))))
+            usable = without_kept(row, kept)
+            nodes.append(_node(usable, tuple(sorted(members[name]))))
         except ValueError as error:
             odd.append(Unreadable("node", name, str(error)))
     if odd and not nodes:
@@ -116,7 +129,8 @@ def is_schedulable(state: str) -> bool:
     if set(state[len(bare) :]) - set(_HARMLESS_MARKS):
         return False
     base, *flags = bare.split("+")
-    return base in _OPEN_STATES and _HARMLESS_FLAGS.issuperset(flags)
+    harmless = _POWERING_UP if "powering_up" in flags else _HARMLESS_FLAGS
+    return base in _OPEN_STATES and harmless.issuperset(flags)
 
 
 @lru_cache(maxsize=4096)  # many nodes say the same words, and again a minute later

@@ -29,6 +29,7 @@ from rltuned.slurm.columns import (
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, standing_of
 from rltuned.slurm.fairshare import FairShares
+from rltuned.slurm.hardware import Hardware, HiddenNodes, read_kept_back, read_names
 from rltuned.slurm.jobs import Known, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
@@ -48,7 +49,8 @@ controller's restart that this often needs shows as a failed read, which forgets
 
 
 class Reader:
-    """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config.
+    """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config and
+    show nodes.
 
     --local, because in a federation squeue also shows the other clusters' jobs, which rltuned
     cannot address; -a, because hidden partitions hold nodes and jobs too. Every method raises
@@ -80,6 +82,8 @@ class Reader:
         source = Pyslurm(commands, pyslurm) if pyslurm else None
         self._source = JobSource(commands, self._new_marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
+        self._hardware: tuple[float, Hardware] | None = None
+        self._hidden = HiddenNodes(commands, self._new_marks)
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
         self._lines: dict[int, tuple[JobId, Factors]] = {}
 
@@ -95,7 +99,7 @@ class Reader:
             pending = (replace(job, sizes=known.get(job.job_id)) for job in seen.pending)
             return replace(seen, pending=tuple(pending))
         except (BackendError, SnapshotError):
-            self._site = None
+            self._site = self._hardware = None
             raise
 
     def _with_fair_shares(self, seen: Snapshot) -> Snapshot:
@@ -109,14 +113,18 @@ class Reader:
         site, layout = self._known_site(taken_at)
         if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
             taken_at += self.clock_off_s
+        beside = self._known_hardware(site, taken_at)
         jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
         sinfo = self._commands.stream(
             "sinfo", "--local", "-a", "-N", "-O", marks.columns(NODE_COLUMNS)
         )
         odd: list[str] = []
-        rows = marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd)
-        hardware = read_nodes(rows, site.exclusive_partitions)
+        unseen: list[Unreadable] = []
+        rows = self._hidden.beside(
+            marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), beside.names, taken_at, unseen
+        )
+        hardware = read_nodes(rows, site.exclusive_partitions, beside.kept)
         nodes, partitions = hardware.nodes, hardware.partitions
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
         factors, misread = self._factors() if site.multifactor else ({}, {})
@@ -156,6 +164,7 @@ class Reader:
                 priorities=site.priorities,
                 unreadable=(
                     *hardware.unreadable,
+                    *unseen,
                     *(Unreadable("node", "", why) for why in odd),
                     *queue.unreadable,
                     *jobs.unreadable,
@@ -193,6 +202,17 @@ class Reader:
                 site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))
             self._site = (now, site, layout)
         return self._site[1:]
+
+    def _known_hardware(self, site: SlurmSite, now: float) -> Hardware:
+        """What sinfo does not say of the nodes, as old as the site's settings at most."""
+        if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
+            kept = read_kept_back(self._commands.stream("scontrol", "-o", "show", "nodes").lines())
+            names = frozenset[str]()
+            if site.hides_nodes:
+                shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                names = read_names(shown)
+            self._hardware = (now, Hardware(kept, names))
+        return self._hardware[1]
 
     def _layout(self) -> Layout:
         usage = self._commands.ask("squeue", "--help").stdout

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.kinds import KindName
+from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands
@@ -93,6 +94,7 @@ def ask_rows(
 def lines_of(path: Path) -> Iterator[str]:
     """Lines of a text file, plain or gzip, never all at once. Raises TraceError."""
     try:
+        refuse_device(path)
         with path.open("rb") as probe:
             packed = probe.read(2) == b"\x1f\x8b"
         opened = gzip.open if packed else open

@@ -30,6 +30,7 @@ class SlurmSite:
     """The settings that change what Slurm's answers mean. version: such as (22, 5). memory_counts:
     CR_*_Memory: a job's figure means something. increase_only: INCR_ONLY: no priority sinks.
     exclusive_partitions: where sinfo hides it (26.05). accounts: slurmdbd keeps ended jobs.
+    hides_nodes: sinfo shows no cloud node that is powered down.
     """
 
     cluster: str
@@ -40,6 +41,7 @@ class SlurmSite:
     increase_only: bool = False
     exclusive_partitions: frozenset[str] = frozenset()
     accounts: bool = False
+    hides_nodes: bool = False
 
     @property
     def multifactor(self) -> bool:
@@ -81,6 +83,8 @@ def read_site(config: Mapping[str, str]) -> SlurmSite:
         preemption=_value(config, "PreemptType") not in {"", "preempt/none"},
         increase_only="INCR_ONLY" in config.get("PriorityFlags", "").upper().split(","),
         accounts=config.get("AccountingStorageType", "") == _SLURMDBD,
+        hides_nodes=not absent(config.get("ResumeProgram", ""))
+        and "cloud" not in config.get("PrivateData", "").split(","),
     )
 
 

@@ -102,3 +102,12 @@ def test_a_record_that_cannot_be_read_costs_itself() -> None:
     assert ["begin with", "no 'RealMemory'" in bad[1].why, "twice" in bad[2].why] == [
         "begin with", True, True,
     ]  # fmt: skip
+
+
+def test_what_jobs_do_not_get_of_a_node_is_in_no_total() -> None:
+    text = (
+        "NodeName=a1 CPUEfctv=14 CPUTot=16 Gres=gpu:t4:2 RealMemory=64000 MemSpecLimit=4000 "
+        "State=MIXED+REBOOT_REQUESTED Partitions=gpu"
+    )
+    (node,) = read_nodes_shown(text, "x", [])
+    assert (node.total.cpus, node.total.mem_mib, node.schedulable) == (14, 60_000, True)

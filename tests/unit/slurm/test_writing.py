@@ -201,7 +201,7 @@ def test_without_scontrol_every_action_fails_and_none_raises(tmp_path: Path) -> 
 def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: Path) -> None:
     replay(tmp_path, RECORDED)
     (tmp_path / "scontrol").write_text(
-        f'#!/bin/sh\n[ "$1" = show ] && exec cat {tmp_path}/answers/config\n'
+        f'#!/bin/sh\ncase "$1" in show | -o) exec cat {tmp_path}/answers/config;; esac\n'
         f'cat > "{tmp_path}/got"\n'
         'echo called >> "$0.count"\nsleep 600\n'
     )

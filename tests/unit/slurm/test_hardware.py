@@ -1,0 +1,155 @@
+"""What sinfo does not say: specialised cores and memory, and cloud nodes that are powered down."""
+
+from pathlib import Path
+
+import pytest
+
+from rltuned.domain.snapshot import Unreadable
+from rltuned.slurm import hardware
+from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks, NodeRow
+from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.hardware import (
+    KNOWN_S,
+    HiddenNodes,
+    KeptBack,
+    read_kept_back,
+    read_names,
+    without_kept,
+)
+from rltuned.slurm.nodes import read_nodes
+
+MARKS = Marks(record="\x1e#t")
+NOW = 1_000_000.0
+
+
+def row(name: str, **changed: str) -> list[str]:
+    plain = NodeRow(
+        nodelist=name, statecomplete="idle+cloud+powered_down", cpusstate="0/8/0/8", memory="1000",
+        allocmem="0", gres="gpu:a:2(S:0)", gresused="gpu:a:0(IDX:N/A)", features_act="(null)",
+        partition="far", available="up", time="1:00", defaulttime="n/a", prioritytier="1",
+        priorityjobfactor="1", oversubscribe="NO",
+    )  # fmt: skip
+    return list(plain._replace(**changed))
+
+
+class World:
+    """A sinfo that shows a node that is asked for by name, and counts the questions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "sinfo").write_text(
+            "#!/bin/sh\n"
+            f'for word; do last=$before; before=$word; [ "$last" = -n ] && name=$word; done\n'
+            f'echo "$name" >>"{folder}/asked"\n'
+            f'cat "{folder}/head" && [ -e "{folder}/$name" ] && cat "{folder}/$name"; exit 0\n'
+        )
+        (folder / "sinfo").chmod(0o755)
+        (folder / "asked").touch()
+        self._put("head", [name.upper() for name in NODE_COLUMNS])
+        self.hidden = HiddenNodes(Commands(SlurmCli(bin_dir=folder)), lambda: MARKS)
+        self.odd: list[Unreadable] = []
+
+    def _put(self, name: str, cells: list[str]) -> None:
+        (self.folder / name).write_text(FIELD.join(cells) + MARKS.record + "\n")
+
+    def has(self, *names: str, **changed: str) -> None:
+        for name in names:
+            self._put(name, row(name, **changed))
+
+    def look(
+        self, shown: list[list[str]], names: set[str], at: float = NOW
+    ) -> dict[str, list[str]]:
+        self.odd = []
+        found = list(self.hidden.beside(iter(shown), frozenset(names), at, self.odd))
+        return {one[0]: one for one in found}
+
+    @property
+    def asked(self) -> list[str]:
+        return (self.folder / "asked").read_text().split()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_hidden_node_is_asked_for_once_and_again_when_that_is_old(world: World) -> None:
+    world.has("c1", "c2")
+    assert set(world.look([row("p1")], {"p1", "c1", "c2"})) == {"p1", "c1", "c2"}
+    assert set(world.look([row("p1")], {"p1", "c1", "c2"}, NOW + 60)) == {"p1", "c1", "c2"}
+    assert world.asked == ["c1", "c2"]
+    world.has("c2", statecomplete="idle+cloud+drain+powered_down")
+    found = world.look([row("p1")], {"p1", "c1", "c2"}, NOW + KNOWN_S)
+    assert "drain" in found["c2"][1]
+    assert world.asked == ["c1", "c2"] * 2
+
+
+def test_nothing_is_asked_where_slurm_hides_nothing(world: World) -> None:
+    assert set(world.look([row("p1")], set())) == {"p1"}
+    assert set(world.look([row("p1")], {"p1"})) == {"p1"}
+    assert not world.asked
+
+
+def test_many_are_asked_for_from_look_to_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "MOST_ASKED", 3)
+    names = {f"c{n}" for n in range(8)}
+    world.has(*names)
+    known = []
+    for look in range(4):
+        known.append(len(world.look([], names, NOW + look)))
+        assert [u.why.split()[0] for u in world.odd] == ([str(8 - known[-1])] if look < 2 else [])
+    assert known == [3, 6, 8, 8]
+    assert sorted(world.asked) == sorted(names)
+
+
+def test_a_node_that_was_shown_is_known_when_it_is_hidden(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "MOST_ASKED", 0)
+    busy = row("c1", statecomplete="mixed+cloud", cpusstate="3/5/0/8", allocmem="500",
+               gresused="gpu:a:1(IDX:0),shard:4(0/4,4/4)")  # fmt: skip
+    world.look([busy], {"c1"})
+    (node,) = read_nodes(world.look([], {"c1"}, NOW + 60).values()).nodes
+    assert (node.free, node.schedulable) == (node.total, True)
+    assert node.total.gpus == 2
+
+
+def test_a_name_that_no_node_has_costs_nothing(world: World) -> None:
+    assert world.look([row("p1")], {"p1", "gone"}).keys() == {"p1"}
+    assert not world.odd
+
+
+SHOWN = """\
+NodeName=s1 CPUAlloc=0 CPUEfctv=14 CPUTot=16 RealMemory=64000 CoreSpecCount=2 MemSpecLimit=4000 \
+State=IDLE Reason=a CPUEfctv=1 CPUTot=9
+NodeName=p1 Arch=x86_64 CPUAlloc=0 CPUEfctv=16 CPUTot=16 RealMemory=64000 State=IDLE
+NodeName=old CPUTot=16 RealMemory=64000 MemSpecLimit=100
+
+""".splitlines()
+
+
+def test_what_is_kept_from_jobs_is_in_no_total() -> None:
+    kept = read_kept_back(SHOWN)
+    assert kept == {"s1": KeptBack(2, 4000), "old": KeptBack(0, 100)}
+    whole = NodeRow._make(row("s1", cpusstate="14/2/0/16", memory="64000", allocmem="60000"))
+    used = without_kept(whole, kept)
+    assert (used.cpusstate, used.memory) == ("14/2/0/14", "60000")
+    (node,) = read_nodes([list(whole)], kept=kept).nodes
+    assert (node.total.cpus, node.free.cpus, node.free.mem_mib) == (14, 0, 0)
+    assert without_kept(whole._replace(nodelist="p1"), kept).memory == "64000"
+
+
+def test_a_row_whose_counts_are_none_costs_its_node() -> None:
+    kept = {"s1": KeptBack(2, 0)}
+    found = read_nodes([row("s1", cpusstate="many"), row("p1")], kept=kept)
+    assert ([n.name for n in found.nodes], [u.name for u in found.unreadable]) == (["p1"], ["s1"])
+
+
+def test_names_of_all_nodes_of_all_partitions() -> None:
+    text = (
+        "PartitionName=a AllocNodes=ALL Nodes=c[1-2],p1 TotalNodes=3\n"
+        "PartitionName=b Nodes=(null) TotalNodes=0\n\n"
+    )
+    assert read_names(text) == {"c1", "c2", "p1"}
