@@ -127,7 +127,8 @@ def test_a_node_that_powers_up_takes_jobs_and_then_runs_them(lab: PoweredLab) ->
     assert lab.node("c1").free.gpus == 0
     lab.clear()
     lab.scontrol("update", "NodeName=c1", "State=POWER_DOWN")
-    lab.wait_for(lambda: "c1" not in lab.run("sinfo", "-h", "-N"), 60, "it is hidden again")
+    shown = ("sinfo", "-h", "-N", "-n", "c1", "-O", "statecomplete:60")
+    lab.wait_for(lambda: "powered_down" in lab.run(*shown), 60, "it is down again")
     lab.stop_node("c1")
     c1 = {str(n.name): n for n in world.observe().nodes}["c1"]
     assert (c1.schedulable, c1.free.gpus, c1.total.gpus) == (True, 2, 2)
