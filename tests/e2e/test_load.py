@@ -25,7 +25,7 @@ def test_busy_then_not(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
         assert daemon.metric("rltuned_interval_stretch_ratio") == 2
         assert daemon.metric('rltuned_slurm_commands_total{command="squeue"}') == 0
         assert priority(slurm, long) >= priority(slurm, short)
-        config.write_text(own)
+        config.write_text(own + "[load]\n")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("applied=")
         daemon.wait_for(

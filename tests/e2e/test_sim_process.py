@@ -52,13 +52,13 @@ def test_sighup_takes_over_a_good_file_and_refuses_a_bad_one(tmp_path: Path, con
         config.write_text("[http]\nport = 0\n[policy]\nname = 'sjf'\n")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("policy=sjf")
-        config.write_text("[policy]\nname = 'sjff'\n")
+        config.write_text("[http]\nport = 0\n[policy]\nname = 'sjff'\n")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("reload_failed")
-        assert f"{config}:2: policy.name: no policy 'sjff'" in daemon.log()
+        assert f"{config}:4: policy.name: no policy 'sjff'" in daemon.log()
         assert daemon.metric("rltuned_config_last_reload_successful") == 0
         assert daemon.metric('rltuned_policy_info{digest="",name="sjf",schema=""}') == 1
-        config.write_text("")
+        config.write_text("[http]\nport = 0\n[policy]\n")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("loaded", times=3)
         assert daemon.metric("rltuned_config_last_reload_successful") == 1
@@ -142,7 +142,9 @@ def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
         timeout=60,
         env={"RLTUNED_CONFIG": str(config), "PATH": "/usr/bin:/bin"},
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to give back\n", "")
+    assert (done.returncode, done.stdout) == (3, ""), "no journal, and no Slurm to ask"
+    assert done.stderr.startswith("rltuned: no journal, and what Slurm shows is not known: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:

@@ -3,6 +3,7 @@
 import shutil
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -115,7 +116,7 @@ def test_a_journal_that_is_cut_under_the_daemon_ends_it_not(case: Case) -> None:
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.turned, "the first order")
         for file in case.state.glob("journal.sqlite*"):
-            with file.open("r+b") as cut:
+            with suppress(FileNotFoundError), file.open("r+b") as cut:  # a log ends with its commit
                 cut.truncate(0)
         daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it notices")
         writes_nothing(daemon, case, "journal_unusable")

@@ -55,11 +55,13 @@ def test_an_unchanged_cluster_is_kept_once_and_read_at_both_moments(tmp_path: Pa
     journal.close()
 
 
-def test_a_reader_cannot_write_and_does_not_wait_for_the_writer(tmp_path: Path) -> None:
+def test_a_reader_cannot_write_and_waits_for_no_open_change(
+    tmp_path: Path,
+) -> None:
     journal = Journal(tmp_path)
     keep(journal, SEEN)
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as writer:
-        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM snapshots")
         assert len(list(recorded(tmp_path / FILE_NAME))) == 1
         with (

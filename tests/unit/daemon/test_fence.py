@@ -96,7 +96,7 @@ def test_it_is_asked_before_every_batch_and_what_is_withheld_was_not_sent(tmp_pa
 def test_after_a_rate_limit_the_rest_of_the_plan_waits(tmp_path: Path) -> None:
     replay(tmp_path, RECORDED)
     (tmp_path / "scontrol").write_text(
-        f'#!/bin/sh\n[ "$1" = show ] && exec cat {tmp_path}/answers/config\n'
+        f'#!/bin/sh\n[ "$1" = -v ] || exec cat {tmp_path}/answers/config\n'
         f'cat >>"{tmp_path}/sent"\n'
         'echo "scontrol: RPC rate limited 1 time(s). Sleeping then trying again." >&2\n'
     )

@@ -51,7 +51,9 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
     one = job(1, priority=500, nice=30)
     write(journal, replace(set_priority(one, 900), rest=120))
     write(journal, replace(set_priority(job(1, priority=900, nice=0), 700), rest=7))
-    ours = Ownership("priority", 700, nice=30, original=500, earlier=(500, 900), rest=120)
+    ours = Ownership(
+        "priority", 700, nice=30, original=500, earlier=(500, 900), rest=120, written_at=NOW
+    )
     assert owned(journal, one) == ours
     assert [v for v in (500, 503, 700, 900, 901, 450) if ours.explains(v)] == [500, 503, 700, 900]
 
@@ -70,7 +72,7 @@ def test_a_journal_that_was_closed_goes_on(journal: Journal) -> None:
 def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
     write(journal, set_priority(job(1), 900), result=result)
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
 
 
@@ -83,7 +85,7 @@ def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     write(journal, set_priority(job(1, priority=900), 950), result=Result.REFUSED)
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
 
 
@@ -97,7 +99,9 @@ def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal)
 
 def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
     write(journal, set_site_factor(job(1, site_factor=5), 100))
-    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=5, earlier=(5,))
+    assert owned(journal, job(1)) == Ownership(
+        "site_factor", 100, original=5, earlier=(5,), written_at=NOW
+    )
     write(journal, set_site_factor(job(1, site_factor=100), 5))
     assert owned(journal, job(1)) is None
 
@@ -107,10 +111,12 @@ def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     assert [c.field for c in journal.claims(CLUSTER)] == ["site_factor", "priority"]
     assert owned(journal, job(1)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
+        "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
     write(journal, release(job(1, priority=900)))
-    assert owned(journal, job(1)) == Ownership("site_factor", 100, original=0, earlier=(0,))
+    assert owned(journal, job(1)) == Ownership(
+        "site_factor", 100, original=0, earlier=(0,), written_at=NOW
+    )
 
 
 def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
