@@ -1,8 +1,4 @@
--- Two parts, each of use without the other: slurmctld itself refuses what rltuned never does to a
--- job, and a job that says how fast it runs on several nodes gets no more of them than it uses well
--- (rltuned_knee; docs/job-sizes.md).
---
--- Slurm's level Operator may change much more than priorities. With JobSubmitPlugins=lua in slurm.conf
+-- slurmctld itself refuses what rltuned never does to a job. Slurm's level Operator may change much more than priorities. With JobSubmitPlugins=lua in slurm.conf
 -- and this file beside it, an update by rltuned's user passes only when it sets priority (not 0, which
 -- would hold the job), site factor, nice or OverSubscribe. Where there is a
 -- job_submit.lua already, call may_rltuned() first in its slurm_job_modify.
@@ -37,35 +33,7 @@ function may_rltuned(job_desc, uid)
   return nil
 end
 
--- A job that accepts several node counts and names its speed on some of them, as
--- --comment "rltuned.speed=1:1,2:1.9,4:3.4": the range ends before the first count on which a node does
--- less than EFFICIENCY of what it does on the fewest named. Needs no daemon.
-local EFFICIENCY = 0.7
-local NO_VAL = 4294967294
-
-function rltuned_knee(job_desc)
-  local least, most = job_desc.min_nodes, job_desc.max_nodes
-  -- GPUs for the whole job may need all the nodes
-  if not job_desc.comment or (job_desc.tres_per_job or "") ~= "" then return end
-  if not least or not most or least == NO_VAL or most == NO_VAL or most <= least then return end
-  local speeds = (" " .. job_desc.comment):match("%srltuned%.speed=(%S+)")
-  local base, good, last = nil, least, 0
-  for item in ((speeds or "") .. ","):gmatch("([^,]*),") do
-    local nodes, speed = item:match("^(%d+):(%d+%.?%d*)$")
-    nodes, speed = tonumber(nodes), tonumber(speed)
-    if not nodes or nodes <= last or speed <= 0 or speed == math.huge then return end
-    last, base = nodes, base or speed / nodes
-    if nodes > most then return end
-    if speed / nodes < EFFICIENCY * base then
-      job_desc.max_nodes = good
-      return
-    end
-    good = math.max(least, nodes)
-  end
-end
-
 function slurm_job_submit(job_desc, part_list, uid)
-  rltuned_knee(job_desc)
   return slurm.SUCCESS
 end
 

@@ -3,7 +3,7 @@
 # Debian they are installed; elsewhere the tests that need them are skipped, and say so.
 set -eu
 
-packages="slurmctld slurmd slurmdbd slurm-client mariadb-server munge liblua5.3-0 prometheus prometheus-alertmanager systemd chromium
+packages="slurmctld slurmd slurmdbd slurm-client mariadb-server munge prometheus prometheus-alertmanager systemd chromium
     mandoc zsh fish $*"
 missing=
 for package in $packages; do

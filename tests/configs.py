@@ -8,7 +8,7 @@ from typing import Any, Final
 QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
     "daemon": {"interval_s": 1},
     "policy": {"name": "sjf"},
-    "order": {"stretch": 0.3},
+    "order": {"own": 0.3, "share": 0.0},
     "scope": {"min_age_s": 0},
     "limits": {"hysteresis": 0.0},
 }

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.order import DEFAULT
+from rltuned.core.order import DEFAULT, Wish
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import (
     Action,
@@ -160,6 +160,11 @@ NATURAL = 5_000
 """The priority that a released job gets in the fake world."""
 
 
+def alone(own_s: npt.NDArray[np.float64]) -> Wish:
+    """Own seconds, whatever the backlog."""
+    return Wish(own_s, np.zeros(len(own_s)))
+
+
 @dataclass(frozen=True)
 class ConstantOrder:
     """A policy that knows its order beforehand: the ids named first go first, in that order.
@@ -179,11 +184,14 @@ class ConstantOrder:
             dtype=np.float64,
         )
 
+    def wish(self, matrix: HasJobs) -> Wish:
+        return alone(self.delay_s(matrix))
+
     def delay_s(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
-        """With the default stretch, two points of priority/basic lie between two places."""
+        """With the default own part, two points of priority/basic lie between two places."""
         since = np.array([j.ages_since for j in matrix.jobs], dtype=np.float64)
         behind_s = since.max(initial=0.0) - since - STEP_S * self.score(matrix)
-        found: npt.NDArray[np.float64] = behind_s / DEFAULT.stretch
+        found: npt.NDArray[np.float64] = behind_s / DEFAULT.own
         return found
 
 
@@ -202,6 +210,9 @@ class BrokenPolicy:
     def score(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         return np.full(len(matrix.jobs), np.nan)
 
+    def wish(self, matrix: HasJobs) -> Wish:
+        return alone(self.delay_s(matrix))
+
     def delay_s(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         return self.score(matrix)
 
@@ -216,6 +227,9 @@ class RaisingPolicy:
 
     def __post_init__(self) -> None:
         self.errors = list(self.errors)
+
+    def wish(self, matrix: HasJobs) -> Wish:
+        return alone(self.delay_s(matrix))
 
     def delay_s(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         return np.maximum(self.score(matrix) * 0.0, 0.0)

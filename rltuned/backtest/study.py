@@ -10,10 +10,14 @@ from rltuned import __version__
 from rltuned.backtest.calibration import Calibration, Match, calibrate
 from rltuned.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.backtest.past import Past
-from rltuned.backtest.play import play_natural, play_ours, stage_of
+from rltuned.backtest.play import daemon_knobs, play_natural, play_ours, stage_of
 from rltuned.core.decide import Knobs, Policy
-from rltuned.policies.predictor import Predictor
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.settings import Settings
+from rltuned.sim.orders import Stage
 from rltuned.sim.play import Played
+from rltuned.sim.policy import BY_DEFAULT
 from rltuned.sim.run_times import layers_of
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.stats import in_words
@@ -67,9 +71,19 @@ def run_study(
     own, outcomes = {}, {}
     for name, policy in policies.items():
         report(name, 0.0)
-        own[name] = play_ours(past, stage, policy, interval_s, knobs)
+        if name == BY_DEFAULT:
+            own[name] = _by_default(past, stage, policy)
+        else:
+            own[name] = play_ours(past, stage, policy, interval_s, knobs)
         outcomes[name] = outcome_of(past, base, own[name], shown)
     return Study(past, base, calibration, own, outcomes)
+
+
+def _by_default(past: Past, stage: Stage, policy: Policy) -> Played:
+    """Whatever this site has set or taught."""
+    plain, shipped = Settings(), load_predictor(shipped_predictor())
+    stage = replace(stage, predictor=layers_of(shipped))
+    return play_ours(past, stage, policy, plain.daemon.interval_s, daemon_knobs(plain))
 
 
 def aliases(names: Sequence[str], kind: str) -> list[str]:

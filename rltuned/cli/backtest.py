@@ -24,6 +24,7 @@ from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
+from rltuned.sim.policy import BY_DEFAULT, DEFAULT_POLICY
 from rltuned.stats import Change, in_words
 
 app = typer.Typer()
@@ -56,7 +57,7 @@ SplitOption = Annotated[
 ]
 PoliciesOption = Annotated[
     list[str] | None,
-    typer.Option("--policy", "-p", help="A rule or model:NAME (or its folder); again."),
+    typer.Option("--policy", "-p", help="A rule, `default`, or model:NAME (or its folder); again."),
 ]
 TrainOption = Annotated[Lesson, typer.Option(help="What is learned from the earlier part.")]
 MinutesOption = Annotated[
@@ -165,6 +166,8 @@ def backtest(
 
 def _policy(name: str, loaded: Loaded) -> Policy:
     """A rule or a model. Raises ModelError: it cannot be used; TraceError: it is a plugin."""
+    if name == BY_DEFAULT:
+        return policy_named(DEFAULT_POLICY)
     if is_plugin(name):
         raise TraceError(f"--policy {name}: plays in rltuned simulate only")
     return policy_named(name, loaded.settings.policy.models_dir)
@@ -173,7 +176,8 @@ def _policy(name: str, loaded: Loaded) -> Policy:
 def _bounds(loaded: Loaded) -> str:
     order, limits = loaded.settings.order, loaded.settings.limits
     return (
-        f"stretch {order.stretch:g}, clip {order.clip:g}, max_delay_s {order.max_delay_s:g}, "
+        f"own {order.own:g}, share {order.share:g}, clip {order.clip:g}, "
+        f"max_delay_s {order.max_delay_s:g}, "
         f"write_mode {limits.write_mode}, max_changes {limits.max_changes}, hysteresis "
         f"{limits.hysteresis:g}, max_changes_per_job_hour {limits.max_changes_per_job_hour}"
     )

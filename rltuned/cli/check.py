@@ -169,7 +169,7 @@ def _policy(loaded: Loaded) -> Check:
     detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a base policy"
     order = loaded.settings.order
     if loaded.generation:
-        detail += f", of {loaded.generation}: stretch {order.stretch:g}"
+        detail += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
     return Check.ok("policy", detail)
 
 

@@ -76,7 +76,8 @@ def evaluate(
     mode: ModeOption = "cycle",
     interval: flags.IntervalOption = 60.0,
     bounds: flags.BoundsOption = flags.OnOff.ON,
-    stretch: flags.StretchOption = DEFAULT.stretch,
+    own: flags.OwnOption = DEFAULT.own,
+    share: flags.ShareOption = DEFAULT.share,
     clip: flags.ClipOption = DEFAULT.clip,
     max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
     predictor: flags.PredictorOption = flags.SHIPPED,
@@ -92,8 +93,8 @@ def evaluate(
     if not 0 <= part[0] < part[1] <= 1:
         raise typer.BadParameter("--part: from and to, within 0 and 1")
     rules = tuple(dict.fromkeys(rule or evaluation.RULES))
-    if unknown := [r for r in rules if r not in evaluation.RULES]:
-        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(evaluation.RULES)}")
+    if unknown := [r for r in rules if r not in evaluation.NAMES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(evaluation.NAMES)}")
     if curves and report is None:
         raise typer.BadParameter("--curves needs --report FOLDER")
     check_folder(report)
@@ -108,7 +109,7 @@ def evaluate(
     ]
     if mode == "cycle" and bounds is flags.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
-    knobs = Knobs(top_k=0, order=flags.order_of(stretch, clip, max_delay))
+    knobs = Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay))
     protocol = Protocol(
         mode,
         interval,

@@ -51,10 +51,11 @@ _REFUSALS = {
     "handed_back": "it is being given back from another write mode first",
 }
 _BOUNDS = {
-    "clip": "order.clip: no job is asked for more than so many times its limit and size",
+    "clip": "order.clip: no delay is longer than so many times its limit and size, and its share "
+    "of the backlog",
     "max_delay": "order.max_delay_s",
     "room": "what its own priority has room for: below 1 slurmctld keeps no order",
-    "deadline": "it must have ended by its deadline",
+    "deadline": "its deadline, which is near: it stands where Slurm alone would put it",
 }
 _ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
 _TOLD = 3
@@ -107,7 +108,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     ]
     lines += _group(document.get("group"))
     if document["deadline_at"] is not None:
-        lines.append(f"Its deadline is {when(document['deadline_at'])}: it is never moved back.")
+        lines.append(f"Its deadline is {when(document['deadline_at'])}.")
     if document["changed_by_rltuned"] is not None:
         was = document["changed_by_rltuned"]
         lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
@@ -122,6 +123,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"{document['policy']}: {document['sentence']}. Rank {document['rank_after']} of "
         f"{document['ranked_jobs']} (now {document['rank_before']})."
     )
+    lines.append(f"Others may overtake it until {when(document['delay']['overtaken_until'])}.")
     proposed, planned = document["proposed_priority"], document["planned_priority"]
     lines.append(f"Proposed priority: {proposed}; a cycle that may write sets {planned}.")
     if document["refusal"]:
@@ -199,7 +201,7 @@ def _features(document: dict[str, Any]) -> list[str]:
     moving = [f for f in found if abs(f["difference_s"]) > _NOTHING]
     lines = [
         f"{f['feature']} {'raises' if f['difference_s'] > 0 else 'lowers'} its delay: with the "
-        f"queue's median the policy would ask for {span(f['delay_without_s'])} at stretch 1."
+        f"queue's median the policy would ask for {span(f['delay_without_s'])}."
         for f in moving[:_TOLD]
     ]
     if not moving:

@@ -10,7 +10,6 @@ from rltuned.cli.plan import Look, decided_document
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.explaining import (
     advised_nodes,
-    bounds_on,
     influences,
     may_start,
     sentence,
@@ -156,11 +155,20 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
 def _thought(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
     decided = decided_document(decision, job, entry)
     if entry is None:
-        return {**decided, "sentence": None, "features": None}
+        return {**decided, "sentence": None, "features": None, "delay": None}
     row = decision.matrix.jobs.index(entry.job)
+    delays, matrix = decision.delays, decision.matrix
     values = decision.matrix.values[row].tolist()
     features = dict(zip(COLUMNS, values, strict=True))
-    return {**decided, "sentence": sentence(decision, row), "features": features}
+    parts = {
+        "own_s": float(delays.own_s[row]),
+        "queue_s": float(delays.queue_s[row]),
+        "backlog_s": float(matrix.backlog_s[row]),
+        "size_gpus": float(matrix.size[row]),
+        "overtaken_until": float(matrix.submit_s[row] + delays.delay_s[row]),
+    }
+    said = sentence(decision, row)
+    return {**decided, "sentence": said, "features": features, "delay": parts}
 
 
 def _off_block(look: Look, job: PendingJob, refusal: str | None) -> dict[str, Any] | None:
@@ -193,9 +201,12 @@ def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
     if job not in decision.matrix.jobs or class_of(job, look.rig.knobs.sla) is not None:
         return {"influences": None, "bounds": None}
     row = decision.matrix.jobs.index(job)
+    bound = decision.delays.bound_on(row)
     return {
-        "influences": [asdict(i) for i in influences(look.rig.policy, decision.matrix, row)],
-        "bounds": [bound.value for bound in bounds_on(decision, row)],
+        "influences": [
+            asdict(i) for i in influences(look.rig.policy, decision.matrix, decision.order, row)
+        ],
+        "bounds": [] if bound is None else [bound.value],
     }
 
 

@@ -54,11 +54,17 @@ BoundsOption = Annotated[
     OnOff,
     typer.Option("--bounds", help="Delays within their bounds, or every policy's pure order."),
 ]
-StretchOption = Annotated[
-    float, typer.Option("--stretch", help="Every delay is multiplied by it.", min=0.0)
+OwnOption = Annotated[
+    float, typer.Option("--own", help="Part of a job's own length in its delay.", min=0.0)
+]
+ShareOption = Annotated[
+    float, typer.Option("--share", help="Part of the backlog in its delay.", min=0.0)
 ]
 ClipOption = Annotated[
-    float, typer.Option("--clip", help="No delay above so many limit x sqrt(GPUs).", min=0.0)
+    float,
+    typer.Option(
+        "--clip", help="No delay above so many limit x sqrt(GPUs) + share x backlog.", min=0.0
+    ),
 ]
 MaxDelayOption = Annotated[
     float, typer.Option("--max-delay", help="No delay above so many seconds.", min=0.0)
@@ -96,12 +102,12 @@ def in_force(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
     return wiring.in_force(settings_of(config, *flags), SystemClock().now())
 
 
-def order_of(stretch: float, clip: float, max_delay_s: float) -> "Order":
-    """The bounds that the three options ask for."""
+def order_of(own: float, share: float, clip: float, max_delay_s: float) -> "Order":
+    """What the four options ask for."""
     from rltuned.core.order import Order  # noqa: PLC0415
 
     try:
-        return Order(stretch, clip, max_delay_s)
+        return Order(own, share, clip, max_delay_s)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

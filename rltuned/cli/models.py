@@ -208,7 +208,7 @@ def _order_of(found: Generation) -> str:
     own = found.manifest
     predictor = "this site's" if own.site_predictor else "the shipped"
     return (
-        f"{own.label or own.policy}, stretch {own.stretch:g}, max_delay "
+        f"{own.label or own.policy}, own {own.own:g}, share {own.share:g}, max_delay "
         f"{own.max_delay_s / 86_400:g} days, {predictor} predictor"
     )
 

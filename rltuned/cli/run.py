@@ -23,7 +23,7 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.run_times import RunTimeLearner
+from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.sentences import Remarks
 from rltuned.daemon.signals import SignalFlags, listening
@@ -172,13 +172,13 @@ class _Process:
             self.log.warning("no_kinds", detail=str(error))
             return None
 
-    def _run_times(self, rig: Rig) -> RunTimeLearner | None:
-        """What learns run times; None = switched off, or the predictor cannot be used."""
+    def _run_times(self, rig: Rig) -> RunTimeLearner | LimitUseLearner:
+        """What learns from ended jobs."""
         try:
             return run_times_of(self.loaded, self._salt(), self.log, rig.backend)
         except ModelError as error:
             self.log.warning("no_predictor", detail=str(error))
-            return None
+            return LimitUseLearner()
 
     def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
         settings, orders = self.loaded.settings, SignalFlags()
@@ -207,8 +207,7 @@ class _Process:
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
             rig = self._assemble(self.loaded, place, journal, lease)
             run_times = self._run_times(rig)
-            if run_times is not None:
-                stack.callback(run_times.close)
+            stack.callback(run_times.close)
             if settings.http.enabled:
                 stack.enter_context(closing(self._endpoint(publisher)))
             publisher.loaded(rig)
@@ -247,14 +246,14 @@ class _Process:
         place: CommandTarget,
         journal: Journal,
         lease: Lease | None,
-        run_times: RunTimeLearner | None,
+        run_times: RunTimeLearner | LimitUseLearner,
     ) -> Rig:
         """The same upon a reload, which takes over another predictor as well."""
         loaded = self.read()
         keep_tables(self._in_force, loaded)
         rig = self._assemble(loaded, place, journal, lease)
         self._in_force = loaded
-        if run_times is not None and loaded.settings.predictor.enabled:
+        if isinstance(run_times, RunTimeLearner) and loaded.settings.predictor.enabled:
             run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         return rig
 

@@ -82,7 +82,8 @@ def simulate(
     first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
     warmup: WarmupOption = 0,
     bounds: flags.BoundsOption = flags.OnOff.ON,
-    stretch: flags.StretchOption = DEFAULT.stretch,
+    own: flags.OwnOption = DEFAULT.own,
+    share: flags.ShareOption = DEFAULT.share,
     clip: flags.ClipOption = DEFAULT.clip,
     max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
     predictor: flags.PredictorOption = flags.SHIPPED,
@@ -103,7 +104,7 @@ def simulate(
     protocol = Protocol(
         mode, interval, Rules(backfill, packing, _NATURAL[natural]),
         faults=_faults(faults) if faults else (),
-        knobs=Knobs(top_k=0, order=flags.order_of(stretch, clip, max_delay)),
+        knobs=Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay)),
         bounded=bounds is flags.OnOff.ON,
         predictor=flags.predictor_of(predictor),
     )  # fmt: skip

@@ -131,7 +131,7 @@ def changes(state: DaemonState) -> Iterator[str]:
         return
     yield "last changes:" if state.kept.changes else "last changes: none"
     for change in state.kept.changes:
-        back = "" if change.delay_s is None else f", steps back {span(change.delay_s)}"
+        back = "" if change.delay_s is None else f", delay {span(change.delay_s)}"
         result = change.result or "unknown"
         yield f"  {when(change.at)}  job {change.address}: {what(change)}{back}: {result}"
 

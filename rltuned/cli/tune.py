@@ -274,7 +274,7 @@ def _entrant(name: str, settings: Settings, policy: Policy, bundle: Path | None 
     """The order of the settings."""
     predictor = configured_predictor(settings) if settings.predictor.enabled else None
     family, order = Family(name, (policy,), predictor, bundle=bundle), settings.order
-    return Entrant(family, policy, order.stretch, order.max_delay_s)
+    return Entrant(family, policy, order.own, order.share, order.max_delay_s)
 
 
 def _spend(

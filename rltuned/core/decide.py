@@ -116,8 +116,8 @@ class Entry:
         limit_s = request.time_limit_s
         limit = "unknown" if limit_s is None else "unlimited" if isinf(limit_s) else span(limit_s)
         return (
-            f"steps back {span(self.delay_s)}: {request.size.gpus} GPU, limit {limit}, waited "
-            f"{span(self.wait_s)}, {'fits now' if self.fits else 'does not fit now'}"
+            f"may be overtaken for {span(self.delay_s)}: {request.size.gpus} GPU, limit {limit}, "
+            f"waited {span(self.wait_s)}, {'fits now' if self.fits else 'does not fit now'}"
         )
 
 
@@ -136,7 +136,7 @@ class Decision:
     delays: Delays
     field: Field
     neutral: NeutralDelay | None
-    max_delay_s: float
+    order: Order
     room_s: FloatArray | None
     entries: tuple[Entry, ...]
     placements: tuple[Placement, ...]
@@ -158,7 +158,8 @@ def decide(
     matrix = encode(chosen, snapshot)
     classes = [class_of(job, knobs.sla) for job in chosen]
     order, writing = knobs.order, knobs.writing
-    asked = kept_in_front(bounded(policy, matrix, order), classes)
+    known = None if snapshot.neutral is None else snapshot.neutral.delay_s
+    asked = kept_in_front(bounded(policy, matrix, order, known), classes)
     neutral, numbers = scale(snapshot, matrix, asked, mode, writing)
     room_s = None if numbers is None else numbers.longest_s
     delays = _withdrawn(asked.within(room_s), chosen, knobs.rules, snapshot)
@@ -189,7 +190,7 @@ def decide(
         delays=delays,
         field=mode,
         neutral=_next(neutral, asked, snapshot),
-        max_delay_s=order.max_delay_s,
+        order=order,
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
@@ -221,8 +222,7 @@ def _withdrawn(
     if switchback is None or snapshot.priorities.slope:
         return delays
     on = np.array([not switchback.off(job.partitions, now) for job in chosen], dtype=bool)
-    wished_s, delay_s = (np.where(on, s, 0.0) for s in (delays.wished_s, delays.delay_s))
-    return replace(delays, wished_s=wished_s, delay_s=delay_s)
+    return delays.where(on)
 
 
 def _next(neutral: NeutralDelay | None, asked: Delays, seen: Snapshot) -> NeutralDelay | None:

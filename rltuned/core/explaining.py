@@ -12,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.backfill import easy_backfill, job_ends, placeable
+from rltuned.core.backlog import length_s
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision
-from rltuned.core.features import COLUMN, COLUMNS, FloatArray, StateMatrix
-from rltuned.core.order import Policy, checked_delays
+from rltuned.core.features import COLUMN, COLUMNS, EXPECTED, FloatArray, StateMatrix
+from rltuned.core.order import Order, Policy, bounded
 from rltuned.core.placement import is_outside
 from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Refusal
@@ -54,7 +55,7 @@ class Influence:
     """One feature of a job, scaled to [0, 1], beside the median of the ranked jobs; ranks: 1 =
     highest value, and by delay 1 = shortest.
 
-    delay_without_s: the policy's delay at stretch 1 with the median in its place. difference_s:
+    delay_without_s: the policy's wish with the median in its place. difference_s:
     what the feature adds to the delay beyond that.
     """
 
@@ -67,7 +68,9 @@ class Influence:
     rank_without: int
 
 
-def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence, ...]:
+def influences(
+    policy: Policy, matrix: StateMatrix, order: Order, row: int
+) -> tuple[Influence, ...]:
     """Leave one feature out at a time; the one that moves the delay most comes first.
 
     A feature is replaced by the queue's median, in its scaled and, where the classic rules read it,
@@ -75,17 +78,24 @@ def influences(policy: Policy, matrix: StateMatrix, row: int) -> tuple[Influence
     predicted run time counts as one where there is one, on the scale of requested_time. Raises
     PolicyError: the policy gives no usable delays.
     """
-    delays_s = checked_delays(policy, matrix)
     names = COLUMNS if np.isnan(matrix.run_s[row]).any() else (*COLUMNS, RUN_TIME)
-    found = [_influence(policy, matrix, row, name, delays_s) for name in names]
+
+    def wished_s(seen: StateMatrix) -> FloatArray:
+        return bounded(policy, seen, order).wished_s
+
+    delays_s = wished_s(matrix)
+    found = []
+    for name in names:
+        without = float(wished_s(_with_median(matrix, row, name))[row])
+        found.append(_influence(matrix, row, name, delays_s, without))
     return tuple(sorted(found, key=lambda f: -abs(f.difference_s)))
 
 
 def _influence(
-    policy: Policy, matrix: StateMatrix, row: int, name: str, delays_s: FloatArray
+    matrix: StateMatrix, row: int, name: str, delays_s: FloatArray, without: float
 ) -> Influence:
+    """without: the job's delay with the median in the feature's place."""
     column = _run_column(matrix) if name == RUN_TIME else matrix.column(name)
-    without = float(checked_delays(policy, _with_median(matrix, row, name))[row])
     others = np.delete(delays_s, row)
     return Influence(
         feature=name,
@@ -100,7 +110,9 @@ def _influence(
 
 def _run_column(matrix: StateMatrix) -> FloatArray:
     """(n,) expected run times; a job of which nothing is predicted counts as its limit."""
-    expected_s = np.where(np.isnan(matrix.run_s[:, 1]), matrix.limit_s, matrix.run_s[:, 1])
+    expected_s = np.where(
+        np.isnan(matrix.run_s[:, EXPECTED]), matrix.limit_s, matrix.run_s[:, EXPECTED]
+    )
     found: FloatArray = np.clip(np.log1p(expected_s) / LOG_FULL, 0.0, 1.0)
     return found
 
@@ -117,8 +129,11 @@ def _with_median(matrix: StateMatrix, row: int, name: str) -> StateMatrix:
         raw = getattr(matrix, _RAW[name]).copy()
         was, raw[row] = raw[row], np.median(raw)
         changed[_RAW[name]] = raw
+        if name == "requested_gpus":
+            changed["size"] = matrix.size.copy()
+            changed["size"][row] = max(raw[row], 1.0)
         if name == "requested_time":  # a plan grows with the root of the limit
-            changed["run_s"] = matrix.run_s.copy()
+            changed["run_s"], changed["length_s"] = matrix.run_s.copy(), length_s(raw)
             changed["run_s"][row, 0] *= np.sqrt(raw[row] / was)
         if name == "submit_time":
             changed["submit_s"] = matrix.submit_s.copy()
@@ -126,45 +141,53 @@ def _with_median(matrix: StateMatrix, row: int, name: str) -> StateMatrix:
     return replace(matrix, values=values, **changed)
 
 
-class Bound(StrEnum):
-    """What keeps a delay below what the policy wishes."""
-
-    CLIP = "clip"
-    MAX_DELAY = "max_delay"
-    ROOM = "room"
-    DEADLINE = "deadline"
-
-
-def bounds_on(decision: Decision, row: int) -> tuple[Bound, ...]:
-    """The bounds that keep a job's delay below the wish; the tightest alone. row: of the matrix."""
-    delay_s, delays = decision.delays.delay_s[row], decision.delays
-    if delay_s >= delays.wished_s[row]:
-        return ()
-    if delay_s == max(decision.matrix.slack_s[row], 0.0) / 4:
-        return (Bound.DEADLINE,)
-    if decision.room_s is not None and delay_s == max(decision.room_s[row], 0.0):
-        return (Bound.ROOM,)
-    return (Bound.MAX_DELAY if delay_s == decision.max_delay_s else Bound.CLIP,)
-
-
 def sentence(decision: Decision, row: int) -> str:
     """What a job's delay means, for the person whose job it is."""
     matrix, job = decision.matrix, decision.matrix.jobs[row]
     entry = next(e for e in decision.entries if e.job is job)
     if entry.sla is not None:
-        return f"not asked to step back, by the promise to {entry.sla.name}"
-    delay_s = float(decision.delays.delay_s[row])
-    limit_s, gpus = job.request.time_limit_s, int(matrix.gpus[row])
-    known = limit_s is not None and np.isfinite(limit_s)
-    may_run = f"may run {span(limit_s)}" if known and limit_s else "has no time limit"
-    size = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else f"{int(matrix.cpus[row])} CPUs"
-    mean_s = float(matrix.run_s[row, 1])
-    expected = "" if np.isnan(mean_s) else f" (about {span(mean_s)} are expected)"
+        return f"delay 0, by the promise to {entry.sla.name}"
+    delays, size = decision.delays, _size(matrix, row)
+    parts = [
+        f"{span(float(delays.own_s[row]))} for its own length ({_length(decision, row)} on {size})"
+    ]
+    if delays.queue_s[row]:
+        parts.append(
+            f"{span(float(delays.queue_s[row]))} for its share of the backlog "
+            f"({_place(decision, row)}; the queue is {span(float(matrix.backlog_s[row]))} of work)"
+        )
+    delay_s, held = float(delays.delay_s[row]), delays.bound_on(row)
+    kept = f", held to {span(delay_s)} by {held.value}" if held is not None else ""
     return (
-        f"asked to step back {span(delay_s)}, because it {may_run}{expected} on {size}; no job "
-        f"that becomes eligible more than {span(delay_s)} after it is put before it because of "
-        "rltuned"
+        f"may be overtaken because of rltuned by jobs that become eligible within {span(delay_s)} "
+        f"after it, and by no later ones: {' and '.join(parts)}{kept}"
     )
+
+
+def _size(matrix: StateMatrix, row: int) -> str:
+    """What it takes away from others."""
+    gpus = float(matrix.size[row])
+    if gpus == matrix.gpus[row]:
+        return f"{gpus:g} GPU{'' if gpus == 1 else 's'}"
+    asked = f"{matrix.gpus[row]:g} GPUs" if matrix.gpus[row] else f"{matrix.cpus[row]:g} CPUs"
+    return f"{asked}, which count as {gpus:.3g} GPUs"
+
+
+def _length(decision: Decision, row: int) -> str:
+    matrix, job = decision.matrix, decision.matrix.jobs[row]
+    limit_s, mean_s = job.request.time_limit_s, float(matrix.run_s[row, EXPECTED])
+    known = limit_s is not None and np.isfinite(limit_s)
+    text = f"limit {span(limit_s)}" if known and limit_s else "no time limit"
+    if np.isnan(mean_s):
+        return text
+    guess = ", a guess from other clusters" if decision.snapshot.limit_use is None else ""
+    return f"{text}, {span(mean_s)} expected{guess}"
+
+
+def _place(decision: Decision, row: int) -> str:
+    matrix, share_s = decision.matrix, decision.order.share * decision.matrix.backlog_s[row]
+    place = float(decision.delays.queue_s[row] / share_s) if share_s else 0.0
+    return f"more GPU time than {min(place, 1.0):.0%} of {len(matrix)} waiting jobs"
 
 
 class ForecastKind(StrEnum):

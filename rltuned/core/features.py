@@ -26,7 +26,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.capacity import BoolArray, Capacity
+from rltuned.core.backlog import USE_GUESS, Pools, Sizes, length_s, pools_of
+from rltuned.core.capacity import Capacity
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, JobShapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import RunTime, Snapshot
@@ -43,6 +44,8 @@ WAIT_FULL_S: Final = 7 * 86_400.0
 URGENT_HALF_S: Final = 12 * 3_600.0
 """Wait at which urgency is one half; the authors' code lets waiting count up to 12 hours."""
 RUN_COLUMNS: Final = 5
+PLAN, EXPECTED = 0, 1
+"""Places in StateMatrix.run_s."""
 _NO_RUN: Final = RunTime(*(math.nan,) * RUN_COLUMNS, ends=0)
 UNLIMITED_AS_S: Final = 365 * 86_400.0
 """Finite stand-in for an unlimited or unknown time limit where a formula needs a number."""
@@ -103,11 +106,11 @@ SCHEMA_ID: Final = schema_id(FEATURES)
 class StateMatrix:
     """One row per eligible job, no padding. Shapes: (n, NUM_FEATURES) and (n,).
 
-    The raw columns are what the classic rules use; limit_s is finite (see UNLIMITED_AS_S). size:
-    GPUs, or of a job without GPUs its CPUs over the CPUs that a GPU (where there is none, a node)
-    of its partitions has; at least 1. slack_s: seconds that the job could still wait and end before
-    its deadline; inf = it has none. run_s: (n, 5) what is predicted of the run time: plan, mean and
-    quantiles of 10, 50 and 90% (domain/snapshot); NaN = nothing.
+    The raw columns are what the classic rules use; limit_s is finite (see UNLIMITED_AS_S). size,
+    length_s, expected_s, backlog_s: m, L, e and B of core/backlog; pools: who competes. slack_s:
+    seconds that the job could still wait and end before its deadline; inf = it has none. run_s:
+    (n, 5) what is predicted of the run time: plan, mean and quantiles of 10, 50 and 90%
+    (domain/snapshot); NaN = nothing.
     """
 
     jobs: tuple[PendingJob, ...]
@@ -122,10 +125,19 @@ class StateMatrix:
     size: FloatArray
     slack_s: FloatArray
     run_s: FloatArray
+    length_s: FloatArray
+    expected_s: FloatArray
+    backlog_s: FloatArray
+    pools: Pools
     cff: float
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    @property
+    def area(self) -> FloatArray:
+        """(n,) expected areas in GPU s."""
+        return self.expected_s * self.size
 
     def column(self, name: str) -> Float32Array:
         return self.values[:, COLUMN[name]]
@@ -149,6 +161,11 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
     capacity = Capacity.of(snapshot)
     seen = survey(shapes, snapshot, capacity)
+    size = _sizes(shapes, capacity)
+    run_s = _run_s(chosen, dict(snapshot.run_times))
+    length, run_s = length_s(limit_s), _never_cheaper(run_s, chosen, shapes, limit_s)
+    expected_s = expected(run_s, length, _use(snapshot))
+    pools = pools_of(chosen, capacity)
     return StateMatrix(
         jobs=chosen,
         values=_scaled(gpus, cpus, mem_mib, wait_s, limit_s, seen=seen),
@@ -159,30 +176,32 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
         cpus=cpus,
         mem_mib=mem_mib,
         priority=np.array([job.priority for job in chosen], dtype=np.float64),
-        size=_sizes(chosen, gpus, cpus, capacity),
+        size=size,
         slack_s=_slack_s(chosen, limit_s, snapshot.taken_at),
-        run_s=_run_s(chosen, dict(snapshot.run_times)),
+        run_s=run_s,
+        length_s=length,
+        expected_s=expected_s,
+        backlog_s=pools.backlogs_s(expected_s * size),
+        pools=pools,
         cff=seen.cff,
     )
 
 
-def _sizes(
-    jobs: Sequence[PendingJob], gpus: FloatArray, cpus: FloatArray, capacity: Capacity
-) -> FloatArray:
-    sizes = np.maximum(gpus, 1.0)
-    unit: dict[tuple[str, ...], float] = {}
-    for i in np.flatnonzero(gpus == 0).tolist():
-        partitions = jobs[i].partitions
-        if partitions not in unit:
-            unit[partitions] = cpus_per_unit(capacity.members_of(partitions), capacity)
-        sizes[i] = max(1.0, cpus[i] / unit[partitions])
-    return sizes
+def _sizes(shapes: JobShapes, capacity: Capacity) -> FloatArray:
+    sizes = Sizes(capacity)
+    found = [sizes.of(job.request, job.partitions) for job in shapes.firsts]
+    return np.array(found, dtype=np.float64)[shapes.rows]
 
 
-def cpus_per_unit(member: BoolArray, capacity: Capacity) -> float:
-    """CPUs per GPU of some nodes, per node where they have no GPU; at least 1."""
-    cpus, gpus = int(capacity.total_cpus[member].sum()), int(capacity.total_gpus[:, member].sum())
-    return max(1.0, cpus / max(1, gpus or int(member.sum())))
+def _use(snapshot: Snapshot) -> float:
+    return USE_GUESS if snapshot.limit_use is None else snapshot.limit_use
+
+
+def expected(run_s: FloatArray, length: FloatArray, use: float) -> FloatArray:
+    """(n,) expected run times: the predicted mean, or what jobs here use of such a length."""
+    mean_s = run_s[:, EXPECTED]
+    found: FloatArray = np.where(np.isnan(mean_s), use * length, mean_s)
+    return found
 
 
 def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> FloatArray:
@@ -197,6 +216,46 @@ def _run_s(jobs: Sequence[PendingJob], known: Mapping[JobId, RunTime]) -> FloatA
     runs = [known.get(job.job_id, _NO_RUN) for job in jobs]
     numbers = np.fromiter(chain.from_iterable(runs), np.float64, len(_NO_RUN) * len(jobs))
     return numbers.reshape(-1, len(_NO_RUN))[:, :RUN_COLUMNS]
+
+
+def _never_cheaper(
+    run_s: FloatArray, jobs: Sequence[PendingJob], shapes: JobShapes, limit_s: FloatArray
+) -> FloatArray:
+    """The same, where of equal requests of one user a shorter limit has no longer plan and mean.
+
+    A network's guess may grow a little when the limit shrinks; asking for less must never cost.
+    """
+    if np.isnan(run_s[:, PLAN]).all():
+        return run_s
+    numbers: dict[object, int] = {}
+    asked = [
+        (job.partitions, r.total, r.gpu_types, r.nodes, r.exclusive)
+        for job, r in ((job, job.request) for job in shapes.firsts)
+    ]
+    kind = [numbers.setdefault(key, len(numbers)) for key in asked]
+    known: dict[object, int] = {}
+    group = np.array(
+        [
+            known.setdefault((*who, kind[row]), len(known))
+            for who, row in zip(map(_kin, jobs), shapes.rows.tolist(), strict=True)
+        ]
+    )
+    order = np.lexsort((limit_s, group))
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    last = np.append(first[1:], len(order)) - 1
+    several = np.flatnonzero(limit_s[order[first]] < limit_s[order[last]])
+    found = run_s.copy()
+    for at in several.tolist():
+        rows = order[first[at] : last[at] + 1]
+        found[rows, : EXPECTED + 1] = np.fmax.accumulate(run_s[rows, : EXPECTED + 1])
+    return found
+
+
+def _kin(job: PendingJob) -> tuple[object, ...]:
+    """What else is the same of equal requests; a job of no known user has no equal."""
+    kinds = job.kinds
+    who = job.user or job.job_id
+    return who, job.account, job.qos, kinds.name, kinds.command, kinds.work_dir
 
 
 def _requested(shapes: JobShapes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

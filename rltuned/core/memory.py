@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core import run_times as runs
+from rltuned.core.backlog import ALLOWED, LONGEST_S, note_use, use_of
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime
@@ -65,6 +66,7 @@ class RunTimeMemory:
         self.logits, self._salt, self._keys = logits, salt, frozenset(keys)
         self._stats = np.zeros((most, runs.FIELDS))
         self._limits = np.zeros(runs.LIMIT_SUMS)
+        self._use = np.zeros(2)
         self._slot_of: dict[int, int] = {}
         self._jobs: dict[JobKey, _Known] = {}
         self._taught: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
@@ -77,6 +79,11 @@ class RunTimeMemory:
     def limit_share(self) -> float:
         """What a limit counts in the plan of a job submitted now; see core/run_times."""
         return runs.limit_share(self._limits)
+
+    @property
+    def limit_use(self) -> float | None:
+        """What jobs use of their limits, by GPU time; None = none has ended."""
+        return use_of(self._use) if self._use[ALLOWED] > 0 else None
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Predict for jobs that are not known yet, in the order given: of submission."""
@@ -110,6 +117,7 @@ class RunTimeMemory:
             error = runs.error_of(job.run_s, known.predicted)
             runs.note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
             runs.note_limit(self._limits, job.run_s, known.limit_s)
+            note_ended(self._use, job)
             self.ends += 1
             self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
@@ -158,7 +166,12 @@ class RunTimeMemory:
         buffer = io.BytesIO()
         totals = np.array([self.ends, self.error])
         np.savez_compressed(
-            buffer, digests=digests, stats=stats, limits=self._limits, totals=totals
+            buffer,
+            digests=digests,
+            stats=stats,
+            limits=self._limits,
+            totals=totals,
+            use=self._use,
         )
         return buffer.getvalue()
 
@@ -175,6 +188,8 @@ class RunTimeMemory:
         self._slot_of = {digest: slot for slot, digest in enumerate(digests.tolist())}
         self._stats[: len(digests)] = stats
         self._limits = limits.copy()
+        use = arrays.get("use", np.zeros(2))  # release 0.2.0 kept none
+        self._use = use.copy() if use.shape == (2,) and np.isfinite(use).all() else np.zeros(2)
         self.ends, self.error = int(totals[0]), float(totals[1])
 
     def _meet(self, job: Job, row: runs.Float32Array) -> _Known:
@@ -236,6 +251,13 @@ class RunTimeMemory:
         self._slot_of = dict(zip(digests[kept].tolist(), range(len(kept)), strict=True))
         for known in self._jobs.values():
             known.slots, known.shown = place[known.slots], None
+
+
+def note_ended(use: runs.FloatArray, job: EndedJob) -> None:
+    """Note in the sums (2,) of core/backlog what a job used of its limit."""
+    request = job.request
+    length_s = min(planning_limit_s(request.time_limit_s), LONGEST_S)
+    note_use(use, job.run_s, length_s, float(max(request.size.gpus, 1)))
 
 
 def _whole(seconds: float) -> float:

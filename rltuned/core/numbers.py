@@ -53,15 +53,15 @@ class Writing:
     """How numbers are written. mode: "auto": site factors under multifactor, priorities under
     basic. own_slope: points per second, where slurmctld counts no age. max_changes: per cycle.
 
-    hysteresis: a delay that moves by less than this share, or min_step_s, is not written again: a
-    network's delay swings with the queue by a factor of two or three, and to follow that gains
-    nothing. A first write needs no more than FIRST_HYSTERESIS.
+    hysteresis: a delay that moves by less than this share, or min_step_s, is not written again: it
+    swings with the backlog, and to follow every swing costs writes and gains little. A first write
+    needs no more than FIRST_HYSTERESIS.
     """
 
     mode: WriteMode = "auto"
     own_slope: float = 0.1
     max_changes: int = 500
-    hysteresis: float = 0.85
+    hysteresis: float = 0.55
     min_step_s: float = 60.0
 
     def __post_init__(self) -> None:

@@ -1,30 +1,35 @@
-"""How long each job is asked to step back: the delay that a policy wishes, within two bounds.
+"""How much later others may become eligible and still overtake a job: its delay, within bounds.
 
 The order is by virtual time: when a job became eligible, plus its delay D, less everything else
-that Slurm weighs. Two bounds hold for every policy, rule or network:
+that Slurm weighs. A policy asks for a delay of two parts, one in the unit of the job and one in
+that of the queue (core/backlog has the words):
 
-- the clip: D <= clip x L x sqrt(size), L the time limit; a short job is never asked for long;
-- max_delay: D <= max_delay_s, whatever its limit.
+    D = own x (own seconds) + share x B x (place)
 
-A job with a deadline has half of the slack that is left to it as a third bound. docs/adr/0011 says
+Two bounds hold for every policy, rule, network or plug-in:
+
+- the clip: D <= clip x L x sqrt(m) + share x B, so that a short job in a short queue is never asked
+  for long;
+- max_delay: D <= max_delay_s, whatever its limit and the queue.
+
+A deadline bounds the delay of a job once it is near, see `_is_near`. docs/adr/0011 says
 what follows from the bounds, and what does not.
 """
 
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.features import UNLIMITED_AS_S, FloatArray, StateMatrix
+from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import PolicyError
 
 BoolArray = NDArray[np.bool_]
 
-NO_LIMIT_S: Final = 2 * 86_400.0
-"""The length that a job without a time limit counts as: about four times the run time that nine of
-ten jobs of the public traces stay below."""
 NEUTRAL_FOR_S: Final = 86_400.0
 """A neutral delay stays at least so long."""
 NEUTRAL_OVER_S: Final = 7 * 86_400.0
@@ -33,6 +38,15 @@ NEUTRAL_OFF: Final = 0.25
 """And until the running median is off by this share of it."""
 NEUTRAL_LOOK_S: Final = 3_600.0
 """How often the running median is brought up to date."""
+
+
+class Wish(NamedTuple):
+    """(n,) each, finite and from 0 on. own_s: seconds, of which `own` is asked. place: times the
+    share of the backlog; that of a rule is a place in the queue, from 0 to 1.
+    """
+
+    own_s: FloatArray
+    place: FloatArray
 
 
 class Policy(Protocol):
@@ -47,21 +61,24 @@ class Policy(Protocol):
         """(n,) one finite number per row, higher = sooner: the order without bounds. Pure."""
         ...
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds >= 0 that each job is asked to step back at stretch 1. Pure."""
+    def wish(self, matrix: StateMatrix) -> "Wish":
+        """What it asks of each job. Pure."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What turns a wish into a delay: at most clip x limit x sqrt(size), and max_delay_s."""
+    """What turns a wish into a delay. own: part of a job's own seconds; share: of the backlog;
+    clip, max_delay_s: the bounds.
+    """
 
-    stretch: float = 0.1
+    own: float = 0.1
+    share: float = 0.75
     clip: float = 1.0
     max_delay_s: float = 7 * 86_400.0
 
     def __post_init__(self) -> None:
-        for name in ("stretch", "clip", "max_delay_s"):
+        for name in ("own", "share", "clip", "max_delay_s"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise ValueError(f"{name} {value} is not a number from 0 on")
@@ -71,19 +88,51 @@ DEFAULT: Final = Order()
 """What the daemon runs with unless its settings say otherwise."""
 
 
+class Bound(StrEnum):
+    """What keeps a delay below what the policy wishes."""
+
+    CLIP = "clip"
+    MAX_DELAY = "max_delay"
+    DEADLINE = "deadline"
+    ROOM = "room"
+
+
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """(n,) seconds each. wished: by the policy, stretched; upper: the bound; delay: within it."""
+    """(n,) seconds each. own, queue: the two parts that the policy wishes; upper: the bound; delay:
+    within it. bounds: which bound that is, an array for each kind that is ever the tightest.
+    """
 
-    wished_s: FloatArray
+    own_s: FloatArray
+    queue_s: FloatArray
     upper_s: FloatArray
     delay_s: FloatArray
+    bounds: Mapping[Bound, BoolArray] = field(default_factory=dict)
+
+    @property
+    def wished_s(self) -> FloatArray:
+        return self.own_s + self.queue_s
 
     def within(self, room_s: FloatArray | None) -> "Delays":
         """None longer than Slurm's numbers have room for: (n,) seconds, None = any."""
         if room_s is None:
             return self
-        return replace(self, delay_s=np.minimum(self.delay_s, np.maximum(room_s, 0.0)))
+        room_s = np.maximum(room_s, 0.0)
+        bounds = {**self.bounds, Bound.ROOM: room_s < self.delay_s}
+        return replace(self, delay_s=np.minimum(self.delay_s, room_s), bounds=bounds)
+
+    def bound_on(self, row: int) -> Bound | None:
+        """What keeps one job's delay below the wish; None = nothing does."""
+        held = [bound for bound, rows in self.bounds.items() if rows[row]]
+        return held[-1] if held else None
+
+    def where(self, kept: BoolArray) -> "Delays":
+        """Without the wishes and delays of the other jobs; their bounds stay."""
+        own_s, queue_s, delay_s = (
+            np.where(kept, s, 0.0) for s in (self.own_s, self.queue_s, self.delay_s)
+        )
+        bounds = {bound: rows & kept for bound, rows in self.bounds.items()}
+        return replace(self, own_s=own_s, queue_s=queue_s, delay_s=delay_s, bounds=bounds)
 
     @property
     def clipped(self) -> int:
@@ -91,42 +140,66 @@ class Delays:
         return int((self.wished_s > self.upper_s).sum())
 
 
-def length_s(limit_s: FloatArray) -> FloatArray:
-    """Finite time limits; a job without one counts as NO_LIMIT_S long."""
-    return np.where(limit_s >= UNLIMITED_AS_S, NO_LIMIT_S, limit_s)
+def clip_s(length_s: FloatArray, size: FloatArray, order: Order) -> FloatArray:
+    """(n,) the part of the bound that is in the unit of the job. size: (n,) at least 1."""
+    found: FloatArray = order.clip * length_s * np.sqrt(size)
+    return found
 
 
-def upper_bounds_s(limit_s: FloatArray, size: FloatArray, order: Order) -> FloatArray:
-    """(n,) the longest delay that any policy may ask of each job. limit_s: UNLIMITED_AS_S where
-    there is none. size: (n,) GPUs, or what stands for them; at least 1.
-    """
-    clip_s = order.clip * length_s(limit_s) * np.sqrt(size)
-    bounds: FloatArray = np.minimum(clip_s, order.max_delay_s)
+def upper_bounds_s(matrix: StateMatrix, order: Order) -> FloatArray:
+    """(n,) the longest delay that any policy may ask of each job."""
+    bound_s = clip_s(matrix.length_s, matrix.size, order) + order.share * matrix.backlog_s
+    bounds: FloatArray = np.minimum(bound_s, order.max_delay_s)
     return bounds
 
 
-def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
-    """The delays that a policy wishes, within the bounds. Raises PolicyError."""
-    wished_s = order.stretch * checked_delays(policy, matrix)
-    upper_s = upper_bounds_s(matrix.limit_s, matrix.size, order)
-    slack_s = np.maximum(matrix.slack_s, 0.0)
-    # half of the bound is asked for, so that the delay is written again only when the slack halves
-    delay_s = np.minimum(np.minimum(wished_s, upper_s), slack_s / 4)
-    return Delays(wished_s, np.minimum(upper_s, slack_s / 2), delay_s)
+def bounded(
+    policy: Policy, matrix: StateMatrix, order: Order, neutral_s: float | None = None
+) -> Delays:
+    """The delays that a policy wishes, within the bounds. neutral_s: of a job that is not written;
+    None = not known yet. Raises PolicyError.
+    """
+    wish = _checked(policy, matrix)
+    own_s, queue_s = order.own * wish.own_s, order.share * matrix.backlog_s * wish.place
+    upper_s = upper_bounds_s(matrix, order)
+    wished_s, is_long = own_s + queue_s, upper_s == order.max_delay_s
+    bounds = {Bound.CLIP: (wished_s > upper_s) & ~is_long, Bound.MAX_DELAY: wished_s > upper_s}
+    bounds[Bound.MAX_DELAY] &= is_long
+    if neutral_s is not None:
+        is_near = _is_near(matrix)
+        bounds[Bound.DEADLINE] = is_near & (neutral_s < np.minimum(wished_s, upper_s))
+        upper_s = np.where(is_near, np.minimum(upper_s, neutral_s), upper_s)
+    return Delays(own_s, queue_s, upper_s, np.minimum(wished_s, upper_s), bounds)
 
 
-def checked_delays(policy: Policy, matrix: StateMatrix) -> FloatArray:
-    """The policy's delays: one finite number from 0 on per job. Raises PolicyError."""
-    found = np.asarray(policy.delay_s(matrix), dtype=np.float64)
-    if found.shape != (len(matrix),):
-        raise PolicyError(
-            f"policy {policy.name} gave delays of shape {found.shape} for {len(matrix)} jobs"
-        )
-    wrong = ~(np.isfinite(found) & (found >= 0))
-    if wrong.any():
-        bad = matrix.jobs[int(np.flatnonzero(wrong)[0])]
-        raise PolicyError(f"policy {policy.name} gave job {bad.job_id} no finite delay from 0 on")
+def _is_near(matrix: StateMatrix) -> BoolArray:
+    """(n,) jobs that have waited as long as their deadlines still let them wait.
+
+    Such a job stands no later than one without a number: rltuned makes no job miss its deadline
+    that Slurm's own order would start in time. A deadline gains nothing before half of the time
+    that it leaves has passed, and then it gives Slurm's own place and no better one.
+    """
+    found: BoolArray = np.maximum(matrix.slack_s, 0.0) <= matrix.wait_s
     return found
+
+
+def _checked(policy: Policy, matrix: StateMatrix) -> Wish:
+    """The policy's wish as float64 of the right shape, finite and from 0 on. Raises PolicyError."""
+    parts = []
+    for name, part in zip(Wish._fields, policy.wish(matrix), strict=True):
+        found = np.asarray(part, dtype=np.float64)
+        if found.shape != (len(matrix),):
+            raise PolicyError(
+                f"policy {policy.name} gave {name} of shape {found.shape} for {len(matrix)} jobs"
+            )
+        wrong = ~(np.isfinite(found) & (found >= 0))
+        if wrong.any():
+            bad = matrix.jobs[int(np.flatnonzero(wrong)[0])]
+            raise PolicyError(
+                f"policy {policy.name} gave job {bad.job_id} no finite {name} from 0 on"
+            )
+        parts.append(found)
+    return Wish(*parts)
 
 
 def next_neutral(

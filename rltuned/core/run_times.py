@@ -291,10 +291,12 @@ def plan_s(predicted: FloatArray, shift: float, limit_s: float) -> float:
     Between the limit and the expected run time, in logarithms, at the limit's share: the mean alone
     draws long jobs to the middle, and a limit is a promise. Without a limit it is the upper
     quantile; where limits tell run times, who asks for none has a long job, and it is LIMIT_FULL_S.
+    A limit never makes it longer than that.
     """
     share = predicted[LIMIT_SHARE]
-    if limit_s < LIMIT_FULL_S:
-        expected_s = PLAN_SCALE**2 * min(math.exp(predicted[MEAN] + shift), limit_s)
-        return float(limit_s * (expected_s / limit_s) ** (1.0 - share))
     high_s = HIGH_SCALE * min(math.exp(predicted[HIGH] + shift), LIMIT_FULL_S)
-    return float(LIMIT_FULL_S * (high_s / LIMIT_FULL_S) ** (2.0 - 2.0 * share))
+    longest_s = LIMIT_FULL_S * (high_s / LIMIT_FULL_S) ** (2.0 - 2.0 * share)
+    if limit_s >= LIMIT_FULL_S:
+        return float(longest_s)
+    expected_s = PLAN_SCALE**2 * min(math.exp(predicted[MEAN] + shift), limit_s)
+    return float(min(limit_s * (expected_s / limit_s) ** (1.0 - share), longest_s))

@@ -47,7 +47,5 @@ def kept_in_front(delays: Delays, classes: Sequence[SlaClass | None]) -> Delays:
     if not any(classes):
         return delays
     plain = np.array([one is None for one in classes], dtype=bool)
-    wished_s, upper_s, delay_s = (
-        np.where(plain, s, 0.0) for s in (delays.wished_s, delays.upper_s, delays.delay_s)
-    )
-    return replace(delays, wished_s=wished_s, upper_s=upper_s, delay_s=delay_s)
+    kept = delays.where(plain)
+    return replace(kept, upper_s=np.where(plain, kept.upper_s, 0.0))

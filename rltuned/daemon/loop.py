@@ -21,7 +21,7 @@ from rltuned.daemon.following import Turn
 from rltuned.daemon.groups import take_in
 from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
-from rltuned.daemon.run_times import RunTimeLearner
+from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, uncollected
 from rltuned.daemon.signals import SignalFlags, is_paused
@@ -59,7 +59,7 @@ class Loop:
         *,
         orders: SignalFlags,
         reload: Callable[[], Rig],
-        run_times: RunTimeLearner | None = None,
+        run_times: RunTimeLearner | LimitUseLearner | None = None,
         heartbeat_s: float = math.inf,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.core.memory import Job, JobKey, RunTimeMemory, key_of
+from rltuned.core.backlog import ALLOWED, use_of
+from rltuned.core.memory import Job, JobKey, RunTimeMemory, key_of, note_ended
 from rltuned.daemon.ends import SeenEnds, feed, replay
 from rltuned.daemon.logger import Log
 from rltuned.domain.jobs import EndedJob
@@ -226,7 +227,8 @@ class RunTimeLearner:
         memory = self._memory
         if memory is None:
             return seen
-        return replace(seen, run_times=tuple(memory.predicted(seen.pending).items()))
+        predicted = tuple(memory.predicted(seen.pending).items())
+        return replace(seen, run_times=predicted, limit_use=memory.limit_use)
 
     def _note(self, **changed: Any) -> None:
         memory = self._memory
@@ -262,6 +264,30 @@ class RunTimeLearner:
             faults=faults,
             trouble=f"{type(error).__name__}: {error}",
         )
+
+
+class LimitUseLearner:
+    """In place of predictions, where they are switched off: what jobs use of their limits, by the
+    daemon's own looks alone.
+    """
+
+    def __init__(self) -> None:
+        self._ends, self._use = SeenEnds(), np.zeros(2)
+
+    @property
+    def status(self) -> None:
+        """There is no memory."""
+        return
+
+    def look(self, seen: Snapshot) -> Snapshot:
+        """Take in one look; the same with what was learned."""
+        for job in self._ends.look(seen):
+            note_ended(self._use, job)
+        known = use_of(self._use) if self._use[ALLOWED] > 0 else None
+        return replace(seen, limit_use=known)
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 def _arrays(data: bytes) -> Mapping[str, Any]:

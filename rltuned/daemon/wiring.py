@@ -16,7 +16,7 @@ from rltuned.daemon.following import Following
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.logger import Log
-from rltuned.daemon.run_times import RunTimeLearner
+from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.domain.ports import Backend
@@ -48,8 +48,8 @@ def untuned(settings: Settings) -> Settings:
 def in_force(loaded: Loaded, at: float) -> Loaded:
     """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
 
-    A generation gives policy, stretch, max_delay_s and predictor. While none was promoted the rule
-    UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
+    A generation gives policy, own, share, max_delay_s and predictor. While none was promoted the
+    rule UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
     Raises ModelError: the generation cannot be used.
     """
     settings = loaded.settings
@@ -66,7 +66,7 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
             update={"name": found.policy_name, "models_dir": found.path}
         ),
         "order": settings.order.model_copy(
-            update={"stretch": own.stretch, "max_delay_s": own.max_delay_s}
+            update={"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
         ),
         "predictor": settings.predictor.model_copy(update={"model": predictor}),
     }
@@ -174,13 +174,13 @@ def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
 
 def run_times_of(
     loaded: Loaded, salt: bytes | None, log: Log, backend: Backend | None = None
-) -> RunTimeLearner | None:
-    """What learns run times; None = switched off. salt: None = nothing learned is kept. backend:
-    whose past is learned too; None = none. Raises ModelError: the predictor cannot be used.
+) -> RunTimeLearner | LimitUseLearner:
+    """What learns from ended jobs. salt: None = nothing learned is kept. backend: whose past is
+    learned too; None = none. Raises ModelError: the predictor cannot be used.
     """
     settings = loaded.settings
     if not settings.predictor.enabled:
-        return None
+        return LimitUseLearner()
     secret = salt or secrets.token_bytes(SALT_BYTES)
     return RunTimeLearner(
         memory_of(settings, secret),

@@ -57,6 +57,8 @@ class Snapshot:
             = none has been found yet.
         run_times: what is predicted of pending jobs, by job id, sorted; a job that is not in it has
             no prediction.
+        limit_use: what jobs here use of their time limits, by GPU time: what is expected of a job
+            without a prediction. None = none of the site's own has ended yet.
         unreadable: what could not be read, sorted. A pending job whose id, submit time and
             priority could be read is in `pending` all the same.
     """
@@ -75,6 +77,7 @@ class Snapshot:
     neutral: NeutralDelay | None = None
     unreadable: tuple[Unreadable, ...] = ()
     run_times: tuple[tuple[JobId, RunTime], ...] = ()
+    limit_use: float | None = None
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from rltuned.kernel.backfill import consider, harmless_until, restraints
 from rltuned.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, in_place
 from rltuned.kernel.features import Features
 from rltuned.kernel.placement import fits, place, record
+from rltuned.kernel.ranking import Ranking
 from rltuned.kernel.state import Setup, State, stamp
 
 QUEUED, ARRIVED, PASSES = 0, 1, 2
@@ -23,8 +24,8 @@ class Desk(NamedTuple):
 
     clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
     harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
-    moment. random: [state of the generator]. wished_s, upper_s: (n,) the rule's delays, stretched,
-    and their bounds. asked: (n, 3) see Tape.
+    moment. random: [state of the generator]. ranking: the rule that a network corrects, and its
+    bounds. asked: (n, 3) see Tape.
     """
 
     clock: FloatArray
@@ -39,8 +40,7 @@ class Desk(NamedTuple):
     harmless_at: IntArray
     features: Features
     random: NDArray[np.uint64]
-    wished_s: FloatArray
-    upper_s: FloatArray
+    ranking: Ranking
     asked: Float32Array
 
 

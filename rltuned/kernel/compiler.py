@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numba
@@ -43,6 +44,12 @@ def in_place(function: F) -> F:
     inside a structure, took three quarters of a simulation.
     """
     return cast("F", numba.njit(**_INNER, **_BORROWED)(function))
+
+
+def with_inner(function: F, **inner: Any) -> F:
+    """A function of the core that calls others, with the compiled ones in their place."""
+    names = function.__globals__ | inner
+    return cast("F", FunctionType(function.__code__, names, function.__name__))
 
 
 def entry(function: F) -> F:

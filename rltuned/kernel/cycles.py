@@ -13,7 +13,7 @@ from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled, in_place
-from rltuned.kernel.ranking import FIXED, Eyes, Ranking, delays, natural, scores
+from rltuned.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
 from rltuned.kernel.state import Setup, State
 from rltuned.kernel.waiting import TREE, Waiting, insert, remove, rewind, touch
 
@@ -26,14 +26,13 @@ _ROUNDING = 1e-6
 class Cycles(NamedTuple):
     """What the daemon knows and remembers of n jobs; managed empty: there is no daemon.
 
-    rule: of the policy; FIXED = its delays never change. first_s: of a cycle, from which the others
+    rule: of the policy. first_s: of a cycle, from which the others
     are counted. on_s: when the daemon is switched on; Slurm looks at its queue every interval
-    before it as well, so that both have the same passes. basic: numbers are
-    priorities, not site factors. slope: points per second.
-    managed: jobs in scope. wished_s: what a rule that never changes asks of each job, else work
-    space; upper_s: the bound. origin, per_point: of the key of a FIXED order, origin - value x
-    per_point. writes: how often each was written. written_s: (n, most) when, in a ring, where a job
-    is written so often within an hour at most; (n, 0) = any number of times. neutral: see DELAY.
+    before it as well, so that both have the same passes. basic: numbers are priorities, not site
+    factors. slope: points per second. managed: jobs in scope. origin, per_point: of the key of a
+    FIXED order, origin - value x per_point. writes: how often each was written. written_s: (n,
+    most) when, in a ring, where a job is written so often within an hour at most; (n, 0) = any
+    number of times. neutral: see DELAY.
     """
 
     rule: int
@@ -47,8 +46,6 @@ class Cycles(NamedTuple):
     basic: bool
     slope: float
     managed: BoolArray
-    wished_s: FloatArray
-    upper_s: FloatArray
     origin: FloatArray
     per_point: float
     writes: IntArray
@@ -96,12 +93,11 @@ def cycle(
     chosen = _chosen(setup, cycles, jobs, now)
     if len(chosen) == 0:
         return now, len(jobs), 0, 0.0, 0
-    bounded_s = np.minimum(
-        _wished(setup, state, ranking, eyes, cycles, chosen, now), cycles.upper_s[chosen]
-    )
+    wished_s, upper_s = wishes(setup, state, ranking, eyes, cycles.rule, chosen, now)
+    bounded_s = np.minimum(wished_s, upper_s)
     if cycles.neutral[SEEN] < 0:
         _begin(cycles, float(np.median(bounded_s)), now)
-    due, delay_s = _due(setup, ranking, cycles, chosen, bounded_s, now)
+    due, delay_s = _due(setup, ranking, cycles, chosen, bounded_s, upper_s, now)
     due = due[: cycles.max_changes]
     if len(due) == 0:
         _follow(cycles, bounded_s, now)
@@ -120,24 +116,6 @@ def cycle(
     _follow(cycles, bounded_s, now)
     shift, furthest = _shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
     return now, len(jobs), len(due), shift, furthest
-
-
-@compiled
-def _wished(
-    setup: Setup,
-    state: State,
-    ranking: Ranking,
-    eyes: Eyes,
-    cycles: Cycles,
-    chosen: IntArray,
-    now: float,
-) -> FloatArray:
-    """(k,) the delays that the policy asks for now."""
-    if cycles.rule == FIXED:
-        return cycles.wished_s[chosen]
-    wished_s = np.empty(len(chosen))
-    delays(setup, state, ranking, eyes, cycles.rule, chosen, now, wished_s)
-    return wished_s
 
 
 @compiled
@@ -253,6 +231,7 @@ def _due(
     cycles: Cycles,
     chosen: IntArray,
     bounded_s: FloatArray,
+    upper_s: FloatArray,
     now: float,
 ) -> tuple[IntArray, FloatArray]:
     """Places of the jobs whose delay in force is off, the largest errors first; all delays."""
@@ -272,9 +251,11 @@ def _due(
         if cycles.writes[job] == 0:
             share = min(share, FIRST_HYSTERESIS)
         off_s = max(share * max(wanted_s, have_s), cycles.min_step_s, point_s)
-        is_due = abs(error) > off_s or have_s > cycles.upper_s[job] + point_s
-        if is_due and _number(cycles, scale, wanted_s) != ranking.value[job]:
-            due[count], error_s[count] = at, -abs(error)
+        is_due = abs(error) > off_s or have_s > upper_s[at] + point_s
+        number = _number(cycles, scale, wanted_s)
+        if is_due and number != ranking.value[job]:
+            # where all numbers rise with the epoch, the highest come first
+            due[count], error_s[count] = at, -float(number) if cycles.basic else -abs(error)
             count += 1
     return due[:count][ascending(error_s[:count])], delay_s
 
@@ -295,7 +276,7 @@ def _follow(cycles: Cycles, delay_s: FloatArray, now: float) -> None:
 
 
 NO_CYCLES = Cycles(
-    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0),
-    np.zeros(0), np.zeros(0), 1.0, np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(4),
+    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0), 1.0,
+    np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(4),
 )  # fmt: skip
 """Where no daemon writes."""

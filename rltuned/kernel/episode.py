@@ -36,6 +36,7 @@ from rltuned.kernel.choices import (
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
 from rltuned.kernel.features import StaticFeatures, look
 from rltuned.kernel.network import Net, factor, forward
+from rltuned.kernel.ranking import NO_EYES, STATIC, wishes
 from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
 
 TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
@@ -156,22 +157,23 @@ def _rank(
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
     look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
     forward(net, desk.features.rows, count, flags, desk.scores)
-    unit_s = _unit_s(desk, count)
+    queue = desk.queue[:count]
+    wished_s, upper_s = wishes(setup, state, desk.ranking, NO_EYES, STATIC, queue, now)
+    unit_s = _unit_s(wished_s, upper_s)
     for at in range(count):
-        job = desk.queue[at]
-        wait, upper = (now - setup.jobs.submit_s[job]) / unit_s, desk.upper_s[job] / unit_s
-        wished = desk.wished_s[job] / unit_s
+        wait, upper = (now - setup.jobs.submit_s[queue[at]]) / unit_s, upper_s[at] / unit_s
+        wished = wished_s[at] / unit_s
         desk.asked[at, 0], desk.asked[at, 1], desk.asked[at, 2] = wait, wished, upper
         desk.scores[at] = wait - min(wished * factor(net, desk.scores[at]), upper)
 
 
 @in_place
-def _unit_s(desk: Desk, count: int) -> float:
+def _unit_s(wished_s: FloatArray, upper_s: FloatArray) -> float:
     """How many seconds of virtual time weigh as much as the noise of a choice."""
     total = 0.0
-    for at in range(count):
-        total += min(desk.wished_s[desk.queue[at]], desk.upper_s[desk.queue[at]])
-    return max(total / count, 1.0)
+    for at in range(len(wished_s)):
+        total += min(wished_s[at], upper_s[at])
+    return max(total / len(wished_s), 1.0)
 
 
 @compiled

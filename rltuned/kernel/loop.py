@@ -9,6 +9,7 @@ import numpy as np
 from rltuned.kernel.backfill import finish
 from rltuned.kernel.compiler import FloatArray, IntArray, compiled, entry, in_place
 from rltuned.kernel.cycles import Cycles, cycle, next_tick, tick_at
+from rltuned.kernel.demand import note_use, reopen
 from rltuned.kernel.ends import drop_end
 from rltuned.kernel.queue import PENDING, STARTED, PendingQueue, enqueue
 from rltuned.kernel.ranking import FIXED, Eyes, Ranking
@@ -58,9 +59,10 @@ def play(
         now = _next_event(queue, cycles, faults, arrived, changed, now)
         if now == math.inf:
             break
-        freed = _end_all(setup, state, ranking.known, queue, now)
+        freed = _end_all(setup, state, ranking, queue, now)
         if changed < len(faults.at_s) and faults.at_s[changed] == now:
             changed = _befall(setup, state, ranking.known, queue, faults, changed, now)
+            reopen(ranking.demand, state.usable)
             freed = True
         first, arrived = arrived, _arrived_by(queue, arrived, now)
         _enqueue_all(ranking.known, queue, first, arrived, now)
@@ -98,15 +100,18 @@ def _next_event(
 
 
 @in_place
-def _end_all(setup: Setup, state: State, known: RunTimes, queue: PendingQueue, now: float) -> bool:
+def _end_all(setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, now: float) -> bool:
     """Let the jobs end that end now; whether there were any."""
-    ends, freed = queue.ends, False
+    ends, freed, known, demand = queue.ends, False, ranking.known, ranking.demand
     while ends.size[0] > 0 and ends.at_s[0] == now:
         job = ends.job[0]
         drop_end(ends, job)
         finish(setup, state, job)
         if len(known.slots) > 0:
             end(known, job, state.start_s[job], now - state.start_s[job])
+        elif len(demand.pool) > 0:
+            ran_s = now - state.start_s[job]
+            note_use(demand.used, ran_s, demand.length_s[job], demand.size[job])
         freed = True
     return freed
 
@@ -177,10 +182,11 @@ def _arrived_by(queue: PendingQueue, first: int, now: float) -> int:
     return first
 
 
-@in_place
+@compiled
 def _enqueue_all(known: RunTimes, queue: PendingQueue, first: int, last: int, now: float) -> None:
-    """Predict for the jobs that come, and let them wait."""
+    """Let the jobs wait that come now, and predict for them."""
     for at in range(first, last):
+        job = queue.order[at]
         if len(known.slots) > 0:
-            submit(known, queue.order[at], now)
-        enqueue(queue, queue.order[at])
+            submit(known, job, now)
+        enqueue(queue, job)

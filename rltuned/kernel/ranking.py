@@ -9,14 +9,16 @@ import numpy as np
 from rltuned.core import run_times
 from rltuned.core.features import COLUMN, NUM_FEATURES, UNLIMITED_AS_S
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
+from rltuned.kernel.demand import Demand, never_cheaper, queue_s, use_of
 from rltuned.kernel.features import Features, StaticFeatures, look
 from rltuned.kernel.network import Net, factor, forward
 from rltuned.kernel.run_times import RunTimes, kin_shift
 from rltuned.kernel.state import Setup, State
 
-FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, NET, FIT = 0, 1, 2, 3, 4, 5, 6, 7, 8
+FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
 """Rules: an order that never changes by itself, a formula of the time waited, Slurm's priorities,
-predicted areas, the rule `delay` with predictions, a network, and whether a job fits now."""
+predicted areas, the rule `delay` with predictions, delays of a rule that needs none, a network, and
+whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
 _plan_s = in_place(run_times.plan_s)
 _mean_s = in_place(run_times.mean_s)
@@ -24,7 +26,7 @@ _quantile = in_place(run_times.quantile)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue. asked_s: (n,) the corrected rule's delays at stretch 1."""
+    """How a network sees the queue. asked_s: (n,) own seconds of the rule that it corrects."""
 
     sight: StaticFeatures
     features: Features
@@ -38,11 +40,11 @@ class Ranking(NamedTuple):
     """How the queue is ordered; (n,) per job.
 
     key: smaller first, equal ones by submit order (FIXED only). limit_s: finite limits as the
-    rules see them. size: as StateMatrix.size. terms: (n, 3) multifactor's points but for age: of
+    rules see them. size: m of core/backlog. terms: (n, 3) multifactor's points but for age: of
     the job itself, its size, its partition. constants: [points of full age, PriorityMaxAge] or of
     the formula. value: site factors (MULTIFACTOR). ahead: points that a partition's tier is worth,
-    more than any priority. known: of run times. upper_s: bounds of the delays; empty = the pure
-    order. stretch: of the delays.
+    more than any priority. known: of run times. demand: for delays within their bounds, at
+    every event or of a daemon beside; without pools the pure order.
     """
 
     rule: int
@@ -55,8 +57,7 @@ class Ranking(NamedTuple):
     value: IntArray
     ahead: FloatArray
     known: RunTimes
-    upper_s: FloatArray
-    stretch: float
+    demand: Demand
 
 
 @compiled
@@ -65,18 +66,17 @@ def scores(
 ) -> FloatArray:
     """(k,) of the jobs, higher = sooner: within bounds less the virtual time."""
     found = np.empty(len(jobs))
-    if len(ranking.upper_s) > 0:
-        delays(setup, state, ranking, eyes, ranking.rule, jobs, now, found)
+    if ranking.rule >= QSSF and len(ranking.demand.pool) > 0:
+        wished_s, upper_s = wishes(setup, state, ranking, eyes, ranking.rule, jobs, now)
         for at in range(len(jobs)):
-            delay_s = min(found[at], ranking.upper_s[jobs[at]])
-            found[at] = -(setup.jobs.submit_s[jobs[at]] + delay_s)
+            found[at] = -(setup.jobs.submit_s[jobs[at]] + min(wished_s[at], upper_s[at]))
         return found
     if ranking.rule >= NET:
         _judge(setup, state, ranking, eyes, ranking.rule, jobs, now)
         for at in range(len(jobs)):
             found[at] = eyes.scores[at]
             if ranking.rule == NET:
-                found[at] = -_corrected_s(ranking, eyes, jobs[at], eyes.scores[at])
+                found[at] = -_ruled_s(ranking, eyes, jobs[at]) * factor(eyes.net, eyes.scores[at])
         return found
     for at in range(len(jobs)):
         job = jobs[at]
@@ -85,7 +85,7 @@ def scores(
 
 
 @compiled
-def delays(
+def wishes(
     setup: Setup,
     state: State,
     ranking: Ranking,
@@ -93,19 +93,65 @@ def delays(
     rule: int,
     jobs: IntArray,
     now: float,
-    out: FloatArray,
-) -> None:
-    """Fill out (k,) with the delays that QSSF, PLAN, NET or FIT wishes now, in seconds."""
-    if rule in (QSSF, PLAN):
-        for at in range(len(jobs)):
-            out[at] = ranking.stretch * _predicted_s(ranking, rule, jobs[at])
-        return
-    _judge(setup, state, ranking, eyes, rule, jobs, now)
+) -> tuple[FloatArray, FloatArray]:
+    """(k,) the delays that a rule wishes now, and their bounds, in seconds; core/order."""
+    demand = ranking.demand
+    if rule >= NET:
+        _judge(setup, state, ranking, eyes, rule, jobs, now)
+    own_s, key, area = _parts(ranking, eyes, rule, jobs)
+    share_s, place = np.zeros(len(jobs)), np.zeros(len(jobs))
+    if demand.share > 0.0:
+        share_s, place = queue_s(demand, jobs, area, key)
+    wished_s, upper_s = np.empty(len(jobs)), np.empty(len(jobs))
     for at in range(len(jobs)):
-        if rule == FIT:
-            out[at] = 0.0 if eyes.scores[at] > 0 else ranking.stretch * UNLIMITED_AS_S
-        else:
-            out[at] = ranking.stretch * _corrected_s(ranking, eyes, jobs[at], eyes.scores[at])
+        job = jobs[at]
+        wished_s[at] = demand.own * own_s[at] + share_s[at] * place[at]
+        if rule == NET:
+            part = factor(eyes.net, eyes.scores[at])
+            wished_s[at] = demand.own * (own_s[at] * part) + share_s[at] * (place[at] * part)
+        upper_s[at] = min(demand.clip_s[job] + share_s[at], demand.most_s[job])
+    return wished_s, upper_s
+
+
+@compiled
+def _parts(
+    ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(k,) own seconds, the keys of the places, and expected areas."""
+    own_s, key, area = np.empty(len(jobs)), np.empty(len(jobs)), np.empty(len(jobs))
+    for at in range(len(jobs)):
+        area[at] = _area(ranking, jobs[at])
+        own_s[at], key[at] = _asked(ranking, eyes, rule, jobs[at], at)
+    if len(ranking.known.slots) > 0:
+        never_cheaper(ranking.demand, jobs, ranking.known.limit_s, own_s, area)
+    if rule == QSSF:
+        return area, area, area
+    if rule in (PLAN, NET):
+        return own_s, area, area
+    return own_s, key, area
+
+
+@in_place
+def _asked(ranking: Ranking, eyes: Eyes, rule: int, job: int, at: int) -> tuple[float, float]:
+    """A job's own seconds, and the key of its place, but for those that go by expected areas."""
+    if rule in (PLAN, NET):
+        return _ruled_s(ranking, eyes, job), 0.0
+    if rule == FIT:
+        asked_s = 0.0 if eyes.scores[at] > 0 else UNLIMITED_AS_S
+        return asked_s, asked_s
+    return ranking.demand.own_s[job], ranking.demand.key[job]
+
+
+@in_place
+def _area(ranking: Ranking, job: int) -> float:
+    """Expected run time x size."""
+    demand, known = ranking.demand, ranking.known
+    if len(known.slots) > 0:
+        return _predicted_s(ranking, QSSF, job)
+    expected_s = demand.expected_s[job]
+    if math.isnan(expected_s):
+        expected_s = use_of(demand.used) * demand.length_s[job]
+    return float(expected_s * demand.size[job])
 
 
 @compiled
@@ -154,11 +200,10 @@ def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
 
 
 @in_place
-def _corrected_s(ranking: Ranking, eyes: Eyes, job: int, score: float) -> float:
-    """What a network asks for: the rule's delay at stretch 1, corrected."""
+def _ruled_s(ranking: Ranking, eyes: Eyes, job: int) -> float:
+    """Own seconds of the rule `delay`, which a network corrects."""
     known = len(ranking.known.slots) > 0
-    asked_s = _predicted_s(ranking, PLAN, job) if known else eyes.asked_s[job]
-    return float(asked_s * factor(eyes.net, score))
+    return float(_predicted_s(ranking, PLAN, job) if known else eyes.asked_s[job])
 
 
 @in_place
@@ -193,4 +238,3 @@ def _no_eyes() -> Eyes:
 
 
 NO_EYES = _no_eyes()
-NO_BOUNDS = np.zeros(0)

@@ -14,6 +14,7 @@ import numpy as np
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
 from rltuned.core.observation import sample_features, windows
+from rltuned.core.order import Wish
 from rltuned.core.run_times import LOG_FULL
 from rltuned.errors import ModelError
 from rltuned.policies import files
@@ -35,11 +36,12 @@ class NetworkPolicy:
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) the order without bounds, higher = sooner."""
-        return -self.delay_s(matrix)
+        return -self.wish(matrix).own_s
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds at stretch 1."""
-        return BASELINES["delay"].delay_s(matrix) * self.network.factors(self.logits(matrix))
+    def wish(self, matrix: StateMatrix) -> Wish:
+        """What the rule asks for, both parts corrected by the same factor."""
+        factor, rule = self.network.factors(self.logits(matrix)), BASELINES["delay"].wish(matrix)
+        return Wish(rule.own_s * factor, rule.place * factor)
 
     def logits(self, matrix: StateMatrix) -> FloatArray:
         """(n,) one number per job, none left out; `paper` takes a long queue in windows."""

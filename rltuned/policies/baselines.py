@@ -1,27 +1,27 @@
 """The classic rules, as pure functions of what a scheduler knows.
 
-Each rule has two forms. The score is its pure order, higher = sooner, as published. The delay is
-what it asks of each job in seconds at stretch 1, before the bounds of core/order; the daemon orders
-by it. w: seconds waited; r: time limit (never the run time); n: GPUs; s: submit time; m: size, the
-GPUs or what stands for them; p, e: planned and expected run time (core/run_times), the limit where
-nothing is predicted.
+Each rule has two forms. The score is its pure order, higher = sooner, as published. In the daemon
+it asks for a delay of two parts (core/order): own seconds, and a place in the queue, from 0 to 1,
+for the share of the backlog. The place is by the own seconds, that of `delay` by expected areas.
+w: seconds waited; r: time limit (never the run time); n: GPUs; s: submit time; L, m, p, e: length,
+size, plan and expected run time (core/backlog).
 
-| name        | score                        | delay                | source                    |
+| name        | score                        | own seconds          | source                    |
 |-------------|------------------------------|----------------------|---------------------------|
-| fcfs        | w                            | 0                    |                           |
-| sjf         | -r                           | r                    |                           |
-| saf         | -r max(n, 1)                 | r m                  | smallest area first       |
+| fcfs        | w                            | 0, place 0           |                           |
+| sjf         | -r                           | L                    |                           |
+| saf         | -r max(n, 1)                 | L m                  | smallest area first       |
 | smallest    | -max(n, 1)                   | 1 h x m              |                           |
-| delay       | -p sqrt(m)                   | p sqrt(m)            | docs/adr/0011             |
+| delay       | -p sqrt(m)                   | p sqrt(m), by e m    | docs/adr/0011             |
 | qssf        | -e m                         | e m                  | Hu et al., SC 2021        |
 | fit_first   | 1 if it fits now             | 0 if so, else a year |                           |
-| wfp3        | (w/r)^3 n                    | r / m^(1/3)          | Tang et al., Cluster 2009 |
-| unicep      | w / (log2(n+1) r)            | r log2(m+1)          | Tang et al., with a floor |
-| f1          | -(log10(r) n + 870 log10(s)) | 6860 s x log10(r) m  | Carastan-Santos, SC 2017  |
-| multifactor | Slurm's own priority         | 0                    | slurm.conf(5)             |
+| wfp3        | (w/r)^3 n                    | L / m^(1/3)          | Tang et al., Cluster 2009 |
+| unicep      | w / (log2(n+1) r)            | L log2(m+1)          | Tang et al., with a floor |
+| f1          | -(log10(r) n + 870 log10(s)) | 6860 s x log10(L) m  | Carastan-Santos, SC 2017  |
+| multifactor | Slurm's own priority         | 0, place 0           | slurm.conf(5)             |
 
-The delays of wfp3 and unicep are the waits at which two jobs have equal scores, up to a factor;
-that of f1 is the slope of its logarithm now.
+The own seconds of wfp3 and unicep are the waits at which two jobs have equal scores, up to a
+factor; those of f1 are the slope of its logarithm now.
 
 Traps in published code: w computed from an unset start time inverts wfp3 and unicep, and
 log2(1) = 0 divides unicep by nothing. f1 depends on where time zero lies, since s is absolute: the
@@ -36,11 +36,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.features import UNLIMITED_AS_S, FloatArray, StateMatrix
-from rltuned.core.order import length_s
+from rltuned.core.features import EXPECTED, PLAN, UNLIMITED_AS_S, FloatArray, StateMatrix
+from rltuned.core.order import Wish
 
-PLAN, EXPECTED = 0, 1
-"""Columns of StateMatrix.run_s."""
 F1_EPOCH_S: Final = 30 * 86_400.0
 """f1's time zero lies this long before now; older jobs count as submitted then."""
 _F1_SLOPE_S: Final = F1_EPOCH_S * math.log(10.0) / 870.0
@@ -51,20 +49,24 @@ Rule = Callable[[StateMatrix], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A rule with its name. static: its delay at stretch 1 never changes while a job waits."""
+    """A rule with its name. own: its seconds; key: what its places are by, None = there are none.
+    static: neither changes while a job waits, but for what is predicted.
+    """
 
     name: str
     rule: Rule
-    delay: Rule
+    own: Rule
+    key: Rule | None
     static: bool = True
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) higher = sooner."""
         return self.rule(matrix)
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds at stretch 1."""
-        return self.delay(matrix)
+    def wish(self, matrix: StateMatrix) -> Wish:
+        """Its seconds, and places by its key."""
+        place = matrix.pools.places(self.key(matrix)) if self.key else np.zeros(len(matrix))
+        return Wish(self.own(matrix), place)
 
 
 def fcfs(matrix: StateMatrix) -> FloatArray:
@@ -134,34 +136,40 @@ def _no_delay(matrix: StateMatrix) -> FloatArray:
 
 def _delayed(matrix: StateMatrix) -> FloatArray:
     plan_s = matrix.run_s[:, PLAN]
-    found: FloatArray = np.where(np.isnan(plan_s), length_s(matrix.limit_s), plan_s)
+    found: FloatArray = np.where(np.isnan(plan_s), matrix.length_s, plan_s)
     return found * np.sqrt(matrix.size)
 
 
 def _served(matrix: StateMatrix) -> FloatArray:
     mean_s = matrix.run_s[:, EXPECTED]
-    found: FloatArray = np.where(np.isnan(mean_s), length_s(matrix.limit_s), mean_s)
+    found: FloatArray = np.where(np.isnan(mean_s), matrix.length_s, mean_s)
     return found * matrix.size
 
 
-BASELINES: Final = {
-    rule.__name__: Baseline(rule.__name__, rule, delayed, static)
-    for rule, delayed, static in (
-        (fcfs, _no_delay, True),
-        (sjf, lambda m: length_s(m.limit_s), True),
-        (saf, lambda m: length_s(m.limit_s) * m.size, True),
-        (smallest, lambda m: _SMALLEST_S * m.size, True),
-        (delay, _delayed, True),
-        (qssf, _served, True),
-        (fit_first, lambda m: np.where(fit_first(m) > 0, 0.0, UNLIMITED_AS_S), False),
-        (wfp3, lambda m: length_s(m.limit_s) / np.cbrt(m.size), True),
-        (unicep, lambda m: length_s(m.limit_s) * np.log2(m.size + 1.0), True),
-        (
-            f1,
-            lambda m: _F1_SLOPE_S * np.log10(np.maximum(length_s(m.limit_s), 10.0)) * m.size,
-            True,
-        ),
-        (multifactor, _no_delay, True),
-    )
-}
+def _f1_own(matrix: StateMatrix) -> FloatArray:
+    return _F1_SLOPE_S * np.log10(np.maximum(matrix.length_s, 10.0)) * matrix.size
+
+
+def _unfitting(matrix: StateMatrix) -> FloatArray:
+    return np.where(fit_first(matrix) > 0, 0.0, UNLIMITED_AS_S)
+
+
+def _by_own(rule: Rule, own: Rule) -> Baseline:
+    return Baseline(rule.__name__, rule, own, own)
+
+
+_ALL: Final = (
+    Baseline("fcfs", fcfs, _no_delay, None),
+    _by_own(sjf, lambda m: m.length_s),
+    _by_own(saf, lambda m: m.length_s * m.size),
+    _by_own(smallest, lambda m: _SMALLEST_S * m.size),
+    Baseline("delay", delay, _delayed, lambda m: m.area),
+    _by_own(qssf, _served),
+    Baseline("fit_first", fit_first, _unfitting, _unfitting, static=False),
+    _by_own(wfp3, lambda m: m.length_s / np.cbrt(m.size)),
+    _by_own(unicep, lambda m: m.length_s * np.log2(m.size + 1.0)),
+    _by_own(f1, _f1_own),
+    Baseline("multifactor", multifactor, _no_delay, None),
+)
+BASELINES: Final = {one.name: one for one in _ALL}
 """Rules by name."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
@@ -31,13 +31,23 @@ class TunedOrder(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: str
-    stretch: float = Field(ge=0, le=100, allow_inf_nan=False)
+    own: float = Field(ge=0, le=100, allow_inf_nan=False)
+    share: float = Field(ge=0, le=100, allow_inf_nan=False)
     max_delay_s: float = Field(ge=0, le=31_536_000, allow_inf_nan=False)
     site_predictor: bool = False
     label: str = ""
     verdict: str = ""
     made_at: float = 0.0
     rltuned_version: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_part(cls, given: object) -> object:
+        """One of release 0.2.0 has a stretch, in the unit of the job alone."""
+        if isinstance(given, dict) and "stretch" in given:
+            given = {**given, "own": given["stretch"], "share": 0.0}
+            del given["stretch"]
+        return given
 
 
 class Manifest(TunedOrder):

@@ -1,6 +1,8 @@
 """Policies of other packages: `plugin:NAME` in the settings, found by entry point.
 
-A package offers a function from a StateMatrix to delays, (n,) seconds, in its own pyproject.toml:
+A package offers a function from a StateMatrix to own seconds (n,), or to a pair of those and places
+(n,), as core/order.Wish has them; without places they are by the own seconds. It names the function
+in its own pyproject.toml:
 
     [project.entry-points."rltuned.policies"]
     NAME = "package.module:function"
@@ -13,18 +15,20 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from rltuned.core.backlog import Pools
 from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import Wish
 from rltuned.errors import ModelError, PolicyError, RltunedError
 from rltuned.trusted import flaws_on
 
+Table = TypeVar("Table", StateMatrix, Pools)
 PLUGIN_PREFIX: Final = "plugin:"
 GROUP: Final = "rltuned.policies"
 _loaded: Final[dict[Path, str]] = {}
@@ -36,16 +40,30 @@ class Plugin:
     """A policy of another package. digest: of name, version and file, for the evidence."""
 
     name: str
-    wish: Callable[[StateMatrix], FloatArray]
+    ask: Callable[[StateMatrix], object]
     digest: str
 
     def score(self, matrix: StateMatrix) -> FloatArray:
-        return -self.delay_s(matrix)
+        return -self.wish(matrix).own_s
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) seconds, as the package gives them; core/order checks them. Raises PolicyError."""
+    def wish(self, matrix: StateMatrix) -> Wish:
+        """As the package gives it; core/order checks it. Raises PolicyError."""
         with _as(PolicyError, f"policy {self.name}"):
-            return np.asarray(self.wish(_read_only(matrix)), dtype=np.float64)
+            found = self.ask(_copied(matrix))
+            if isinstance(found, tuple):
+                own_s, place = map(_real, found)
+                return Wish(own_s, place)
+            own_s = _real(found)
+            if own_s.shape != (len(matrix),):
+                return Wish(own_s, own_s)  # refused by its shape
+            return Wish(own_s, matrix.pools.places(own_s))
+
+
+def _real(part: object) -> FloatArray:
+    found = np.asarray(part)
+    if np.iscomplexobj(found):
+        raise TypeError("complex numbers")
+    return found.astype(np.float64)
 
 
 def is_plugin(name: str) -> bool:
@@ -86,7 +104,7 @@ def _as(kind: type[RltunedError], where: str) -> Iterator[None]:
     """Give every error of another package's code, which may fail in any way, one name."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit must not end the daemon
         text = " ".join(str(error).split())[:300]
         raise kind(f"{where}: {type(error).__name__}: {text}") from error
 
@@ -104,13 +122,18 @@ def _known() -> str:
     )
 
 
-def _read_only(matrix: StateMatrix) -> StateMatrix:
-    """The matrix with arrays that cannot be written: the bounds are worked out from it as well."""
-    shown = copy(matrix)
-    for field in fields(matrix):
-        value = getattr(matrix, field.name)
+def _copied(matrix: StateMatrix) -> StateMatrix:
+    """A copy of the matrix that cannot be written by mistake: the bounds are worked out from the
+    original, whatever the package does to its own.
+    """
+    return _without_writing(replace(matrix, pools=_without_writing(matrix.pools)))
+
+
+def _without_writing(table: Table) -> Table:
+    changed: dict[str, Any] = {}
+    for field in fields(table):
+        value = getattr(table, field.name)
         if isinstance(value, np.ndarray):
-            view = value.view()
-            view.flags.writeable = False
-            object.__setattr__(shown, field.name, view)
-    return shown
+            changed[field.name] = value.copy()
+            changed[field.name].flags.writeable = False
+    return replace(table, **changed)

@@ -26,9 +26,9 @@ class PolicyKeys(Keys):
     name: str = key("delay", min_length=1)
     """A rule (delay, qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
     model:NAME for a trained one in models_dir, plugin:NAME for one of another installed package, or
-    tuned. The last is what `rltuned models promote` has put in force, with its stretch, max_delay_s
-    and predictor; until then delay. Where the policy cannot be used the daemon does not start, and
-    no other policy takes its place."""
+    tuned. The last is what `rltuned models promote` has put in force, with its own, share,
+    max_delay_s and predictor; until then delay. Where the policy cannot be used the daemon does not
+    start, and no other policy takes its place."""
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
     the pip installation or of the checkout are used."""
@@ -67,13 +67,20 @@ class ScopeKeys(Keys):
 
 
 class OrderKeys(Keys):
-    """How long a job may be asked to step back."""
+    """How much later others may become eligible and still overtake a job: its delay."""
 
-    stretch: float = key(0.1, ge=0.0, le=100.0)
-    """Every delay of a policy is multiplied by it: the rule `delay` asks a job to step back by
-    stretch x time limit x sqrt(GPUs). 0 = first come, first served."""
+    own: float = key(0.1, ge=0.0, le=100.0)
+    """The part of a delay in the unit of the job: a job may be overtaken by jobs that become
+    eligible within own x planned run time x sqrt(GPUs) after it."""
+    share: float = key(0.75, ge=0.0, le=100.0)
+    """The part in the unit of the queue. The backlog is how long the cluster needs for what waits
+    now; share x backlog is added for the largest job, in proportion less for smaller ones. Raise it
+    where the mean wait matters more than the longest, lower it where a user must not wait much
+    longer than first come, first served would let him. own = share = 0: first come, first
+    served."""
     clip: float = key(1.0, ge=0.0, le=100.0)
-    """No job is asked for more than clip x time limit x sqrt(GPUs), whatever the policy says."""
+    """No delay is longer than clip x time limit x sqrt(GPUs) + share x backlog, whatever the policy
+    says."""
     max_delay_s: float = key(604_800.0, "seconds", ge=0.0, le=31_536_000.0)
     """The longest delay: no job that becomes eligible more than this after another one is put
     before it because of rltuned. If a job's own number in Slurm leaves less room, the delay is at
@@ -92,7 +99,7 @@ class LimitKeys(Keys):
     multifactor the job's age and fair share then count only as rltuned computes them."""
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
     """At most so many jobs are written per cycle, the largest errors first; the others follow."""
-    hysteresis: float = key(0.85, ge=0.0, lt=1.0)
+    hysteresis: float = key(0.55, ge=0.0, lt=1.0)
     """A delay that moves by less than this share is not written again. The first write of a job
     needs 0.3 at most."""
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
@@ -146,7 +153,7 @@ class LadderKeys(Keys):
 
 
 class SlaKeys(Keys):
-    """A class of jobs with a promise, one table each: its jobs never step back (delay 0)."""
+    """A class of jobs with a promise, one table each: its jobs have delay 0."""
 
     partition: OptionalName = ""
     """Jobs that name this partition and no other. Each class names one of partition, qos and

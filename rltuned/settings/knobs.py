@@ -21,7 +21,7 @@ def knobs_of(settings: Settings) -> Knobs:
     share = settings.oversubscribe
     return Knobs(
         rules=_scope(settings),
-        order=Order(order.stretch, order.clip, order.max_delay_s),
+        order=Order(order.own, order.share, order.clip, order.max_delay_s),
         writing=Writing(
             mode=limits.write_mode,
             own_slope=order.points_per_hour / _HOUR_S,

@@ -17,6 +17,8 @@ RETIRED: Final = {
     "sla.over_qos": "jobs of a class have delay 0 and are not lifted",
 }
 """Whole tables and single keys, and what holds instead."""
+RENAMED: Final = {"order.stretch": "own"}
+"""Keys that are read by another name of the same table."""
 
 Place = tuple[str, ...]
 """Where a key stands in the file: ("order", "newcomers"), ("sla", "0", "lift_jobs")."""
@@ -35,9 +37,12 @@ def parted(
     def left(table: str, keys: object, place: Place) -> object:
         if not isinstance(keys, dict):
             return keys
-        names = [k for k in keys if f"{table}.{k}" in RETIRED and k not in declared([table])]
+        names = [k for k in keys if _is_gone(f"{table}.{k}") and k not in declared([table])]
         gone.extend((*place, name) for name in names)
-        return {key: value for key, value in keys.items() if key not in names}
+        read = {
+            RENAMED[f"{table}.{name}"]: keys[name] for name in names if f"{table}.{name}" in RENAMED
+        }
+        return read | {key: value for key, value in keys.items() if key not in names}
 
     for table, keys in tree.items():
         if table in RETIRED and table not in declared([]):
@@ -50,7 +55,13 @@ def parted(
     return kept, tuple(gone)
 
 
+def _is_gone(key: str) -> bool:
+    return key in RETIRED or key in RENAMED
+
+
 def why_gone(key: str) -> str:
     """What holds instead of a key that is gone, for the owner of the file."""
+    if key in RENAMED:
+        return f"is read as {RENAMED[key]}, for this release alone; rename it"
     reason = RETIRED.get(key) or RETIRED[key.partition(".")[0]]
     return f"is gone and has no effect; {reason}; take the line out"

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
 from rltuned.settings.keys import Settings
-from rltuned.settings.retired import parted, why_gone
+from rltuned.settings.retired import RENAMED, parted, why_gone
 from rltuned.settings.service import Rescue
 from rltuned.trusted import flaws_on, read_trusted
 
@@ -100,6 +100,8 @@ def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
         tree[table] = {**_table(tree, table, path), key: flag.value}
         origins[flag.key] = flag.name
     tree, gone = parted(tree, _allowed)
+    for old in RENAMED.keys() & origins.keys():
+        origins.setdefault(f"{old.partition('.')[0]}.{RENAMED[old]}", origins[old])
     settings = _checked(Settings, tree, origins, path)
     return Loaded(
         settings,

@@ -8,9 +8,14 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
+import numpy as np
+
+from rltuned.core.backlog import ALLOWED, LONGEST_S, Sizes, note_use, use_of
 from rltuned.core.decide import Decision, Knobs, Policy, decide
+from rltuned.core.features import planning_limit_s
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay
@@ -19,6 +24,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import TraceError
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import EmptyCluster, in_partition
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
@@ -35,9 +41,14 @@ class _Entry:
 
 
 class SimulatedJournal:
-    """Makes a simulated decision see what it would see in production. writes: by job, so far."""
+    """Makes a simulated decision see what it would see in production: what rltuned wrote, and what
+    ended jobs used of their limits. writes: by job, so far.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world, self._sizes = world, Sizes(EmptyCluster(world.cluster).capacity)
+        self._partitions = {p.name: p for p in world.cluster.partitions}
+        self._use, self._ended = np.zeros(2), 0
         self._entries: dict[JobId, _Entry] = {}
         self._neutral: NeutralDelay | None = None
         self.writes: dict[JobId, int] = {}
@@ -58,7 +69,19 @@ class SimulatedJournal:
         for gone in self._entries.keys() - there:
             del self._entries[gone]
         pending = tuple(self._dressed(job, now) for job in snapshot.pending)
-        return replace(snapshot, pending=pending, neutral=self._neutral)
+        use = self._limit_use()
+        return replace(snapshot, pending=pending, neutral=self._neutral, limit_use=use)
+
+    def _limit_use(self) -> float | None:
+        ended = islice(self._world.finished.values(), self._ended, None)
+        for done in ended:
+            job, name = done.job, done.job.partition or self._world.cluster.default_partition
+            request = in_partition(job.request(), self._partitions[name])
+            length_s = min(planning_limit_s(request.time_limit_s), LONGEST_S)
+            size = self._sizes.of(request, (name,))
+            note_use(self._use, done.ended_at - done.started_at, length_s, size)
+        self._ended = len(self._world.finished)
+        return use_of(self._use) if self._use[ALLOWED] > 0 else None
 
     def _dressed(self, job: PendingJob, now: float) -> PendingJob:
         entry = self._entries.get(job.job_id)
@@ -100,7 +123,7 @@ class DecidedWorld:
     def __init__(self, cluster: Cluster, jobs: Sequence[TraceJob], protocol: Protocol) -> None:
         self.world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
         self.decisions = 0
-        self._backend, self._journal = SimBackend(self.world), SimulatedJournal()
+        self._backend, self._journal = SimBackend(self.world), SimulatedJournal(self.world)
         self._solver = protocol.solver
         self._interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
         self.knobs = protocol.knobs if self._interval_s else at_once(protocol.knobs)

@@ -5,17 +5,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rltuned.core.backlog import USE_GUESS, Pools, length_s, numbered, shared
 from rltuned.core.decide import Knobs, Policy
-from rltuned.core.features import RUN_COLUMNS, StateMatrix, planning_limit_s
+from rltuned.core.features import (
+    EXPECTED,
+    PLAN,
+    RUN_COLUMNS,
+    StateMatrix,
+    expected,
+    planning_limit_s,
+)
 from rltuned.core.numbers import RESOLUTION_S
-from rltuned.core.order import Order, upper_bounds_s
+from rltuned.core.order import Order, clip_s
 from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Scope, select
 from rltuned.core.sla import SlaClass
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
-from rltuned.kernel.compiler import BoolArray, FloatArray
+from rltuned.kernel import ranking as rules
+from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray
 from rltuned.kernel.cycles import Cycles
+from rltuned.kernel.demand import NO_DEMAND, Demand
 from rltuned.kernel.features import StaticFeatures
 from rltuned.kernel.ranking import (
     F1,
@@ -23,10 +33,9 @@ from rltuned.kernel.ranking import (
     FIXED,
     MULTIFACTOR,
     NET,
-    NO_BOUNDS,
     NO_EYES,
-    PLAN,
     QSSF,
+    STATIC,
     UNICEP,
     WFP3,
     Eyes,
@@ -35,7 +44,6 @@ from rltuned.kernel.ranking import (
 from rltuned.kernel.run_times import NOTHING_KNOWN, Layers, RunTimes
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
-from rltuned.policies.baselines import PLAN as PLAN_COLUMN
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Natural, Whole
 from rltuned.sim.play import Played, faults_of, run
@@ -46,7 +54,7 @@ from rltuned.sim.run_times import known_of, layers_of
 from rltuned.sim.trace import TraceJob
 
 FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR, "fit_first": FIT}
-FORESEEING = {"qssf": QSSF, "delay": PLAN}
+FORESEEING = {"qssf": QSSF, "delay": rules.PLAN}
 """Rules that go by predicted run times where there is a predictor, else by the limits."""
 TIER = 2.0**33
 """Points that a step of PriorityTier is worth: more than any priority."""
@@ -57,8 +65,8 @@ class Stage:
     """A trace on a cluster, ready to be ordered.
 
     natural: what Slurm's own priorities are made of. sight: what a network may know of it, where
-    that has been worked out. predictor: of run times; None = policies go by plan_s (n,), or where
-    that is None too by the limits.
+    that has been worked out. predictor: of run times; None = policies go by foreseen_s (n, 2),
+    plans and expected run times, or where that is None too by the limits.
     """
 
     cluster: Cluster
@@ -67,7 +75,7 @@ class Stage:
     natural: Natural
     sight: StaticFeatures | None = None
     predictor: Layers | None = None
-    plan_s: FloatArray | None = None
+    foreseen_s: FloatArray | None = None
 
     @property
     def limit_s(self) -> FloatArray:
@@ -81,16 +89,18 @@ class Stage:
         """(n,) asked for."""
         return np.array([r.total.gpus for r in self.prepared.requests], dtype=np.float64)
 
-    def upper_s(self, order: Order) -> FloatArray:
-        """(n,) the bounds of the delays."""
-        return upper_bounds_s(self.limit_s, self.prepared.size, order)
+    @property
+    def run_s(self) -> FloatArray:
+        """(n, RUN_COLUMNS) as StateMatrix.run_s."""
+        run_s = np.full((len(self.jobs), RUN_COLUMNS), np.nan)
+        if self.foreseen_s is not None:
+            run_s[:, [PLAN, EXPECTED]] = self.foreseen_s
+        return run_s
 
     def matrix(self) -> StateMatrix:
-        """The columns that the static rules read."""
-        nothing = np.zeros(len(self.jobs))
-        run_s = np.full((len(self.jobs), RUN_COLUMNS), np.nan)
-        if self.plan_s is not None:
-            run_s[:, PLAN_COLUMN] = self.plan_s
+        """The columns that the static rules read; who competes is not among them."""
+        nothing, nobody = np.zeros(len(self.jobs)), np.zeros(0, dtype=np.int64)
+        length, run_s = length_s(self.limit_s), self.run_s
         return StateMatrix(
             jobs=(),
             values=np.zeros((0, 0), dtype=np.float32),
@@ -104,8 +114,52 @@ class Stage:
             size=self.prepared.size,
             slack_s=np.full(len(self.jobs), np.inf),
             run_s=run_s,
+            length_s=length,
+            expected_s=expected(run_s, length, USE_GUESS),
+            backlog_s=nothing,
+            pools=Pools(nobody, nobody, 0, np.zeros((0, 0)), np.zeros(0)),
             cff=0.0,
         )
+
+    def demand(self, order: Order, rule: Baseline | None = None) -> Demand:
+        """What policies may ask for within the bounds. rule: one that needs no prediction."""
+        prepared, matrix, count = self.prepared, self.matrix(), len(self.jobs)
+        user, users = numbered([job.user for job in self.jobs])
+        overlap, gpus = shared(prepared.units)
+        own_s = np.zeros(count) if rule is None else rule.own(matrix)
+        return Demand(
+            own=order.own,
+            share=order.share if rule is None or rule.key is not None else 0.0,
+            own_s=own_s,
+            key=np.zeros(count) if rule is None or rule.key is None else rule.key(matrix),
+            length_s=matrix.length_s,
+            size=matrix.size,
+            expected_s=matrix.run_s[:, EXPECTED],
+            clip_s=clip_s(matrix.length_s, matrix.size, order),
+            most_s=np.full(count, order.max_delay_s),
+            pool=prepared.pool,
+            user=user,
+            users=users,
+            units=prepared.units,
+            overlap=overlap,
+            gpus=gpus,
+            used=np.zeros(2),
+            group=self._equal_requests(),
+            seen=np.zeros((count, 4)),
+        )
+
+    def _equal_requests(self) -> IntArray:
+        """(n,) a number for each user's requests that are equal but for their limits; -1 = of no
+        known user.
+        """
+        numbers: dict[tuple[object, ...], int] = {}
+        found = [
+            numbers.setdefault((job.user, job.account, job.qos, job.name, shape), len(numbers))
+            if job.user
+            else -1
+            for job, shape in zip(self.jobs, self.prepared.jobs.shape.tolist(), strict=True)
+        ]
+        return np.array(found, dtype=np.int64)
 
 
 def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
@@ -131,11 +185,9 @@ def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[
     if policy in FORESEEING and stage.predictor is not None:
         return _dynamic(FORESEEING[policy], stage, order), NO_EYES
     if policy == "fit_first":
-        return _dynamic(FIT, stage, order, knows=False), _eyes(None, stage)
+        return _dynamic(FIT, stage, order), _eyes(None, stage)
     if not pure and order is not None:
-        wished_s = order.stretch * BASELINES[policy].delay_s(stage.matrix())
-        delay_s = np.minimum(wished_s, stage.upper_s(order))
-        return _plain(stage)._replace(key=stage.prepared.jobs.submit_s + delay_s), NO_EYES
+        return _dynamic(STATIC, stage, order, rule=BASELINES[policy]), NO_EYES
     rule = FORMULAS.get(policy, FIXED)
     ranking = _plain(stage)._replace(rule=rule)
     if rule == FIXED:
@@ -158,11 +210,12 @@ def in_cycles(
     """
     system, count = stage.natural.system, len(stage.jobs)
     first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
-    rule, wished_s, known, eyes = _wish(policy, stage, knobs.order)
+    rule, demand, known, eyes = _wish(policy, stage, knobs.order)
+    demand = demand._replace(most_s=np.where(_promised(stage, knobs.sla), 0.0, demand.most_s))
     slope = system.slope if system.kind == "multifactor" else 1.0 / RESOLUTION_S
     basic = system.kind == "basic"
     per_hour = knobs.rules.max_writes_per_hour or 0
-    ranking = slurms_order(stage)._replace(known=known, stretch=knobs.order.stretch)
+    ranking = slurms_order(stage)._replace(known=known, demand=demand)
     cycles = Cycles(
         rule=rule,
         first_s=first_s,
@@ -175,8 +228,6 @@ def in_cycles(
         basic=basic,
         slope=slope or 1.0,
         managed=_managed(stage, knobs.rules) if slope else np.zeros(count, dtype=bool),
-        wished_s=wished_s,
-        upper_s=np.where(_promised(stage, knobs.sla), 0.0, stage.upper_s(knobs.order)),
         origin=_origin(stage),
         per_point=1.0,
         writes=np.zeros(count, dtype=np.int64),
@@ -225,26 +276,29 @@ def _managed(stage: Stage, scope: Scope) -> BoolArray:
 
 
 def _promised(stage: Stage, classes: Sequence[SlaClass]) -> BoolArray:
-    """(n,) the jobs of a class, which never step back."""
+    """(n,) the jobs of a class, which have delay 0."""
     default = stage.cluster.default_partition
     asked = [((j.partition or default,), j.qos, j.account) for j in stage.jobs]
     return np.array([any(one.covers(*words) for one in classes) for words in asked], dtype=bool)
 
 
-def _wish(
-    policy: Policy | str, stage: Stage, order: Order
-) -> tuple[int, FloatArray, RunTimes, Eyes]:
-    """A policy's rule, its delays where they never change, its memory and its eyes."""
-    later = np.zeros(len(stage.jobs))
+def _wish(policy: Policy | str, stage: Stage, order: Order) -> tuple[int, Demand, RunTimes, Eyes]:
+    """A policy's rule, what it may ask for, its memory and its eyes."""
     if isinstance(policy, NetworkPolicy):
-        return NET, later, _known(stage), _eyes(policy, stage)
+        return NET, stage.demand(order), _known(stage), _eyes(policy, stage)
     if not isinstance(policy, Baseline):
         raise KeyError(policy)
     if policy.name in FORESEEING and stage.predictor is not None:
-        return FORESEEING[policy.name], later, _known(stage), NO_EYES
+        return FORESEEING[policy.name], stage.demand(order), _known(stage), NO_EYES
     if policy.name == "fit_first":
-        return FIT, later, NOTHING_KNOWN, _eyes(None, stage)
-    return FIXED, order.stretch * policy.delay_s(stage.matrix()), NOTHING_KNOWN, NO_EYES
+        return FIT, stage.demand(order), _known(stage), _eyes(None, stage)
+    known = NOTHING_KNOWN if policy.key is None else _known(stage)
+    return STATIC, stage.demand(order, policy), known, NO_EYES
+
+
+def ruled(stage: Stage, order: Order) -> Ranking:
+    """The rule `delay` within its bounds, by what is foreseen at submission."""
+    return _plain(stage)._replace(demand=stage.demand(order, BASELINES["delay"]))
 
 
 def _known(stage: Stage) -> RunTimes:
@@ -264,16 +318,20 @@ def _eyes(actor: NetworkPolicy | None, stage: Stage) -> Eyes:
         limit = np.minimum(np.log1p(stage.limit_s) / LOG_FULL, 1.0).astype(np.float32)
         room = np.repeat(limit[:, None], added, axis=1)
         sight = sight._replace(fixed=np.hstack([sight.fixed, room]))
-    asked_s = BASELINES["delay"].delay_s(stage.matrix())
+    asked_s = BASELINES["delay"].own(stage.matrix())
     return eyes_on(sight, prepared, net, asked_s=asked_s)
 
 
-def _dynamic(rule: int, stage: Stage, order: Order | None, *, knows: bool = True) -> Ranking:
-    known = _known(stage) if knows else NOTHING_KNOWN
-    ranking = _plain(stage)._replace(rule=rule, known=known)
-    if order is None:
-        return ranking
-    return ranking._replace(upper_s=stage.upper_s(order), stretch=order.stretch)
+def _dynamic(
+    rule_code: int,
+    stage: Stage,
+    order: Order | None,
+    rule: Baseline | None = None,
+) -> Ranking:
+    """At every event; order None = the pure order, which whether a job fits needs no memory for."""
+    known = NOTHING_KNOWN if order is None and rule_code == FIT else _known(stage)
+    ranking = _plain(stage)._replace(rule=rule_code, known=known)
+    return ranking if order is None else ranking._replace(demand=stage.demand(order, rule))
 
 
 def _plain(stage: Stage) -> Ranking:
@@ -298,8 +356,7 @@ def _plain(stage: Stage) -> Ranking:
         value=np.zeros(count, dtype=np.int64),
         ahead=np.zeros(count),
         known=NOTHING_KNOWN,
-        upper_s=NO_BOUNDS,
-        stretch=1.0,
+        demand=NO_DEMAND,
     )
 
 

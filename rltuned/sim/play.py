@@ -12,9 +12,10 @@ from rltuned.errors import TraceError
 from rltuned.kernel import loop
 from rltuned.kernel.compiler import FloatArray, IntArray
 from rltuned.kernel.cycles import NO_CYCLES, Cycles
+from rltuned.kernel.demand import NO_DEMAND
 from rltuned.kernel.loop import Faults, Log
 from rltuned.kernel.queue import empty_queue
-from rltuned.kernel.ranking import FIXED, NO_BOUNDS, NO_EYES, Eyes, Ranking
+from rltuned.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.kernel.run_times import NOTHING_KNOWN
 from rltuned.kernel.state import Setup, Shares, empty_state
 from rltuned.sim.cluster import Cluster, idle_node
@@ -58,7 +59,7 @@ def load() -> None:
     zero, none = np.zeros(1), np.zeros(1, dtype=np.int64)
     ranking = Ranking(
         FIXED, zero, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NOTHING_KNOWN,
-        NO_BOUNDS, 1.0,
+        NO_DEMAND,
     )  # fmt: skip
     run(prepared, ranking, Rules())
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rltuned.core.backlog import Sizes, units_of
 from rltuned.core.capacity import BoolArray, Capacity
-from rltuned.core.features import cpus_per_unit, encode
+from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
@@ -29,7 +30,9 @@ SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A trace on a cluster as arrays, ready to be played under any order."""
+    """A trace on a cluster as arrays, ready to be played under any order. size: (n,) m of
+    core/backlog. pool: (n,) and units: (P, N), the pools there and their GPUs on every node.
+    """
 
     hardware: Hardware
     shapes: Shapes
@@ -38,6 +41,8 @@ class Prepared:
     partition_factor: FloatArray
     cluster_gpus: int
     size: FloatArray
+    pool: IntArray
+    units: FloatArray
 
 
 def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
@@ -69,6 +74,7 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
         shape[i], asked = known[id(request), partition]
         requests.append(asked)
     shapes = _shapes(found, names, capacity)
+    sizes, (pools, units) = _sizes(found, capacity), _pools(found, capacity)
     factors = np.array([p.priority_factor for p in cluster.partitions], dtype=np.float64)
     return Prepared(
         _hardware(capacity, names),
@@ -77,20 +83,23 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
         tuple(requests),
         (factors / max(1.0, factors.max()))[shapes.partition[shape]],
         max(1, cluster.gpus),
-        _sizes(requests, shapes.partition[shape], names, capacity),
+        sizes[shape],
+        pools[shape],
+        units,
     )
 
 
-def _sizes(
-    requests: Sequence[Request], partition: IntArray, names: Sequence[str], capacity: Capacity
-) -> FloatArray:
-    """(n,) as StateMatrix.size."""
-    unit = [cpus_per_unit(capacity.members_of((name,)), capacity) for name in names]
-    sizes = [
-        r.total.gpus or r.total.cpus / unit[p]
-        for r, p in zip(requests, partition.tolist(), strict=True)
-    ]
-    return np.maximum(np.array(sizes, dtype=np.float64), 1.0)
+def _sizes(found: Sequence[tuple[Request, str]], capacity: Capacity) -> FloatArray:
+    """(S,) m of core/backlog."""
+    sizes = Sizes(capacity)
+    return np.array([sizes.of(request, (name,)) for request, name in found], dtype=np.float64)
+
+
+def _pools(found: Sequence[tuple[Request, str]], capacity: Capacity) -> tuple[IntArray, FloatArray]:
+    """(S,) the pool of each shape, and (P, N) as core/backlog.units_of."""
+    keys = [((name,), capacity.accepted(request)) for request, name in found]
+    units = [units_of(*key, capacity) for key in dict.fromkeys(keys)]
+    return _ints(_numbered(keys)), np.array(units).reshape(len(units), -1)
 
 
 def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:

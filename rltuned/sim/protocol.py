@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 from rltuned.core.decide import Knobs
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Solver
 from rltuned.core.order import Order
-from rltuned.policies.predictor import Predictor
+from rltuned.core.select import Scope
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.world import Fault, Rules
 
 Mode = Literal["event", "cycle"]
@@ -45,6 +47,26 @@ class Protocol:
     def __post_init__(self) -> None:
         if not (self.interval_s > 0 and math.isfinite(self.interval_s)):
             raise ValueError(f"an interval must be seconds > 0, not {self.interval_s}")
+
+
+DAEMON: Final = Protocol("cycle", 60.0, knobs=Knobs(Scope(max_writes_per_hour=30), top_k=0))
+"""How the daemon runs with default settings; a test holds it to rltuned/settings."""
+
+
+def by_default(protocol: Protocol) -> Protocol:
+    """The same comparison as the daemon plays its part with default settings: cycles, bounds and
+    the shipped predictor. Jobs are placed as in the protocol. Raises ModelError.
+    """
+    asked = protocol.knobs
+    knobs = replace(DAEMON.knobs, top_k=asked.top_k, placement=asked.placement, tuning=asked.tuning)
+    return replace(
+        protocol,
+        mode=DAEMON.mode,
+        interval_s=DAEMON.interval_s,
+        knobs=knobs,
+        bounded=True,
+        predictor=load_predictor(shipped_predictor()),
+    )
 
 
 def jointly(protocol: Protocol, top_k: int, tuning: Tuning, solver: Solver | None) -> Protocol:

@@ -18,9 +18,9 @@ from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.orders import Stage, play
 from rltuned.sim.play import Played, load
-from rltuned.sim.policy import FUTURE, policy_of
+from rltuned.sim.policy import BY_DEFAULT, FUTURE, policy_of
 from rltuned.sim.prepared import prepare
-from rltuned.sim.protocol import Protocol
+from rltuned.sim.protocol import Protocol, by_default
 from rltuned.sim.trace import TraceJob
 
 
@@ -95,6 +95,8 @@ def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Proto
         own = rules.natural if rules.natural != AGE_ONLY else Natural()
         rules = replace(rules, natural=replace(own, kind="multifactor"))
     protocol = replace(protocol, rules=rules)
+    if policy == BY_DEFAULT:
+        protocol = by_default(protocol)
     chosen = policy_of(policy)
     if protocol.is_joint and isinstance(chosen, str):
         raise TraceError(f"policy {policy!r} exists in placement pack or spread only")

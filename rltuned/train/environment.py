@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rltuned.core.features import NUM_FEATURES, Float32Array, FloatArray, StateMatrix, encode
+from rltuned.core.order import Wish
 from rltuned.core.select import select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -44,13 +45,13 @@ class CorrectedRule:
     name: str = "agent"
 
     def score(self, matrix: StateMatrix) -> FloatArray:
-        return -self.delay_s(matrix)
+        return -self.wish(matrix).own_s
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        delay_s = BASELINES["delay"].delay_s(matrix)
+    def wish(self, matrix: StateMatrix) -> Wish:
+        rule, factor = BASELINES["delay"].wish(matrix), np.ones(len(matrix))
         count = min(len(matrix), len(self.actions))
-        delay_s[:count] *= REACH ** -np.clip(self.actions[:count], -1.0, 1.0)
-        return delay_s
+        factor[:count] = REACH ** -np.clip(self.actions[:count], -1.0, 1.0)
+        return Wish(rule.own_s * factor, rule.place * factor)
 
 
 class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):

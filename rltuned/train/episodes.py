@@ -20,13 +20,12 @@ from rltuned.kernel.episode import (
 from rltuned.kernel.features import StaticFeatures
 from rltuned.kernel.network import Net
 from rltuned.kernel.state import Setup, State, empty_state
-from rltuned.policies.baselines import BASELINES
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.orders import play
+from rltuned.sim.orders import play, ruled
 from rltuned.sim.play import setup_of
-from rltuned.sim.policy import policy_of
+from rltuned.sim.policy import BY_DEFAULT, policy_of
 from rltuned.sim.prepared import room_for
-from rltuned.sim.protocol import Protocol
+from rltuned.sim.protocol import Protocol, by_default
 from rltuned.train.ground import MULTIFACTOR, Ground
 
 
@@ -101,6 +100,8 @@ def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> Flo
     """(n,) start times under a policy or a rule's name, where Slurm orders by age alone;
     `multifactor` is a usual site's order. Raises TraceError: there is no such rule.
     """
+    if policy == BY_DEFAULT:
+        protocol = by_default(protocol)
     chosen = policy_of(policy) if isinstance(policy, str) else policy
     name = chosen if isinstance(chosen, str) else chosen.name
     stage = window.stage(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
@@ -161,8 +162,7 @@ def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeature
         harmless_at=np.full(kinds, -1),
         features=room_for(window.sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
-        wished_s=DEFAULT.stretch * BASELINES["delay"].delay_s(stage.matrix()),
-        upper_s=stage.upper_s(DEFAULT),
+        ranking=ruled(stage, DEFAULT),
         asked=np.empty((count, 3), dtype=np.float32),
     )
     state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)

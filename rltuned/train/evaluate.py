@@ -19,13 +19,15 @@ from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.metrics import METRICS, Schedule, score
-from rltuned.sim.policy import FUTURE
+from rltuned.sim.policy import BY_DEFAULT, FUTURE
 from rltuned.sim.protocol import Protocol
 from rltuned.stats import SHARES, Paired, paired, percent
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
 
 RULES: Final = (*BASELINES, *FUTURE)
+NAMES: Final = (BY_DEFAULT, *RULES)
+"""Every one of RULES is played unless others are asked for."""
 FEWEST_WINDOWS: Final = 60
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")

@@ -28,16 +28,17 @@ MULTIFACTOR = Natural(kind="multifactor")
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What is predicted of n jobs at submission. quantiles: (n, 3). plan_s: (n,)."""
+    """What is predicted of n jobs at submission. quantiles: (n, 3). plan_s, mean_s: (n,)."""
 
     quantiles: Float32Array
     plan_s: FloatArray
+    mean_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
     """A trace on a cluster, or a part from job `first` on. duration_s: (n,) true run times, for
-    rewards alone. plan_s: (n,) of the rule `delay`; None = the limits.
+    rewards alone. foreseen_s: (n, 2) plans and expected run times; None = by the limits.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Ground:
     duration_s: FloatArray
     rules: Rules
     first: int = 0
-    plan_s: FloatArray | None = None
+    foreseen_s: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -65,7 +66,12 @@ class Ground:
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
         """The same for the kernel; natural: what Slurm's own priorities are made of."""
         return Stage(
-            self.cluster, self.jobs, self.prepared, natural, self.sight, plan_s=self.plan_s
+            self.cluster,
+            self.jobs,
+            self.prepared,
+            natural,
+            self.sight,
+            foreseen_s=self.foreseen_s,
         )
 
 
@@ -92,7 +98,8 @@ def foreseeing(ground: Ground, found: Foreseen | None) -> Ground:
     if found is None:
         return ground
     fixed = np.column_stack([ground.sight.fixed, found.quantiles]).astype(np.float32)
-    return replace(ground, sight=ground.sight._replace(fixed=fixed), plan_s=found.plan_s)
+    foreseen_s = np.column_stack([found.plan_s, found.mean_s])
+    return replace(ground, sight=ground.sight._replace(fixed=fixed), foreseen_s=foreseen_s)
 
 
 def cut(
@@ -136,7 +143,7 @@ def cut(
         sight=ground.sight._replace(fixed=ground.sight.fixed[part]),
         duration_s=ground.duration_s[part],
         first=first,
-        plan_s=None if ground.plan_s is None else ground.plan_s[part],
+        foreseen_s=None if ground.foreseen_s is None else ground.foreseen_s[part],
     )
 
 

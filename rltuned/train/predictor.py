@@ -155,10 +155,11 @@ def foreseen(
     if cold:
         known.slots[:] = -1
     _replayed(known, jobs, start_s)
-    rows = zip(known.predicted, known.limit_s, strict=True)
+    rows = list(zip(known.predicted, known.limit_s, strict=True))
     plan_s = np.array([run_times.plan_s(row, 0.0, limit_s) for row, limit_s in rows])
+    mean_s = np.array([run_times.mean_s(row, 0.0, limit_s) for row, limit_s in rows])
     quantiles = known.predicted[:, runs.QUANTILE_COLUMNS] / runs.LOG_FULL
-    return Foreseen(quantiles.astype(np.float32), plan_s)
+    return Foreseen(quantiles.astype(np.float32), plan_s, mean_s)
 
 
 def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
@@ -169,7 +170,8 @@ def garbled(found: Foreseen, jobs: Sequence[TraceJob]) -> Foreseen:
     limit = np.log1p(limit_s)[:, None] / runs.LOG_FULL
     quantiles = np.clip(found.quantiles + error[:, None] / runs.LOG_FULL, 0.0, limit)
     plan_s = np.minimum(found.plan_s * np.exp(error), runs.HIGH_SCALE * limit_s)
-    return Foreseen(quantiles.astype(np.float32), plan_s)
+    mean_s = np.minimum(found.mean_s * np.exp(error), limit_s)
+    return Foreseen(quantiles.astype(np.float32), plan_s, mean_s)
 
 
 def fit(

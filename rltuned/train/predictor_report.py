@@ -126,7 +126,7 @@ def _missed(judged: Examples, late: Sequence[TraceJob]) -> list[dict[str, Any]]:
 
 
 def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
-    """By user, the mean delay of `delay` with the limits given, and with the true run time."""
+    """By user, the mean own part of the delay with the limits given, and with the true run time."""
     own: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for job in late:
         if not job.user or math.isinf(job.time_limit_s):
@@ -134,7 +134,7 @@ def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
         run_s = min(job.duration_s, job.time_limit_s)
         good_s = min(float(round_up(np.array([run_s * GOOD_LIMIT]))[0]), job.time_limit_s)
         given, good = (
-            DEFAULT.stretch * run_times.PLAN_SCALE * math.sqrt(limit_s * run_s * max(job.gpus, 1))
+            DEFAULT.own * run_times.PLAN_SCALE * math.sqrt(limit_s * run_s * max(job.gpus, 1))
             for limit_s in (job.time_limit_s, good_s)
         )
         own[job.user].append((run_s / job.time_limit_s, given, good))

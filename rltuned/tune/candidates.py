@@ -1,12 +1,13 @@
-"""Who may take the incumbent's place, and with which stretch: chosen on the lesson alone.
+"""Who may take the incumbent's place, with which own part and share: chosen on the lesson alone.
 
 A family is a kind of order: a rule, or a network, with a predictor of run times. Of each family a
-grid of stretch, exponent of the GPUs and longest delay is played on the last part of the lesson
-first; what leads there is played on the whole lesson. What breaks the promise is never chosen.
+grid of own part and share is played on the last part of the lesson first; what leads there is
+played on the whole lesson with each longest delay. What breaks the promise is never chosen.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +22,13 @@ from rltuned.sim.run_times import layers_of
 from rltuned.stats import DAY_S
 from rltuned.tune.exam import Difference, JobScores, Promise, ScoredJobs, difference, pooled
 
-STRETCHES: Final = (0.1, 0.3, 1.0, 3.0)
+OWNS: Final = (0.03, 0.1, 0.3)
+SHARES: Final = (0.5, 0.75, 1.0, 2.0)
 LONGEST_DELAYS_S: Final = (1 * DAY_S, 7 * DAY_S, 14 * DAY_S)
 FIRST_DELAY_S: Final = 7 * DAY_S
-"""That the stretch is chosen with."""
+"""That own part and share are chosen with."""
 LEFT: Final = 2
-"""So many stretches and exponents of a family are played on the whole lesson."""
+"""So many of a family are played on the whole lesson."""
 JITTER_S: Final = 60.0
 SHORT_PART: Final = 0.25
 SHORTEST_S: Final = 3 * DAY_S
@@ -62,18 +64,22 @@ class Entrant:
 
     family: Family
     policy: Policy
-    stretch: float
+    own: float
+    share: float
     max_delay_s: float
 
     @property
     def name(self) -> str:
         days = self.max_delay_s / DAY_S
-        return f"{self.policy.name}, stretch {self.stretch:g}, max_delay {days:g} days"
+        return (
+            f"{self.policy.name}, own {self.own:g}, share {self.share:g}, max_delay {days:g} days"
+        )
 
     def same_as(self, other: "Entrant") -> bool:
         """Whether the daemon would decide the same."""
         mine, theirs = (
-            (id(e.policy), e.stretch, e.max_delay_s, id(e.family.predictor)) for e in (self, other)
+            (id(e.policy), e.own, e.share, e.max_delay_s, id(e.family.predictor))
+            for e in (self, other)
         )
         return mine == theirs
 
@@ -122,7 +128,9 @@ class Course:
         if entrant.family.predictor is not None:
             stage = replace(stage, predictor=layers_of(entrant.family.predictor))
         knobs = self._daemon.knobs
-        order = replace(knobs.order, stretch=entrant.stretch, max_delay_s=entrant.max_delay_s)
+        order = replace(
+            knobs.order, own=entrant.own, share=entrant.share, max_delay_s=entrant.max_delay_s
+        )
         knobs = replace(knobs, order=order)
         played = play_ours(self.past, stage, entrant.policy, self._daemon.interval_s, knobs)
         return self.jobs.scores(played)
@@ -176,11 +184,11 @@ class Lesson:
 
     def choose(self, family: Family) -> Choice:
         """The best member of a family that keeps the promise on the lesson."""
-        stretches = sorted({*STRETCHES, self.incumbent.stretch})
+        pairs = {(self.incumbent.own, self.incumbent.share), *product(OWNS, SHARES)}
         grid = [
-            Entrant(family, policy, stretch, FIRST_DELAY_S)
+            Entrant(family, policy, own, share, FIRST_DELAY_S)
             for policy in family.policies
-            for stretch in stretches
+            for own, share in sorted(pairs)
         ]
         first = self._best(self.short, grid)
         left = [

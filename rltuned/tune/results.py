@@ -66,7 +66,8 @@ def _order(entrant: Entrant) -> dict[str, Any]:
     return {
         "order": entrant.name,
         "policy": entrant.policy.name,
-        "stretch": entrant.stretch,
+        "own": entrant.own,
+        "share": entrant.share,
         "max_delay_s": entrant.max_delay_s,
         "site_predictor": entrant.family.site_predictor,
     }
@@ -125,7 +126,8 @@ def seal(store: Generations, night: Night, *, verdict: str, at: float, command: 
             _write_predictor(parts[PREDICTOR], night.fitted, command)
         order = TunedOrder(
             policy=MODEL if family.bundle is not None else won.policy.name,
-            stretch=won.stretch,
+            own=won.own,
+            share=won.share,
             max_delay_s=won.max_delay_s,
             site_predictor=PREDICTOR in parts,
             label=won.policy.name,

@@ -62,10 +62,10 @@ def started_by_split(past: Past, predictor: Predictor) -> list[Started]:
     start_s[start_s >= past.split_s] = math.inf
     found = foreseen(predictor, jobs, start_s=start_s)
     low_s, median_s, high_s = np.expm1(found.quantiles.astype(np.float64) * LOG_FULL).T
-    each = zip(found.plan_s, low_s, median_s, high_s, strict=True)
+    each = zip(found.plan_s, found.mean_s, low_s, median_s, high_s, strict=True)
     run_times = [
-        RunTime(float(plan), math.nan, float(low), float(middle), float(high), ends=0)
-        for plan, low, middle, high in each  # neither the rule `delay` nor a network reads the mean
+        RunTime(float(plan), float(mean), float(low), float(middle), float(high), ends=0)
+        for plan, mean, low, middle, high in each
     ]
     started = []
     for i, (job, run_time) in enumerate(zip(jobs, run_times, strict=True)):

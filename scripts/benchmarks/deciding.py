@@ -179,6 +179,6 @@ def scorer(actor: Actor, queue: Snapshot) -> Callable[[], object]:
 
     def score() -> object:
         runs = tuple(memory.predicted(queue.pending).items())
-        return actor.delay_s(encode(queue.pending, replace(queue, run_times=runs)))
+        return actor.wish(encode(queue.pending, replace(queue, run_times=runs)))
 
     return score

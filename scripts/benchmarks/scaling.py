@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.ladder import Rung
+from rltuned.core.order import Wish
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
@@ -84,7 +85,7 @@ RESTLESS: Final = "restless"
 
 
 class Restless:
-    """Asks of every second job to step back, and in the next cycle of the others: all must be
+    """Delays every second job, and in the next cycle of the others: all must be
     written all the time.
     """
 
@@ -94,12 +95,12 @@ class Restless:
         self._asked = 0
 
     def score(self, matrix: StateMatrix) -> FloatArray:
-        return -self.delay_s(matrix)
+        return -self.wish(matrix).own_s
 
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
+    def wish(self, matrix: StateMatrix) -> Wish:
         self._asked += 1
         turns = (np.array([job.job_id for job in matrix.jobs]) + self._asked) % 2
-        return 3_600.0 + 36_000.0 * turns
+        return Wish(3_600.0 + 36_000.0 * turns, np.zeros(len(turns)))
 
 
 def unit_s() -> float:

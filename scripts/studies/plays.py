@@ -19,7 +19,8 @@ import numpy as np
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.order import Order, length_s, upper_bounds_s
+from rltuned.core.numbers import Writing
+from rltuned.core.order import Order
 from rltuned.core.run_times import PLAN_SCALE
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
@@ -56,7 +57,7 @@ ORDERS = (
 STRENGTHS = ("own", "weak", "none")
 """How much limits tell of run times: the trace's own, or drawn to tell little or nothing."""
 LIMITS_SEED = 5
-PURE = Order(stretch=1_000.0, clip=1e9, max_delay_s=1e15)
+PURE = Order(own=1_000.0, share=0.0, clip=1e9, max_delay_s=1e15)
 PURE_SITE = replace(AGE_ONLY, age_weight=AGE_ONLY.age_weight // 1_000, base=2_000_000_000)
 """Without bounds: a point is a thousand seconds, so that there is room for a thousand times D."""
 
@@ -91,6 +92,7 @@ def play(
     order: Order | None = None,
     natural: Natural = AGE_ONLY,
     predictor: Predictor | None = None,
+    hysteresis: float = Writing().hysteresis,
 ) -> Outcome:
     """Jobs in the daemon's cycles of 60 s, with an empty memory of run times at first.
 
@@ -98,7 +100,8 @@ def play(
     """
     layers = None if predictor is None else layers_of(predictor)
     stage = Stage(cluster, jobs, prepare(cluster, jobs), natural, predictor=layers)
-    knobs = Knobs(top_k=0, order=order or Order())
+    writing = Writing(hysteresis=hysteresis)
+    knobs = Knobs(top_k=0, order=order or Order(), writing=writing)
     ranking, cycles, eyes = in_cycles(policy, stage, knobs, 60.0)
     played = play_out(stage.prepared, ranking, Rules(natural=natural), cycles=cycles, eyes=eyes)
     run_s = np.array([min(j.duration_s, j.time_limit_s) for j in jobs])
@@ -113,21 +116,19 @@ def policy_of(name: str, jobs: Sequence[TraceJob]) -> Policy:
 
 
 def clairvoyant(jobs: Sequence[TraceJob], scale: float = 1.0) -> Baseline:
-    """The rule `delay` with scale x sqrt(limit x true run time) in place of the limit."""
+    """The rule `delay` with scale x sqrt(limit x true run time) in place of the plan, and places by
+    true areas."""
     run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
 
     def delay_s(matrix: StateMatrix) -> FloatArray:
-        found: FloatArray = scale * np.sqrt(length_s(matrix.limit_s) * run_s * matrix.size)
+        found: FloatArray = scale * np.sqrt(matrix.length_s * run_s * matrix.size)
         return found
 
-    return Baseline("clairvoyant", lambda matrix: -delay_s(matrix), delay_s)
+    def area(matrix: StateMatrix) -> FloatArray:
+        found: FloatArray = run_s * matrix.size
+        return found
 
-
-def step_back_s(limit_s: float, size: float, order: Order) -> float:
-    """The delay of one job under the rule `delay` by its limit alone."""
-    limits_s, sizes = np.array([limit_s]), np.array([size])
-    wish_s = order.stretch * length_s(limits_s) * np.sqrt(sizes)
-    return float(np.minimum(wish_s, upper_bounds_s(limits_s, sizes, order))[0])
+    return Baseline("clairvoyant", lambda matrix: -delay_s(matrix), delay_s, area)
 
 
 def play_to_end(world: World, jobs: int) -> Sequence[FinishedJob]:

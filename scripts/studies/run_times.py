@@ -12,7 +12,7 @@ with an empty memory, and its figures are of all jobs.
   clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
   half as well.
 - `rltune`: the network, which corrects `delay`, with the same knowledge.
-- `delay-x3`: `delay` at three times the stretch, the like of a network that only asks for more.
+- `delay-x3`: three times both parts of the delay, the like of a network that only asks for more.
 `limits` plays what a good time limit is worth to its user: of a tenth of the jobs, drawn at random,
 the limit becomes GOOD times the run time, rounded up to what people write, and their wait is
 compared with their own before.
@@ -44,7 +44,7 @@ from scripts.studies.plays import ORDERS, STRENGTHS, Outcome, Row, known, mean, 
 RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
 LOADS = (0.9, 0.7, 1.1)
-LONGER, STRETCHED = ("delay-x3", "shipped"), Order(stretch=3 * Order().stretch)
+LONGER, STRETCHED = ("delay-x3", "shipped"), Order(own=0.3, share=2.25)
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
 FIGURES = ("wait_s", "later_wait_s", "wait_p99_s", "wait_max_s", "bsld")
 
@@ -73,7 +73,7 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
 @cache
 def jobs_of(ground: str, strength: str, copy: int, load: float = LOAD) -> tuple[TraceJob, ...]:
     """A ground's jobs with limits of a strength; the same draw in every copy."""
-    cluster, trace = trace_of(ground, load, copy)
+    cluster, trace = trace_of(ground, load, copy, "own")
     return plays.with_limits(trace.jobs, strength, cluster)
 
 
@@ -88,7 +88,7 @@ def predictor_of(
 
 def played(run: Run, jobs: tuple[TraceJob, ...]) -> Outcome:
     """The run with these jobs."""
-    cluster, _ = trace_of(run.ground, run.load, run.copy)
+    cluster, _ = trace_of(run.ground, run.load, run.copy, "own")
     predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge, run.load)
     if run.policy == LONGER[0]:
         return plays.play(cluster, jobs, BASELINES["delay"], order=STRETCHED, predictor=predictor)

@@ -188,7 +188,7 @@ def incumbent() -> Entrant:
     """What the daemon runs with by default."""
     rule, order = BASELINES["delay"], Settings().order
     family = Family("incumbent", (rule,), load_predictor(shipped_predictor()))
-    return Entrant(family, rule, order.stretch, order.max_delay_s)
+    return Entrant(family, rule, order.own, order.share, order.max_delay_s)
 
 
 def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
@@ -204,7 +204,9 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
         for number in (1, 2, 3):
             shipped = load_predictor(shipped_predictor())
             own = fit(learned, start_s=start_s, begin=shipped, seed=number)
-            same.append(Entrant(Family("delay", (rule,), own.predictor), rule, 0.3, 7 * DAY_S))
+            same.append(
+                Entrant(Family("delay", (rule,), own.predictor), rule, 0.3, 0.75, 7 * DAY_S)
+            )
         copies = [[course.play(e, copy) for e in same] for copy in range(COPIES)]
         row: dict[str, Any] = {"study": "aa", "seed": seed, "night": night}
         for name, place in (("first", 1), ("second", 2)):

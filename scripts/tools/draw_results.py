@@ -1,9 +1,9 @@
 """docs/img/results.svg and the first table of docs/results.md, from docs/data/delays.jsonl.
 
-The mean wait under the rule `delay` with its default bounds, compared with first come, first
-served and with SAF without bounds, on the same jobs: geometric mean of the ratios over the copies
-of a cell, with Student's 95% interval over the copies. `make docs` writes the picture; a test
-compares the tables of the pages with `table()`.
+The mean wait under the default order, compared with first come, first served, with the rule of
+release 0.2.0 and with SAF without bounds, on the same jobs: geometric mean of the ratios over the
+copies of a cell, with Student's 95% interval over the copies. `make docs` writes the picture; a
+test compares the tables of the pages with `table()`.
 """
 
 import json
@@ -30,13 +30,17 @@ GROUNDS = {
 }
 LOADS = (0.7, 0.9, 1.1)
 DRAWN = 0.9
-BOUNDS = {
-    "delay": (DEFAULT.stretch, DEFAULT.max_delay_s / 86_400),
-    "fcfs": (0.0, 0.0),
-    "saf": (0.0, 0.0),
+ORDERS = {
+    "default": ("delay", DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s / 86_400),
+    "length": ("delay", 0.1, 0.0, 7.0),
+    "fcfs": ("fcfs", 0.0, 0.0, 0.0),
+    "saf": ("saf", 0.0, 0.0, 0.0),
 }
-"""Stretch, and max_delay in days, of the daemon; the others are played without bounds."""
-COPIES = 4
+"""Policy, own, share, and max_delay in days: of the daemon, of release 0.2.0, and two that are
+played without bounds."""
+COPIES, FRONT_COPIES = 4, 2
+SMALL = "testbed"
+"""The ground where first come, first served is best; geometric means leave it out."""
 WIDTH, _ROW, _TOP = 760, 30, 62
 _LEFT, _PANEL, _GAP = 210, 240, 40
 _AXES = {
@@ -44,7 +48,7 @@ _AXES = {
     "longest wait": (0.5, 1.0, 2.0, 5.0, 10.0, 40.0),
 }
 """Panels and their ticks, ratios to FCFS."""
-_TITLE = "Mean and longest wait under the rule delay and under smallest area first, FCFS = 1"
+_TITLE = "Mean and longest wait under rltuned's order and under smallest area first, FCFS = 1"
 STYLE = """\
 text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}
 .grid{stroke:#d1d9e0}.zero{stroke:#59636e}.span{stroke:#0969da;stroke-width:3;opacity:.45}
@@ -82,38 +86,34 @@ class Cell:
     ground: str
     load: float
     fcfs_h: float
-    delay_h: float
+    default_h: float
     saf_h: float
     against_fcfs: Interval
+    against_length: Interval
     against_saf: Interval
     longest: float
     saf_longest: float
 
 
 def cells() -> list[Cell]:
-    """Every ground and load that was played in all copies under all three orders."""
-    rows = [json.loads(line) for line in DATA.read_text().splitlines()]
-    found = []
+    """Every ground and load that was played in all copies under all of ORDERS."""
+    rows, found = _rows(), []
     for ground in GROUNDS:
         for load in LOADS:
             by_policy = {
-                policy: [
-                    r for r in _main(rows, policy) if (r["ground"], r["load"]) == (ground, load)
-                ]
-                for policy in BOUNDS
+                policy: sorted(
+                    (
+                        r
+                        for r in _of(rows, policy, "own")
+                        if (r["ground"], r["load"]) == (ground, load)
+                    ),
+                    key=lambda r: r["copy"],
+                )
+                for policy in ORDERS
             }
             if all(len(played) == COPIES for played in by_policy.values()):
                 found.append(_cell(ground, load, by_policy))
     return found
-
-
-def _main(rows: Sequence[dict[str, Any]], policy: str) -> list[dict[str, Any]]:
-    own = [
-        r for r in rows
-        if (r["policy"], r["fair_d"]) == (policy, 0)
-        and (r["stretch"], r["max_delay_d"]) == BOUNDS[policy]
-    ]  # fmt: skip
-    return sorted(own, key=lambda r: r["copy"])
 
 
 def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> Cell:
@@ -121,9 +121,10 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
     longest = {p: float(np.mean([r["wait_max_s"] for r in rows])) for p, rows in played.items()}
     hours = {policy: float(np.mean(found)) / 3600 for policy, found in waits.items()}
     return Cell(
-        ground, load, hours["fcfs"], hours["delay"], hours["saf"],
-        change(waits["delay"], waits["fcfs"]), change(waits["delay"], waits["saf"]),
-        longest["delay"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
+        ground, load, hours["fcfs"], hours["default"], hours["saf"],
+        change(waits["default"], waits["fcfs"]), change(waits["default"], waits["length"]),
+        change(waits["default"], waits["saf"]),
+        longest["default"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
     )  # fmt: skip
 
 
@@ -134,25 +135,92 @@ def _text(found: Interval) -> str:
 
 def table(loads: Sequence[float] = LOADS) -> Iterator[str]:
     """Lines of a Markdown table."""
-    waits = "FCFS, h | `delay`, h | SAF, h"
-    yield f"| jobs and cluster | load | {waits} | against FCFS, % | against SAF, % | longest |"
-    yield f"|{'---|' * 8}"
+    waits = "FCFS, h | default, h | SAF, h"
+    changes = "against FCFS, % | against 0.2.0's rule, % | against SAF, %"
+    yield f"| jobs and cluster | load | {waits} | {changes} | longest |"
+    yield f"|{'---|' * 9}"
     for one in cells():
         if one.load in loads:
-            waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.delay_h, one.saf_h))
+            waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.default_h, one.saf_h))
             yield (
                 f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {_text(one.against_fcfs)} "
-                f"| {_text(one.against_saf)} | {one.longest:.2f} ({one.saf_longest:.2f}) |"
+                f"| {_text(one.against_length)} | {_text(one.against_saf)} "
+                f"| {one.longest:.2f} ({one.saf_longest:.2f}) |"
             )
 
 
+FIGURES = ("wait_s", "wait_p99_s", "wait_max_s", "bsld")
+"""Mean, 99% and longest wait, mean slowdown."""
+
+
+def frontier() -> Iterator[str]:
+    """What own, share and max_delay do, one at a time, at load DRAWN: lines of a Markdown table."""
+    rows = [
+        r for r in _rows()
+        if (r["policy"], r["load"], r["limits"], r["fair_d"]) == ("delay", DRAWN, "own", 0)
+        and r["copy"] <= FRONT_COPIES
+    ]  # fmt: skip
+    yield "| own | share | max_delay, d | mean wait | 99% | longest | slowdown | writes per job |"
+    yield f"|{'---|' * 8}"
+    for order in sorted({(r["own"], r["share"], r["max_delay_d"]) for r in rows}):
+        own = [r for r in rows if (r["own"], r["share"], r["max_delay_d"]) == order]
+        fcfs = [r for r in _of(_rows(), "fcfs", "own") if r["copy"] <= FRONT_COPIES]
+        bold = "**" if order == ORDERS["default"][1:] else ""
+        numbers = " | ".join(f"{bold}{x:g}{bold}" for x in order)
+        writes = np.mean([r["writes_per_job"] for r in own if r["ground"] != SMALL])
+        cells = " | ".join(f"{x:.2f}" for x in _against(own, fcfs))
+        yield f"| {numbers} | {cells} | {writes:.2f} |"
+
+
+def by_limits() -> Iterator[str]:
+    """The default order and that of 0.2.0 with every kind of limits: lines of a Markdown table."""
+    yield "| limits, load | order | mean wait | 99% | longest | slowdown | writes per job |"
+    yield f"|{'---|' * 7}"
+    for limits in ("own", "weak", "none"):
+        for load in LOADS:
+            fcfs = [r for r in _of(_rows(), "fcfs", limits) if r["load"] == load]
+            for name, label in (("length", "0.2.0"), ("default", "default"), ("saf", "SAF")):
+                own = [r for r in _of(_rows(), name, limits) if r["load"] == load]
+                if len(own) < COPIES * len(GROUNDS):
+                    continue
+                cells = " | ".join(f"{x:.2f}" for x in _against(own, fcfs))
+                writes = np.mean([r["writes_per_job"] for r in own if r["ground"] != SMALL])
+                yield f"| {limits}, {load} | {label} | {cells} | {writes:.2f} |"
+
+
+def _rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in DATA.read_text().splitlines()]
+
+
+def _of(rows: Sequence[dict[str, Any]], name: str, limits: str) -> list[dict[str, Any]]:
+    return [
+        r for r in rows
+        if (r["policy"], r["own"], r["share"], r["max_delay_d"]) == ORDERS[name]
+        and (r["limits"], r["fair_d"]) == (limits, 0)
+    ]  # fmt: skip
+
+
+def _against(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> list[float]:
+    """By FIGURES, geometric means over the grounds but SMALL of own / base, means over copies."""
+    found = []
+    for name in FIGURES:
+        logs = []
+        for ground in set(GROUNDS) - {SMALL}:
+            both = [
+                np.mean([r[name] for r in rows if r["ground"] == ground]) for rows in (own, base)
+            ]
+            logs.append(math.log(both[0] / both[1]))
+        found.append(math.exp(float(np.mean(logs))))
+    return found
+
+
 def results() -> str:
-    """The picture: mean and longest wait of `delay` and SAF as multiples of FCFS's."""
+    """The picture: mean and longest wait of the default order and SAF as multiples of FCFS's."""
     drawn = [cell for cell in cells() if cell.load == DRAWN]
     height = _TOP + _ROW * len(drawn) + 34
     parts = [
         f'<text x="10" y="20" font-weight="600">Waits at load {DRAWN}, FCFS = 1</text>',
-        '<circle class="dot" cx="262" cy="16" r="4.5"/><text x="272" y="20">delay</text>',
+        '<circle class="dot" cx="262" cy="16" r="4.5"/><text x="272" y="20">rltuned</text>',
         '<circle class="saf" cx="332" cy="16" r="4.5"/><text x="342" y="20">SAF, no bounds</text>',
     ]
     for number, name in enumerate(_AXES):

@@ -71,7 +71,7 @@ def _begun(past: Past) -> World:
 class _Daemon:
     def __init__(self, world: World, policy: Policy, knobs: Knobs) -> None:
         self._world, self._policy, self._knobs = world, policy, knobs
-        self._backend, self._ledger = SimBackend(world), SimulatedJournal()
+        self._backend, self._ledger = SimBackend(world), SimulatedJournal(world)
         self._cycles: list[tuple[float, int, int, float, int]] = []
         self._writes: Counter[int] = Counter()
 

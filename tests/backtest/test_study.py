@@ -27,7 +27,7 @@ from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
 
 INTERVAL_S = 600.0
-TERMS = INTERVAL_S, replace(Settings().knobs(), top_k=0, order=Order(stretch=0.3))
+TERMS = INTERVAL_S, replace(Settings().knobs(), top_k=0, order=Order(own=0.3, share=0.0))
 
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:

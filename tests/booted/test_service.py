@@ -23,7 +23,7 @@ name = "saf"
 sla_partitions = ["sla"]
 min_age_s = 0
 [order]
-stretch = 3.0
+own = 3.0
 [limits]
 hysteresis = 0.0
 """

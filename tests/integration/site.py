@@ -90,7 +90,7 @@ class Site:
         seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
         knobs = Knobs(
             rules=Scope(min_age_s=0.0, switchback=self.switchback),
-            order=Order(stretch=1.0),
+            order=Order(own=1.0, share=0.0),
             writing=Writing(mode=self.field),
         )
         decision = decide(seen, policy, knobs)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import Wish
 from rltuned.core.select import Refusal
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from tests import accounting
 from tests.conftest import slurm_or_skip
+from tests.fakes import alone
 from tests.integration.site import Site
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
@@ -60,6 +62,9 @@ class Constant:
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return np.zeros(len(matrix))
+
+    def wish(self, matrix: StateMatrix) -> Wish:
+        return alone(self.delay_s(matrix))
 
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
         return np.full(len(matrix), 300.0)
@@ -141,7 +146,7 @@ def test_a_job_of_a_higher_qos_stays_first(site: Site) -> None:
     assert site.first_to_last()[0] == high
     decision = site.cycle()
     assert site.first_to_last() == [high, normal[1], normal[0]]
-    assert decision.max_delay_s > 2_400
+    assert decision.order.max_delay_s > 2_400
 
 
 @with_factors

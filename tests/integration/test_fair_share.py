@@ -32,7 +32,7 @@ USERS = ("games", "news", "mail", "backup")
 WEIGHTS = ("PriorityWeightAge=1000", "PriorityMaxAge=1-0", "PriorityWeightFairShare=50000")
 """A point is 86 s of age: within PriorityCalcPeriod, a minute at least, age moves by one point."""
 KNOBS = Knobs(
-    rules=Scope(min_age_s=0.0), order=Order(stretch=1.0), writing=Writing(mode="priority")
+    rules=Scope(min_age_s=0.0), order=Order(own=1.0, share=0.0), writing=Writing(mode="priority")
 )
 RECALCULATED_S = 150.0
 

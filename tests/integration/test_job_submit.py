@@ -89,22 +89,3 @@ def test_others_are_not_touched() -> None:
         waiting = lab.sbatch("-n1", "--begin=now+1hour")
         lab.scontrol("update", f"JobId={waiting}", "TimeLimit=3", "Comment=x")
         lab.scontrol("hold", str(waiting))
-
-
-@pytest.mark.parametrize(
-    ("nodes", "comment", "most"),
-    [
-        ("1-5", "rltuned.speed=1:1,2:1.9,4:2.2", 2),
-        ("1-5", "mine rltuned.speed=1:1,2:1.9,4:3.4 too", 5),
-        ("2-5", "rltuned.speed=1:1,2:1.1", 2),
-        ("1-5", "rltuned.speed=1:1,x", 5),
-        ("1-5", "speed=1:1,2:1", 5),
-    ],
-)
-def test_a_range_ends_at_the_knee_that_its_user_names(
-    lab: SlurmLab, nodes: str, comment: str, most: int
-) -> None:
-    waiting = lab.sbatch(f"-N{nodes}", f"--comment={comment}", "--begin=now+1hour")
-    found = lab.run("squeue", "-h", "-j", str(waiting), "-O", "MaxNodes:9")
-    lab.run("scancel", str(waiting))
-    assert int(found) == most

@@ -862,7 +862,9 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
     site.state.mkdir(mode=0o700)
     shutil.chown(site.state, OWNER)
     assert not [row for row in site.check(OWNER) if row["status"] == "fail"]
-    site.settings({"scope.min_age_s": 0, "limits.hysteresis": 0.0, "order.stretch": 0.3})
+    site.settings(
+        {"scope.min_age_s": 0, "limits.hysteresis": 0.0, "order.own": 0.3, "order.share": 0}
+    )
     site.lab.sbatch("-wm1", "-n4", "-t90")
     jobs = [site.lab.sbatch("-wm1", "-n4", f"-t{minutes}") for minutes in (80, 20)]
 

@@ -21,7 +21,8 @@ SLA = "sla"
 
 orders = st.builds(
     Order,
-    stretch=st.sampled_from((0.0, 0.3, 1.0, 50.0)),
+    own=st.sampled_from((0.0, 0.3, 1.0, 50.0)),
+    share=st.sampled_from((0.0, 0.75, 4.0)),
     clip=st.sampled_from((0.1, 1.0, 4.0)),
     max_delay_s=st.sampled_from((600.0, DAY, 7 * DAY)),
 )

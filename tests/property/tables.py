@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.order import Wish
 from rltuned.domain.priority import PrioritySystem
 
 DAY = 86_400.0
@@ -26,6 +27,11 @@ class ByTable:
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return -self.delay_s(matrix)
+
+    def wish(self, matrix: StateMatrix) -> Wish:
+        """Hostile in both parts: places far above 1 too."""
+        delay_s = self.delay_s(matrix)
+        return Wish(delay_s, delay_s % 7.0)
 
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
         age = int(matrix.wait_s.max(initial=0.0) // CYCLE_S)

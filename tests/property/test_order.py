@@ -97,7 +97,7 @@ def test_the_order_of_qos_is_kept_where_the_gap_is_wider_than_the_delays(
 def test_a_policy_that_asks_all_for_the_same_writes_nothing(
     site: Site, delay_s: float, cycles: int
 ) -> None:
-    wide = Order(stretch=1.0, clip=1e9, max_delay_s=7 * DAY)
+    wide = Order(own=1.0, share=0.0, clip=1e9, max_delay_s=7 * DAY)
     for decision in played(site, ByTable(((delay_s,) * 5,)), wide, 9, cycles):
         assert decision.plan.is_empty
 

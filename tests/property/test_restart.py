@@ -93,7 +93,7 @@ def test_restarts_change_no_decision_and_a_replay_gives_the_same_plans(
     system: PrioritySystem,
     steps: list[tuple[float, bool]],
 ) -> None:
-    knobs = Knobs(Scope(), Order(stretch=1.0), writing, top_k=0)
+    knobs = Knobs(Scope(), Order(own=1.0, share=0.0), writing, top_k=0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rig = Rig(FakeBackend(snapshot()), policy, knobs, False, 60.0, 200.0, folder / "PAUSE")

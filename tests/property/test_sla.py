@@ -1,4 +1,4 @@
-"""Classes of any kind, odd ones too: their jobs never step back, others stay as they are."""
+"""Classes of any kind, odd ones too: their jobs have delay 0, others stay as they are."""
 
 import numpy as np
 from pydantic import ValidationError

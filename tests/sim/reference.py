@@ -98,7 +98,7 @@ class _Daemon:
     def __init__(self, world: World, policy: Policy, protocol: Protocol) -> None:
         self._world, self._policy = world, policy
         self._knobs = protocol.knobs if protocol.mode == "cycle" else at_once(protocol.knobs)
-        self._backend, self._ledger = SimBackend(world), SimulatedJournal()
+        self._backend, self._ledger = SimBackend(world), SimulatedJournal(world)
 
     @property
     def writes(self) -> int:
@@ -119,8 +119,11 @@ def by_policy(policy: Policy, order: Order | None) -> Ranking:
     By virtual time within the bounds; without bounds, by the policy's scores.
     """
 
+    ledgers: dict[int, SimulatedJournal] = {}
+
     def ranked(world: World) -> Sequence[Pending]:
-        snapshot = snapshot_of(world)
+        ledger = ledgers.setdefault(id(world), SimulatedJournal(world))
+        snapshot = ledger.dress(snapshot_of(world))
         jobs = tuple(sorted(snapshot.pending, key=lambda j: j.job_id))
         keys = _keys(policy, encode(jobs, snapshot), order)
         return [world.pending[jobs[i].job_id] for i in np.argsort(keys, kind="stable").tolist()]

@@ -209,4 +209,4 @@ def test_the_clairvoyant_area_beats_every_rule_and_has_no_cycles(trace: Path) ->
 def test_settings_that_are_no_numbers_are_refused(trace: Path) -> None:
     args = ("--trace", trace, "--cluster", "testbed", "-p", "saf")
     with pytest.raises(AssertionError, match="not a number"):
-        run("simulate", *args, "--stretch", "inf")
+        run("simulate", *args, "--own", "inf")

@@ -43,7 +43,7 @@ class Setting:
     sla: tuple[SlaClass, ...] = ()
 
     def protocol(self, order: Order | None = None) -> Protocol:
-        order = order or Order(stretch=1.0)
+        order = order or Order(own=1.0, share=2.0)
         knobs = Knobs(self.scope, order, writing=self.writing, sla=self.sla, top_k=0)
         rules = Rules(natural=self.natural)
         return Protocol("cycle", self.interval_s, rules, knobs=knobs)

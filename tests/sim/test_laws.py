@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.order import Order
+from rltuned.core.order import Order, Wish
 from rltuned.journal.snapshots import encode_snapshot
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
@@ -19,6 +19,7 @@ from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
+from tests.fakes import alone
 from tests.sim.reference import play_decided
 from tests.sim.worlds import cases, cluster, job
 
@@ -91,11 +92,14 @@ class Learned:
     def score(self, matrix: StateMatrix) -> FloatArray:
         return BASELINES[self.rule].score(matrix)
 
+    def wish(self, matrix: StateMatrix) -> Wish:
+        return alone(self.delay_s(matrix))
+
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        return BASELINES[self.rule].delay_s(matrix)
+        return BASELINES[self.rule].own(matrix)
 
 
-WHOLE = Knobs(top_k=0, order=Order(stretch=1.0, clip=1e9))
+WHOLE = Knobs(top_k=0, order=Order(own=1.0, share=0.0, clip=1e9))
 """Delays in whole seconds, which the simulated Slurm's points can say."""
 
 

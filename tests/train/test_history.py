@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.cli.train import app
-from rltuned.core.order import DEFAULT
+from rltuned.core.order import Order, clip_s
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
@@ -36,6 +36,8 @@ from rltuned.train.imitation import agreement, fit
 from tests.train.worlds import CLUSTER, single_jobs
 
 EPOCH = 1_700_000_000
+ORDER = Order(share=0.0)
+"""So that a rule's order never changes."""
 
 
 GROUND = make_ground("one", parse_cluster(CLUSTER, "one", "one"), single_jobs(900))
@@ -52,12 +54,12 @@ def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[St
     """What a site that orders its queue by a rule's delays would have in its accounting data."""
     count = len(ground)
     window = cut(ground, 0, count, load=load)
-    starts = play_rule(window, rule, DEFAULT)
+    starts = play_rule(window, rule, ORDER)
     ends = starts + window.prepared.jobs.runs_s
     order = np.lexsort((np.arange(count), starts))
-    stage = window.stage()
-    wished_s = DEFAULT.stretch * BASELINES[rule].delay_s(stage.matrix())
-    key = window.submit_s + np.minimum(wished_s, stage.upper_s(DEFAULT))
+    matrix = window.stage().matrix()
+    bound_s = np.minimum(clip_s(matrix.length_s, matrix.size, ORDER), ORDER.max_delay_s)
+    key = window.submit_s + np.minimum(ORDER.own * BASELINES[rule].own(matrix), bound_s)
     waiting_better = [
         ((window.submit_s <= starts[i]) & (starts > starts[i]) & (key < key[i])).any()
         for i in range(count)

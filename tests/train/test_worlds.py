@@ -60,7 +60,8 @@ def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> No
         answers = [found for found in guess(source.ground.jobs) if found is not None]
         own = answers[number]
         np.testing.assert_array_equal(source.ground.sight.fixed[:, -3:], own.quantiles)
-        np.testing.assert_array_equal(source.ground.plan_s, own.plan_s)
+        foreseen_s = np.column_stack([own.plan_s, own.mean_s])
+        np.testing.assert_array_equal(source.ground.foreseen_s, foreseen_s)
         assert len({found.quantiles.tobytes() for found in answers}) == 3
         limit_s = np.array([job.time_limit_s for job in source.ground.jobs])
         for found in answers:

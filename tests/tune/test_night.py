@@ -89,7 +89,7 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "rltuned.toml"
     path.write_text(
         f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path / "state"}"\n'
-        "interval_s = 600.0\n[order]\nstretch = 0.0\n[tune]\n"
+        "interval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n[tune]\n"
     )
     return path
 
@@ -156,7 +156,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     assert found["verdict"] == "proposed"
     made = store.read("candidate")
     assert made.name == found["generation"]
-    assert made.manifest.stretch == 1.0
+    assert made.manifest.own == 1.0
     assert store.named_by("current") is None
     won = next(c for c in found["candidates"] if c["passes"])
     assert won["exam"]["objective"]["high"] < 0
@@ -171,7 +171,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     in_force = store.read("current")
     again = tuned(config, site)
     assert again["verdict"] == "kept"
-    assert again["incumbent"]["stretch"] == 1.0
+    assert again["incumbent"]["own"] == 1.0
     assert store.read("current") == in_force
 
 
@@ -201,7 +201,7 @@ def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
     passed = [c for c in found["candidates"] if c["passes"]]
     assert [c["name"] for c in passed] == ["the order without a generation"]
     assert passed[0]["lesson"]["objective"]["change"] > 0
-    assert store.read("candidate").manifest.stretch == 0.0
+    assert store.read("candidate").manifest.own == 0.0
 
 
 @pytest.mark.usefixtures("quick")
@@ -381,10 +381,10 @@ def negated(name: str) -> Policy:
     rule = BASELINES[name]
 
     def backwards(matrix: Any) -> Any:
-        wished = rule.delay_s(matrix)
+        wished = rule.own(matrix)
         return wished.max(initial=0.0) - wished
 
-    return replace(rule, delay=backwards)
+    return replace(rule, own=backwards, key=backwards)
 
 
 @pytest.mark.usefixtures("quick")

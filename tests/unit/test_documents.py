@@ -11,7 +11,7 @@ import pytest
 from rltuned import __version__
 from rltuned.cli import COMMANDS
 from scripts.tools.docs import PAGES as GENERATED
-from scripts.tools.draw_results import DRAWN, table
+from scripts.tools.draw_results import DRAWN, by_limits, frontier, table
 from scripts.tools.reference.commands import Command, commands
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
@@ -178,7 +178,9 @@ def test_make_demo() -> None:
 
 def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
     """docs/data/delays.jsonl holds the runs."""
-    for text, rows in ((README, [*table((DRAWN,))]), (RESULTS, [*table()])):
+    shown = [(README, [*table((DRAWN,))])]
+    shown += [(RESULTS, rows) for rows in ([*table()], [*frontier()], [*by_limits()])]
+    for text, rows in shown:
         assert len(rows) > 7
         assert "\n".join(rows) in text
 

@@ -10,28 +10,27 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import (
-    Bound,
     Forecast,
     ForecastKind,
     advised_nodes,
-    bounds_on,
     influences,
     may_start,
     sentence,
     starts_by_nodes,
 )
 from rltuned.core.features import COLUMNS
-from rltuned.core.order import Order
+from rltuned.core.order import DEFAULT, Bound, Order, bounded
 from rltuned.core.select import Scope
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import RunTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, running, snapshot
 from tests.fakes import ConstantOrder
 
 HOUR = 3_600.0
+ALONE = Order(own=1.0, share=0.0)
 
 
 def decided(*jobs: PendingJob, policy: str = "sjf", knobs: Knobs | None = None) -> Decision:
@@ -41,7 +40,7 @@ def decided(*jobs: PendingJob, policy: str = "sjf", knobs: Knobs | None = None) 
 def test_the_one_feature_that_a_rule_reads_is_what_moved_its_delay() -> None:
     jobs = [job(n, time_limit_s=n * HOUR) for n in (1, 2, 3)]
     matrix = decided(*jobs).matrix
-    first, *rest = influences(BASELINES["sjf"], matrix, 2)
+    first, *rest = influences(BASELINES["sjf"], matrix, ALONE, 2)
     assert (first.feature, first.rank, first.rank_without) == ("requested_time", 1, 2)
     assert (first.delay_without_s, first.difference_s) == (2 * HOUR, HOUR)
     assert first.value > first.median == pytest.approx(matrix.column("requested_time")[1])
@@ -54,12 +53,14 @@ def test_a_predicted_run_time_is_named_and_counts_as_a_feature() -> None:
     jobs = [job(n, time_limit_s=9 * HOUR) for n in (1, 2, 3)]
     known = tuple(zip([j.job_id for j in jobs], expected, strict=True))
     found = decide(replace(snapshot(*jobs), run_times=known), BASELINES["delay"], Knobs())
-    first, *rest = influences(BASELINES["delay"], found.matrix, 2)
+    first, *rest = influences(BASELINES["delay"], found.matrix, ALONE, 2)
     assert (first.feature, first.rank, first.rank_without) == ("run_time", 1, 2)
     assert (first.delay_without_s, first.difference_s) == (2 * HOUR, HOUR)
     assert all(other.difference_s == 0 for other in rest)
     row = found.matrix.jobs.index(jobs[2])
-    assert "may run 9h00m (about 3h00m are expected) on" in sentence(found, row)
+    assert "(limit 9h00m, 3h00m expected, a guess from other clusters on" in sentence(found, row)
+    own = replace(found, snapshot=replace(found.snapshot, limit_use=0.4))
+    assert "(limit 9h00m, 3h00m expected on" in sentence(own, row)
 
 
 @given(st.integers(0, 4), st.sampled_from(sorted(BASELINES)))
@@ -69,8 +70,8 @@ def test_leaving_out_changes_no_other_job_and_not_the_matrix(row: int, policy: s
     ]
     matrix = decided(*jobs).matrix
     before = matrix.values.copy()
-    delay_s = BASELINES[policy].delay_s(matrix)[row]
-    for found in influences(BASELINES[policy], matrix, row):
+    delay_s = bounded(BASELINES[policy], matrix, DEFAULT).wished_s[row]
+    for found in influences(BASELINES[policy], matrix, DEFAULT, row):
         assert math.isclose(found.delay_without_s + found.difference_s, delay_s, abs_tol=1e-6)
         assert 1 <= found.rank_without <= len(jobs)
     assert np.array_equal(matrix.values, before)
@@ -78,29 +79,38 @@ def test_leaving_out_changes_no_other_job_and_not_the_matrix(row: int, policy: s
 
 def test_a_job_alone_is_its_own_median() -> None:
     matrix = decided(job(1)).matrix
-    assert all(i.difference_s == 0 for i in influences(BASELINES["wfp3"], matrix, 0))
+    assert all(i.difference_s == 0 for i in influences(BASELINES["wfp3"], matrix, DEFAULT, 0))
 
 
 def test_the_bound_that_holds_a_job_is_named() -> None:
-    order = Order(stretch=1.0, clip=1.0, max_delay_s=10 * HOUR)
+    order = Order(own=1.0, share=0.0, clip=1.0, max_delay_s=10 * HOUR)
     jobs = [
         job(1, gpus=16, time_limit_s=HOUR),  # saf asks for 16 h, the clip allows 4
         job(2, gpus=1, time_limit_s=90 * HOUR),
         job(3, gpus=1, time_limit_s=HOUR),
-        job(4, gpus=1, time_limit_s=HOUR, deadline_at=NOW + 2 * HOUR),
+        job(4, gpus=1, time_limit_s=HOUR, deadline_at=NOW + HOUR),
     ]
-    found = decided(*jobs, policy="saf", knobs=Knobs(order=order))
+    neutral = NeutralDelay(60.0, NOW, 60.0, NOW)
+    seen = snapshot(*jobs, neutral=neutral)
+    found = decide(seen, BASELINES["saf"], Knobs(order=order))
     rows = {int(j.job_id): i for i, j in enumerate(found.matrix.jobs)}
-    named = {job_id: bounds_on(found, row) for job_id, row in rows.items()}
-    assert named == {1: (Bound.CLIP,), 2: (Bound.MAX_DELAY,), 3: (), 4: (Bound.DEADLINE,)}
+    named = {job_id: found.delays.bound_on(row) for job_id, row in rows.items()}
+    assert named == {1: Bound.CLIP, 2: Bound.MAX_DELAY, 3: None, 4: Bound.DEADLINE}
 
 
 def test_the_sentence_says_how_long_why_and_what_it_promises() -> None:
-    found = decided(job(1, gpus=4, time_limit_s=6 * HOUR), policy="delay")
-    assert sentence(found, 0) == (
-        "asked to step back 1h12m, because it may run 6h00m on 4 GPUs; no job that becomes "
-        "eligible more than 1h12m after it is put before it because of rltuned"
+    jobs = [job(1, gpus=4, time_limit_s=6 * HOUR), job(2, gpus=1, time_limit_s=HOUR)]
+    found = decided(*jobs, policy="delay")
+    row = found.matrix.jobs.index(jobs[0])
+    # 12.5 GPU h are expected for four GPUs; it stands behind the other one
+    assert sentence(found, row) == (
+        "may be overtaken because of rltuned by jobs that become eligible within 2h57m after it, "
+        "and by no later ones: 1h12m for its own length (limit 6h00m on 4 GPUs) and 1h45m for its "
+        "share of the backlog (more GPU time than 75% of 2 waiting jobs; the queue is 3h07m of "
+        "work)"
     )
+    close = replace(found, delays=replace(found.delays, delay_s=np.array([60.0, 60.0])))
+    assert "held to" not in sentence(close, row)
 
 
 def forecasts(*jobs: PendingJob, rules: Scope | None = None) -> dict[int, Forecast]:

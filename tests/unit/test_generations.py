@@ -24,7 +24,7 @@ from rltuned.sim.demo import demo_backend
 from tests.bundles import small_network
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
-RULE = TunedOrder(policy="delay", stretch=0.3, max_delay_s=86_400.0)
+RULE = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=86_400.0)
 SITE = RULE.model_copy(update={"site_predictor": True})
 MODEL = RULE.model_copy(update={"policy": "model"})
 PREDICTOR = {"predictor": MODELS / "run-times"}
@@ -211,18 +211,18 @@ def test_the_daemon_follows_what_is_in_force(tmp_path: Path, network: dict[str, 
         (
             Flag("policy.name", "tuned", "--policy"),
             Flag("daemon.state_dir", tmp_path, "test"),
-            Flag("order.stretch", 0.2, "test"),
+            Flag("order.own", 0.2, "test"),
         )
     )
     untuned = in_force(loaded, 0.0)
     assert untuned.generation == ""
     assert find_policy(untuned)[0].name == "delay"
-    assert untuned.settings.order.stretch == 0.2
+    assert untuned.settings.order.own == 0.2
     made = store.add(SITE.model_copy(update={"policy": "model"}), {**network, **PREDICTOR})
     store.promote(made.name, at=0.0)
     tuned = in_force(loaded, 0.0)
     assert tuned.generation == made.name
-    assert tuned.settings.order.stretch == 0.3
+    assert tuned.settings.order.own == 0.3
     assert tuned.settings.order.max_delay_s == 86_400.0
     assert find_policy(tuned)[0].name == "model:small"
     shipped = load_predictor(shipped_predictor()).digest

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from rltuned.core.backlog import LONGEST_S
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.core.order import DEFAULT, NO_LIMIT_S, Order, bounded, next_neutral
+from rltuned.core.order import DEFAULT, Bound, Order, bounded, next_neutral
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.errors import PolicyError
@@ -26,13 +27,16 @@ def delays(rule: str, *jobs: PendingJob, order: Order = DEFAULT) -> list[float]:
     return found
 
 
-def test_the_rule_delay_is_stretch_times_limit_times_the_root_of_the_gpus() -> None:
-    assert delays("delay", job(1, gpus=4, time_limit_s=HOUR)) == [pytest.approx(0.1 * HOUR * 2)]
+def test_the_rule_delay_has_a_part_of_the_job_and_a_part_of_the_queue() -> None:
+    """A tenth of an hour on the root of four GPUs; half of 0.75 x half an hour of work."""
+    assert delays("delay", job(1, gpus=4, time_limit_s=HOUR)) == [
+        pytest.approx(0.1 * HOUR * 2 + 0.75 * 0.5 * (0.5 * HOUR))
+    ]
 
 
 def test_classic_rules_as_delays() -> None:
     one = job(1, gpus=4, time_limit_s=HOUR)
-    free = Order(stretch=1.0, clip=1e9, max_delay_s=1e9)
+    free = Order(own=1.0, share=0.0, clip=1e9, max_delay_s=1e9)
     assert delays("fcfs", one, order=free) == [0.0]
     assert delays("sjf", one, order=free) == [HOUR]
     assert delays("saf", one, order=free) == [4 * HOUR]
@@ -42,11 +46,11 @@ def test_classic_rules_as_delays() -> None:
 
 def test_a_job_that_fits_now_is_not_delayed_by_fit_first() -> None:
     fits, wide = job(1, gpus=1, time_limit_s=HOUR), job(2, gpus=64, time_limit_s=HOUR)
-    assert delays("fit_first", fits, wide) == [0.0, 8 * HOUR]
+    assert delays("fit_first", fits, wide, order=Order(share=0.0)) == [0.0, 8 * HOUR]
 
 
 def test_no_policy_asks_for_more_than_the_clip_or_max_delay() -> None:
-    order = Order(stretch=100.0, clip=1.0, max_delay_s=2 * DAY)
+    order = Order(own=100.0, share=0.0, clip=1.0, max_delay_s=2 * DAY)
     short, long = job(1, gpus=4, time_limit_s=60.0), job(2, gpus=1, time_limit_s=30 * DAY)
     assert delays("saf", short, long, order=order) == [120.0, 2 * DAY]
 
@@ -55,34 +59,69 @@ def test_a_job_that_has_no_room_below_bounds_no_other() -> None:
     niced, plain = job(1, nice=10**9, time_limit_s=HOUR), job(2, time_limit_s=HOUR)
     seen = snapshot(niced, plain)
     matrix = encode(seen.pending, seen)
-    found = bounded(BASELINES["sjf"], matrix, Order(stretch=1.0)).within(np.array([-1e9, 1_800.0]))
+    found = bounded(BASELINES["sjf"], matrix, Order(own=1.0, share=0.0)).within(
+        np.array([-1e9, 1_800.0])
+    )
     assert found.delay_s.tolist() == [0.0, 1_800.0]
     assert found.upper_s.tolist() == [HOUR, HOUR]  # what is in force may drift with the fair share
 
 
-def test_jobs_without_a_limit_count_as_two_days() -> None:
-    free = Order(stretch=1.0, clip=1.0, max_delay_s=1e9)
-    for limit_s in (None, math.inf):
-        assert delays("delay", job(1, gpus=1, time_limit_s=limit_s), order=free) == [NO_LIMIT_S]
+@pytest.mark.parametrize("share", [0.0, 0.75, 4.0])
+@pytest.mark.parametrize("clip", [0.5, 1.0])
+def test_what_bounds_a_delay_is_the_clip_with_the_backlog_and_max_delay(
+    share: float, clip: float
+) -> None:
+    order = Order(own=50.0, share=share, clip=clip, max_delay_s=20 * HOUR)
+    jobs = [job(n, gpus=n, time_limit_s=n * n * HOUR) for n in (1, 2, 3, 4)]
+    seen = snapshot(*jobs)
+    matrix = encode(seen.pending, seen)
+    found = bounded(BASELINES["delay"], matrix, order)
+    clip_s = clip * matrix.length_s * np.sqrt(matrix.size) + share * matrix.backlog_s
+    assert found.upper_s.tolist() == np.minimum(clip_s, 20 * HOUR).tolist()
+    assert found.delay_s.tolist() == found.upper_s.tolist()
+    kinds = [Bound.CLIP if held < 20 * HOUR else Bound.MAX_DELAY for held in clip_s.tolist()]
+    assert [found.bound_on(row) for row in range(4)] == kinds
+
+
+def test_no_limit_is_never_cheaper_than_the_longest_one() -> None:
+    free = Order(own=1.0, share=0.0, clip=1.0, max_delay_s=1e9)
+    for limit_s in (None, math.inf, 365 * DAY, LONGEST_S):
+        assert delays("delay", job(1, gpus=1, time_limit_s=limit_s), order=free) == [LONGEST_S]
+    assert delays("delay", job(1, gpus=1, time_limit_s=7 * DAY), order=free) == [7 * DAY]
 
 
 def test_a_job_without_gpus_is_as_large_as_its_cpus() -> None:
-    free = Order(stretch=1.0, clip=1e9, max_delay_s=1e9)
+    free = Order(own=1.0, share=0.0, clip=1e9, max_delay_s=1e9)
     # the partition has 32 CPUs for 4 GPUs: 8 CPUs stand for one GPU
     assert delays("saf", job(1, gpus=0, cpus=32, time_limit_s=HOUR), order=free) == [4 * HOUR]
     assert delays("saf", job(1, gpus=0, cpus=1, time_limit_s=HOUR), order=free) == [HOUR]
 
 
-def test_a_deadline_bounds_the_delay_by_a_part_of_the_slack() -> None:
-    near = job(1, time_limit_s=10 * HOUR, deadline_at=NOW + 11 * HOUR)
-    late = job(2, time_limit_s=10 * HOUR, deadline_at=NOW + 5 * HOUR)
-    far = job(3, time_limit_s=10 * HOUR, deadline_at=NOW + 30 * DAY)
-    assert delays("delay", near, late, far) == [HOUR / 4, 0.0, pytest.approx(HOUR)]
+def test_a_deadline_gains_nothing_before_it_is_near_and_then_the_neutral_place() -> None:
+    order, neutral_s = Order(share=0.0), HOUR / 2
+
+    def asked(waited_s: float, slack_s: float, limit_s: float = 10 * HOUR) -> float:
+        """Of a job whose deadline leaves it slack_s from now on."""
+        one = job(
+            1,
+            time_limit_s=limit_s,
+            submitted_at=NOW - waited_s,
+            deadline_at=NOW + limit_s + slack_s,
+        )
+        seen = snapshot(one, job(2))
+        found = bounded(BASELINES["delay"], encode(seen.pending, seen), order, neutral_s)
+        return float(found.delay_s[[j.job_id for j in seen.pending].index(one.job_id)])
+
+    assert asked(waited_s=30.0, slack_s=60.0) == HOUR, "a tight deadline buys no place"
+    assert asked(waited_s=3 * HOUR, slack_s=4 * HOUR) == HOUR
+    assert asked(waited_s=4 * HOUR, slack_s=4 * HOUR) == neutral_s, "half of the time has passed"
+    assert asked(waited_s=9 * HOUR, slack_s=-HOUR) == neutral_s
+    assert asked(waited_s=9 * HOUR, slack_s=0.0, limit_s=HOUR) == 0.1 * HOUR, "no later than before"
 
 
 def test_delays_that_are_not_finite_are_refused() -> None:
     seen = snapshot(job(1))
-    with pytest.raises(PolicyError, match="gave job 1 no finite delay"):
+    with pytest.raises(PolicyError, match="gave job 1 no finite own_s"):
         bounded(BrokenPolicy(), encode(seen.pending, seen), DEFAULT)
 
 
@@ -132,10 +171,12 @@ def test_the_neutral_delay_grows_where_it_is_the_only_room_that_delays_have() ->
         found = decide(seen, BASELINES["delay"], Knobs())
         assert found.neutral is not None
         state = found.neutral
-    assert state.delay_s > 0.5 * DEFAULT.stretch * limit_s
+    assert state.delay_s > 0.5 * DEFAULT.own * limit_s
 
 
-@pytest.mark.parametrize("wrong", [{"stretch": -1.0}, {"clip": math.inf}, {"max_delay_s": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"own": -1.0}, {"share": -1.0}, {"clip": math.inf}, {"max_delay_s": -1.0}]
+)
 def test_impossible_bounds_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="is not a number from 0 on"):
         Order(**wrong)

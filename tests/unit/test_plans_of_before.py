@@ -92,7 +92,7 @@ def plans() -> dict[str, Any]:
         )  # fmt: skip
         for policy in ("delay", "sjf", "wfp3"):
             rules = Scope(sla_partitions=frozenset({"promised"}))
-            knobs = Knobs(rules, Order(stretch=0.3), Writing(max_changes=12))
+            knobs = Knobs(rules, Order(own=0.3, share=0.0), Writing(max_changes=12))
             again = replace(seen, neutral=None)
             found[f"{name} {policy}"] = plan_document(decide(seen, BASELINES[policy], knobs))
             found[f"{name} {policy}, first"] = plan_document(

@@ -34,7 +34,7 @@ def test_a_package_s_function_is_a_policy(
     install(tmp_path, monkeypatch, code, "limits", "listed")
     policy = load_plugin(f"plugin:{name}")
     matrix = encode(SEEN.pending, SEEN)
-    assert bounded(policy, matrix, Order(stretch=1.0)).delay_s.tolist() == [HOUR, 2 * HOUR]
+    assert bounded(policy, matrix, Order(own=1.0, share=0.0)).delay_s.tolist() == [HOUR, 2 * HOUR]
     assert policy.score(matrix).tolist() == [-HOUR, -2 * HOUR]
 
 
@@ -44,9 +44,9 @@ def test_a_package_s_function_is_a_policy(
         ("raise RuntimeError('no\\nweights')", "policy plugin:ours: RuntimeError: no weights"),
         ("return 1 / 0", "ZeroDivisionError"),
         ("return ['soon', 'later']", "ValueError: could not convert"),
-        ("return matrix.limit_s[:1]", r"delays of shape \(1,\) for 2 jobs"),
-        ("return matrix.limit_s * np.nan", "gave job 1 no finite delay from 0 on"),
-        ("return -matrix.limit_s", "gave job 1 no finite delay from 0 on"),
+        ("return matrix.limit_s[:1]", r"own_s of shape \(1,\) for 2 jobs"),
+        ("return matrix.limit_s * np.nan", "gave job 1 no finite own_s from 0 on"),
+        ("return -matrix.limit_s", "gave job 1 no finite own_s from 0 on"),
         ("matrix.limit_s[:] = 1e9\n    return matrix.limit_s", "read-only"),
         ("matrix.slack_s *= 0\n    return matrix.limit_s", "read-only"),
     ],

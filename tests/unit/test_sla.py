@@ -1,4 +1,4 @@
-"""Classes with a promise: who is of one, that its jobs never step back, who is late."""
+"""Classes with a promise: who is of one, that its jobs have delay 0, who is late."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ def fast(job_id: int, waited_s: float, **rest: object) -> PendingJob:
 
 
 def decided(*jobs: PendingJob, neutral_s: float) -> Decision:
-    knobs = Knobs(sla=(FAST,), order=Order(stretch=1.0))
+    knobs = Knobs(sla=(FAST,), order=Order(own=1.0, share=0.0))
     neutral = NeutralDelay(neutral_s, NOW, neutral_s, NOW)
     seen = snapshot(*jobs, priorities=SYSTEM, neutral=neutral)
     return decide(seen, BASELINES["sjf"], knobs)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.explaining import bounds_on
 from rltuned.core.numbers import Field, Writing
 from rltuned.core.select import Refusal, Scope
 from rltuned.core.switchback import Switchback
@@ -117,7 +116,7 @@ def test_under_basic_jobs_of_an_off_block_stand_by_their_waiting_alone() -> None
         int(a.target.job_id): a.new for a in found.plan.actions if isinstance(a, SetPriority)
     } == {int(j.job_id): basic(0.0, eligible_at=j.submitted_at) for j in jobs}
     assert [entry.job.job_id for entry in found.entries] == [1, 2, 3]
-    assert bounds_on(found, 0) == (), "no bound keeps a delay that nobody wishes"
+    assert found.delays.bound_on(0) is None, "no bound keeps a delay that nobody wishes"
     assert found.neutral is not None
     assert found.neutral.delay_s == NEUTRAL.delay_s, "what was withdrawn moves no median"
 

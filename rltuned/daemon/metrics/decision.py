@@ -94,7 +94,7 @@ DECISION: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_max_delay_seconds",
         "The longest delay that the settings allow.",
-        _of(lambda decision: decision.max_delay_s),
+        _of(lambda decision: decision.order.max_delay_s),
     ),
     gauge(
         "rltuned_bounded_jobs",

@@ -23,7 +23,7 @@ FIRST = basic(900.0)
 
 KNOBS = Knobs(
     Scope(sla_partitions=frozenset({"sla"})),
-    order=Order(stretch=0.3),
+    order=Order(own=0.3, share=0.0),
     writing=Writing(hysteresis=0.0),
 )
 

@@ -20,7 +20,7 @@ from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
 from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.explaining import Bound
+from rltuned.core.order import Bound
 from rltuned.core.select import Refusal
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.domain.cluster import Partition
@@ -134,7 +134,7 @@ def test_explain_in_json_and_in_words() -> None:
     text = run("explain", job_id, *SIM).stdout
     assert f"Job {job_id} (" in text
     assert "Rank 1 of" in text
-    assert "asked to step back" in text
+    assert "may be overtaken because of rltuned by jobs that" in text
     assert "by Slurm's own plan: unknown (the built-in cluster makes no plan)" in text
     assert "Changes so far: unknown (the built-in cluster keeps no journal)" in text
     assert {i["feature"] for i in reply["influences"]} == set(reply["features"])
@@ -156,7 +156,7 @@ def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:
     assert reply["influences"] is None
     text = run("explain", first, *SIM, *late).stdout
     assert re.search(r"class partition=gpu is promised a wait of at most \S+: .* over it\.", text)
-    assert "not asked to step back, by the promise to partition=gpu" in text
+    assert "delay 0, by the promise to partition=gpu" in text
     assert "is promised" not in run("explain", first, *SIM).stdout
 
 
@@ -497,14 +497,14 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     config.write_text(f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path}"\n')
     store = Generations(tmp_path)
     made = [
-        store.add(TunedOrder(policy=rule, stretch=0.3, max_delay_s=86_400.0), {})
+        store.add(TunedOrder(policy=rule, own=0.3, share=0.75, max_delay_s=86_400.0), {})
         for rule in ("delay", "saf")
     ]
     options = ("--config", str(config))
     with pytest.raises(ModelError, match="candidate: there is no such generation"):
         run("models", "promote", *options)
     store.propose(made[0].name, at=0.0)
-    assert "is in force: delay, stretch 0.3" in run("models", "promote", *options).stdout
+    assert "is in force: delay, own 0.3, share 0.75" in run("models", "promote", *options).stdout
     run("models", "promote", made[1].name, "--why", "a test", *options)
     rows = json.loads(run("models", "list", "--json", *options).stdout)
     roles = {row["name"]: row["role"] for row in rows if row["name"].startswith("gen-")}
@@ -512,7 +512,7 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     assert made[1].digest in run("models", "verify", str(store.folder / "current")).stdout
     checks = json.loads(run("check", "--no-slurm", "--json", *options).stdout)
     elsewhere = Generations(tmp_path / "elsewhere")
-    far = elsewhere.add(TunedOrder(policy="saf", stretch=1.0, max_delay_s=0.0), {})
+    far = elsewhere.add(TunedOrder(policy="saf", own=1.0, share=0.75, max_delay_s=0.0), {})
     elsewhere.propose(far.name, at=0.0)
     with pytest.raises(ModelError, match=r"^model /nope: no such folder$"):
         run("models", "adopt", "/nope", *options)
@@ -520,7 +520,7 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
         "is the candidate: saf"
         in run("models", "adopt", str(elsewhere.folder / "candidate"), *options).stdout
     )
-    assert store.read("candidate").manifest.stretch == 1.0
+    assert store.read("candidate").manifest.own == 1.0
     policy = next(c for c in checks if c["name"] == "policy")
     assert policy["detail"].startswith("saf")
     assert made[1].name in policy["detail"]

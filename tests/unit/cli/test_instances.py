@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             live(state)
             more = f'[daemon]\nstate_dir = "{state}"\n[slurm]\nbin_dir = "{tmp_path / "bin"}"\n'
             (tmp_path / f"{name}.toml").write_text(text + more)
-        (tmp_path / "gamma.toml").write_text("[order]\nstretch = -1.0\n")
+        (tmp_path / "gamma.toml").write_text("[order]\nown = -1.0\n")
         (tmp_path / "notes.txt").write_text("no settings")
         for path in tmp_path.glob("*.toml"):
             path.chmod(0o600)
@@ -65,7 +65,7 @@ def test_status_of_all(folder: Path) -> None:
     assert [one["instance"] for one in found["instances"]] == ["alpha", "beta", "gamma"]
     assert (alpha["ok"], alpha["daemon"]["ready"]) == (True, True)
     assert beta["journal"]["cycle"]["cluster"] == "test"
-    assert "gamma.toml:2: order.stretch" in gamma["error"]
+    assert "gamma.toml:2: order.own" in gamma["error"]
     assert not found["ok"]
     done = run("status", "--all", *config)
     head, *rows = done.stdout.splitlines()
@@ -100,5 +100,5 @@ def test_tune_of_all_goes_on_after_one_that_fails(folder: Path) -> None:
     assert [(one["instance"], one["verdict"]) for one in found] == [
         ("alpha", "failed"), ("beta", "failed"), ("gamma", "failed"),
     ]  # fmt: skip
-    assert "order.stretch" in found[2]["why"][0]
+    assert "order.own" in found[2]["why"][0]
     assert run("tune", "--all", "--site", str(folder), *config).exit_code == 2

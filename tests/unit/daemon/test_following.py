@@ -26,7 +26,7 @@ from rltuned.sim.demo import demo_backend
 from tests.builders import job, snapshot
 from tests.switchback_world import MARGIN, World
 
-RULE = TunedOrder(policy="delay", stretch=0.3, max_delay_s=86_400.0)
+RULE = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=86_400.0)
 CLUSTER = "c"
 NOW = 1_700_000_000.0
 

@@ -40,7 +40,7 @@ def aging(seen: Snapshot) -> Snapshot:
 
 
 class SameForAll(ConstantOrder):
-    """Every job is asked to step back by the same."""
+    """Every job has the same delay."""
 
     def delay_s(self, matrix: HasJobs) -> FloatArray:
         return np.full(len(matrix.jobs), 2_000.0)

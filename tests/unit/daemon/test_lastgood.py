@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml
             EXAMPLE,
             (
                 Flag("scope.sla_partitions", ["sla"], "-"),
-                Flag("order.stretch", 0.5, "-"),
+                Flag("order.own", 0.5, "-"),
                 Flag("slurm.conf", "/etc/slurm/other.conf", "-"),
             ),
         ).settings,

@@ -11,6 +11,7 @@ from prometheus_client.samples import Sample
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Rung
+from rltuned.core.order import Order
 from rltuned.core.select import Refusal, Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
@@ -272,9 +273,9 @@ def test_bounds_and_the_stage(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_stage", stage="observe") == 0
     decision = live_report().decision
     assert decision is not None
-    delays = replace(decision.delays, wished_s=decision.delays.upper_s + 1.0)
+    delays = replace(decision.delays, own_s=decision.delays.upper_s + 1.0)
     neutral = NeutralDelay(600.0, 0.0, 600.0, 0.0)
-    bound = replace(decision, delays=delays, neutral=neutral, max_delay_s=3_600.0)
+    bound = replace(decision, delays=delays, neutral=neutral, order=Order(max_delay_s=3_600.0))
     metrics.update(replace(live_report(), decision=bound))
     assert value(metrics, "rltuned_bounded_jobs") == len(decision.entries)
     assert value(metrics, "rltuned_neutral_delay_seconds") == 600

@@ -40,6 +40,7 @@ class Diary:
         self.events: list[tuple[str, tuple[int, ...]]] = []
         self.kept: Collection[JobKey] = ()
         self.ends, self.error, self.limit_share = 0, math.nan, 0.75
+        self.limit_use: float | None = None
         self.logits: Logits = untaught
         self.broken = False
 

@@ -12,7 +12,7 @@ from tests.unit.cli.runner import run
 
 TEXT = """\
 [order]
-stretch = 0.2
+own = 0.2
 forgotten = "/run/x"
 [bygone]
 this = 1
@@ -37,7 +37,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_is_named_with_its_line_and_left_out(path: Path) -> None:
     loaded = load(path)
-    assert loaded.settings.order.stretch == 0.2
+    assert loaded.settings.order.own == 0.2
     assert loaded.settings.sla[0].qos == "a"
     says = "is gone and has no effect; nothing takes its place; take the line out"
     found = {f"{path}:{line}: {key}: {says}" for line, key in FOUND.items()}
@@ -60,8 +60,8 @@ def test_what_is_not_in_the_table_stays_an_error(path: Path, text: str) -> None:
 
 
 def test_a_key_that_is_declared_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RETIRED, "order.stretch", "never")
-    assert load(path).settings.order.stretch == 0.2
+    monkeypatch.setitem(RETIRED, "order.own", "never")
+    assert load(path).settings.order.own == 0.2
 
 
 def test_config_check_warns_and_accepts(path: Path) -> None:
@@ -73,7 +73,7 @@ def test_config_check_warns_and_accepts(path: Path) -> None:
 
 def test_config_show_leaves_them_out(path: Path) -> None:
     shown = json.loads(run("config", "show", "--json", "--config", str(path)).stdout)
-    assert shown["order.stretch"] == {"value": 0.2, "source": f"{path}:2"}
+    assert shown["order.own"] == {"value": 0.2, "source": f"{path}:2"}
     assert not {"order.forgotten", "bygone.this", "sla.0.lifted"} & shown.keys()
 
 
@@ -104,3 +104,18 @@ def test_every_entry_names_a_table_or_a_key_and_says_what_holds() -> None:
     for name, reason in RETIRED.items():
         assert name.count(".") <= 1
         assert f"; {reason}; " in why_gone(name)
+
+
+def test_the_stretch_of_0_2_0_is_read_as_own(path: Path) -> None:
+    path.write_text("[order]\nstretch = 0.3\n")
+    loaded = load(path)
+    assert loaded.settings.order.own == 0.3
+    assert loaded.warnings == (
+        f"{path}:2: order.stretch: is read as own, for this release alone; rename it",
+    )
+    assert loaded.origin("order.own") == f"{path}:2"
+    path.write_text("[order]\nstretch = 0.3\nown = 0.2\n")
+    assert load(path).settings.order.own == 0.2
+    path.write_text("[order]\nstretch = -1\n")
+    with pytest.raises(SettingsError, match=rf"{path}:2: order\.own"):
+        load(path)

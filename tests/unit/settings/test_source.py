@@ -65,7 +65,8 @@ def test_every_default_is_pinned() -> None:
             "min_age_s": 10.0,
         },
         "order": {
-            "stretch": 0.1,
+            "own": 0.1,
+            "share": 0.75,
             "clip": 1.0,
             "max_delay_s": 604800.0,
             "points_per_hour": 360.0,
@@ -73,7 +74,7 @@ def test_every_default_is_pinned() -> None:
         "limits": {
             "write_mode": "auto",
             "max_changes": 500,
-            "hysteresis": 0.85,
+            "hysteresis": 0.55,
             "max_changes_per_job_hour": 30,
         },
         "ladder": {
@@ -148,7 +149,7 @@ min_age_s = 5
 write_mode = "site_factor"
 max_changes = 7
 [order]
-stretch = 1.0
+own = 1.0
 [policy]
 top_k = 3
 placement = "spread"
@@ -160,7 +161,7 @@ conf = "/opt/slurm.conf"
     assert knobs.rules.sla_partitions == frozenset({"urgent"})
     assert knobs.rules.partitions == frozenset({"gpu", "long"})
     assert (knobs.writing.mode, knobs.writing.max_changes) == ("site_factor", 7)
-    assert knobs.order.stretch == 1.0
+    assert knobs.order.own == 1.0
     assert knobs.rules.switchback is None
     assert (knobs.top_k, knobs.placement) == (3, "spread")
     assert settings.slurm.cli().conf == Path("/opt/slurm.conf")

@@ -1,0 +1,35 @@
+"""`--policy default` is what the daemon does with default settings."""
+
+from dataclasses import replace
+
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.settings import Settings
+from rltuned.sim.policy import DEFAULT_POLICY, policy_of
+from rltuned.sim.protocol import DAEMON, Protocol, by_default
+from rltuned.sim.run import simulate
+from tests.sim.test_cycles import assert_alike, crowd
+
+
+def test_its_numbers_are_those_of_the_settings() -> None:
+    settings = Settings()
+    knobs = settings.knobs()
+    theirs = replace(knobs, top_k=0, placement=DAEMON.knobs.placement, tuning=DAEMON.knobs.tuning)
+    # stage observe writes nothing; the order is that of stage full
+    assert replace(theirs, rules=replace(theirs.rules, switchback=None)) == DAEMON.knobs
+    assert settings.daemon.interval_s == DAEMON.interval_s
+    assert settings.policy.name == DEFAULT_POLICY
+    assert policy_of("default") == policy_of(DEFAULT_POLICY)
+    assert settings.predictor.enabled
+    assert settings.predictor.model == shipped_predictor().name
+
+
+def test_it_is_played_as_the_daemon_would_whatever_is_asked_of_others() -> None:
+    where, window = crowd(120, seed=3)
+    asked = Protocol("event", 7.0)
+    as_daemon = replace(DAEMON, rules=asked.rules, predictor=load_predictor(shipped_predictor()))
+    found = simulate(window, where, "default", asked)
+    assert_alike(simulate(window, where, DEFAULT_POLICY, as_daemon), found)
+    assert found.writes > 0
+    again = by_default(asked)
+    assert (again.mode, again.interval_s, again.knobs) == ("cycle", 60.0, DAEMON.knobs)
