@@ -46,6 +46,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "peers": peers.measure,  # first: it may need the package index
         "deciding": partial(deciding.measure, asked.model),
         "bursting": partial(deciding.measure_burst, asked.model),
+        "ordering": deciding.measure_order,
         "placing": placing.measure,
         "reading": partial(reading.measure, asked.model),
         "remembering": remembering.measure,

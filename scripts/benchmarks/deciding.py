@@ -9,14 +9,17 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 import numpy as np
 
+from rltuned.core.backlog import Sizes, pools_of
+from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.features import encode
+from rltuned.core.features import FloatArray, encode
 from rltuned.core.memory import RunTimeMemory
 from rltuned.daemon.schedule import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
@@ -24,6 +27,7 @@ from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
 from rltuned.policies.actor import Actor, load_actor
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.solver import Cbc
 from scripts.benchmarks import PAPER, Figure
@@ -164,6 +168,30 @@ def measure(bundle: Path) -> list[Figure]:
             f"{PAPER}, decision at queue 256",
         ),
     ]
+
+
+def measure_order() -> list[Figure]:
+    """What the unit of the queue costs: pools, sizes, backlogs and places; of a whole decision."""
+    found = []
+    for count in (JOBS, 1_000, BURST):
+        seen = queue_of(count, NODES, RUNNING)
+        capacity, matrix = Capacity.of(seen), encode(seen.pending, seen)
+        with uncollected():
+            whole = median_s(partial(decide, seen, BASELINES["delay"], Knobs()), ROUNDS)
+            spent = median_s(partial(_order, seen, capacity, matrix.area), ROUNDS)
+        name = f"order_by_backlog_{count}_jobs_{NODES}_nodes"
+        found.append(Figure(name, 1e3 * spent, "ms", 1e3 * whole, "the decision, same run"))
+    return found
+
+
+def _order(seen: Snapshot, capacity: Capacity, area: FloatArray) -> None:
+    pools = pools_of(seen.pending, capacity)
+    sizes = Sizes(capacity)
+    for request, partitions in {(id(j.request), j.partitions): (j.request, j.partitions)
+                                for j in seen.pending}.values():  # fmt: skip
+        sizes.of(request, partitions)
+    pools.backlogs_s(area)
+    pools.places(area)
 
 
 def _scored(actor: Actor, queue: Snapshot, rounds: int, reference: float, source: str) -> Figure:

@@ -1,0 +1,35 @@
+"""The size of a job is one number: for the daemon, the simulator and what is predicted of areas."""
+
+from hypothesis import HealthCheck, given, settings
+
+from rltuned.core.features import encode
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import idle
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.orders import Stage
+from rltuned.sim.prepared import pending_jobs, prepare
+from rltuned.sim.run_times import known_of, layers_of
+from rltuned.sim.trace import TraceJob
+from tests.sim.worlds import cases
+
+LAYERS = layers_of(load_predictor(shipped_predictor()))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_daemon_simulator_and_predictor_count_the_same(
+    case: tuple[Cluster, tuple[TraceJob, ...]],
+) -> None:
+    """Jobs of whole nodes, of most of a node's memory or CPUs, with and without GPUs."""
+    where, jobs = case
+    made, seen = prepare(where, jobs), idle(where)
+    pending = pending_jobs(jobs, made, [p.name for p in where.partitions])
+    matrix = encode(pending, seen)
+    assert made.size.tolist() == matrix.size.tolist()
+    stage = Stage(where, jobs, made, AGE_ONLY)
+    assert stage.matrix().size.tolist() == matrix.size.tolist()
+    # the predictor reads what was asked for: the size is a matter of the nodes, not of how long
+    asked = [float(job.request.size.gpus) for job in pending]
+    assert known_of(jobs, LAYERS).gpus.tolist() == matrix.gpus.tolist() == asked

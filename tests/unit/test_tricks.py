@@ -1,0 +1,97 @@
+"""What a user may try with limits and with partitions and deadlines: none of it pays."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.numbers import Writing
+from rltuned.core.order import Order
+from rltuned.domain.cluster import Partition
+from rltuned.domain.jobs import PendingJob
+from rltuned.policies.baselines import BASELINES
+from tests.builders import NOW, job, snapshot
+from tests.property.sites import ROOM, Site
+from tests.property.tables import SYSTEM
+
+HOUR, DAY = 3_600.0, 86_400.0
+RULE = BASELINES["delay"]
+
+
+def site_of(*jobs: PendingJob) -> Site:
+    return Site(list(jobs), {j.job_id: ROOM for j in jobs})
+
+
+def cycle(site: Site, **knobs: Any) -> dict[int, float]:
+    """Delays of one cycle, which is carried out."""
+    decision = decide(site.seen(), RULE, Knobs(top_k=0, **knobs))
+    site.carry_out(decision)
+    site.now += 60.0
+    return {int(e.job.job_id): e.delay_s for e in decision.entries}
+
+
+def queue(*strangers: PendingJob) -> list[PendingJob]:
+    """Nine jobs of nine users, of an hour to nine hours."""
+    return [
+        *(
+            job(n, user=f"u{n}", time_limit_s=n * HOUR, submitted_at=NOW - 600.0 - n)
+            for n in range(1, 10)
+        ),
+        *strangers,
+    ]
+
+
+@pytest.mark.parametrize("limits", [(HOUR, 12 * HOUR), (12 * HOUR, HOUR)])
+def test_a_limit_that_is_changed_while_waiting_is_followed_in_the_next_cycle(
+    limits: tuple[float, float],
+) -> None:
+    first, then = limits
+    site = site_of(*queue(job(20, user="ann", time_limit_s=first)))
+    cycle(site)
+    site.jobs[-1] = replace(
+        site.jobs[-1], request=replace(site.jobs[-1].request, time_limit_s=then)
+    )
+    found = cycle(site)
+    fresh = site_of(*queue(job(20, user="ann", time_limit_s=then)))
+    assert found[20] == pytest.approx(cycle(fresh)[20])
+    assert site.in_force_s(site.jobs[-1]) == pytest.approx(found[20], abs=2 / SYSTEM.slope)
+
+
+@pytest.mark.parametrize("longest_s", [DAY, 7 * DAY, 30 * DAY])
+@pytest.mark.parametrize("limit_s", [None, math.inf])
+def test_no_limit_is_never_cheaper_than_the_longest_of_the_partition(
+    longest_s: float, limit_s: float | None
+) -> None:
+    def delay_s(asked_s: float | None) -> float:
+        one = job(20, user="ann", time_limit_s=asked_s)
+        seen = snapshot(
+            *queue(one), partitions=[Partition("gpu", default=True, max_time_s=longest_s)]
+        )
+        found = decide(seen, RULE, Knobs(order=Order(max_delay_s=1e9), top_k=0))
+        return next(e.delay_s for e in found.entries if e.job.job_id == one.job_id)
+
+    assert delay_s(limit_s) >= delay_s(longest_s)
+
+
+OUTSIDE: dict[str, dict[str, Any]] = {
+    "several partitions": {"partitions": ("gpu", "long"), "uneven": True},
+    "a far deadline": {"deadline_at": NOW + 10 * DAY},
+}
+
+
+def place_of(limit_s: float, **more: Any) -> int:
+    """The place of a job of that limit after two cycles of the whole queue."""
+    one = job(20, user="ann", time_limit_s=limit_s, **more)
+    site = site_of(*queue(one))
+    for _ in range(2):
+        cycle(site, writing=Writing(hysteresis=0.0, min_step_s=0.0))
+    order = sorted(site.jobs, key=lambda j: (-site.priority(j), j.job_id))
+    return [j.job_id for j in order].index(one.job_id)
+
+
+@pytest.mark.parametrize("what", OUTSIDE)
+@pytest.mark.parametrize("limit_s", [600.0, 5 * HOUR, 8 * HOUR, 7 * DAY])
+def test_partitions_and_deadlines_gain_no_place(what: str, limit_s: float) -> None:
+    assert place_of(limit_s, **OUTSIDE[what]) >= place_of(limit_s)
