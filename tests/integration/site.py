@@ -26,6 +26,8 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.lab import SlurmLab
 
+EXACT = Writing(hysteresis=0.0, min_step_s=0.0)
+LENGTH = Order(own=1.0, share=0.0)
 ON_ONE_NODE = ("-wm1", "-n4")
 SCRIPT = (Path(__file__).resolve().parents[2] / "deploy" / "job_submit.lua").read_text()
 
@@ -38,13 +40,15 @@ def no_stopwatch(stage: CycleStage) -> Iterator[None]:
 
 @dataclass
 class Site:
-    """A cluster with one busy node, a journal, and cycles by hand."""
+    """A cluster with one busy node, a journal, cycles by hand. exact: every delay is written."""
 
     lab: SlurmLab
     journal: Journal
     field: Field
     neutral: NeutralDelay | None = None
     switchback: Switchback | None = None
+    order: Order = LENGTH
+    exact: bool = False
     cycles: int = 0
 
     def __post_init__(self) -> None:
@@ -90,8 +94,8 @@ class Site:
         seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
         knobs = Knobs(
             rules=Scope(min_age_s=0.0, switchback=self.switchback),
-            order=Order(own=1.0, share=0.0),
-            writing=Writing(mode=self.field),
+            order=self.order,
+            writing=replace(EXACT if self.exact else Writing(), mode=self.field),
         )
         decision = decide(seen, policy, knobs)
         outcomes = PlanApplier(self.journal, clock).write(

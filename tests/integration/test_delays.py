@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.order import Wish
+from rltuned.core.order import Order, Wish
 from rltuned.core.select import Refusal
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
@@ -68,6 +68,24 @@ class Constant:
 
     def delay_s(self, matrix: StateMatrix) -> FloatArray:
         return np.full(len(matrix), 300.0)
+
+
+class Hostile:
+    """Wants every second job to wait for ever, and in each third cycle the others."""
+
+    name = "hostile"
+    static = False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return -self.wish(matrix).own_s
+
+    def wish(self, matrix: StateMatrix) -> Wish:
+        self.asked += 1
+        turn = np.array([j.job_id for j in matrix.jobs]) + self.asked // 3
+        return Wish(1e9 * (turn % 2), 1e9 * (turn % 2))
 
 
 @pytest.fixture
@@ -147,6 +165,29 @@ def test_a_job_of_a_higher_qos_stays_first(site: Site) -> None:
     decision = site.cycle()
     assert site.first_to_last() == [high, normal[1], normal[0]]
     assert decision.order.max_delay_s > 2_400
+
+
+@pytest.mark.parametrize("site", ["aged"], indirect=True)
+def test_a_hostile_policy_lets_no_one_be_overtaken_beyond_max_delay(site: Site) -> None:
+    """Over many cycles of jobs that come every few seconds: priorities as squeue shows them."""
+    within_s, lag_s = 12.0, 4.0  # slurmctld counts age each second; a point is 0.9 s
+    site.order, site.exact = Order(own=1.0, share=0.75, max_delay_s=within_s), True
+    hostile, overtaken, kept = Hostile(), 0, 0
+    for number in range(24):
+        if number % 2 == 0:
+            site.submit("-t60")
+        decision = site.cycle(hostile)
+        assert all(e.delay_s <= within_s for e in decision.entries)
+        waiting = list(site.pending().values())
+        for one, other in ((a, b) for a in waiting for b in waiting):
+            later_s = other.ages_since - one.ages_since
+            overtaken += later_s > 0 and other.priority > one.priority
+            if later_s > within_s + lag_s:
+                kept += 1
+                assert one.priority >= other.priority
+        time.sleep(1.5)
+    assert overtaken, "it has its way within the bound"
+    assert kept, "and not beyond"
 
 
 @with_factors
