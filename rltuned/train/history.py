@@ -19,6 +19,7 @@ import numpy as np
 
 from rltuned.core.features import Float32Array, StateMatrix, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
+from rltuned.core.order import DEFAULT, Order
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import RunTime, Snapshot
@@ -89,12 +90,17 @@ def started_of(records: Iterable[JobRun]) -> list[Started]:
 
 
 def choices_of(
-    history: Sequence[Started], gpus: int, *, most: int = 6_000, seen_by: Seen = paper_sees
+    history: Sequence[Started],
+    gpus: int,
+    *,
+    most: int = 6_000,
+    seen_by: Seen = paper_sees,
+    order: Order = DEFAULT,
 ) -> OrderedQueues:
     """Rebuild the moments at which one job had to be preferred.
 
     gpus: of the cluster, for the features that speak of free GPUs. most: moments; the latest are
-    kept. seen_by: what the network that learns reads of a queue.
+    kept. seen_by: what the network that learns reads of a queue. order: whose delays it corrects.
 
     Raises TraceError: too few starts by the main scheduler had rivals.
     """
@@ -116,7 +122,11 @@ def choices_of(
         snapshot = _snapshot(queue, running, now, gpus)
         matrix = encode(snapshot.pending, snapshot)
         found.append(
-            (seen_by(matrix), asked_of(matrix), [j.job_id for j in queue].index(chosen.job_id))
+            (
+                seen_by(matrix),
+                asked_of(matrix, order),
+                [j.job_id for j in queue].index(chosen.job_id),
+            )
         )
     if len(found) < FEWEST_STARTS:
         raise TraceError(

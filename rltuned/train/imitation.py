@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rltuned.core.features import Float32Array, StateMatrix
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
-from rltuned.core.order import DEFAULT, bounded
+from rltuned.core.order import DEFAULT, Order, bounded
 from rltuned.policies.baselines import BASELINES
 from rltuned.train.network import ContextActor, PaperActor, build, placed_by
 
@@ -45,9 +45,9 @@ Ordered = tuple[Float32Array, Float32Array, Sequence[int]]
 """Of a queue (n, features), (n, 3) see asked_of, and its rows from the first on."""
 
 
-def asked_of(matrix: StateMatrix) -> Float32Array:
+def asked_of(matrix: StateMatrix, order: Order = DEFAULT) -> Float32Array:
     """(n, 3) wait, delay and bound of each job under the rule `delay`; see kernel/episode.Tape."""
-    delays = bounded(BASELINES["delay"], matrix, DEFAULT)
+    delays = bounded(BASELINES["delay"], matrix, order)
     unit_s = max(float(np.minimum(delays.wished_s, delays.upper_s).mean()), 1.0)
     columns = np.column_stack([matrix.wait_s, delays.wished_s, delays.upper_s])
     return (columns / unit_s).astype(np.float32)

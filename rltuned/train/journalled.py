@@ -19,6 +19,7 @@ from typing import Final
 
 from rltuned.core.features import Float32Array, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
+from rltuned.core.order import DEFAULT, Order
 from rltuned.core.select import Scope, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -51,9 +52,14 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
             yield from _between(seen, later)
 
 
-def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueues:
-    """What a network learns from a journal, the latest `most` moments. Raises TraceError."""
-    rows = deque((_row(moment) for moment in moments_of(records)), maxlen=most)
+def choices_of(
+    records: Iterable[Recorded], *, most: int = 6_000, order: Order = DEFAULT
+) -> OrderedQueues:
+    """What a network learns from a journal, the latest `most` moments, about delays of an order.
+
+    Raises TraceError.
+    """
+    rows = deque((_row(moment, order) for moment in moments_of(records)), maxlen=most)
     if len(rows) < FEWEST_STARTS:
         raise TraceError(
             f"{len(rows)} starts in the journal's snapshots had rivals; {FEWEST_STARTS} are needed"
@@ -61,10 +67,10 @@ def choices_of(records: Iterable[Recorded], *, most: int = 6_000) -> OrderedQueu
     return OrderedQueues.chosen(rows)
 
 
-def _row(moment: Moment) -> tuple[Float32Array, Float32Array, int]:
+def _row(moment: Moment, order: Order) -> tuple[Float32Array, Float32Array, int]:
     """(n, 8) features and (n, 3) delays of those compared, as the daemon sees them; who won."""
     matrix = encode(moment.queue, moment.seen)
-    seen, asked = sample_features(matrix).values, asked_of(matrix)
+    seen, asked = sample_features(matrix).values, asked_of(matrix, order)
     places = sorted((moment.chosen, *moment.rivals[: MAX_QUEUE_SIZE - 1]))
     return seen[places], asked[places], places.index(moment.chosen)
 

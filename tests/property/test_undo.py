@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from rltuned.core.decide import Knobs, decide
+from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.report import CycleStage
@@ -34,7 +35,7 @@ from tests.fakes import FakeClock
 SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=1_209_600, max_age_s=14 * 86_400.0)
 """A point a second."""
 NEUTRAL = NeutralDelay(3_600.0, NOW, 3_600.0, NOW)
-DELAY, KNOBS = policy_named("delay"), Knobs(rules=Scope(min_age_s=0.0))
+DELAY, KNOBS = policy_named("delay"), Knobs(Scope(min_age_s=0.0), Order(share=0.0))
 LIMITS_S = (60.0, 7_200.0, 86_400.0)
 STEP_S, BEGIN_S, STILL = 60.0, 120.0, 130
 """Between two steps; from a requeue until a job may start; points that a number may lie apart."""

@@ -13,7 +13,6 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.core.sla import SlaClass
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
@@ -99,13 +98,6 @@ def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Clus
     return replace(where, partitions=partitions), TraceWindow(0, tuple(longer))
 
 
-def assert_alike(plain: Schedule, fast: Schedule) -> None:
-    assert plain.start_s.tolist() == fast.start_s.tolist()
-    assert plain.end_s.tolist() == fast.end_s.tolist()
-    assert plain.nodes == fast.nodes
-    assert plain.decisions == fast.decisions
-
-
 @settings(
     max_examples=150,
     deadline=None,
@@ -122,7 +114,7 @@ def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     if policy.startswith("model:"):  # a float32's last bit may move a number by one point
         assert np.mean(plain.start_s == fast.start_s) > 0.8
         return
-    assert_alike(plain, fast)
+    worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
 
 
@@ -139,7 +131,7 @@ def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
     protocol = replace(site, natural=AGE_ONLY).protocol()
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
-    assert_alike(plain, fast)
+    worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
 
 
@@ -164,28 +156,9 @@ def test_nodes_that_fail_under_the_daemon_give_the_same(
     protocol = replace(site.protocol(), faults=tuple(faults))
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
-    assert_alike(plain, fast)
+    worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
     assert plain.lost_gpu_s == fast.lost_gpu_s
-
-
-def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
-    """A queue that stays long for days on a few nodes."""
-    rng = np.random.default_rng(seed)
-    where = worlds.cluster(*((f"n{i}", 4) for i in range(3)))
-    submits = np.sort(rng.integers(0, 3 * int(DAY), size=count)).tolist()
-    jobs = [
-        worlds.job(
-            f"j{i}",
-            float(submit),
-            float(rng.integers(1, 60) * 300),
-            int(rng.choice([1, 1, 1, 2, 4, 8])),
-            time_limit_s=float(rng.choice([1, 2, 4, 12, 24])) * 3_600.0,
-        )
-        for i, submit in enumerate(submits)
-    ]
-    capped = [replace(j, duration_s=min(j.duration_s, j.time_limit_s or 0.0)) for j in jobs]
-    return where, TraceWindow(0, tuple(capped))
 
 
 @pytest.mark.parametrize(
@@ -199,13 +172,13 @@ def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
     ],
 )
 def test_days_of_a_long_queue_give_the_same(policy: str, cap: int) -> None:
-    where, window = crowd(120, seed=cap)
+    where, window = worlds.crowd(120, seed=cap)
     writing = Writing(max_changes=cap)
     protocol = Setting(1, 600.0, writing, Scope(min_age_s=10.0)).protocol()
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
     assert plain.decisions >= BUSY_CYCLES
-    assert_alike(plain, fast)
+    worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
     assert (fast.writes == 0) == (policy == "fcfs")
 
@@ -225,7 +198,7 @@ def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
     protocol = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0)).protocol()
     window = TraceWindow(0, tuple(jobs))
     plain = plainly(window, where, "saf", protocol)
-    assert_alike(plain, simulate(window, where, "saf", protocol))
+    worlds.assert_alike(plain, simulate(window, where, "saf", protocol))
 
 
 @pytest.mark.parametrize("policy", ["model:rltune", "model:rltune-paper", "fit_first"])
@@ -233,7 +206,7 @@ def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
 def test_days_under_a_policy_that_changes_its_mind_give_the_same(
     policy: str, natural: Natural
 ) -> None:
-    where, window = crowd(120, seed=11)
+    where, window = worlds.crowd(120, seed=11)
     protocol = Setting(1, 600.0, Writing(), natural=natural).protocol()
     plain = plainly(window, where, policy, protocol)
     fast = simulate(window, where, policy, protocol)
@@ -241,5 +214,5 @@ def test_days_under_a_policy_that_changes_its_mind_give_the_same(
     assert fast.writes > 0
     assert np.mean(plain.start_s == fast.start_s) > 0.98
     if not policy.startswith("model:"):
-        assert_alike(plain, fast)
+        worlds.assert_alike(plain, fast)
         assert plain.writes == fast.writes

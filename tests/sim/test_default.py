@@ -8,7 +8,7 @@ from rltuned.settings import Settings
 from rltuned.sim.policy import DEFAULT_POLICY, policy_of
 from rltuned.sim.protocol import DAEMON, Protocol, by_default
 from rltuned.sim.run import simulate
-from tests.sim.test_cycles import assert_alike, crowd
+from tests.sim.worlds import assert_alike, crowd
 
 
 def test_its_numbers_are_those_of_the_settings() -> None:

@@ -18,7 +18,7 @@ from rltuned.sim.prepared import prepare
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.world import Rules
-from tests.sim.test_cycles import crowd
+from tests.sim.worlds import crowd
 
 HOUR = 3_600.0
 INTERVAL_S = 600.0

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import EmptyCluster
+from rltuned.sim.metrics import Schedule
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
@@ -106,3 +109,29 @@ def cases(draw: st.DrawFn, most: int = 30) -> tuple[Cluster, tuple[TraceJob, ...
     """A cluster and a trace with at least one job."""
     where = draw(clusters())
     return where, draw(traces(where, most).filter(bool))
+
+
+def assert_alike(plain: Schedule, fast: Schedule) -> None:
+    assert plain.start_s.tolist() == fast.start_s.tolist()
+    assert plain.end_s.tolist() == fast.end_s.tolist()
+    assert plain.nodes == fast.nodes
+    assert plain.decisions == fast.decisions
+
+
+def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
+    """A queue that stays long for days on a few nodes."""
+    rng = np.random.default_rng(seed)
+    where = cluster(*((f"n{i}", 4) for i in range(3)))
+    submits = np.sort(rng.integers(0, 3 * 86_400, size=count)).tolist()
+    jobs = [
+        job(
+            f"j{i}",
+            float(submit),
+            float(rng.integers(1, 60) * 300),
+            int(rng.choice([1, 1, 1, 2, 4, 8])),
+            time_limit_s=float(rng.choice([1, 2, 4, 12, 24])) * 3_600.0,
+        )
+        for i, submit in enumerate(submits)
+    ]
+    capped = [replace(j, duration_s=min(j.duration_s, j.time_limit_s or 0.0)) for j in jobs]
+    return where, TraceWindow(0, tuple(capped))

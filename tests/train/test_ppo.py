@@ -114,11 +114,11 @@ def test_an_update_makes_good_choices_likelier() -> None:
     part = part_of(batch, np.arange(len(batch.rewards)), "paper", "cpu")
     with torch.no_grad():
         before, _ = log_chances(scores_of(learner.actor, part), part)
+        values = learner.critic(part.rows, part.moment, part.place, part.moments)
     learner.set_rate(1e-3)
     done = update(learner, batch, SMALL, epoch=0, ranks=ALONE)
     with torch.no_grad():
         after, _ = log_chances(scores_of(learner.actor, part), part)
-        values = learner.critic(part.rows, part.moment, part.place, part.moments)
     advantage, _ = advantages(batch, values.numpy().astype(float), SMALL.gae)
     level = advantage[batch.of_pass] - advantage[batch.of_pass].mean()
     assert float(((after - before).numpy() * level).sum()) > 0

@@ -106,7 +106,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few plays and no network: the rule `delay` alone."""
     monkeypatch.setitem(BASELINES, "qssf", BASELINES["delay"])
     monkeypatch.setattr(night, "FEWEST_ENDED", 500)
-    monkeypatch.setattr("rltuned.tune.candidates.STRETCHES", (1.0,))
+    monkeypatch.setattr("rltuned.tune.candidates.OWNS", (1.0,))
+    monkeypatch.setattr("rltuned.tune.candidates.SHARES", (0.0,))
     monkeypatch.setattr("rltuned.tune.candidates.LONGEST_DELAYS_S", (DAY_S,))
     monkeypatch.setattr("rltuned.cli.tune.BEGUN_FROM", "none")
 
@@ -405,7 +406,8 @@ def test_ppo_of_a_night_begins_from_what_imitates_the_site_s_slurm(
     """The whole command, with the network that ships; two short epochs of PPO."""
     monkeypatch.setattr(night, "FEWEST_ENDED", 500)
     for name, value in (
-        ("tune.candidates.STRETCHES", (1.0,)),
+        ("tune.candidates.OWNS", (1.0,)),
+        ("tune.candidates.SHARES", (0.0,)),
         ("tune.candidates.LONGEST_DELAYS_S", (DAY_S,)),
         ("tune.tuning.PPO_LEAST_MIN", 0.0),
         ("backtest.fit_order.EPOCHS", 2),

@@ -6,6 +6,7 @@ from rltuned.daemon.report import CycleStage
 from scripts.benchmarks.scaling import (
     BOUNDS_S,
     MOST_GROWTH,
+    RESTLESS,
     Cycle,
     Size,
     _in_child,
@@ -17,7 +18,7 @@ from scripts.benchmarks.scaling import (
 
 def test_a_cycle_is_parted_into_its_stages() -> None:
     # more than the first cycle, which does not count, may write
-    (row,) = json.loads(_in_child(Size(1_200, 8), "saf", 1))
+    (row,) = json.loads(_in_child(Size(1_200, 8), RESTLESS, 1))
     cycle = Cycle(**row)
     assert cycle.applied > 0
     assert set(cycle.stages_s) == set(CycleStage)

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.order import Order
+from rltuned.core.select import Scope
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -15,7 +17,7 @@ from tests.builders import NOW, job, snapshot
 
 DAY = 86_400.0
 BEFORE = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * DAY)
-LIMITS = (1, 20, 24, 30, 240)
+LIMITS = (1, 5, 12, 30, 240)
 """Days. The middle is the neutral delay: what stands near it is within the hysteresis."""
 
 
@@ -28,7 +30,7 @@ def seen() -> Snapshot:
 
 
 def decided(shown: Snapshot) -> Decision:
-    return decide(shown, BASELINES["delay"], Knobs())
+    return decide(shown, BASELINES["delay"], Knobs(Scope(), Order(share=0.0)))
 
 
 def written(shown: Snapshot, decision: Decision) -> dict[int, int]:
@@ -78,7 +80,7 @@ def test_what_the_cap_leaves_is_written_in_the_cycle_after() -> None:
     second = after(first, decided(first))
     third = replace(second, priorities=replace(BEFORE, age_weight=10 * BEFORE.age_weight))
     whole = written(third, decided(third))
-    knobs = Knobs()
+    knobs = Knobs(Scope(), Order(share=0.0))
     knobs = replace(knobs, writing=replace(knobs.writing, max_changes=1))
     for _ in range(len(LIMITS)):
         third = after(third, decide(third, BASELINES["delay"], knobs))
