@@ -126,9 +126,9 @@ conf = "{lab.conf}"
 
 
 def night(lab: SlurmLab, place: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """As the unit starts it; no time is left for PPO."""
+    """As the unit starts it; little time is left for PPO."""
     words = (sys.executable, "-m", "rltuned", "tune", "-c", settings(lab, place))
-    return as_service(lab, place, *words, "--minutes", "3", "--json", *more)
+    return as_service(lab, place, *words, "--minutes", "6", "--json", *more)
 
 
 def test_too_few_jobs_end_the_night_with_3(lab: SlurmLab, place: Path) -> None:
