@@ -14,9 +14,10 @@ from rltuned.backtest.past import Past
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
-from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.orders import in_cycles
 from rltuned.sim.play import Played, run
 from rltuned.sim.prepared import prepare
+from rltuned.sim.stage import Stage
 from rltuned.sim.world import Rules
 
 

@@ -15,10 +15,10 @@ from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
-from rltuned.sim.orders import Stage
 from rltuned.sim.play import Played
 from rltuned.sim.policy import BY_DEFAULT
 from rltuned.sim.run_times import layers_of
+from rltuned.sim.stage import Stage
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.stats import in_words
 from rltuned.text import utc

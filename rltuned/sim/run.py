@@ -16,11 +16,12 @@ from rltuned.sim.decided import PlayedWorld, play_decided
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.orders import Stage, play
+from rltuned.sim.orders import play
 from rltuned.sim.play import Played, load
 from rltuned.sim.policy import BY_DEFAULT, FUTURE, policy_of
 from rltuned.sim.prepared import prepare
 from rltuned.sim.protocol import Protocol, by_default
+from rltuned.sim.stage import Stage
 from rltuned.sim.trace import TraceJob
 
 

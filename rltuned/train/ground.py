@@ -16,9 +16,9 @@ from rltuned.kernel.features import StaticFeatures
 from rltuned.kernel.state import Jobs
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import Natural
-from rltuned.sim.orders import Stage
 from rltuned.sim.prepared import Prepared, prepare, sight_of
 from rltuned.sim.reshape import demand
+from rltuned.sim.stage import Stage
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.train.reward import Work

@@ -17,8 +17,8 @@ from rltuned.backtest.past import Past
 from rltuned.backtest.play import play_natural, play_ours, stage_of
 from rltuned.core.decide import Knobs, Policy
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.orders import Stage
 from rltuned.sim.run_times import layers_of
+from rltuned.sim.stage import Stage
 from rltuned.stats import DAY_S
 from rltuned.tune.exam import Difference, JobScores, Promise, ScoredJobs, difference, pooled
 

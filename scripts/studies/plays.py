@@ -30,13 +30,14 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.limits import draw_limits
 from rltuned.sim.metrics import slowdown
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.orders import Stage, in_cycles
+from rltuned.sim.orders import in_cycles
 from rltuned.sim.play import Played
 from rltuned.sim.play import run as play_out
 from rltuned.sim.prepared import prepare
 from rltuned.sim.reshape import scale
 from rltuned.sim.run import possible
 from rltuned.sim.run_times import layers_of
+from rltuned.sim.stage import Stage
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
 from rltuned.stats import paired, percent

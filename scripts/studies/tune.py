@@ -48,12 +48,13 @@ from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node, read_cluster
 from rltuned.sim.natural import Natural
-from rltuned.sim.orders import Stage, slurms_order
+from rltuned.sim.orders import slurms_order
 from rltuned.sim.play import run
 from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
 from rltuned.sim.readers.clusters import read_philly_csv
 from rltuned.sim.readers.rows import finish
+from rltuned.sim.stage import Stage
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
 from rltuned.slurm.accounting import JobRun, SacctAnswer

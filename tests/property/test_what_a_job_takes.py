@@ -8,9 +8,9 @@ from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import idle
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.orders import Stage
 from rltuned.sim.prepared import pending_jobs, prepare
 from rltuned.sim.run_times import known_of, layers_of
+from rltuned.sim.stage import Stage
 from rltuned.sim.trace import TraceJob
 from tests.sim.worlds import cases
 

@@ -23,12 +23,13 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.habits import Habits
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.orders import Stage, play
+from rltuned.sim.orders import play
 from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.reshape import scale
 from rltuned.sim.run_times import known_of, layers_of, runs_of
+from rltuned.sim.stage import Stage
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import Trace, TraceJob
 
