@@ -29,6 +29,8 @@ models_dir = "{models}"
 min_age_s = 0
 [order]
 max_delay_s = 2_592_000
+[predictor]
+enabled = false
 [limits]
 hysteresis = 0.0
 max_changes_per_job_hour = 1000
