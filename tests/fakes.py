@@ -152,8 +152,8 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
             asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
             return replace(was, oversubscribe=action.new, request=asks)
         case SetRequest():
-            sizes = was.sizes and replace(was.sizes, nodes=action.new)
-            return replace(was, sizes=sizes)
+            narrowed = was.node_range and replace(was.node_range, nodes=action.new)
+            return replace(was, node_range=narrowed)
 
 
 NATURAL = 5_000

@@ -28,7 +28,6 @@ _REFUSALS = {
     "held_admin": "an administrator holds it",
     "held": "it is held (priority 0)",
     "cron": "it is a scrontab job, which Slurm does not let anyone change",
-    "het_component": "it is part of a heterogeneous job",
     "federated": "it is a job of a federation, whose number in one cluster is that in all of them",
     "reservation": "it waits for a reservation",
     "dependency": "it waits for another job",
@@ -56,6 +55,8 @@ _BOUNDS = {
     "max_delay": "order.max_delay_s",
     "room": "what its own priority has room for: below 1 slurmctld keeps no order",
     "deadline": "its deadline, which is near: it stands where Slurm alone would put it",
+    "heterogeneous": "the heterogeneous job that it is part of: it stands where Slurm alone would "
+    "put it, and never earlier",
 }
 _ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
 _TOLD = 3

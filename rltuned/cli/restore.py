@@ -158,7 +158,7 @@ class _Work:
             elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
             if elsewhere:
                 warn(f"what {elsewhere} has taken over is given back there")
-        undoer = self._undoer(lease, sizes=self.journal.has_narrowed())
+        undoer = self._undoer(lease, node_ranges=self.journal.has_narrowed())
         effort = replace(self.effort, unnoted=unnoted.append)
         items = give_back(undoer, self.journal, self.clock, self.wanted, effort)
         if lease is not None and ha.lease_dir is not None:
@@ -215,10 +215,12 @@ class _Work:
             if left:
                 warn(f"not given back: what rltuned wrote to {_listed(left)}")
 
-    def _undoer(self, lease: Lease | None, *, sizes: bool = False) -> SlurmUndoer:
+    def _undoer(self, lease: Lease | None, *, node_ranges: bool = False) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
-        return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, sizes=sizes, fence=fence)
+        return SlurmUndoer(
+            self.settings.slurm.cli(), self.clock.now, node_ranges=node_ranges, fence=fence
+        )
 
     def _without(self, *, known: bool) -> int:
         """Give back what Slurm shows; the exit code. known: rltuned did write from this folder."""

@@ -16,13 +16,13 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.joint import JointPlacement, Tuning, place_jointly
 from rltuned.core.milp import Solver
+from rltuned.core.node_counts import widenings
 from rltuned.core.numbers import Field, Writing
-from rltuned.core.order import Delays, Order, Policy, bounded, next_neutral
+from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral, next_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
 from rltuned.core.select import Refusal, Scope, Selection, select
 from rltuned.core.sharing import isolations
-from rltuned.core.sizes import widenings
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Action, Plan
@@ -158,11 +158,12 @@ def decide(
     matrix = encode(chosen, snapshot)
     classes = [class_of(job, knobs.sla) for job in chosen]
     order, writing = knobs.order, knobs.writing
-    known = None if snapshot.neutral is None else snapshot.neutral.delay_s
-    asked = kept_in_front(bounded(policy, matrix, order, known), classes)
+    asked = kept_in_front(bounded(policy, matrix, order), classes)
     neutral, numbers = scale(snapshot, matrix, asked, mode, writing)
+    kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s)
     room_s = None if numbers is None else numbers.longest_s
-    delays = _withdrawn(asked.within(room_s), chosen, knobs.rules, snapshot)
+    kept = kept_in_front(kept, classes).within(room_s)
+    delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
     ranked, waiting = rank(matrix, delays, numbers, writing)
     joint = None
     if knobs.placement == "milp":

@@ -16,11 +16,11 @@ from rltuned.core.backlog import length_s
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMN, COLUMNS, EXPECTED, FloatArray, StateMatrix
+from rltuned.core.node_counts import nodes_by_completion
 from rltuned.core.order import Order, Policy, bounded
 from rltuned.core.placement import is_outside
 from rltuned.core.run_times import LOG_FULL
 from rltuned.core.select import Refusal
-from rltuned.core.sizes import nodes_by_completion
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.text import span
 
@@ -44,7 +44,6 @@ CANNOT_START: Final = frozenset(
         Refusal.RESERVATION,
         Refusal.UNFULFILLABLE,
         Refusal.BLOCKED,
-        Refusal.HET_COMPONENT,
     }
 )
 """Jobs that are not in line for the nodes, so no one waits behind them."""

@@ -12,7 +12,7 @@ Two bounds hold for every policy, rule, network or plug-in:
   for long;
 - max_delay: D <= max_delay_s, whatever its limit and the queue.
 
-A deadline bounds the delay of a job once it is near, see `_is_near`. docs/adr/0011 says
+Two kinds of job are measured against one without a number, see `by_neutral`. docs/adr/0011 says
 what follows from the bounds, and what does not.
 """
 
@@ -89,11 +89,12 @@ DEFAULT: Final = Order()
 
 
 class Bound(StrEnum):
-    """What keeps a delay below what the policy wishes."""
+    """What keeps a delay from what the policy wishes."""
 
     CLIP = "clip"
     MAX_DELAY = "max_delay"
     DEADLINE = "deadline"
+    HETEROGENEOUS = "heterogeneous"
     ROOM = "room"
 
 
@@ -122,7 +123,7 @@ class Delays:
         return replace(self, delay_s=np.minimum(self.delay_s, room_s), bounds=bounds)
 
     def bound_on(self, row: int) -> Bound | None:
-        """What keeps one job's delay below the wish; None = nothing does."""
+        """What keeps one job's delay from the wish; None = nothing does."""
         held = [bound for bound, rows in self.bounds.items() if rows[row]]
         return held[-1] if held else None
 
@@ -153,34 +154,39 @@ def upper_bounds_s(matrix: StateMatrix, order: Order) -> FloatArray:
     return bounds
 
 
-def bounded(
-    policy: Policy, matrix: StateMatrix, order: Order, neutral_s: float | None = None
-) -> Delays:
-    """The delays that a policy wishes, within the bounds. neutral_s: of a job that is not written;
-    None = not known yet. Raises PolicyError.
-    """
+def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
+    """The delays that a policy wishes, within the bounds. Raises PolicyError."""
     wish = _checked(policy, matrix)
     own_s, queue_s = order.own * wish.own_s, order.share * matrix.backlog_s * wish.place
     upper_s = upper_bounds_s(matrix, order)
     wished_s, is_long = own_s + queue_s, upper_s == order.max_delay_s
     bounds = {Bound.CLIP: (wished_s > upper_s) & ~is_long, Bound.MAX_DELAY: wished_s > upper_s}
     bounds[Bound.MAX_DELAY] &= is_long
-    if neutral_s is not None:
-        is_near = _is_near(matrix)
-        bounds[Bound.DEADLINE] = is_near & (neutral_s < np.minimum(wished_s, upper_s))
-        upper_s = np.where(is_near, np.minimum(upper_s, neutral_s), upper_s)
     return Delays(own_s, queue_s, upper_s, np.minimum(wished_s, upper_s), bounds)
 
 
-def _is_near(matrix: StateMatrix) -> BoolArray:
-    """(n,) jobs that have waited as long as their deadlines still let them wait.
+def by_neutral(delays: Delays, matrix: StateMatrix, neutral_s: float) -> Delays:
+    """The delays, with those measured against neutral_s, that of a job without a number.
 
-    Such a job stands no later than one without a number: rltuned makes no job miss its deadline
-    that Slurm's own order would start in time. A deadline gains nothing before half of the time
-    that it leaves has passed, and then it gives Slurm's own place and no better one.
+    A job that has waited as long as its deadline still lets it wait stands no later than that:
+    rltuned makes no job miss its deadline that Slurm's own order would start in time. A deadline
+    gains nothing before half of the time that it leaves has passed, and then it gives Slurm's own
+    place and no better one. One that can no longer be met gains nothing.
+
+    A part of a heterogeneous job stands no earlier than that: its parts start together, so what
+    would bring one forward is not known, and none may pay to be one.
     """
-    found: BoolArray = np.maximum(matrix.slack_s, 0.0) <= matrix.wait_s
-    return found
+    is_near = (matrix.slack_s >= 0.0) & (matrix.slack_s <= matrix.wait_s)
+    is_part = np.array([job.het_job_id is not None for job in matrix.jobs], dtype=bool)
+    late = is_near & (neutral_s < delays.delay_s)
+    early = is_part & (neutral_s > delays.delay_s)
+    at_neutral = late | early
+    if not at_neutral.any():
+        return delays
+    bounds = {**delays.bounds, Bound.DEADLINE: late, Bound.HETEROGENEOUS: early}
+    upper_s = np.where(at_neutral, neutral_s, delays.upper_s)
+    delay_s = np.where(at_neutral, neutral_s, delays.delay_s)
+    return replace(delays, upper_s=upper_s, delay_s=delay_s, bounds=bounds)
 
 
 def _checked(policy: Policy, matrix: StateMatrix) -> Wish:

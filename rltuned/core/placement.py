@@ -98,8 +98,11 @@ def _carries(
 
 
 def is_outside(job: PendingJob) -> bool:
-    """Whether a job is never placed: it asks for more than is modelled, or for named nodes."""
-    return bool(job.request.outside or job.required_nodes or job.excluded_nodes)
+    """Whether a job is never placed: it asks for more than is modelled, or for named nodes, or is
+    a part of a heterogeneous job, whose parts start together.
+    """
+    named = job.required_nodes or job.excluded_nodes
+    return bool(job.request.outside or named or job.het_job_id is not None)
 
 
 def place(job: PendingJob, capacity: Capacity, rule: PlacementRule = "pack") -> Placement | None:

@@ -37,7 +37,6 @@ class Refusal(StrEnum):
     CRON = "cron"
     TAKEN_OVER = "taken_over"
     FIXED = "fixed"
-    HET_COMPONENT = "het_component"
     FEDERATED = "federated"
     RESERVATION = "reservation"
     DEPENDENCY = "dependency"
@@ -186,8 +185,6 @@ def _by_state(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | No
     now = snapshot.taken_at
     if job.cron:
         return Refusal.CRON
-    if job.het_job_id is not None:
-        return Refusal.HET_COMPONENT
     if job.job_id >= FEDERATED_FROM:
         return Refusal.FEDERATED  # a write to one sibling changes it in every cluster
     if held_back := _by_wait(job, now):

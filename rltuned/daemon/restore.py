@@ -197,10 +197,10 @@ def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
     """What takes words back as far as Slurm allows it."""
     target = Target(job.job_id, job.submitted_at, job.address)
     if claim.field == NUM_NODES:
-        if job.sizes is None:
+        if job.node_range is None:
             return Restored(claim, Fate.UNKNOWN, "its node range cannot be read now")
-        if job.sizes.nodes != claim.value:
-            why = f"NumNodes is {job.sizes.nodes}, rltuned wrote {claim.value}"
+        if job.node_range.nodes != claim.value:
+            why = f"NumNodes is {job.node_range.nodes}, rltuned wrote {claim.value}"
             return Restored(claim, Fate.CHANGED, why)
         return SetRequest(target, NUM_NODES, claim.value, claim.original)
     if claim.original not in OVERSUBSCRIBE_TOKENS:

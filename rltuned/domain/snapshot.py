@@ -121,10 +121,10 @@ class Snapshot:
             owned, writes = says.owned.get(key), says.recent_writes.get(key, 0)
             before, ours = says.shared.get(key, ("", ""))
             before = before if job.oversubscribe == ours else ""
-            if job.sizes is not None:
+            if job.node_range is not None:
                 submitted, written = says.narrowed.get(key, ("", ""))
-                sizes = replace(job.sizes, submitted=submitted, written=written)
-                job = replace(job, sizes=sizes)
+                widened = replace(job.node_range, submitted=submitted, written=written)
+                job = replace(job, node_range=widened)
             if (job.owned, job.recent_writes, job.shared_from) == (owned, writes, before):
                 return job
             return replace(job, owned=owned, recent_writes=writes, shared_from=before)

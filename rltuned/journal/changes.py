@@ -183,8 +183,8 @@ def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
             found.append(("site_factor", job.site_factor))
     if job.oversubscribe == "YES":
         found.append((ownership.OVERSUBSCRIBE, "YES"))
-    if job.sizes is not None and not job.sizes.submitted:
-        found.append((ownership.NUM_NODES, job.sizes.nodes))
+    if job.node_range is not None and not job.node_range.submitted:
+        found.append((ownership.NUM_NODES, job.node_range.nodes))
     return tuple(found)
 
 

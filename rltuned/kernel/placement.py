@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     node: int
 
 
-class Wish(NamedTuple):
+class Shape(NamedTuple):
     """One shape's numbers. Scalars: a loop over nodes must not touch arrays it does not need,
     because each touch of an array inside a structure costs a reference count.
     """
@@ -42,9 +42,9 @@ class Wish(NamedTuple):
 
 
 @in_place
-def wish(shapes: Shapes, shape: int) -> Wish:
+def shape_of(shapes: Shapes, shape: int) -> Shape:
     """Read one row of the shapes."""
-    return Wish(
+    return Shape(
         shapes.gpus[shape],
         shapes.width[shape],
         shapes.low[shape],
@@ -56,7 +56,7 @@ def wish(shapes: Shapes, shape: int) -> Wish:
 
 
 @in_place
-def hosts(asks: Wish, free: Amounts, total: Amounts) -> bool:
+def hosts(asks: Shape, free: Amounts, total: Amounts) -> bool:
     """Whether a node has CPUs, memory and quiet enough now."""
     if free.cpus < asks.cpus_each or free.mem_mib < asks.mem_each:
         return False
@@ -75,7 +75,7 @@ def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Free) -> bool:
 @in_place
 def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Free, row: int, most: int) -> int:
     """Disjoint sets of nodes of one GPU type that carry the shape now; counting ends at `most`."""
-    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
+    asks, member = shape_of(shapes, shape), hardware.member[shapes.partition[shape]]
     free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
     gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
     have, has = free.of_type[row], hardware.of_type[row]
@@ -100,7 +100,7 @@ def place(
     shapes: Shapes, shape: int, hardware: Hardware, free: Free, spread: bool, chosen: IntArray
 ) -> bool:
     """Fill chosen[:width] with nodes, larger shares first, chosen[-1] with the GPU type."""
-    asks, member = wish(shapes, shape), hardware.member[shapes.partition[shape]]
+    asks, member = shape_of(shapes, shape), hardware.member[shapes.partition[shape]]
     width = asks.width
     trial = chosen[width : 2 * width]
     found, best = False, 0
@@ -123,7 +123,7 @@ def place(
 
 @in_place
 def _choose(
-    asks: Wish,
+    asks: Shape,
     member: BoolArray,
     hardware: Hardware,
     free: Free,
@@ -161,7 +161,7 @@ def _choose(
 
 @in_place
 def _choose_many(
-    asks: Wish,
+    asks: Shape,
     member: BoolArray,
     hardware: Hardware,
     free: Free,
@@ -187,7 +187,7 @@ def _choose_many(
 
 @in_place
 def _take(
-    asks: Wish,
+    asks: Shape,
     member: BoolArray,
     hardware: Hardware,
     free: Free,
@@ -231,7 +231,7 @@ def _is_taken(taken: Taken, rank: int, node: int) -> bool:
 
 
 @in_place
-def _can_host(asks: Wish, hardware: Hardware, free: Free, row: int, node: int) -> bool:
+def _can_host(asks: Shape, hardware: Hardware, free: Free, row: int, node: int) -> bool:
     """Whether a node has room for the smaller share of a job by this GPU type."""
     if asks.gpus > 0 and (hardware.of_type[row, node] == 0 or free.of_type[row, node] < asks.low):
         return False

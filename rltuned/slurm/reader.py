@@ -9,8 +9,8 @@ from typing import Final
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.kinds import Digester
+from rltuned.domain.node_range import NodeRange
 from rltuned.domain.ports import NOTHING
-from rltuned.domain.sizes import Sizes
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
@@ -34,7 +34,7 @@ from rltuned.slurm.jobs import Known, read_queue
 from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
-from rltuned.slurm.request import Requests, parse_speeds, read_sizes
+from rltuned.slurm.request import Requests, parse_speeds, read_node_range
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
@@ -95,8 +95,8 @@ class Reader:
             seen = self._with_fair_shares(self._read(taken_at, remembered))
             if not remembered.narrowed:
                 return seen
-            known = self.sizes(taken_at)
-            pending = (replace(job, sizes=known.get(job.job_id)) for job in seen.pending)
+            known = self.node_ranges(taken_at)
+            pending = (replace(job, node_range=known.get(job.job_id)) for job in seen.pending)
             return replace(seen, pending=tuple(pending))
         except (BackendError, SnapshotError):
             self._site = self._hardware = None
@@ -267,14 +267,14 @@ class Reader:
         comments = [comment for own, comment in rows if id_of(own) == job_id]
         return parse_speeds(comments[0]) if comments else {}
 
-    def sizes(self, now: float) -> dict[JobId, Sizes]:
+    def node_ranges(self, now: float) -> dict[JobId, NodeRange]:
         """Node ranges of pending records, where readable."""
         marks = self._new_marks()
         words = ("-t", "PD", "-O", marks.columns(REQUEST_COLUMNS))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
         rows = marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
-        found = {id_of(row.jobid): read_sizes(row) for row in map(RequestRow._make, rows)}
-        return {job_id: sizes for job_id, sizes in found.items() if sizes is not None}
+        found = {id_of(row.jobid): read_node_range(row) for row in map(RequestRow._make, rows)}
+        return {job_id: one for job_id, one in found.items() if one is not None}
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import Request, Share
+from rltuned.domain.node_range import NodeRange
 from rltuned.domain.plan import REQUEST_WORDS
-from rltuned.domain.sizes import Sizes
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import Ask, RequestRow
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
@@ -265,7 +265,7 @@ _WORD: Final = re.compile(r"(?<!\S)rltuned\.speed=(\S+)")
 _SPEED: Final = re.compile(r"([1-9][0-9]{0,5}):([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 
 
-def read_sizes(row: RequestRow) -> Sizes | None:
+def read_node_range(row: RequestRow) -> NodeRange | None:
     """What a row says; None = no range. The fewest nodes stand among the TRES alone."""
     try:
         nodes = f"{parse_tres(row.tres_alloc).get('node', 0)}-{parse_number(row.maxnodes)}"
@@ -274,7 +274,7 @@ def read_sizes(row: RequestRow) -> Sizes | None:
     found = REQUEST_WORDS.fullmatch(nodes)
     if found is None or int(found["least"]) > int(found["most"]):
         return None
-    return Sizes(nodes)
+    return NodeRange(nodes)
 
 
 def parse_speeds(comment: str) -> dict[int, float]:

@@ -23,19 +23,19 @@ from rltuned.slurm.writer import Writer
 
 
 class SlurmUndoer:
-    """Gives back, through Slurm's own commands. sizes: node ranges too. fence: see Writer."""
+    """Gives back, through Slurm's own commands. node_ranges: node ranges too. fence: see Writer."""
 
     def __init__(
         self,
         cli: SlurmCli,
         now: Callable[[], float],
         *,
-        sizes: bool = False,
+        node_ranges: bool = False,
         marks: Marks | None = None,
         fence: BatchFence | None = None,
     ) -> None:
         self._now = now
-        self._sizes = sizes
+        self._node_ranges = node_ranges
         self._plugin: str | None = None
         self._fence = fence or Unfenced()
         commands = Commands(cli)
@@ -47,13 +47,13 @@ class SlurmUndoer:
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
-        sizes = self._reader.sizes(now) if self._sizes else {}
+        node_ranges = self._reader.node_ranges(now) if self._node_ranges else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
         pending, unreadable = [], []
         for name, rows in records.items():
             try:
                 job = _pending(rows, siblings[rows[0].arrayjobid], factors, site)
-                pending.append(replace(job, sizes=sizes.get(job.job_id)))
+                pending.append(replace(job, node_range=node_ranges.get(job.job_id)))
             except ValueError as error:
                 unreadable.append((name, str(error)))
         if self._plugin is None:

@@ -101,7 +101,7 @@ class Writer:
         """Drop what would overwrite a node range that a user set since rltuned looked."""
         asked = [(i, a) for i, a in enumerate(progress.actions) if isinstance(a, SetRequest)]
         try:
-            seen = self._reader.sizes(self._now()) if asked else {}
+            seen = self._reader.node_ranges(self._now()) if asked else {}
         except (BackendError, SnapshotError) as error:
             for index, _ in asked:
                 progress.end(index, Result.REFUSED, f"not compared: {error}")
@@ -192,8 +192,8 @@ class Writer:
             ids = [action.target.job_id for _, action in open_actions]
             seen = self._reader.watch(self._now(), ids)
             if any(isinstance(a, SetRequest) for _, a in open_actions):
-                known = self._reader.sizes(self._now())
-                nodes = {job_id: sizes.nodes for job_id, sizes in known.items()}
+                known = self._reader.node_ranges(self._now())
+                nodes = {job_id: found.nodes for job_id, found in known.items()}
                 seen = {i: replace(row, nodes=nodes.get(i)) for i, row in seen.items()}
             wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
             multifactor = wanted and self._reader.site(self._now()).multifactor

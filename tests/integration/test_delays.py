@@ -15,7 +15,7 @@ from rltuned.journal.ownership import Fate
 from tests import accounting
 from tests.conftest import slurm_or_skip
 from tests.fakes import alone
-from tests.integration.site import Site
+from tests.integration.site import ON_ONE_NODE, Site
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 from tests.switchback_world import switchback_at
@@ -188,6 +188,26 @@ def test_a_hostile_policy_lets_no_one_be_overtaken_beyond_max_delay(site: Site) 
         time.sleep(1.5)
     assert overtaken, "it has its way within the bound"
     assert kept, "and not beyond"
+
+
+@in_both_modes
+def test_parts_of_a_heterogeneous_job_go_further_back_and_undo_is_exact(site: Site) -> None:
+    plain, short, middle = site.limits(40, 5, 10)
+    out = site.lab.run(
+        "sbatch", "--parsable", "--output=/dev/null", *ON_ONE_NODE, "-t40", ":", "-n1",
+        "-t1", text="#!/bin/sh\nsleep 60\n",
+    )  # fmt: skip
+    long = int(out.split(";")[0])
+    tiny = long + 1
+    before = site.numbers()
+    decision = site.cycle()
+    delays = {int(e.job.job_id): e.delay_s for e in decision.entries}
+    assert delays == {plain: 2_400.0, short: 300.0, middle: 600.0, long: 2_400.0, tiny: 600.0}
+    assert site.first_to_last() == [short, middle, tiny, plain, long]
+    assert site.cycle().plan.actions == ()
+    assert site.give_back() == {Fate.GIVEN_BACK}
+    if site.field == "site_factor":
+        site.assert_as_before(before)
 
 
 @with_factors

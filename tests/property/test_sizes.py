@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.sizes import nodes_by_completion
+from rltuned.core.node_counts import nodes_by_completion
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.node_range import NodeRange
 from rltuned.domain.plan import Action, SetRequest
-from rltuned.domain.sizes import Sizes
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.columns import RequestRow
-from rltuned.slurm.request import parse_speeds, read_sizes
+from rltuned.slurm.request import parse_speeds, read_node_range
 from tests.builders import job, snapshot, target
 
 FUZZED = 10_000
@@ -69,8 +69,8 @@ def test_speeds_are_read_whole_or_not_at_all(comment: str, speeds: dict[int, flo
 def test_a_range_is_the_fewest_of_the_tres_and_the_most(
     most: str, tres: str, nodes: str | None
 ) -> None:
-    found = read_sizes(RequestRow("1", most, tres))
-    assert found == (None if nodes is None else Sizes(nodes))
+    found = read_node_range(RequestRow("1", most, tres))
+    assert found == (None if nodes is None else NodeRange(nodes))
 
 
 def test_a_count_is_chosen_by_what_waits_behind() -> None:
@@ -81,7 +81,7 @@ def test_a_count_is_chosen_by_what_waits_behind() -> None:
 
 
 def with_range(nodes: str, submitted: str = "", written: str = "") -> PendingJob:
-    return job(1, time_limit_s=600.0, sizes=Sizes(nodes, submitted, written))
+    return job(1, time_limit_s=600.0, node_range=NodeRange(nodes, submitted, written))
 
 
 def ranges(*actions: Action) -> list[SetRequest]:

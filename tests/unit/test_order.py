@@ -8,7 +8,7 @@ import pytest
 from rltuned.core.backlog import LONGEST_S
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.core.order import DEFAULT, Bound, Order, bounded, next_neutral
+from rltuned.core.order import DEFAULT, Bound, Order, bounded, by_neutral, next_neutral
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.errors import PolicyError
@@ -109,13 +109,14 @@ def test_a_deadline_gains_nothing_before_it_is_near_and_then_the_neutral_place()
             deadline_at=NOW + limit_s + slack_s,
         )
         seen = snapshot(one, job(2))
-        found = bounded(BASELINES["delay"], encode(seen.pending, seen), order, neutral_s)
+        matrix = encode(seen.pending, seen)
+        found = by_neutral(bounded(BASELINES["delay"], matrix, order), matrix, neutral_s)
         return float(found.delay_s[[j.job_id for j in seen.pending].index(one.job_id)])
 
     assert asked(waited_s=30.0, slack_s=60.0) == HOUR, "a tight deadline buys no place"
     assert asked(waited_s=3 * HOUR, slack_s=4 * HOUR) == HOUR
     assert asked(waited_s=4 * HOUR, slack_s=4 * HOUR) == neutral_s, "half of the time has passed"
-    assert asked(waited_s=9 * HOUR, slack_s=-HOUR) == neutral_s
+    assert asked(waited_s=9 * HOUR, slack_s=-HOUR) == HOUR, "one that cannot be met buys none"
     assert asked(waited_s=9 * HOUR, slack_s=0.0, limit_s=HOUR) == 0.1 * HOUR, "no later than before"
 
 

@@ -52,7 +52,7 @@ RULES = Scope(
         ({"cron": True}, Refusal.CRON),
         ({"job_id": 2**26}, Refusal.FEDERATED),
         ({"job_id": 2**26 - 1}, None),
-        ({"het_job_id": 1}, Refusal.HET_COMPONENT),
+        ({"het_job_id": 1}, None),
         ({"reservation": "maint"}, Refusal.RESERVATION),
         ({"dependency": "afterok:7"}, Refusal.DEPENDENCY),
         ({"reason": "Dependency"}, Refusal.DEPENDENCY),

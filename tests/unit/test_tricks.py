@@ -78,14 +78,16 @@ def test_no_limit_is_never_cheaper_than_the_longest_of_the_partition(
 OUTSIDE: dict[str, dict[str, Any]] = {
     "several partitions": {"partitions": ("gpu", "long"), "uneven": True},
     "a far deadline": {"deadline_at": NOW + 10 * DAY},
+    "a deadline that cannot be met": {"deadline_at": NOW + 300.0},
+    "a part of a heterogeneous job": {"het_job_id": 20},
 }
 
 
-def place_of(limit_s: float, **more: Any) -> int:
-    """The place of a job of that limit after two cycles of the whole queue."""
+def place_of(limit_s: float, cycles: int, **more: Any) -> int:
+    """The place of a job of that limit after a number of cycles of the whole queue."""
     one = job(20, user="ann", time_limit_s=limit_s, **more)
     site = site_of(*queue(one))
-    for _ in range(2):
+    for _ in range(cycles):
         cycle(site, writing=Writing(hysteresis=0.0, min_step_s=0.0))
     order = sorted(site.jobs, key=lambda j: (-site.priority(j), j.job_id))
     return [j.job_id for j in order].index(one.job_id)
@@ -93,5 +95,15 @@ def place_of(limit_s: float, **more: Any) -> int:
 
 @pytest.mark.parametrize("what", OUTSIDE)
 @pytest.mark.parametrize("limit_s", [600.0, 5 * HOUR, 8 * HOUR, 7 * DAY])
-def test_partitions_and_deadlines_gain_no_place(what: str, limit_s: float) -> None:
-    assert place_of(limit_s, **OUTSIDE[what]) >= place_of(limit_s)
+@pytest.mark.parametrize("cycles", [1, 2])
+def test_what_differs_from_a_plain_job_gains_no_place(
+    what: str, limit_s: float, cycles: int
+) -> None:
+    assert place_of(limit_s, cycles, **OUTSIDE[what]) >= place_of(limit_s, cycles)
+
+
+@pytest.mark.parametrize("cycles", [1, 2])
+def test_a_near_deadline_gives_the_place_of_a_job_without_a_number(cycles: int) -> None:
+    near = {"deadline_at": NOW + 8 * HOUR + 300.0}
+    alone = {"reservation": "maintenance"}  # rltuned writes no such job
+    assert place_of(8 * HOUR, cycles, **near) == place_of(8 * HOUR, cycles, **alone)

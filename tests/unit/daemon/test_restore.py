@@ -13,8 +13,8 @@ from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
 from rltuned.daemon.restore_shown import give_back_shown, shown
 from rltuned.domain.jobs import ArrayInfo, Ownership
+from rltuned.domain.node_range import NodeRange
 from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetRequest, SetSiteFactor
-from rltuned.domain.sizes import Sizes
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
@@ -82,11 +82,11 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
 
 def test_a_range_that_0_2_0_narrowed_comes_back(world: FakeBackend, journal: Journal) -> None:
     for number in (1, 2):
-        world.put(replace(world.job(number), sizes=Sizes("1-4")))
+        world.put(replace(world.job(number), node_range=NodeRange("1-4")))
         change(world, journal, SetRequest(target(world.job(number)), "num_nodes", "1-4", "2-2"))
-    world.put(replace(world.job(2), sizes=Sizes("1-3")))  # by its user
+    world.put(replace(world.job(2), node_range=NodeRange("1-3")))  # by its user
     assert give_back(world, journal) == {1: Fate.GIVEN_BACK, 2: Fate.CHANGED}
-    assert [world.job(n).sizes for n in (1, 2)] == [Sizes("1-4"), Sizes("1-3")]
+    assert [world.job(n).node_range for n in (1, 2)] == [NodeRange("1-4"), NodeRange("1-3")]
 
 
 def test_twice_gives_back_nothing_twice(world: FakeBackend, journal: Journal) -> None:

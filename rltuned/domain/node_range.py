@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class NodeRange:
     """nodes: the range as Slurm has it now, "1-4". submitted, written: before 0.2.0 narrowed it,
     and what that wrote, by its journal; empty = nothing.
     """

@@ -24,7 +24,9 @@ def widenings(jobs: Iterable[PendingJob]) -> tuple[SetRequest, ...]:
     range that someone else has changed since is left alone.
     """
     return tuple(
-        SetRequest(target_of(job), "num_nodes", job.sizes.nodes, job.sizes.submitted)
+        SetRequest(target_of(job), "num_nodes", job.node_range.nodes, job.node_range.submitted)
         for job in jobs
-        if job.sizes is not None and job.sizes.submitted and job.sizes.nodes == job.sizes.written
+        if job.node_range is not None
+        and job.node_range.submitted
+        and job.node_range.nodes == job.node_range.written
     )
