@@ -45,7 +45,7 @@ def test_begin_buys_no_age() -> None:
 
 def test_a_job_whose_deadline_is_near_is_not_put_back() -> None:
     jobs = [
-        job(i, priority=500 - i, submitted_at=NOW - 600, time_limit_s=3_600.0) for i in range(5)
+        job(i, priority=500 - i, submitted_at=NOW - 600, time_limit_s=3_600.0) for i in range(1, 6)
     ]
     jobs[0] = replace(jobs[0], deadline_at=UnixTime(NOW + 3_600 + 300))
     seen = snapshot(*jobs, nodes=[node()])
