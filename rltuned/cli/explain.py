@@ -20,7 +20,8 @@ _REFUSALS = {
     "out_of_scope": "its partition is not among those that rltuned manages",
     "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
     "off_block": "its partition is in an off block of the switchback",
-    "job_budget": "rltuned has written to it as often as it may within an hour",
+    "job_budget": "rltuned has written to it as often as it may within an hour; until that "
+    "is over it is only put further back",
     "excluded_user": "its user is excluded in the settings",
     "excluded_account": "its account is excluded in the settings",
     "excluded_qos": "its QOS is excluded in the settings",

@@ -18,9 +18,9 @@ from rltuned.core.joint import JointPlacement, Tuning, place_jointly
 from rltuned.core.milp import Solver
 from rltuned.core.node_counts import widenings
 from rltuned.core.numbers import Field, Writing
-from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral, next_neutral
+from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral
 from rltuned.core.placement import Placement, place
-from rltuned.core.planning import Ranked, make_plan, rank, scale, undo
+from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, target_of, undo
 from rltuned.core.select import Refusal, Scope, Selection, select
 from rltuned.core.sharing import isolations
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
@@ -159,12 +159,14 @@ def decide(
     classes = [class_of(job, knobs.sla) for job in chosen]
     order, writing = knobs.order, knobs.writing
     asked = kept_in_front(bounded(policy, matrix, order), classes)
-    neutral, numbers = scale(snapshot, matrix, asked, mode, writing)
+    neutral, numbers = scale(
+        snapshot, matrix, asked, mode, writing, most_per_hour=knobs.rules.max_writes_per_hour
+    )
     kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s)
     room_s = None if numbers is None else numbers.longest_s
     kept = kept_in_front(kept, classes).within(room_s)
     delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
-    ranked, waiting = rank(matrix, delays, numbers, writing)
+    ranked, waiting, withheld = rank(matrix, delays, numbers, writing)
     joint = None
     if knobs.placement == "milp":
         first = ranked.after[: knobs.top_k]
@@ -173,6 +175,7 @@ def decide(
     placements = joint.placements if joint else greedy(chosen, ranked.after, snapshot, knobs)
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
+    spent = [(chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld]
     leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
     # a number that no age overtakes is no delay but a place behind all others for ever
     lasting = chosen if numbers is None else ()
@@ -181,7 +184,7 @@ def decide(
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     isolated = isolations(_out_of_sharing(selection, knobs, snapshot))
-    flags: tuple[Action, ...] = joint.actions if joint else ()
+    flags = _flags(joint, chosen, knobs.rules)
     sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
     return Decision(
@@ -190,13 +193,13 @@ def decide(
         matrix=matrix,
         delays=delays,
         field=mode,
-        neutral=_next(neutral, asked, snapshot),
+        neutral=neutral,
         order=order,
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
         plan=Plan((*undone, *isolated, *widenings(snapshot.pending), *sent, *writes)),
-        refused=(*selection.refused, *handed, *over_budget),
+        refused=(*selection.refused, *handed, *over_budget, *spent),
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,
     )
@@ -226,11 +229,6 @@ def _withdrawn(
     return delays.where(on)
 
 
-def _next(neutral: NeutralDelay | None, asked: Delays, seen: Snapshot) -> NeutralDelay | None:
-    found = next_neutral(neutral, asked.delay_s, seen.taken_at)
-    return found and found.at_slope(seen.priorities.slope, seen.taken_at, neutral)
-
-
 def _why_unwritable(snapshot: Snapshot) -> str:
     plugin = snapshot.priorities.site_factor_plugin
     return _PLUGIN.format(plugin=plugin) if plugin else _NO_POINTS
@@ -247,6 +245,15 @@ def _out_of_sharing(selection: Selection, knobs: Knobs, snapshot: Snapshot) -> l
     known = knobs.tuning.sharing.partitions if knobs.placement == "milp" else frozenset[str]()
     out = {job_id for job_id, reason in selection.refused if reason in _NOT_OURS}
     return [j for j in snapshot.pending if j.job_id in out or not known.issuperset(j.partitions)]
+
+
+def _flags(
+    joint: JointPlacement | None, chosen: Sequence[PendingJob], rules: Scope
+) -> tuple[Action, ...]:
+    """What the joint placement sets, but for jobs whose hourly budget is spent."""
+    most = rules.max_writes_per_hour
+    spent = {target_of(job) for job in chosen if is_spent(job, most)}
+    return tuple(a for a in joint.actions if a.target not in spent) if joint else ()
 
 
 def _undone(jobs: Sequence[PendingJob]) -> tuple[Action, ...]:

@@ -5,12 +5,16 @@ job stands in it, or how far limits can be trusted. The user with the largest am
 with a factor that makes it as large as the amounts of all others together; the others count
 whole. Where there is one user alone, it counts whole.
 
-The function makes no array and calls nothing: it is what the kernel compiles.
+Where that is too much, as in the neutral delay, users count once each; what a cycle may write is
+handed out in turns.
+
+The functions call none of each other and are what the kernel compiles.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
@@ -27,3 +31,51 @@ def leader(amounts: FloatArray) -> tuple[int, float]:
     if others <= 0.0 or amounts[first] <= others:
         return first, 1.0
     return first, others / amounts[first]
+
+
+def median_of_users(values: FloatArray, order: IntArray, user: IntArray, users: int) -> float:
+    """The median of values (n,) in which each user counts once, however many values it has.
+
+    order: (n,) places by value. user: (n,) numbers below users; users = 0: they are not known, and
+    each value counts.
+    """
+    count = len(values)
+    weight = np.ones(count)
+    if users > 0:
+        has = np.zeros(users)
+        for one in user:
+            has[one] += 1.0
+        for at in range(count):
+            weight[at] = 1.0 / has[user[at]]
+    half = 0.5 * weight.sum()
+    below, slack = 0.0, 1e-9 * half
+    for at in range(count):
+        below += weight[order[at]]
+        if below > half + slack or at == count - 1:
+            return float(values[order[at]])
+        if below >= half - slack:
+            return float(0.5 * (values[order[at]] + values[order[at + 1]]))
+    return 0.0
+
+
+def in_turns(order: IntArray, user: IntArray, users: int) -> IntArray:
+    """The places in order (k,), each user's first before anyone's second, and so on.
+
+    user: (n,) the user of each place, a number below users; users = 0: as they are.
+    """
+    if users == 0 or len(order) == 0:
+        return order
+    has = np.zeros(users, dtype=np.int64)
+    turn = np.empty(len(order), dtype=np.int64)
+    for at in range(len(order)):
+        turn[at] = has[user[order[at]]]
+        has[user[order[at]]] += 1
+    begins = np.zeros(turn.max() + 2, dtype=np.int64)
+    for one in turn:
+        begins[one + 1] += 1
+    begins = np.cumsum(begins)
+    found = np.empty_like(order)
+    for at in range(len(order)):
+        found[begins[turn[at]]] = order[at]
+        begins[turn[at]] += 1
+    return found

@@ -17,13 +17,14 @@ that a job has waited beyond PriorityMaxAge, where its age no longer grows.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray
+from rltuned.core.influence import in_turns
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.domain.priority import PrioritySystem
@@ -90,8 +91,9 @@ class Numbers:
     what Slurm gives the job besides, so that base + value is its priority. longest_s: the longest
     delay with which the priority of a new such job would be at least 1; its own points (--nice)
     must not shorten the delays of others. drifts: the number changes from cycle to cycle, as age is
-    in it. first: jobs that rltuned has not written yet. stale: those written when a second was
-    worth other points; None = none.
+    in it. first: jobs that rltuned has not written yet. stale: those written before what they ask
+    for, the worth of a second or the neutral delay changed. spent: those written to as often as
+    they may be within an hour. None = none. user: (n,) numbers below users; 0 users: not known.
     """
 
     field: Field
@@ -105,6 +107,9 @@ class Numbers:
     drifts: bool
     first: BoolArray
     stale: BoolArray | None = None
+    spent: BoolArray | None = None
+    user: IntArray | None = None
+    users: int = 0
 
     @property
     def in_epochs(self) -> bool:
@@ -172,15 +177,23 @@ def base_now(job: PendingJob, system: PrioritySystem, now: float) -> float | Non
     return rest + system.slope * system.age_s(now - job.ages_since) + fair
 
 
-def settle(
-    numbers: Numbers, delay_s: FloatArray, upper_s: FloatArray, writing: Writing
-) -> tuple[IntArray, IntArray]:
-    """(n,) each job's number after this cycle, and the job indices that are due beyond the cap.
+class Settled(NamedTuple):
+    """value: (n,) each job's number after this cycle. waiting: the jobs due beyond the cap.
+    withheld: those whose hourly budget keeps them where they are.
+    """
 
-    Written is what is off by more than the hysteresis, or longer than the job's bound; the largest
-    errors first. Hysteresis is for wishes that swing: a number of another slope has none. A number
-    that drifts may lag by REFRESH_S, at the bound too. Where all numbers rise with the epoch the
-    highest come first: they stand above all that wait for the cap.
+    value: IntArray
+    waiting: IntArray
+    withheld: IntArray
+
+
+def settle(numbers: Numbers, delay_s: FloatArray, upper_s: FloatArray, writing: Writing) -> Settled:
+    """Which numbers are written in this cycle.
+
+    Written is what is off by more than the hysteresis, or longer than the job's bound. Hysteresis
+    is for wishes that swing with predictions and the queue: a stale number has none. A number that
+    drifts may lag by REFRESH_S, at the bound too. A job beyond its hourly budget is only put
+    further back, so that no one stops it where it gains.
     """
     wanted, have_s = numbers.of(delay_s), numbers.in_force_s()
     error_s = have_s - delay_s
@@ -195,13 +208,35 @@ def settle(
     ahead_s = np.maximum(relative_s, max(least_s, refresh_s))
     due = (error_s > behind_s) | (-error_s > ahead_s) | (have_s > upper_s + point_s + refresh_s)
     due &= wanted != numbers.value
-    candidates = np.flatnonzero(due)
-    first = wanted if numbers.in_epochs else np.abs(error_s)
-    by_error = candidates[np.argsort(-first[candidates], kind="stable")]
+    withheld = np.zeros(len(due), dtype=bool)
+    if numbers.spent is not None:
+        withheld = due & numbers.spent & (wanted > numbers.value)
+    candidates = _by_turn(numbers, np.flatnonzero(due & ~withheld), wanted, error_s)
     settled = numbers.value.copy()
-    now = by_error[: writing.max_changes]
+    now = candidates[: writing.max_changes]
     settled[now] = wanted[now]
-    return settled, by_error[writing.max_changes :]
+    return Settled(settled, candidates[writing.max_changes :], np.flatnonzero(withheld))
+
+
+def _by_turn(
+    numbers: Numbers, candidates: IntArray, wanted: IntArray, error_s: FloatArray
+) -> IntArray:
+    """The candidates, the most urgent first.
+
+    Users take turns, so that none holds the cap: of each user first writes come first, then the
+    largest errors. Where all numbers rise with the epoch those that still stand in the last one
+    come before, the highest first: they stand above all that wait for the cap.
+    """
+    urgent = wanted if numbers.in_epochs else np.abs(error_s)
+    order = candidates[np.lexsort((-urgent[candidates], ~numbers.first[candidates]))]
+    user = numbers.user if numbers.user is not None else np.zeros(len(wanted), dtype=np.int64)
+    found = in_turns(order, user, numbers.users)
+    if not numbers.in_epochs:
+        return found
+    risen = ~numbers.first[found] & (np.abs(error_s[found]) > EPOCH_S / 2)
+    above = found[risen]
+    above = above[np.argsort(-wanted[above], kind="stable")]
+    return np.concatenate([above, found[~risen]])
 
 
 def _original(job: PendingJob) -> int:

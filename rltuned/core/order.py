@@ -24,7 +24,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.backlog import Pools
 from rltuned.core.features import FloatArray, StateMatrix
+from rltuned.core.influence import median_of_users
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import PolicyError
 
@@ -209,27 +211,33 @@ def _checked(policy: Policy, matrix: StateMatrix) -> Wish:
 
 
 def next_neutral(
-    before: NeutralDelay | None, delay_s: FloatArray, now: float
+    before: NeutralDelay | None, delay_s: FloatArray, pools: Pools, now: float
 ) -> NeutralDelay | None:
     """The neutral delay after one more cycle.
 
-    It is the median of the first queue that is seen. From then on a running median follows the
-    queue with a time constant of a week, and takes its place when it is off by a quarter, at most
-    once a day: a change moves every number that rltuned has written. before: None = this is the
-    first cycle. delay_s: (n,) as asked for, since the neutral delay is room itself.
+    It is the median of the first queue that is seen, over users: it is the same however many jobs
+    one of them submits. From then on a running median follows the queue with a time constant of a
+    week, and takes its place when it is off by a quarter, at most once a day: a change moves every
+    number that rltuned has written. before: None = this is the first cycle. delay_s: (n,) as asked
+    for, since the neutral delay is room itself.
     """
     if not len(delay_s):
         return before
     if before is None:
-        median_s = float(np.median(delay_s))
+        median_s = _median_s(delay_s, pools)
         return NeutralDelay(median_s, now, median_s, now)
     passed_s = now - before.seen_at
     if 0 <= passed_s < NEUTRAL_LOOK_S:
         return before
     share = min(max(passed_s, 0.0) / NEUTRAL_OVER_S, 1.0)
-    running_s = before.running_s + share * (float(np.median(delay_s)) - before.running_s)
+    running_s = before.running_s + share * (_median_s(delay_s, pools) - before.running_s)
     off = abs(running_s - before.delay_s) > NEUTRAL_OFF * before.delay_s
     since = min(before.since, now)  # the clock was ahead then
     if off and now - since >= NEUTRAL_FOR_S:
         return NeutralDelay(running_s, now, running_s, now)
     return replace(before, since=since, running_s=running_s, seen_at=now)
+
+
+def _median_s(delay_s: FloatArray, pools: Pools) -> float:
+    order = np.argsort(delay_s, kind="stable")
+    return median_of_users(delay_s, order, pools.user, pools.users)

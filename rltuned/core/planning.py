@@ -32,11 +32,19 @@ class Ranked:
 
 
 def scale(
-    snapshot: Snapshot, matrix: StateMatrix, asked: Delays, mode: Field, writing: Writing
+    snapshot: Snapshot,
+    matrix: StateMatrix,
+    asked: Delays,
+    mode: Field,
+    writing: Writing,
+    *,
+    most_per_hour: int | None = None,
 ) -> tuple[NeutralDelay | None, Numbers | None]:
-    """The neutral delay, and how delays become numbers; None = they cannot."""
+    """The neutral delay after one more cycle, and how delays become numbers; None = they cannot.
+    most_per_hour: writes to a job; None = any.
+    """
     system, now = snapshot.priorities, snapshot.taken_at
-    neutral = snapshot.neutral or next_neutral(None, asked.delay_s, now)
+    neutral = next_neutral(snapshot.neutral, asked.delay_s, matrix.pools, now)
     neutral = neutral and neutral.at_slope(system.slope, now, snapshot.neutral)
     if mode == "site_factor" and system.site_factor_plugin:
         return neutral, None
@@ -48,24 +56,43 @@ def scale(
         neutral_s=0.0 if neutral is None else neutral.delay_s,
         own_slope=writing.own_slope,
     )
-    if numbers is None or neutral is None or not neutral.sloped_at:
+    if numbers is None or neutral is None:
         return neutral, numbers
-    at = neutral.sloped_at
-    stale = [job.owned is not None and job.owned.written_at < at for job in matrix.jobs]
-    return neutral, replace(numbers, stale=np.array(stale, dtype=bool))
+    return neutral, replace(
+        numbers,
+        stale=np.array([_is_stale(job, neutral, numbers) for job in matrix.jobs], dtype=bool),
+        spent=np.array([is_spent(job, most_per_hour) for job in matrix.jobs], dtype=bool),
+        user=matrix.pools.user,
+        users=matrix.pools.users,
+    )
+
+
+def is_spent(job: PendingJob, most_per_hour: int | None) -> bool:
+    """Whether it was written to as often as it may be within an hour."""
+    return most_per_hour is not None and job.recent_writes >= most_per_hour
+
+
+def _is_stale(job: PendingJob, neutral: NeutralDelay, numbers: Numbers) -> bool:
+    """Whether its number stands for a request, a slope or a neutral delay of before."""
+    if job.owned is None:
+        return False
+    at, moved = job.owned.written_at, 0.0 if numbers.in_epochs else neutral.since
+    return at < neutral.sloped_at or 0.0 < at < max(moved, job.changed_at)
 
 
 def rank(
     matrix: StateMatrix, delays: Delays, numbers: Numbers | None, writing: Writing
-) -> tuple[Ranked, list[int]]:
-    """Where the jobs stand and are to stand; the indices that wait for the cap."""
+) -> tuple[Ranked, list[int], list[int]]:
+    """Where the jobs stand and are to stand; the indices that wait for the cap, and those whose
+    hourly budget keeps them where they are.
+    """
     current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
     before = np.argsort(-current, kind="stable")
     if numbers is None:
         unwritten = np.zeros(len(current), dtype=bool)
         as_is = (current, current, current, delays.delay_s, current, unwritten)
-        return Ranked(before, before, *as_is), []
-    value, waiting = settle(numbers, delays.delay_s, delays.upper_s, writing)
+        return Ranked(before, before, *as_is), [], []
+    value, waiting, withheld = settle(numbers, delays.delay_s, delays.upper_s, writing)
     proposed = numbers.priority(numbers.of(delays.delay_s))
     ranked = Ranked(
         before=before,
@@ -77,7 +104,7 @@ def rank(
         value=value,
         written=value != numbers.value,
     )
-    return ranked, waiting.tolist()
+    return ranked, waiting.tolist(), withheld.tolist()
 
 
 def make_plan(

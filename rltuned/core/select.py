@@ -88,7 +88,7 @@ class Scope:
     needs_site_factor: refuse jobs whose site factor Slurm does not show. one_number: refuse jobs
     with another priority in each partition, for which `Priority=` would set one, and those of which
     it is not known what multifactor would give them. max_writes_per_hour: a job written to so often
-    keeps its number; None = any. switchback: when delays are on; None = always.
+    is only put further back; None = any. switchback: when delays are on; None = always.
     """
 
     sla_partitions: frozenset[str] = frozenset()
@@ -227,6 +227,4 @@ def _by_time(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | Non
     aged = system.kind == "multifactor" and system.ages
     if rules.one_number and aged and base_now(job, system, now) is None:
         return Refusal.BASE_UNKNOWN  # giving it back takes no base
-    if rules.max_writes_per_hour is not None and job.recent_writes >= rules.max_writes_per_hour:
-        return Refusal.JOB_BUDGET
     return None

@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
+from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import ChangeKind, CycleStage
 from rltuned.daemon.state import HealthState
@@ -55,6 +56,7 @@ class PlanApplier:
         self.journal = journal
         self._clock = clock
         self._first_look = FirstLook()
+        self._changed = ChangedRequests()
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
@@ -68,7 +70,7 @@ class PlanApplier:
 
     def unmarked(self, snapshot: Snapshot) -> Snapshot:
         """What is known of a snapshot while the journal cannot be read."""
-        bare = snapshot.marked(NOTHING)
+        bare = self._changed.look(snapshot).marked(NOTHING)
         return replace(bare, neutral=self._neutral.get(snapshot.cluster))
 
     def note(self, decision: Decision) -> None:
@@ -79,7 +81,7 @@ class PlanApplier:
     def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
         """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once."""
         self._cluster = snapshot.cluster
-        marked = marked_by(self.journal, snapshot)
+        marked = marked_by(self.journal, self._changed.look(snapshot))
         found = {
             (job.job_id, actual): ChangeKind(job.owned.field)
             for job in marked.pending

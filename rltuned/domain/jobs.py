@@ -132,6 +132,7 @@ class PendingJob:
         shared_from: OverSubscribe before rltuned wrote what is in force; empty = it wrote none, or
             another user has changed it since.
         owned: set when rltuned's journal says that it wrote to this job.
+        changed_at: when what it asks for last changed, as far as looks show; 0 = it never did.
         recent_writes: how often it did so within the last hour, from the same journal.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
         kinds: what jobs like it share.
@@ -171,6 +172,7 @@ class PendingJob:
     uneven: bool = False
     sticky: bool = False
     owned: Ownership | None = None
+    changed_at: float = 0.0
     recent_writes: int = 0
     deadline_at: UnixTime | None = None
     kinds: Kinds = NO_KINDS
@@ -182,6 +184,14 @@ class PendingJob:
             raise ValueError(f"job {self.job_id}: negative priority {self.priority}")
         if not self.partitions:
             raise ValueError(f"job {self.job_id}: no partition")
+
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """What its user may change while it waits, and what follows from it must follow."""
+        return (
+            self.request, self.partitions, self.user, self.account, self.qos, self.kinds,
+            self.deadline_at,
+        )  # fmt: skip
 
     @property
     def ages_since(self) -> float:

@@ -13,6 +13,7 @@ from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
 from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.kernel.compiler import BoolArray, FloatArray, IntArray, ascending, compiled, in_place
+from rltuned.kernel.demand import Demand, in_turns, median_of_users
 from rltuned.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
 from rltuned.kernel.state import Setup, State
 from rltuned.kernel.waiting import TREE, Waiting, insert, remove, rewind, touch
@@ -32,7 +33,8 @@ class Cycles(NamedTuple):
     factors. slope: points per second. managed: jobs in scope. origin, per_point: of the key of a
     FIXED order, origin - value x per_point. writes: how often each was written. written_s: (n,
     most) when, in a ring, where a job is written so often within an hour at most; (n, 0) = any
-    number of times. neutral: see DELAY.
+    number of times. last_s: when each was written last; 0 = not known, as in
+    Ownership. neutral: see DELAY.
     """
 
     rule: int
@@ -50,6 +52,7 @@ class Cycles(NamedTuple):
     per_point: float
     writes: IntArray
     written_s: FloatArray
+    last_s: FloatArray
     neutral: FloatArray
 
 
@@ -96,11 +99,12 @@ def cycle(
     wished_s, upper_s = wishes(setup, state, ranking, eyes, cycles.rule, chosen, now)
     bounded_s = np.minimum(wished_s, upper_s)
     if cycles.neutral[SEEN] < 0:
-        _begin(cycles, float(np.median(bounded_s)), now)
+        _begin(cycles, _median_s(ranking.demand, chosen, bounded_s), now)
+    else:
+        _follow(cycles, ranking.demand, chosen, bounded_s, now)
     due, delay_s = _due(setup, ranking, cycles, chosen, bounded_s, upper_s, now)
     due = due[: cycles.max_changes]
     if len(due) == 0:
-        _follow(cycles, bounded_s, now)
         return now, len(jobs), 0, 0.0, 0
     before = ordered(setup, state, ranking, eyes, jobs, now)
     for at in due:
@@ -113,7 +117,6 @@ def cycle(
         if ranking.rule == FIXED:
             insert(waiting, ranking.key, job)
     rewind(waiting, ranking.key)
-    _follow(cycles, bounded_s, now)
     shift, furthest = _shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
     return now, len(jobs), len(due), shift, furthest
 
@@ -147,11 +150,9 @@ def _shifts(before: IntArray, after: IntArray) -> tuple[float, int]:
 def _chosen(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArray:
     """The jobs that the daemon orders now, in submit order."""
     found = np.empty(len(jobs), dtype=np.int64)
-    count, per_hour = 0, cycles.written_s.shape[1]
+    count = 0
     for job in jobs:
         if not cycles.managed[job] or now - setup.jobs.submit_s[job] < cycles.min_age_s:
-            continue
-        if per_hour > 0 and cycles.written_s[job, cycles.writes[job] % per_hour] > now - HOUR_S:
             continue
         found[count] = job
         count += 1
@@ -159,10 +160,20 @@ def _chosen(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArra
 
 
 @in_place
+def _is_spent(cycles: Cycles, job: int, now: float) -> bool:
+    """Whether it was written to as often as it may be within an hour."""
+    per_hour = cycles.written_s.shape[1]
+    if per_hour == 0:
+        return False
+    return bool(cycles.written_s[job, cycles.writes[job] % per_hour] > now - HOUR_S)
+
+
+@in_place
 def _note(cycles: Cycles, job: int, now: float) -> None:
     per_hour = cycles.written_s.shape[1]
     if per_hour > 0:
         cycles.written_s[job, cycles.writes[job] % per_hour] = now
+    cycles.last_s[job] = now
     cycles.writes[job] += 1
 
 
@@ -234,9 +245,9 @@ def _due(
     upper_s: FloatArray,
     now: float,
 ) -> tuple[IntArray, FloatArray]:
-    """Places of the jobs whose delay in force is off, the largest errors first; all delays."""
+    """Places of the jobs whose delay in force is off, the most urgent first; all delays."""
     due = np.empty(len(chosen), dtype=np.int64)
-    error_s = np.empty(len(chosen))
+    error_s, urgent = np.empty(len(chosen)), np.empty(len(chosen))
     delay_s = np.empty(len(chosen))
     point_s, count = 1.0 / cycles.slope, 0
     for at in range(len(chosen)):
@@ -250,24 +261,57 @@ def _due(
         share = cycles.hysteresis
         if cycles.writes[job] == 0:
             share = min(share, FIRST_HYSTERESIS)
+        elif not cycles.basic and 0.0 < cycles.last_s[job] < cycles.neutral[SINCE]:
+            share = 0.0
         off_s = max(share * max(wanted_s, have_s), cycles.min_step_s, point_s)
         is_due = abs(error) > off_s or have_s > upper_s[at] + point_s
         number = _number(cycles, scale, wanted_s)
+        if number > ranking.value[job] and _is_spent(cycles, job, now):
+            continue
         if is_due and number != ranking.value[job]:
-            # where all numbers rise with the epoch, the highest come first
-            due[count], error_s[count] = at, -float(number) if cycles.basic else -abs(error)
+            due[count], error_s[at] = at, abs(error)
+            urgent[at] = float(number) if cycles.basic else abs(error)
             count += 1
-    return due[:count][ascending(error_s[:count])], delay_s
+    return _by_turn(ranking.demand, cycles, chosen, due[:count], urgent, error_s), delay_s
 
 
 @compiled
-def _follow(cycles: Cycles, delay_s: FloatArray, now: float) -> None:
+def _by_turn(
+    demand: Demand,
+    cycles: Cycles,
+    chosen: IntArray,
+    due: IntArray,
+    urgent: FloatArray,
+    error_s: FloatArray,
+) -> IntArray:
+    """core/numbers._by_turn. urgent, error_s: by place."""
+    again = (cycles.writes[chosen] > 0).astype(np.float64)
+    order = due[ascending(-urgent[due])]
+    order = order[ascending(again[order])]
+    found = in_turns(order, demand.user[chosen], demand.users)
+    if not cycles.basic:
+        return found
+    is_risen = (again[found] > 0.0) & (error_s[found] > EPOCH_S / 2)
+    risen = found[is_risen]
+    return np.concatenate((risen[ascending(-urgent[risen])], found[~is_risen]))
+
+
+@compiled
+def _median_s(demand: Demand, jobs: IntArray, delay_s: FloatArray) -> float:
+    """core/order._median_s."""
+    return median_of_users(delay_s, ascending(delay_s), demand.user[jobs], demand.users)
+
+
+@compiled
+def _follow(
+    cycles: Cycles, demand: Demand, jobs: IntArray, delay_s: FloatArray, now: float
+) -> None:
     """core/order.next_neutral."""
     passed_s = now - cycles.neutral[SEEN]
     if passed_s < NEUTRAL_LOOK_S:
         return
     share = min(passed_s / NEUTRAL_OVER_S, 1.0)
-    median_s = float(np.median(delay_s))
+    median_s = _median_s(demand, jobs, delay_s)
     running_s = cycles.neutral[RUNNING] + share * (median_s - cycles.neutral[RUNNING])
     off = abs(running_s - cycles.neutral[DELAY]) > NEUTRAL_OFF * cycles.neutral[DELAY]
     cycles.neutral[RUNNING], cycles.neutral[SEEN] = running_s, now
@@ -277,6 +321,7 @@ def _follow(cycles: Cycles, delay_s: FloatArray, now: float) -> None:
 
 NO_CYCLES = Cycles(
     FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0), 1.0,
-    np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(4),
+    np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0),
+    np.zeros(4),
 )  # fmt: skip
 """Where no daemon writes."""

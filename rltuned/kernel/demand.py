@@ -16,6 +16,8 @@ from rltuned.kernel.compiler import (
 )
 
 leader = in_place(influence.leader)
+median_of_users = compiled(influence.median_of_users)
+in_turns = compiled(influence.in_turns)
 _places = compiled(with_inner(backlog.places, leader=leader))
 _backlogs_s = compiled(with_inner(backlog.backlogs_s, leader=leader))
 note_use = in_place(backlog.note_use)

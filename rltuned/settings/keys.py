@@ -98,13 +98,14 @@ class LimitKeys(Keys):
     `SiteFactor=`, added to the multifactor sum and exactly reversible. priority: `Priority=`; under
     multifactor the job's age and fair share then count only as rltuned computes them."""
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
-    """At most so many jobs are written per cycle, the largest errors first; the others follow."""
+    """At most so many jobs are written per cycle, the others in the next ones. Users take turns;
+    of each the first writes come first, then the largest errors."""
     hysteresis: float = key(0.55, ge=0.0, lt=1.0)
     """A delay that moves by less than this share is not written again. The first write of a job
     needs 0.3 at most."""
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
-    """Most changes of one job within an hour; then it keeps its number until the hour is over.
-    Giving back is always allowed. Counted in the journal, so a restart does not reset it."""
+    """Most changes of one job within an hour; then it is only put further back until the hour is
+    over. Giving back is always allowed. Counted in the journal, so a restart does not reset it."""
 
 
 class LadderKeys(Keys):

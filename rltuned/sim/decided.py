@@ -99,12 +99,12 @@ class SimulatedJournal:
         if known is None or known.owned.field != name:
             nice = action.nice if isinstance(action, SetPriority) else None
             rest = action.rest if isinstance(action, SetPriority) else None
-            known = _Entry(Ownership(name, action.new, nice, action.old, rest=rest))
+            known = _Entry(Ownership(name, action.new, nice, action.old, rest=rest, written_at=now))
             self._entries[job_id] = known
         else:
             owned = known.owned
             earlier = (*owned.earlier, owned.value)[-HELD:]
-            known.owned = replace(owned, value=action.new, earlier=earlier)
+            known.owned = replace(owned, value=action.new, earlier=earlier, written_at=now)
         known.written.append(now)
 
 

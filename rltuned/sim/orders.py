@@ -119,6 +119,7 @@ def in_cycles(
         per_point=1.0,
         writes=np.zeros(count, dtype=np.int64),
         written_s=np.full((count, per_hour), -np.inf),
+        last_s=np.zeros(count),
         neutral=np.full(4, -1.0),
     )
     return ranking, cycles, eyes

@@ -51,7 +51,7 @@ class Site:
             action = writes.get(one.job_id)
             if isinstance(action, SetSiteFactor):
                 original = action.old if one.owned is None else one.owned.original
-                owned = Ownership("site_factor", action.new, original=original)
+                owned = Ownership("site_factor", action.new, original=original, written_at=self.now)
                 self.jobs[i] = replace(one, site_factor=action.new, owned=owned)
         self.neutral = decision.neutral
 

@@ -188,7 +188,7 @@ def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
         now = NOW + cycle * interval_s
         numbers = numbers_of([one], system, field, now=now, neutral_s=0.0, own_slope=slope)
         assert numbers is not None
-        (value,), _ = settle(numbers, upper, upper, Writing())
+        (value,) = settle(numbers, upper, upper, Writing()).value
         in_force_s = float(replace(numbers, value=np.array([value])).in_force_s()[0])
         assert in_force_s <= bound_s + REFRESH_S + 1 / numbers.slope
         if value != numbers.value[0]:

@@ -63,14 +63,10 @@ class Churn:
         knobs = Knobs(order=self.order, writing=Writing(max_changes=self.cap), top_k=0)
         self._hold()
         decision = decide(self.site.seen(), policy, knobs)
-        before = self.site.neutral or decision.neutral
         self.site.carry_out(decision)
-        after, self.site.neutral = self.site.neutral, before
         self._hold()
         if self.cap > len(self.site.jobs):
             self._check_in_force(decision)
-        self.site.neutral = after
-        self._hold()
         return decision
 
     def pass_time(self) -> None:

@@ -64,11 +64,16 @@ def jobs(*asks: Mapping[str, object]) -> list[PendingJob]:
 
 
 def decided(
-    world: Snapshot, solver: Solver | None, tuning: Tuning = PATIENT, *, max_changes: int = 200
+    world: Snapshot,
+    solver: Solver | None,
+    tuning: Tuning = PATIENT,
+    *,
+    max_changes: int = 200,
+    most_per_hour: int | None = None,
 ) -> Decision:
     order = tuple(int(j.job_id) for j in world.pending)
     knobs = Knobs(
-        rules=Scope(min_age_s=0.0),
+        rules=Scope(min_age_s=0.0, max_writes_per_hour=most_per_hour),
         writing=Writing(max_changes=max_changes),
         placement="milp",
         tuning=tuning,
@@ -252,6 +257,15 @@ def test_nobody_is_set_to_share_ahead_where_no_end_is_known() -> None:
 def test_a_lone_job_is_not_set_to_share_ahead() -> None:
     joint = jointly(_busy_world(pending=_busy_world().pending[:1]), GUIDED)
     assert joint.actions == ()
+
+
+def test_a_job_whose_hourly_budget_is_spent_gets_no_flag() -> None:
+    world = _exclusive_world(others=1)
+    assert decided(world, Cbc(), GUIDED, most_per_hour=2).plan.actions
+    first, *rest = world.pending
+    spent = replace(world, pending=(replace(first, recent_writes=2), *rest))
+    flags = decided(spent, Cbc(), GUIDED, most_per_hour=2).plan.actions
+    assert not [a for a in flags if isinstance(a, SetOverSubscribe)]
 
 
 def test_flags_wait_where_the_change_budget_is_used_up() -> None:

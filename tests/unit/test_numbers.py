@@ -1,5 +1,7 @@
 """Delays as Slurm's numbers, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -135,8 +137,8 @@ def settled(
     found: Numbers, delay_s: list[float], upper_s: float = 1e9, **writing: float
 ) -> tuple[list[int], list[int]]:
     upper = np.full(len(delay_s), upper_s)
-    value, left = settle(found, np.array(delay_s), upper, Writing(**writing))  # type: ignore[arg-type]
-    return value.tolist(), left.tolist()
+    done = settle(found, np.array(delay_s), upper, Writing(**writing))  # type: ignore[arg-type]
+    return done.value.tolist(), done.waiting.tolist()
 
 
 def test_a_first_write_needs_less_hysteresis() -> None:
@@ -197,3 +199,68 @@ def test_a_drifting_number_is_refreshed_after_minutes() -> None:
 
     assert after(4) == [int(0.05 * (2 * HOUR - 240))]
     assert after(6) == [int(0.05 * 2 * HOUR)]
+
+
+def owned(job_id: int, delay_s: float, *, user: str = "ann") -> PendingJob:
+    """A job with the number of a delay."""
+    value = -int(0.1 * delay_s)
+    mine = Ownership("site_factor", value, original=0)
+    return waiting(job_id, priority=9_000 + value, site_factor=value, owned=mine, user=user)
+
+
+def test_no_user_holds_the_cap() -> None:
+    """In review 24 jobs that toggled their limit kept everyone's first write waiting for ever."""
+    toggled = [owned(n, 100.0, user="eve") for n in range(1, 25)]
+    new = [waiting(100 + n, priority=9_000, user=name) for n, name in enumerate("ab")]
+    found = numbers(*toggled, *new)
+    user = np.array([0] * 24 + [1, 2])
+    found = replace(found, user=user, users=3, stale=np.ones(26, dtype=bool))
+    delays_s = [600_000.0] * 24 + [2_000.0] * 2
+    value, left = settled(found, delays_s, max_changes=4)
+    assert value[24:] == [-200, -200]
+    assert len(left) == 22
+    alone = replace(found, user=None, users=0)
+    assert settled(alone, delays_s, max_changes=4)[0][24:] == [-200, -200], (
+        "first writes come first"
+    )
+
+
+def test_of_one_user_first_writes_come_first_then_the_largest_errors() -> None:
+    queue = [owned(1, 100.0), owned(2, 100.0), waiting(3, priority=9_000)]
+    found = replace(numbers(*queue), user=np.zeros(3, dtype=np.int64), users=1)
+    for cap, written in enumerate([set(), {2}, {1, 2}, {0, 1, 2}]):
+        value, _ = settled(found, [5_000.0, 9_000.0, 500.0], max_changes=cap)
+        assert {at for at in range(3) if value[at] != found.value[at]} == written
+
+
+def test_a_job_beyond_its_budget_is_only_put_further_back() -> None:
+    """In review the 29th change of its limit left a 7 d job 17,000 points above its place."""
+    longer, shorter = owned(1, 100.0), owned(2, 90_000.0)
+    found = replace(numbers(longer, shorter), spent=np.ones(2, dtype=bool))
+    done = settle(found, np.array([60_000.0, 100.0]), np.full(2, 1e9), Writing())
+    assert done.value.tolist() == [-6_000, -9_000]
+    assert done.waiting.tolist() == []
+    assert done.withheld.tolist() == [1]
+
+
+def test_a_change_of_the_neutral_delay_reaches_ten_thousand_jobs_within_the_cap_and_once() -> None:
+    many, cap, users = 10_000, 500, 40
+    jobs, bound_s = [waiting(n) for n in range(1, many + 1)], np.full(many, 1e9)
+    delay_s = np.linspace(0.0, 400_000.0, many)
+    found = replace(
+        numbers(*jobs, n=130_000.0),
+        value=numbers(*jobs, n=100_000.0).of(delay_s),
+        first=np.zeros(many, dtype=bool),
+        stale=np.ones(many, dtype=bool),
+        user=np.arange(many) % users,
+        users=users,
+    )
+    writes = np.zeros(many, dtype=np.int64)
+    for _ in range(many // cap):
+        value = settle(found, delay_s, bound_s, Writing(max_changes=cap)).value
+        written = value != found.value
+        assert written.sum() == cap
+        writes += written
+        found = replace(found, value=value, stale=found.stale & ~written)
+    assert (writes == 1).all()
+    assert (settle(found, delay_s, bound_s, Writing()).value == found.value).all()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rltuned.core.backlog import LONGEST_S
+from rltuned.core.backlog import LONGEST_S, Pools, numbered
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Bound, Order, bounded, by_neutral, next_neutral
@@ -126,16 +126,39 @@ def test_delays_that_are_not_finite_are_refused() -> None:
         bounded(BrokenPolicy(), encode(seen.pending, seen), DEFAULT)
 
 
+def of_users(*names: str) -> Pools:
+    """Jobs of these users on one pool."""
+    user, users = numbered(names)
+    return Pools(np.zeros(len(names), dtype=np.int64), user, users, np.ones((1, 1)), np.ones(1))
+
+
+def one_user(jobs: int) -> Pools:
+    return of_users(*["ann"] * jobs)
+
+
+def test_a_thousand_jobs_of_one_user_move_the_neutral_delay_as_one_does() -> None:
+    """In review a thousand jobs of a minute set it to 6 s, from 17,280 s, for two weeks."""
+    honest = np.linspace(0.8, 1.2, 13) * 17_280.0
+    names = [f"u{n}" for n in range(13)]
+    calm = next_neutral(None, honest, of_users(*names), 0.0)
+    delays_s = np.concatenate([honest, np.full(1_000, 6.0)])
+    flooded = next_neutral(None, delays_s, of_users(*names, *["eve"] * 1_000), 0.0)
+    assert calm is not None
+    assert flooded is not None
+    assert calm.delay_s == 17_280.0
+    assert flooded.delay_s >= 0.97 * calm.delay_s
+
+
 def after(before: NeutralDelay, delay_s: float, now: float) -> NeutralDelay:
-    found = next_neutral(before, np.array([delay_s]), now)
+    found = next_neutral(before, np.array([delay_s]), one_user(1), now)
     assert found is not None
     return found
 
 
 def test_the_neutral_delay_is_the_first_median_and_stays_a_day() -> None:
-    first = next_neutral(None, np.array([100.0, 200.0, 900.0]), 0.0)
+    first = next_neutral(None, np.array([100.0, 200.0, 900.0]), one_user(3), 0.0)
     assert first == NeutralDelay(200.0, 0.0, 200.0, 0.0)
-    assert next_neutral(None, np.zeros(0), 0.0) is None
+    assert next_neutral(None, np.zeros(0), one_user(0), 0.0) is None
     now, state = 0.0, NeutralDelay(200.0, 0.0, 200.0, 0.0)
     while now < 21 * DAY:
         now += HOUR

@@ -97,3 +97,44 @@ def test_a_slope_that_was_not_known_before_changes_nothing() -> None:
     assert known is not None
     assert known.slope == pytest.approx(BEFORE.slope)
     assert known.sloped_at == 0.0
+
+
+def spread() -> tuple[Snapshot, Decision]:
+    """A queue of unlike jobs after a first cycle, and that cycle."""
+    jobs = [
+        job(n, user=f"u{n}", site_factor=0, priority=10_000_000, time_limit_s=hours * 3_600.0)
+        for n, hours in enumerate((1, 8, 24, 96, 240), start=1)
+    ]
+    first = snapshot(*jobs, priorities=BEFORE)
+    return after(first, decided(first)), decided(first)
+
+
+@pytest.mark.parametrize("times", [0.7, 1.4])
+def test_a_change_of_request_is_written_in_the_next_cycle(times: float) -> None:
+    """Within the hysteresis, which is for wishes that swing: in review 1 -> 3 GPUs was not."""
+    second, _ = spread()
+    longest = second.pending[-1]
+    assert longest.owned is not None
+    asks = replace(longest.request, time_limit_s=times * 240 * 3_600.0)
+    for at, changes in ((0.0, False), (float(second.taken_at), True)):
+        changed = replace(longest, request=asks, changed_at=at)
+        third = replace(second, pending=(*second.pending[:-1], changed))
+        decision = decided(third)
+        entry = next(e for e in decision.entries if e.job.job_id == longest.job_id)
+        assert entry.changes is changes
+        if changes:
+            assert entry.settled == entry.proposed
+            assert decided(after(third, decision)).plan.is_empty
+
+
+def test_a_change_of_the_neutral_delay_is_written_in_the_next_cycle_and_once() -> None:
+    second, _ = spread()
+    assert second.neutral is not None
+    now = float(second.taken_at)
+    moved = replace(second.neutral, delay_s=1.3 * second.neutral.delay_s, since=now, seen_at=now)
+    third = replace(second, neutral=moved)
+    decision = decided(third)
+    written_again = [e for e in decision.entries if e.job.owned is not None]
+    assert written_again
+    assert all(e.changes for e in written_again)
+    assert decided(after(third, decision)).plan.is_empty

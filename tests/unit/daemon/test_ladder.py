@@ -230,8 +230,10 @@ def test_a_job_is_written_to_so_often_an_hour_and_a_restart_does_not_forget(clim
         loop = climb.loop()
         loop.cycle()
         loop._journal.close()
-    assert climb.last.refused() == {"job_budget": 2}
-    assert climb.priorities() == dealt(1, 2, 3)
+    assert climb.last.refused() == {"job_budget": 1}
+    back, kept = dealt(3, 2, 1), dealt(1, 2, 3)
+    further_back = {job: min(back[job], kept[job]) for job in kept}
+    assert climb.priorities() == further_back
     climb.clock.advance(3_700.0)
     climb.world.world = replace(climb.world.world, taken_at=UnixTime(climb.clock.now()))
     climb.loop().cycle()
