@@ -26,8 +26,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.backlog import USE_GUESS, Pools, Sizes, length_s, pools_of
+from rltuned.core.backlog import USE_GUESS, length_s
 from rltuned.core.capacity import Capacity
+from rltuned.core.pools import Pools, pools_of
+from rltuned.core.sizes import Sizes
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, JobShapes, Survey, shapes_of, survey
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import RunTime, Snapshot

@@ -24,9 +24,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.backlog import Pools
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.influence import median_of_users
+from rltuned.core.pools import Pools
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import PolicyError
 

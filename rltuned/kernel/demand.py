@@ -83,7 +83,7 @@ def never_cheaper(
 
 @compiled
 def reopen(demand: Demand, usable: BoolArray) -> None:
-    """Nodes have gone or come back: core/backlog.shared of those that are usable (N,)."""
+    """Nodes have gone or come back: core/pools.shared of those that are usable (N,)."""
     units, usable_units = demand.units, np.zeros(demand.units.shape)
     for pool in range(len(units)):
         for node in range(len(usable)):

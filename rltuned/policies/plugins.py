@@ -22,9 +22,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from rltuned.core.backlog import Pools
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Wish
+from rltuned.core.pools import Pools
 from rltuned.errors import ModelError, PolicyError, RltunedError
 from rltuned.trusted import flaws_on
 

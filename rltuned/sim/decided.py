@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.backlog import ALLOWED, LONGEST_S, Sizes, note_use, use_of
+from rltuned.core.backlog import ALLOWED, LONGEST_S, note_use, use_of
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.features import planning_limit_s
+from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltuned.core.backlog import Sizes, units_of
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
+from rltuned.core.pools import units_of
+from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -96,7 +97,7 @@ def _sizes(found: Sequence[tuple[Request, str]], capacity: Capacity) -> FloatArr
 
 
 def _pools(found: Sequence[tuple[Request, str]], capacity: Capacity) -> tuple[IntArray, FloatArray]:
-    """(S,) the pool of each shape, and (P, N) as core/backlog.units_of."""
+    """(S,) the pool of each shape, and (P, N) as core/pools.units_of."""
     keys = [((name,), capacity.accepted(request)) for request, name in found]
     units = [units_of(*key, capacity) for key in dict.fromkeys(keys)]
     return _ints(_numbered(keys)), np.array(units).reshape(len(units), -1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltuned.core.backlog import USE_GUESS, Pools, length_s, numbered, shared
+from rltuned.core.backlog import USE_GUESS, length_s
 from rltuned.core.features import (
     EXPECTED,
     PLAN,
@@ -15,6 +15,7 @@ from rltuned.core.features import (
     planning_limit_s,
 )
 from rltuned.core.order import Order, clip_s
+from rltuned.core.pools import Pools, numbered, shared
 from rltuned.kernel.compiler import FloatArray, IntArray
 from rltuned.kernel.demand import Demand
 from rltuned.kernel.features import StaticFeatures

@@ -16,11 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.backlog import Sizes, pools_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, encode
 from rltuned.core.memory import RunTimeMemory
+from rltuned.core.pools import pools_of
+from rltuned.core.sizes import Sizes
 from rltuned.daemon.schedule import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share

@@ -8,12 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.core.backlog import LONGEST_S, Sizes
+from rltuned.core.backlog import LONGEST_S
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order, Policy
+from rltuned.core.sizes import Sizes
 from rltuned.domain.units import JobId
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.core.backlog import USE_GUESS, Pools, Sizes, note_use, pools_of, shared, use_of
+from rltuned.core.backlog import USE_GUESS, note_use, use_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.influence import leader
+from rltuned.core.pools import Pools, pools_of, shared
+from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import GpuType

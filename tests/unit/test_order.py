@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from rltuned.core.backlog import LONGEST_S, Pools, numbered
+from rltuned.core.backlog import LONGEST_S
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Bound, Order, bounded, by_neutral, next_neutral
+from rltuned.core.pools import Pools, numbered
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.errors import PolicyError
