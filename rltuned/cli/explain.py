@@ -106,6 +106,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"{name} has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
+        *_changed(document),
         *_expected(document["run_time"]),
     ]
     lines += _group(document.get("group"))
@@ -136,6 +137,13 @@ def in_words(document: dict[str, Any]) -> list[str]:
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
     return [*lines, *_start(document), *_changes(document)]
+
+
+def _changed(document: dict[str, Any]) -> list[str]:
+    if document["request_changed_at"] is None:
+        return []
+    said = "What it asks for has changed since rltuned wrote its number; the next cycle that may "
+    return [said + "write sets the one for what it asks now."]
 
 
 def _expected(found: dict[str, Any] | None) -> list[str]:

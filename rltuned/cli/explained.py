@@ -144,12 +144,19 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
             "exclusive": request.exclusive,
             "outside": list(request.outside),
         },
+        "request_changed_at": _outdated_since(job),
         "run_time": None if run_time is None else run_time._asdict(),
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None
         else {"field": owned.field, "value": owned.value, "nice_before": owned.nice},
     }
+
+
+def _outdated_since(job: PendingJob) -> float | None:
+    """When what it asks for changed, if rltuned has not written to it since."""
+    written_at = 0.0 if job.owned is None else job.owned.written_at
+    return job.changed_at if 0.0 < written_at < job.changed_at else None
 
 
 def _thought(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:

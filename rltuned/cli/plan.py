@@ -14,6 +14,7 @@ from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
 from rltuned.daemon.apply import marked_by
+from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
@@ -93,7 +94,8 @@ def look(config: Path | None, world: flags.BackendChoice, policy: str | None, se
 def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
     """The snapshot with what the journal says of its jobs."""
     try:
-        return marked_by(journal, snapshot)
+        changed = ChangedRequests.since_kept(journal, snapshot.cluster)
+        return marked_by(journal, changed.look(snapshot))
     except JournalError as error:
         flags.warn(f"cannot tell which jobs rltuned has changed before: {error}")
         return snapshot

@@ -8,15 +8,17 @@ names a user or a job.
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
 import numpy as np
 
 from rltuned.core import run_times as runs
+from rltuned.core.asked import Asked, Job, JobKey, asked_of, key_of, kinds_of
 from rltuned.core.backlog import ALLOWED, LONGEST_S, note_use, use_of
-from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
+from rltuned.core.capacity import BoolArray
+from rltuned.core.features import planning_limit_s
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId
@@ -29,21 +31,21 @@ _USER, _TWIN = runs.KEYS.index("user"), runs.KEYS.index("twin")
 
 Logits = Callable[[runs.Float32Array], runs.FloatArray]
 """(n, INPUTS) -> (n, BINS): the predictor's network."""
-Job = PendingJob | RunningJob | EndedJob
-JobKey = tuple[int, float]
-"""Job id and submit time: Slurm hands out ids again."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A job that waits or runs: kinds, prediction, its kin's errors until then. shown: the last
-    answer, until a job of its user ends. taught: how many had, then.
+    """A job that waits or runs: what it asks for, its kinds, what the predictor read of it and
+    answered, its kin's errors until then. earlier: the last submission of each kind before it.
+    shown: the last answer, until a job of its user ends. taught: how many had, then.
     """
 
+    asked: Asked
     slots: runs.IntArray
-    limit_s: float
+    inputs: runs.Float32Array
     predicted: runs.FloatArray
     before: runs.FloatArray
+    earlier: runs.FloatArray
     started_s: float = math.nan
     shown: RunTime | None = None
     taught: int = 0
@@ -87,15 +89,25 @@ class RunTimeMemory:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Predict for jobs that are not known yet, in the order given: of submission."""
-        new = [job for job in jobs if key_of(job) not in self._jobs]
-        inputs = np.zeros((len(new), runs.INPUTS), dtype=np.float32)
-        for job, row in zip(new, inputs, strict=True):
-            self._jobs[key_of(job)] = self._meet(job, row)
-        found = self.logits(inputs) if new else ()
-        for job, logits in zip(new, found, strict=True):
-            known = self._jobs[key_of(job)]
-            runs.summarize(np.asarray(logits, dtype=np.float64), known.limit_s, known.predicted)
-            known.predicted[runs.LIMIT_SHARE] = self.limit_share
+        met: list[_Known] = []
+        for job in jobs:
+            if key_of(job) not in self._jobs:
+                known = self._jobs[key_of(job)] = self._meet(asked_of(job), _came_s(job))
+                known.predicted[runs.LIMIT_SHARE] = self.limit_share
+                met.append(known)
+        self._predict(met)
+
+    def follow(self, jobs: Iterable[PendingJob | RunningJob]) -> None:
+        """Predict again for the known jobs that ask for something else by now: as if it had been
+        theirs from the beginning, for all that is known of those kinds now.
+        """
+        met: list[_Known] = []
+        for job in jobs:
+            known = self._jobs.get(key_of(job))
+            if known is not None and (asked := _asks_now(known, job)) != known.asked:
+                self._meet_again(known, asked, _came_s(job))
+                met.append(known)
+        self._predict(met)
 
     def start(self, jobs: Sequence[RunningJob]) -> None:
         """Those of the jobs that did not run before do now."""
@@ -115,8 +127,9 @@ class RunTimeMemory:
                 continue  # the same end twice
             self._stop(known)
             error = runs.error_of(job.run_s, known.predicted)
-            runs.note_end(self._stats, known.slots, job.run_s, known.limit_s, error)
-            runs.note_limit(self._limits, job.run_s, known.limit_s)
+            limit_s = known.asked.planned_s
+            runs.note_end(self._stats, known.slots, job.run_s, limit_s, error)
+            runs.note_limit(self._limits, job.run_s, limit_s)
             note_ended(self._use, job)
             self.ends += 1
             self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
@@ -143,7 +156,7 @@ class RunTimeMemory:
         return found
 
     def _shown(self, known: _Known) -> RunTime:
-        limit_s, predicted = known.limit_s, known.predicted
+        limit_s, predicted = known.asked.planned_s, known.predicted
         shift = runs.kin_shift(self._stats, known.slots, known.before)
         quantiles = (runs.quantile(predicted, place, shift, limit_s) for place in range(3))
         low_s, median_s, high_s = (_whole(math.expm1(x * runs.LOG_FULL)) for x in quantiles)
@@ -192,27 +205,67 @@ class RunTimeMemory:
         self._use = use.copy() if use.shape == (2,) and np.isfinite(use).all() else np.zeros(2)
         self.ends, self.error = int(totals[0]), float(totals[1])
 
-    def _meet(self, job: Job, row: runs.Float32Array) -> _Known:
-        """Describe a job as it is submitted; row: (INPUTS,) to fill."""
-        at_s = float(job.submitted_at or 0.0)
-        slots = self._slots(job, at_s)
-        limit_s = min(planning_limit_s(job.request.time_limit_s), LIMIT_FULL_S)
-        known = _Known(slots, limit_s, np.zeros(runs.SUMMARY), np.zeros((len(runs.KIN), 2)))
-        runs.describe(self._stats, slots, at_s, limit_s, float(job.request.size.gpus), row)
-        runs.errors_of(self._stats, slots, known.before)
-        runs.note_submit(self._stats, slots, at_s)
+    def _meet(self, asked: Asked, at_s: float) -> _Known:
+        """Describe a job as it is submitted."""
+        known = _Known(
+            asked=asked,
+            slots=self._slots(asked, at_s),
+            inputs=np.zeros(runs.INPUTS, dtype=np.float32),
+            predicted=np.zeros(runs.SUMMARY),
+            before=np.zeros((len(runs.KIN), 2)),
+            earlier=np.zeros(len(runs.KEYS)),
+        )
+        self._describe(known, at_s)
+        runs.note_submit(self._stats, known.slots, at_s)
         return known
+
+    def _meet_again(self, known: _Known, asked: Asked, at_s: float) -> None:
+        """Describe a known job as what it asks for now; its other kinds stay as it met them."""
+        was = replace(known, inputs=known.inputs.copy(), before=known.before.copy())
+        self._stop(known)
+        slots = self._slots(asked, at_s)
+        same = slots == known.slots
+        self._withdraw(known, ~same, at_s)
+        known.asked, known.slots, known.shown = asked, slots, None
+        self._describe(known, at_s)
+        _of_kinds(known.inputs)[same] = _of_kinds(was.inputs)[same]
+        known.before[same[runs.KIN]] = was.before[same[runs.KIN]]
+        known.earlier[same] = was.earlier[same]
+        new = slots[~same & (slots >= 0)]
+        # others of these kinds may have been submitted since
+        self._stats[new, runs.SUBMITTED] = np.maximum(self._stats[new, runs.SUBMITTED], at_s)
+        if not math.isnan(known.started_s):
+            runs.note_start(self._stats, slots, known.started_s)
+
+    def _withdraw(self, known: _Known, left: BoolArray, at_s: float) -> None:
+        """It was not submitted to the kinds that it has left, if none was since. left: (KEYS,)."""
+        for slot, earlier_s in zip(known.slots[left], known.earlier[left], strict=True):
+            if slot >= 0 and self._stats[slot, runs.SUBMITTED] == at_s:
+                self._stats[slot, runs.SUBMITTED] = earlier_s
+
+    def _describe(self, known: _Known, at_s: float) -> None:
+        asked, slots = known.asked, known.slots
+        limit_s, gpus = asked.planned_s, float(asked.gpus)
+        runs.describe(self._stats, slots, at_s, limit_s, gpus, known.inputs)
+        runs.errors_of(self._stats, slots, known.before)
+        known.earlier = np.where(slots >= 0, self._stats[slots, runs.SUBMITTED], 0.0)
+
+    def _predict(self, met: Sequence[_Known]) -> None:
+        found = self.logits(np.stack([known.inputs for known in met])) if met else ()
+        for known, logits in zip(met, found, strict=True):
+            planned_s = known.asked.planned_s
+            runs.summarize(np.asarray(logits, dtype=np.float64), planned_s, known.predicted)
 
     def _stop(self, known: _Known) -> None:
         if not math.isnan(known.started_s):
             runs.note_stop(self._stats, known.slots, known.started_s)
 
-    def _slots(self, job: Job, at_s: float) -> runs.IntArray:
+    def _slots(self, asked: Asked, at_s: float) -> runs.IntArray:
         """(KEYS,) rows of the table; the burst is that of its twins."""
         if len(self._slot_of) + len(runs.KEYS) > len(self._stats):
             self._make_room()
         slots = np.full(len(runs.KEYS), -1, dtype=np.int64)
-        for place, (key, kind) in enumerate(kinds_of(job).items()):
+        for place, (key, kind) in enumerate(kinds_of(asked).items()):
             if kind is None or key not in self._keys:
                 continue
             shared = kind
@@ -223,10 +276,13 @@ class RunTimeMemory:
         return slots
 
     def _burst(self, twin: int, at_s: float) -> float:
-        """When the burst began that a twin submitted now belongs to."""
-        if at_s - self._stats[twin, runs.SUBMITTED] > runs.BURST_S:
-            self._stats[twin, runs.BURST] = at_s
-        return float(self._stats[twin, runs.BURST])
+        """When the burst began that a twin submitted at that time belongs to."""
+        kind = self._stats[twin]
+        if at_s - kind[runs.SUBMITTED] > runs.BURST_S:
+            kind[runs.BURST] = at_s
+        elif kind[runs.BURST] - at_s > runs.BURST_S:
+            return at_s  # it became a twin after the last burst, and was submitted before
+        return float(kind[runs.BURST])
 
     def _digest(self, key: str, kind: tuple[object, ...]) -> int:
         text = "\0".join((key, *map(str, kind)))
@@ -265,41 +321,18 @@ def _whole(seconds: float) -> float:
     return float(max(1, round(seconds)))
 
 
-def key_of(job: Job) -> JobKey:
-    """What tells jobs apart."""
-    return job.job_id, job.submitted_at or 0.0
+def _came_s(job: Job) -> float:
+    return float(job.submitted_at or 0.0)
 
 
-def kinds_of(job: Job) -> dict[str, tuple[object, ...] | None]:
-    """Each of KEYS, in their order, with what jobs of its kind share; None = not known."""
-    request, user, kinds = job.request, job.user, job.kinds
-    gpus, limit_s = request.size.gpus, request.time_limit_s
-    partition = job.partitions[0] if isinstance(job, PendingJob) else job.partition
+def _asks_now(known: _Known, job: PendingJob | RunningJob) -> Asked:
+    """Of a running job only the limit moves: the rest may be what Slurm gave it."""
     if isinstance(job, PendingJob):
-        array = job.array.array_job_id if job.array is not None else None
-    else:
-        array = job.array_job_id
+        return asked_of(job)
+    limit_s = job.request.time_limit_s
+    return known.asked if limit_s is None else known.asked._replace(limit_s=limit_s)
 
-    def of_user(*values: object) -> tuple[object, ...] | None:
-        return (user, *values) if user and all(values) else None
 
-    twin = (user, job.account, partition, gpus, limit_s)
-    return {
-        "all": (),
-        "gpus": (gpus,),
-        "gpus_limit": None if limit_s is None or math.isinf(limit_s) else (gpus, limit_s),
-        "account": (job.account,) if job.account else None,
-        "account_gpus": (job.account, gpus) if job.account else None,
-        "user": of_user(),
-        "user_gpus": (user, gpus) if user else None,
-        "twin": twin,
-        "burst": twin,
-        "partition": of_user(partition),
-        "qos": of_user(job.qos),
-        "gpu_type": of_user(request.gpu_types),
-        "array": None if array is None else (array,),
-        "name": of_user(kinds.name),
-        "command": of_user(kinds.command),
-        "work_dir": of_user(kinds.work_dir),
-        "submit_line": of_user(kinds.submit_line),
-    }
+def _of_kinds(inputs: runs.Float32Array) -> runs.Float32Array:
+    """(KEYS, SIGNS) of the inputs (INPUTS,), where they are."""
+    return inputs[runs.REQUEST_SIGNS :].reshape(len(runs.KEYS), runs.SIGNS)

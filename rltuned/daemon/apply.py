@@ -81,6 +81,8 @@ class PlanApplier:
     def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
         """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once."""
         self._cluster = snapshot.cluster
+        if self._changed.cluster != snapshot.cluster:
+            self._changed = ChangedRequests.since_kept(self.journal, snapshot.cluster)
         marked = marked_by(self.journal, self._changed.look(snapshot))
         found = {
             (job.job_id, actual): ChangeKind(job.owned.field)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from rltuned.core.memory import Job, RunTimeMemory
+from rltuned.core.asked import Job
+from rltuned.core.memory import RunTimeMemory
 from rltuned.domain.jobs import OF_A_RUN, EndedJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.core.asked import Job, JobKey, key_of
 from rltuned.core.backlog import ALLOWED, use_of
-from rltuned.core.memory import Job, JobKey, RunTimeMemory, key_of, note_ended
+from rltuned.core.memory import RunTimeMemory, note_ended
 from rltuned.daemon.ends import SeenEnds, feed, replay
 from rltuned.daemon.logger import Log
 from rltuned.domain.jobs import EndedJob
@@ -219,6 +220,7 @@ class RunTimeLearner:
         came: Iterable[Job] = [waits.get(key) or runs[key] for key in fresh]
         started = [runs[key] for key in runs.keys() - self._running]
         feed(memory, came, started, ended)
+        memory.follow((*seen.pending, *seen.running))
         self._known, self._running = here, frozenset(runs) | (undecided & self._running)
         self._seen_at = float(seen.taken_at)
         self._note()

@@ -1,14 +1,25 @@
 """When a waiting job last changed what it asks for."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rltuned.cli.explain import in_words
+from rltuned.cli.explained import explanation
+from rltuned.cli.plan import marked
+from rltuned.core.decide import Decision, decide
+from rltuned.core.numbers import Writing
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
+from rltuned.journal.journal import Journal
+from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, request, snapshot
+from tests.loops import Bench
+from tests.unit.cli.journalled import KNOBS, world
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"request": request(time_limit_s=60.0)},
@@ -45,3 +56,68 @@ def test_another_cluster_begins_anew() -> None:
     seen.look(snapshot(job(1)))
     there = seen.look(snapshot(job(1, qos="high"), cluster="other", taken_at=NOW + 60))
     assert there.pending[0].changed_at == 0.0
+
+
+STEADY = replace(KNOBS, writing=Writing(hysteresis=0.9))
+
+
+class Following(Bench):
+    """A daemon whose hysteresis is wide."""
+
+    def rig(self) -> Any:
+        return replace(super().rig(), policy=BASELINES["sjf"], knobs=STEADY)
+
+    def decided(self) -> Decision:
+        loop = self.loop()
+        loop.cycle()
+        loop._journal.close()
+        found = self.received.reports[-1].decision
+        assert found is not None
+        return found
+
+    def change(self, limit_s: float) -> None:
+        first, *rest = self.world.world.pending
+        asks = replace(first.request, time_limit_s=limit_s)
+        self.clock.advance(60.0)
+        self.world.world = replace(
+            self.world.world,
+            pending=(replace(first, request=asks), *rest),
+            taken_at=UnixTime(self.clock.now()),
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """What `explain` says of job 1."""
+        seen: Snapshot = marked(self.world.world, Journal(self.folder))
+        found = explanation(decide(seen, BASELINES["sjf"], STEADY), "1")
+        assert found is not None
+        return {**found, "starts": None, "verdict": None}
+
+
+def test_a_change_while_no_daemon_looks_is_written_by_the_next_and_explain_says_so(
+    tmp_path: Path,
+) -> None:
+    """Each cycle is one of a new process, which has the journal alone."""
+    bench = Following(tmp_path)
+    bench.world.world = world()
+    bench.decided()
+    assert bench.shown()["request_changed_at"] is None
+    assert bench.decided().plan.is_empty
+    bench.change(limit_s=1.2 * 9_000.0)
+    shown = bench.shown()
+    assert shown["request_changed_at"] == bench.clock.now()
+    assert shown["planned_priority"] == shown["proposed_priority"] != shown["current_priority"]
+    assert any("the next cycle that may write sets the one" in line for line in in_words(shown))
+    assert [a.target.job_id for a in bench.decided().plan.actions] == [1]
+    assert bench.priorities()[1] == shown["planned_priority"]
+    assert bench.shown()["request_changed_at"] is None
+    assert bench.decided().plan.is_empty
+
+
+def test_a_kept_look_that_cannot_be_read_is_no_look(tmp_path: Path) -> None:
+    bench = Following(tmp_path)
+    bench.world.world = world()
+    bench.decided()
+    with Journal(tmp_path)._session(create=False) as db:
+        db.execute("UPDATE snapshots SET body = x'00'")
+    bench.change(limit_s=1.2 * 9_000.0)
+    assert bench.shown()["request_changed_at"] is None

@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rltuned.core.memory import Job, JobKey, Logits, RunTimeMemory
+from rltuned.core.asked import Job, JobKey
+from rltuned.core.memory import Logits, RunTimeMemory
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logger import Log
@@ -42,7 +43,7 @@ class Diary:
         self.ends, self.error, self.limit_share = 0, math.nan, 0.75
         self.limit_use: float | None = None
         self.logits: Logits = untaught
-        self.broken = False
+        self.broken, self.followed = False, tuple[int, ...]()
 
     def __len__(self) -> int:
         return 3 * self.ends
@@ -57,6 +58,9 @@ class Diary:
 
     def start(self, jobs: Sequence[RunningJob]) -> None:
         self._note("start", jobs)
+
+    def follow(self, jobs: Iterable[Job]) -> None:
+        self.followed = tuple(int(j.job_id) for j in jobs)
 
     def end(self, jobs: Sequence[EndedJob]) -> None:
         self._note("end", jobs)
@@ -330,3 +334,8 @@ def test_another_predictor_is_taken_over_and_what_was_learned_stays(site: Site) 
     site.daemon.exchange(made)
     assert site.diaries[-1].logits is other
     assert site.look().ends == 7
+
+
+def test_at_every_look_all_that_wait_and_run_are_followed(site: Site) -> None:
+    site.look(job(1), runs=[run_of(2, T0)])
+    assert site.diaries[-1].followed == (1, 2)
