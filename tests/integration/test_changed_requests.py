@@ -71,15 +71,18 @@ def moment(in_s: float) -> str:
 
 
 def changes() -> list[Change]:
-    """Each option of a job by its name, so that a later change takes the place of an earlier."""
+    """Each option of a job by its name, so that a later change takes the place of an earlier.
+
+    No range of nodes: once it is changed Slurm gives the fewest (tests/contract/test_sizes.py), so
+    there is no job that could be submitted so.
+    """
     later, far = moment(3_600.0), moment(3 * 86_400.0)
     return [
         Change("TimeLimit=600", ("-t600",), "time"),
-        Change("TimeLimit=2-0", ("-t2-0",), "time"),
+        # no more than the partition "whole" allows: Slurm sees that a moment later
+        Change("TimeLimit=1-0", ("-t1-0",), "time"),
         Change("TimeLimit=20", ("-t20",), "time"),
         Change("NumNodes=2", ("-N2",), "nodes"),
-        # of a range that is changed Slurm gives the fewest: tests/contract/test_sizes.py
-        Change("NumNodes=1-4", ("-N1",), "nodes"),
         Change("TresPerNode=gres:gpu:2", ("--gres=gpu:2",), "gpus"),
         Change("MinMemoryNode=3000", ("--mem=3000",), "memory"),
         Change("NumCPUs=8", ("-n8",), "cpus"),
