@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.units import GpuType, JobId
 
@@ -14,8 +14,8 @@ JobKey = tuple[int, float]
 
 
 class Asked(NamedTuple):
-    """What a job is predicted by. gpus: as its size. array: its number; None = none. limit_s: None
-    = not known.
+    """What a job is predicted by. gpus: as it asks for them. array: its number; None = none.
+    limit_s: None = not known. request, partitions: what its size follows from.
     """
 
     user: str
@@ -27,6 +27,8 @@ class Asked(NamedTuple):
     limit_s: float | None
     array: JobId | None
     kinds: Kinds
+    request: Request
+    partitions: tuple[str, ...]
 
     @property
     def planned_s(self) -> float:
@@ -39,22 +41,26 @@ def key_of(job: Job) -> JobKey:
     return job.job_id, job.submitted_at or 0.0
 
 
+def partitions_of(job: Job) -> tuple[str, ...]:
+    """That it waits in, or ran in."""
+    return job.partitions if isinstance(job, PendingJob) else (job.partition,)
+
+
 def asked_of(job: Job) -> Asked:
     """What a job is predicted by."""
-    request = job.request
+    request, partitions = job.request, partitions_of(job)
     if isinstance(job, PendingJob):
-        partition = job.partitions[0]
         array = None if job.array is None else job.array.array_job_id
     else:
-        partition, array = job.partition, job.array_job_id
-    of_user = job.user, job.account, partition, job.qos
+        array = job.array_job_id
+    of_user = job.user, job.account, partitions[0], job.qos
     size = request.size.gpus, request.gpu_types, request.time_limit_s
-    return Asked(*of_user, *size, array, job.kinds)
+    return Asked(*of_user, *size, array, job.kinds, request, partitions)
 
 
 def kinds_of(asked: Asked) -> dict[str, tuple[object, ...] | None]:
     """Each of KEYS, in their order, with what jobs of its kind share; None = not known."""
-    user, account, partition, qos, gpus, gpu_types, limit_s, array, kinds = asked
+    user, account, partition, qos, gpus, gpu_types, limit_s, array, kinds, *_ = asked
 
     def of_user(*values: object) -> tuple[object, ...] | None:
         return (user, *values) if user and all(values) else None

@@ -42,8 +42,6 @@ LONGEST_S: Final = 30 * 86_400.0
 """No limit says more than this, so a job without one is never cheaper than the longest limit."""
 USE_GUESS: Final = 0.5
 """What jobs use of their limits, by GPU time, until some of the site's own have ended."""
-RAN, ALLOWED = 0, 1
-"""Places in the sums of `note_use`: GPU s that ended jobs ran, and that their limits allowed."""
 
 
 def backlogs_s(
@@ -114,17 +112,6 @@ def places(
                 place = np.where(is_first, place, bounded)
         found = np.where(mine, place, found)
     return found
-
-
-def note_use(sums: FloatArray, ran_s: float, length_s: float, size: float) -> None:
-    """A job ran so long of its length. sums: (2,), by GPU time: short jobs say little."""
-    sums[RAN] += ran_s * size
-    sums[ALLOWED] += length_s * size
-
-
-def use_of(sums: FloatArray) -> float:
-    """What jobs use of their limits, by GPU time; a guess while none has ended."""
-    return USE_GUESS if sums[ALLOWED] <= 0.0 else float(sums[RAN] / sums[ALLOWED])
 
 
 def length_s(limit_s: FloatArray) -> FloatArray:

@@ -8,6 +8,9 @@ whole. Where there is one user alone, it counts whole.
 Where that is too much, as in the neutral delay, users count once each; what a cycle may write is
 handed out in turns.
 
+What ended jobs say of limits leaves out the user who moves it most. In what jobs of all users ran,
+a user counts as one job of its own average, however many have ended.
+
 The functions call none of each other and are what the kernel compiles.
 """
 
@@ -79,3 +82,18 @@ def in_turns(order: IntArray, user: IntArray, users: int) -> IntArray:
         found[begins[turn[at]]] = order[at]
         begins[turn[at]] += 1
     return found
+
+
+def moves_more(whole: float, without_first: float, without_user: float) -> bool:
+    """Whether a number would change more without a user than without the one that is left out now.
+
+    It is asked at the end of a user's job, so the users need not be gone through.
+    """
+    return abs(whole - without_user) > abs(whole - without_first)
+
+
+def standing(passed: float, kept: float) -> float:
+    """What a user's last share of 1 in a fading sum still is, after so many shares of others; what
+    is missing to 1 is what its next job adds. So the user is never more than one share of it.
+    """
+    return float(kept**passed)

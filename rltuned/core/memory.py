@@ -1,34 +1,30 @@
 """The daemon's memory of run times: it learns from jobs that end and predicts for those that wait.
 
-It holds running numbers per kind of job (core/run_times) under salted digests, in a table of fixed
-size: when that is full, the kinds whose last submission lies furthest back make room. Nothing in it
-names a user or a job.
+It holds running numbers per kind of job (core/run_times) in a table of fixed size, and what is
+known of time limits (core/limits). Nothing in it names a user or a job.
 """
 
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Final
 
 import numpy as np
 
 from rltuned.core import run_times as runs
-from rltuned.core.asked import Asked, Job, JobKey, asked_of, key_of, kinds_of
-from rltuned.core.backlog import ALLOWED, LONGEST_S, note_use, use_of
+from rltuned.core.asked import Asked, Job, JobKey, asked_of, key_of, kinds_of, partitions_of
 from rltuned.core.capacity import BoolArray
-from rltuned.core.features import planning_limit_s
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.core.kind_table import KINDS_MOST, NOBODY, KindTable
+from rltuned.core.limits import LimitMemory
+from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId
 
-KINDS_MOST: Final = 150_000
-"""20 MiB of numbers, and as much for their digests; twice that while room is made."""
-KEPT_SHARE: Final = 0.75
-"""Of the kinds, what a full table keeps."""
-_USER, _TWIN = runs.KEYS.index("user"), runs.KEYS.index("twin")
+_USER: Final = runs.KEYS.index("user")
 
+SizeOf = Callable[[Request, tuple[str, ...]], float]
+"""What a request takes away from others in these partitions, in GPUs; see core/sizes."""
 Logits = Callable[[runs.Float32Array], runs.FloatArray]
 """(n, INPUTS) -> (n, BINS): the predictor's network."""
 
@@ -64,28 +60,28 @@ class RunTimeMemory:
         most: int = KINDS_MOST,
         keys: Collection[str] = runs.KEYS,
     ) -> None:
-        """Empty. salt: of the digests, at most 64 bytes. most: kinds remembered. keys: of KEYS."""
-        self.logits, self._salt, self._keys = logits, salt, frozenset(keys)
-        self._stats = np.zeros((most, runs.FIELDS))
-        self._limits = np.zeros(runs.LIMIT_SUMS)
-        self._use = np.zeros(2)
-        self._slot_of: dict[int, int] = {}
+        """Empty. salt: of the digests, at most 64 bytes. most: kinds remembered. keys: of KEYS.
+        size_of may be set to what knows the nodes.
+        """
+        self.logits, self._keys = logits, frozenset(keys)
+        self.size_of: SizeOf = gpus_of
+        self._kinds, self._limits = KindTable(most, salt), LimitMemory()
         self._jobs: dict[JobKey, _Known] = {}
         self._taught: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
         self.ends, self.error = 0, math.nan
 
     def __len__(self) -> int:
-        return len(self._slot_of)
+        return len(self._kinds)
 
     @property
     def limit_share(self) -> float:
-        """What a limit counts in the plan of a job submitted now; see core/run_times."""
-        return runs.limit_share(self._limits)
+        """What a limit counts in the plan of a job submitted now; see core/limits."""
+        return self._limits.share
 
     @property
     def limit_use(self) -> float | None:
         """What jobs use of their limits, by GPU time; None = none has ended."""
-        return use_of(self._use) if self._use[ALLOWED] > 0 else None
+        return self._limits.use
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Predict for jobs that are not known yet, in the order given: of submission."""
@@ -129,8 +125,9 @@ class RunTimeMemory:
             error = runs.error_of(job.run_s, known.predicted)
             limit_s = known.asked.planned_s
             runs.note_end(self._stats, known.slots, job.run_s, limit_s, error)
-            runs.note_limit(self._limits, job.run_s, limit_s)
-            note_ended(self._use, job)
+            size = self.size_of(job.request, partitions_of(job))
+            user = self._kinds.user(job.user) if job.user else None
+            self._limits.note(user, job.run_s, job.request.time_limit_s, size)
             self.ends += 1
             self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
@@ -172,37 +169,19 @@ class RunTimeMemory:
 
     def to_bytes(self) -> bytes:
         """The kinds, without the jobs: those are seen again at the next look."""
-        digests = np.array(list(self._slot_of), dtype=np.int64)
-        stats = self._stats[list(self._slot_of.values())].copy()
-        # what runs is counted again when it is seen again
-        stats[:, runs.RUNNING : runs.RUNNING + 2] = 0.0
-        buffer = io.BytesIO()
         totals = np.array([self.ends, self.error])
-        np.savez_compressed(
-            buffer,
-            digests=digests,
-            stats=stats,
-            limits=self._limits,
-            totals=totals,
-            use=self._use,
-        )
+        buffer = io.BytesIO()
+        arrays = self._kinds.arrays() | self._limits.arrays() | {"totals": totals}
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
         return buffer.getvalue()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over what to_bytes kept. Raises ValueError: another release or size."""
-        names, none = ("digests", "stats", "limits", "totals"), np.zeros(0)
-        digests, stats, limits, totals = found = [arrays.get(name, none) for name in names]
-        fits = stats.shape == (len(digests), runs.FIELDS) and totals.shape == (2,)
-        fits = fits and limits.shape == (runs.LIMIT_SUMS,) and bool(np.isfinite(limits).all())
-        fits = fits and len(np.unique(digests)) == len(digests) <= len(self._stats)
-        if not fits or not np.isfinite(stats).all():
-            shown = (f"{n} {one.shape}" for n, one in zip(names, found, strict=True))
-            raise ValueError(f"arrays of another shape, or not finite: {', '.join(shown)}")
-        self._slot_of = {digest: slot for slot, digest in enumerate(digests.tolist())}
-        self._stats[: len(digests)] = stats
-        self._limits = limits.copy()
-        use = arrays.get("use", np.zeros(2))  # release 0.2.0 kept none
-        self._use = use.copy() if use.shape == (2,) and np.isfinite(use).all() else np.zeros(2)
+        totals = arrays.get("totals", np.zeros(0))
+        if totals.shape != (2,):
+            raise ValueError(f"totals of another shape: {totals.shape}")
+        self._limits.restore(arrays)
+        self._kinds.restore(arrays)
         self.ends, self.error = int(totals[0]), float(totals[1])
 
     def _meet(self, asked: Asked, at_s: float) -> _Known:
@@ -213,7 +192,7 @@ class RunTimeMemory:
             inputs=np.zeros(runs.INPUTS, dtype=np.float32),
             predicted=np.zeros(runs.SUMMARY),
             before=np.zeros((len(runs.KIN), 2)),
-            earlier=np.zeros(len(runs.KEYS)),
+            earlier=np.zeros(runs.SLOTS),
         )
         self._describe(known, at_s)
         runs.note_submit(self._stats, known.slots, at_s)
@@ -228,7 +207,8 @@ class RunTimeMemory:
         self._withdraw(known, ~same, at_s)
         known.asked, known.slots, known.shown = asked, slots, None
         self._describe(known, at_s)
-        _of_kinds(known.inputs)[same] = _of_kinds(was.inputs)[same]
+        of_kinds = same[: len(runs.KEYS)]
+        _of_kinds(known.inputs)[of_kinds] = _of_kinds(was.inputs)[of_kinds]
         known.before[same[runs.KIN]] = was.before[same[runs.KIN]]
         known.earlier[same] = was.earlier[same]
         new = slots[~same & (slots >= 0)]
@@ -238,15 +218,15 @@ class RunTimeMemory:
             runs.note_start(self._stats, slots, known.started_s)
 
     def _withdraw(self, known: _Known, left: BoolArray, at_s: float) -> None:
-        """It was not submitted to the kinds that it has left, if none was since. left: (KEYS,)."""
+        """It was not submitted to the kinds that it has left, if none was since. left: (SLOTS,)."""
         for slot, earlier_s in zip(known.slots[left], known.earlier[left], strict=True):
             if slot >= 0 and self._stats[slot, runs.SUBMITTED] == at_s:
                 self._stats[slot, runs.SUBMITTED] = earlier_s
 
     def _describe(self, known: _Known, at_s: float) -> None:
         asked, slots = known.asked, known.slots
-        limit_s, gpus = asked.planned_s, float(asked.gpus)
-        runs.describe(self._stats, slots, at_s, limit_s, gpus, known.inputs)
+        size = self.size_of(asked.request, asked.partitions) if asked.gpus else 0.0
+        runs.describe(self._stats, slots, at_s, asked.planned_s, size, known.inputs)
         runs.errors_of(self._stats, slots, known.before)
         known.earlier = np.where(slots >= 0, self._stats[slots, runs.SUBMITTED], 0.0)
 
@@ -255,24 +235,30 @@ class RunTimeMemory:
         for known, logits in zip(met, found, strict=True):
             planned_s = known.asked.planned_s
             runs.summarize(np.asarray(logits, dtype=np.float64), planned_s, known.predicted)
+            known.predicted[runs.FLOOR] = runs.floor_of(self._stats, known.slots, planned_s)
 
     def _stop(self, known: _Known) -> None:
         if not math.isnan(known.started_s):
             runs.note_stop(self._stats, known.slots, known.started_s)
 
     def _slots(self, asked: Asked, at_s: float) -> runs.IntArray:
-        """(KEYS,) rows of the table; the burst is that of its twins."""
-        if len(self._slot_of) + len(runs.KEYS) > len(self._stats):
+        """(SLOTS,) rows of the table; the burst is that of its twins."""
+        if self._kinds.is_full:
             self._make_room()
-        slots = np.full(len(runs.KEYS), -1, dtype=np.int64)
+        kinds, user = self._kinds, self._kinds.user(asked.user)
+        slots = np.full(runs.SLOTS, -1, dtype=np.int64)
         for place, (key, kind) in enumerate(kinds_of(asked).items()):
             if kind is None or key not in self._keys:
                 continue
             shared = kind
-            if key == "burst" and slots[_TWIN] >= 0:
-                shared = (*kind, self._burst(int(slots[_TWIN]), at_s))
-            digest = self._digest(key, shared)
-            slots[place] = self._slot_of.setdefault(digest, len(self._slot_of))
+            if key == "burst" and slots[runs.TWIN] >= 0:
+                shared = (*kind, self._burst(int(slots[runs.TWIN]), at_s))
+            owner = NOBODY if place < runs.SHARED else user
+            slots[place] = kinds.row(kinds.digest(key, shared), owner)
+            part = int(runs.PARTS[place]) if place < runs.SHARED and asked.user else 0
+            if part >= len(runs.KEYS):
+                own = kinds.digest(key, ("part", asked.user, *kind))
+                slots[part] = kinds.row(own, user)
         return slots
 
     def _burst(self, twin: int, at_s: float) -> float:
@@ -284,36 +270,28 @@ class RunTimeMemory:
             return at_s  # it became a twin after the last burst, and was submitted before
         return float(kind[runs.BURST])
 
-    def _digest(self, key: str, kind: tuple[object, ...]) -> int:
-        text = "\0".join((key, *map(str, kind)))
-        made = blake2b(text.encode("utf-8", "replace"), digest_size=8, key=self._salt)
-        return int.from_bytes(made.digest(), "big", signed=True)
-
     def _make_room(self) -> None:
-        """Forget the kinds of the oldest submissions; jobs that wait or run keep theirs."""
-        used = np.array(list(self._slot_of.values()))
-        digests = np.array(list(self._slot_of), dtype=np.int64)
-        recent = self._stats[used, runs.SUBMITTED]
         in_use = np.zeros(len(self._stats), dtype=bool)
         for known in self._jobs.values():
             in_use[known.slots[known.slots >= 0]] = True
-        recent[in_use[used]] = math.inf
-        kept = np.sort(np.argsort(-recent, kind="stable")[: int(len(used) * KEPT_SHARE)])
-        place = np.full(len(self._stats) + 1, -1, dtype=np.int64)
-        place[used[kept]] = np.arange(len(kept))
-        stats = np.zeros_like(self._stats)
-        stats[: len(kept)] = self._stats[used[kept]]
-        self._stats = stats
-        self._slot_of = dict(zip(digests[kept].tolist(), range(len(kept)), strict=True))
+        place = self._kinds.make_room(in_use)
         for known in self._jobs.values():
-            known.slots, known.shown = place[known.slots], None
+            had, known.slots, known.shown = known.slots, place[known.slots], None
+            # without the user's part, a job would count as one of no known user
+            lost = np.zeros(runs.SLOTS, dtype=bool)
+            lost[: runs.SHARED] = (had[runs.PARTS] >= 0) & (known.slots[runs.PARTS] < 0)
+            if not math.isnan(known.started_s):
+                runs.note_stop(self._stats, known.slots[lost], known.started_s)
+            known.slots[lost] = -1
+
+    @property
+    def _stats(self) -> runs.FloatArray:
+        return self._kinds.stats
 
 
-def note_ended(use: runs.FloatArray, job: EndedJob) -> None:
-    """Note in the sums (2,) of core/backlog what a job used of its limit."""
-    request = job.request
-    length_s = min(planning_limit_s(request.time_limit_s), LONGEST_S)
-    note_use(use, job.run_s, length_s, float(max(request.size.gpus, 1)))
+def gpus_of(request: Request, _: tuple[str, ...]) -> float:
+    """The size of a request where the nodes are not known."""
+    return float(max(request.size.gpus, 1))
 
 
 def _whole(seconds: float) -> float:

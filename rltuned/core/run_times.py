@@ -8,8 +8,8 @@ submission; how far it was off for kin that ended since shifts the prediction of
 A job teaches when it has ended, and what it teaches is the time that it ran, which is not what it
 would have needed where a limit cut it short.
 
-The functions change arrays in place, call none of each other and are what the kernel compiles:
-the daemon and the simulator run the same lines.
+The functions change arrays in place and are what the kernel compiles: the daemon and the simulator
+run the same lines.
 """
 
 import math
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.features import LIMIT_FULL_S
+from rltuned.core.influence import standing
 
 FloatArray = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
@@ -45,20 +46,37 @@ KEYS: Final = (
 )
 """What jobs are likened by. twin: the same user, account, partition, GPUs and limit; burst: twins
 that come within BURST_S of one another. From partition on each is of one user."""
+SHARED: Final = 5
+"""The first of them are of all users; in these a user counts once, see core/influence."""
+SLOTS: Final = len(KEYS) + 3
+"""Rows of a job: its kinds, then what its user has of gpus_limit, account and account_gpus."""
+PARTS: Final = np.array([KEYS.index("user"), KEYS.index("user_gpus"), *range(len(KEYS), SLOTS)])
+"""(SHARED,) places of what the job's user has of each shared kind."""
+TWIN: Final = KEYS.index("twin")
 BURST_S: Final = 600.0
 LONG_S: Final = 4 * 3_600.0
 LOG_FULL: Final = math.log1p(LIMIT_FULL_S)
 
 COUNT, WEIGHT, TOTAL, SQUARES, LONG, RECENT, RECENT_TOTAL, LAST = range(8)
 USED_WEIGHT, USED, USED_SQUARES = range(8, 11)
-RUNNING, STARTED, SUBMITTED, ERRORS, ERROR_COUNT, BURST = range(11, 17)
-FIELDS: Final = 17
+RUNNING, STARTED, SUBMITTED, ERRORS, ERROR_COUNT, BURST, CLOCK, RAN_WEIGHT, RAN, RAN_EVER = range(
+    11, 21
+)
+FIELDS: Final = 21
 """Of a kind: ended jobs; decayed weight, sum and sum of squares of x, and of long runs; weight and
 sum that decay fast; the last x; weight, sum and sum of squares of the x of the limit less that of
 the run, where there is a limit. Running jobs and the sum of their start times; the last submission;
-sum and number of errors; when its burst began. x is ln(1 + run) / ln(1 + 30 d)."""
+sum and number of errors; when its burst began. Of a shared kind the shares that users have added,
+and of a user's part of it how many that were at its last; weight and sum of runs, see FLOOR_SHARE,
+and the sum of all. x is ln(1 + run) / ln(1 + 30 d)."""
 SLOW, FAST = 0.95, 0.70
 """What an ended job still counts once another one of the same kind has ended."""
+SHARES: Final = (
+    (WEIGHT, WEIGHT, LONG + 1),
+    (RECENT, RECENT, RECENT_TOTAL + 1),
+    (USED_WEIGHT, USED_WEIGHT, USED_SQUARES + 1),
+)
+"""Fields of a shared kind that are sums over users: first, the weight among them, end."""
 SIGNS: Final = 11
 """Numbers that the predictor reads of each kind; see describe."""
 REQUEST_SIGNS: Final = 4
@@ -66,10 +84,10 @@ INPUTS: Final = REQUEST_SIGNS + SIGNS * len(KEYS)
 BINS: Final = 20
 EDGES: Final = np.concatenate([[0.0], np.linspace(math.log(30.0) / LOG_FULL, 1.0, BINS)])
 """(BINS + 1,) of x: below half a minute, then evenly up to 30 days."""
-MEAN, LOW, MEDIAN, HIGH, LOG_MEAN, LIMIT_SHARE = range(6)
-SUMMARY: Final = 6
+MEAN, LOW, MEDIAN, HIGH, LOG_MEAN, LIMIT_SHARE, FLOOR = range(7)
+SUMMARY: Final = 7
 """Of a prediction: ln of the mean; ln(1 + s) of the quantiles; the mean of ln(1 + s); what the
-limit counts in the plan, see limit_share."""
+limit counts in the plan, see core/limits; the seconds of floor_of."""
 QUANTILES: Final = (0.1, 0.5, 0.9)
 QUANTILE_COLUMNS: Final = slice(LOW, HIGH + 1)
 _LEVELS: Final = np.array(QUANTILES)
@@ -79,22 +97,18 @@ PLAN_SCALE: Final = 3.0
 HIGH_SCALE: Final = 10.0
 """So that one stretch fits plans, and the limits in their place where nothing is predicted; see
 docs/adr/0020."""
+FLOOR_SHARE, UNLIMITED_FLOOR_SHARE, TINY = 0.25, 0.0625, 100.0
+"""Of what the twins ran on average, no prediction goes below this share, without a limit the second
+one: there, twins are all jobs of a user with the same GPUs. In the average, runs that are so many
+times shorter than it count by their length."""
+HIGH_OF_MEAN: Final = 2.0
+"""About how many means the upper quantile of run times is."""
 KIN_PRIOR: Final = 1.0
 """So many jobs of the closest kind count as much as what the wider ones say."""
-PAIRS, LIMITS, RUNS, LIMIT_SQUARES, RUN_SQUARES, PRODUCTS = range(6)
-LIMIT_SUMS: Final = 6
-"""Of ended jobs that had a limit, decayed: weight, and sums over the x of limit and run."""
-_LIMITS_KEPT: Final = 0.999
-_PAIRS_LEAST: Final = 100.0
-"""With fewer ended jobs the limits are not judged."""
-_SAME: Final = 1e-12
-"""Variances whose product is no larger are those of equal numbers."""
-_WEAK, _STRONG = 0.5, 0.75
-"""Correlations of limits and run times at which the limit's share begins to grow, and is whole."""
 
 
 def note_submit(stats: FloatArray, slots: IntArray, now: float) -> None:
-    """A job of these kinds, -1 = none, was submitted. stats: (S, FIELDS), slots: (KEYS,)."""
+    """A job of these kinds, -1 = none, was submitted. stats: (S, FIELDS), slots: (SLOTS,)."""
     for slot in slots:
         if slot >= 0:
             stats[slot, SUBMITTED] = now
@@ -119,62 +133,71 @@ def note_stop(stats: FloatArray, slots: IntArray, started_s: float) -> None:
 def note_end(
     stats: FloatArray, slots: IntArray, ran_s: float, limit_s: float, error: float
 ) -> None:
-    """It ran so long. error: see error_of."""
+    """It ran so long. error: see error_of. Of a shared kind, the user's share changes."""
+    for place in range(SHARED):
+        if slots[place] >= 0 and slots[PARTS[place]] >= 0:
+            take_share(stats[slots[place]], stats[slots[PARTS[place]]], ran_s)
+    for place in range(SLOTS):
+        if slots[place] >= 0 and (place >= SHARED or slots[PARTS[place]] < 0):
+            learn(stats[slots[place]], ran_s, limit_s, error)
+    for place in range(SHARED):
+        if slots[place] >= 0 and slots[PARTS[place]] >= 0:
+            add_share(stats[slots[place]], stats[slots[PARTS[place]]])
+
+
+def learn(kind: FloatArray, ran_s: float, limit_s: float, error: float) -> None:
+    """A job of a kind ran so long."""
     x = math.log1p(ran_s) / LOG_FULL
-    limited = limit_s < LIMIT_FULL_S
-    left = math.log1p(min(limit_s, LIMIT_FULL_S)) / LOG_FULL - x
-    is_long = 1.0 if ran_s > LONG_S else 0.0
-    for slot in slots:
-        if slot < 0:
-            continue
-        kind = stats[slot]
-        kind[COUNT] += 1.0
-        kind[WEIGHT] = kind[WEIGHT] * SLOW + 1.0
-        kind[TOTAL] = kind[TOTAL] * SLOW + x
-        kind[SQUARES] = kind[SQUARES] * SLOW + x * x
-        kind[LONG] = kind[LONG] * SLOW + is_long
-        kind[RECENT] = kind[RECENT] * FAST + 1.0
-        kind[RECENT_TOTAL] = kind[RECENT_TOTAL] * FAST + x
-        kind[LAST] = x
-        if limited:
-            kind[USED_WEIGHT] = kind[USED_WEIGHT] * SLOW + 1.0
-            kind[USED] = kind[USED] * SLOW + left
-            kind[USED_SQUARES] = kind[USED_SQUARES] * SLOW + left * left
-        kind[ERRORS] += error
-        kind[ERROR_COUNT] += 1.0
+    kind[COUNT] += 1.0
+    kind[WEIGHT] = kind[WEIGHT] * SLOW + 1.0
+    kind[TOTAL] = kind[TOTAL] * SLOW + x
+    kind[SQUARES] = kind[SQUARES] * SLOW + x * x
+    kind[LONG] = kind[LONG] * SLOW + (1.0 if ran_s > LONG_S else 0.0)
+    kind[RECENT] = kind[RECENT] * FAST + 1.0
+    kind[RECENT_TOTAL] = kind[RECENT_TOTAL] * FAST + x
+    kind[LAST] = x
+    if limit_s < LIMIT_FULL_S:
+        left = math.log1p(limit_s) / LOG_FULL - x
+        kind[USED_WEIGHT] = kind[USED_WEIGHT] * SLOW + 1.0
+        kind[USED] = kind[USED] * SLOW + left
+        kind[USED_SQUARES] = kind[USED_SQUARES] * SLOW + left * left
+    kind[ERRORS] += error
+    kind[ERROR_COUNT] += 1.0
+    usual_s = max(kind[RAN] / kind[RAN_WEIGHT], 1.0) if kind[RAN_WEIGHT] > 0.0 else 1.0
+    longer = max(ran_s, 1.0) / usual_s
+    weight = min(TINY * longer, 1.0)
+    kept = standing(weight, SLOW) * min(TINY / longer, 1.0)
+    kind[RAN_WEIGHT] = kind[RAN_WEIGHT] * kept + weight
+    kind[RAN] = kind[RAN] * kept + weight * ran_s
+    kind[RAN_EVER] += ran_s
 
 
-def note_limit(sums: FloatArray, ran_s: float, limit_s: float) -> None:
-    """It ran so long of its limit. sums: (LIMIT_SUMS,) of all jobs."""
-    if limit_s >= LIMIT_FULL_S:
-        return
-    run, limit = math.log1p(ran_s) / LOG_FULL, math.log1p(limit_s) / LOG_FULL
-    for place in range(LIMIT_SUMS):
-        sums[place] *= _LIMITS_KEPT
-    sums[PAIRS] += 1.0
-    sums[LIMITS] += limit
-    sums[RUNS] += run
-    sums[LIMIT_SQUARES] += limit * limit
-    sums[RUN_SQUARES] += run * run
-    sums[PRODUCTS] += limit * run
-
-
-def limit_share(sums: FloatArray) -> float:
-    """What a limit counts in the plan: from a half to the whole where limits tell run times.
-
-    It goes by the correlation of the logarithms. Where that is strong, the limits alone order jobs
-    as well as true run times do, and what a prediction errs costs; see docs/adr/0020.
+def take_share(kind: FloatArray, part: FloatArray, ran_s: float) -> None:
+    """A job of a user ends: a shared kind fades by what its user's share has lost since, and loses
+    what is left of it. part: what the user has of the kind, before this job. How many have ended is
+    counted for all jobs: the predictor learned so, and a site of few users would look unknown.
     """
-    count = sums[PAIRS]
-    if count < _PAIRS_LEAST:
-        return 0.5
-    limits = sums[LIMIT_SQUARES] / count - (sums[LIMITS] / count) ** 2
-    runs = sums[RUN_SQUARES] / count - (sums[RUNS] / count) ** 2
-    if limits * runs <= _SAME:
-        return 0.5
-    both = sums[PRODUCTS] / count - sums[LIMITS] * sums[RUNS] / count**2
-    strength = (both / math.sqrt(limits * runs) - _WEAK) / (_STRONG - _WEAK)
-    return float(0.5 + 0.5 * min(max(strength, 0.0), 1.0))
+    passed = kind[CLOCK] - part[CLOCK]
+    left = standing(passed, SLOW) if part[COUNT] > 0.0 and passed >= 0.0 else 0.0
+    new = 1.0 - left
+    fade = standing(new, SLOW)
+    for first, weight, end in SHARES:
+        for field in range(first, end):
+            kind[field] *= fade
+            if part[weight] > 0.0:
+                kind[field] -= left * fade * part[field] / part[weight]
+    kind[COUNT] += 1.0
+    kind[LAST] += new * (math.log1p(ran_s) / LOG_FULL - kind[LAST])
+    kind[CLOCK] += new
+    part[CLOCK] = kind[CLOCK]
+
+
+def add_share(kind: FloatArray, part: FloatArray) -> None:
+    """Add the user's share as it is after this job: the means of its part."""
+    for first, weight, end in SHARES:
+        for field in range(first, end):
+            if part[weight] > 0.0:
+                kind[field] += part[field] / part[weight]
 
 
 def describe(  # noqa: PLR0917 - compiled functions take their arguments by place
@@ -192,7 +215,7 @@ def describe(  # noqa: PLR0917 - compiled functions take their arguments by plac
     out[1] = 1.0 if limited else 0.0
     out[2] = math.log2(1.0 + gpus) / 10.0
     out[3] = 1.0 if gpus > 0 else 0.0
-    for place in range(len(slots)):
+    for place in range(len(KEYS)):
         at = REQUEST_SIGNS + SIGNS * place
         out[at : at + SIGNS] = 0.0
         if slots[place] < 0:
@@ -258,6 +281,26 @@ def errors_of(stats: FloatArray, slots: IntArray, out: FloatArray) -> None:
             out[at, 0], out[at, 1] = stats[slot, ERRORS], stats[slot, ERROR_COUNT]
 
 
+def floor_of(stats: FloatArray, slots: IntArray, limit_s: float) -> float:
+    """Seconds below which no prediction goes, so that tiny jobs do not make a long one of the same
+    user look short. Until the twins have run for as long together, it is what jobs of all users
+    typically run of such a limit.
+    """
+    every, twin = slots[0], slots[TWIN]
+    if every < 0 or twin < 0:
+        return 0.0
+    limited, typical = limit_s < LIMIT_FULL_S, 0.0
+    if limited and stats[every, USED_WEIGHT] > 0.0:
+        unused = stats[every, USED] / stats[every, USED_WEIGHT]
+        typical = max(math.log1p(limit_s) / LOG_FULL - unused, 0.0)
+    elif not limited and stats[every, WEIGHT] > 0.0:
+        typical = stats[every, TOTAL] / stats[every, WEIGHT]
+    share = FLOOR_SHARE if limited else UNLIMITED_FLOOR_SHARE
+    usual_s = stats[twin, RAN] / stats[twin, RAN_WEIGHT] if stats[twin, RAN_WEIGHT] > 0.0 else 0.0
+    doubted_s = math.expm1(typical * LOG_FULL) - stats[twin, RAN_EVER]
+    return float(max(share * usual_s, doubted_s, 0.0))
+
+
 def kin_shift(stats: FloatArray, slots: IntArray, before: FloatArray) -> float:
     """How far, in logarithms, kin that ended since were off.
 
@@ -276,7 +319,7 @@ def kin_shift(stats: FloatArray, slots: IntArray, before: FloatArray) -> float:
 
 def mean_s(predicted: FloatArray, shift: float, limit_s: float) -> float:
     """The expected run time of a prediction (SUMMARY,) with its kin's shift; at most the limit."""
-    return min(math.exp(predicted[MEAN] + shift), limit_s)
+    return float(min(max(math.exp(predicted[MEAN] + shift), predicted[FLOOR]), limit_s))
 
 
 def quantile(predicted: FloatArray, place: int, shift: float, limit_s: float) -> float:
@@ -294,9 +337,10 @@ def plan_s(predicted: FloatArray, shift: float, limit_s: float) -> float:
     A limit never makes it longer than that.
     """
     share = predicted[LIMIT_SHARE]
-    high_s = HIGH_SCALE * min(math.exp(predicted[HIGH] + shift), LIMIT_FULL_S)
+    high_s = max(math.exp(predicted[HIGH] + shift), HIGH_OF_MEAN * predicted[FLOOR])
+    high_s = HIGH_SCALE * min(high_s, LIMIT_FULL_S)
     longest_s = LIMIT_FULL_S * (high_s / LIMIT_FULL_S) ** (2.0 - 2.0 * share)
     if limit_s >= LIMIT_FULL_S:
         return float(longest_s)
-    expected_s = PLAN_SCALE**2 * min(math.exp(predicted[MEAN] + shift), limit_s)
+    expected_s = PLAN_SCALE**2 * mean_s(predicted, shift, limit_s)
     return float(min(limit_s * (expected_s / limit_s) ** (1.0 - share), longest_s))

@@ -17,9 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.core.asked import Job, JobKey, key_of
-from rltuned.core.backlog import ALLOWED, use_of
-from rltuned.core.memory import RunTimeMemory, note_ended
+from rltuned.core.asked import Job, JobKey, key_of, partitions_of
+from rltuned.core.capacity import Capacity
+from rltuned.core.limits import LimitMemory
+from rltuned.core.memory import RunTimeMemory, SizeOf, gpus_of
+from rltuned.core.sizes import Sizes
 from rltuned.daemon.ends import SeenEnds, feed, replay
 from rltuned.daemon.logger import Log
 from rltuned.domain.jobs import EndedJob
@@ -112,6 +114,7 @@ class RunTimeLearner:
         self._known: frozenset[JobKey] = frozenset()
         self._running: frozenset[JobKey] = frozenset()
         self._cluster, self._seen_at, self._saved_at = "", 0.0, 0.0
+        self._size_of: SizeOf = gpus_of
         self.status = RunTimesStatus()
 
     @property
@@ -123,6 +126,7 @@ class RunTimeLearner:
         """Take in one look; the same with predictions. Never raises: faults are in status."""
         try:
             if self.status.source is not Source.OFF:
+                self._size_of = _sizes(seen)
                 self._waiting += self._ends.look(seen)
                 if self._is_ready(seen):
                     self._feed(seen)
@@ -168,9 +172,14 @@ class RunTimeLearner:
             )
         return self._memory is not None
 
+    def _empty(self) -> RunTimeMemory:
+        memory = self._make()
+        memory.size_of = self._size_of
+        return memory
+
     def _load(self, cluster: str, now: float) -> None:
         """In a thread of its own: the file, then sacct; an error leaves what there is."""
-        memory, since, why = self._make(), now - self._history_s, list[str]()
+        memory, since, why = self._empty(), now - self._history_s, list[str]()
         source = Source.LOOKS
         try:
             kept = self._kept(cluster, now)
@@ -179,7 +188,7 @@ class RunTimeLearner:
                 source, since = Source.FILE, max(since, kept[0])
         except (JournalError, ValueError, KeyError) as error:
             why.append(str(error) or type(error).__name__)
-            memory = self._make()
+            memory = self._empty()
         try:
             ended = None if self._history is None else self._history(since, now)
             if ended:
@@ -190,7 +199,7 @@ class RunTimeLearner:
             why.append(str(error))
         except BUGS as error:
             why.append(f"{type(error).__name__}: {error}")
-            memory, source = self._make(), Source.LOOKS
+            memory, source = self._empty(), Source.LOOKS
         if threading.current_thread() is self._loader:  # else another cluster is seen by now
             self._loaded = _Loaded(memory, source, "; ".join(why))
 
@@ -210,6 +219,7 @@ class RunTimeLearner:
         memory = self._memory
         if memory is None:
             return
+        memory.size_of = self._size_of
         ended, self._waiting = self._waiting, []
         waits = {key_of(job): job for job in seen.pending}
         runs = {key_of(job): job for job in seen.running}
@@ -274,7 +284,7 @@ class LimitUseLearner:
     """
 
     def __init__(self) -> None:
-        self._ends, self._use = SeenEnds(), np.zeros(2)
+        self._ends, self._limits = SeenEnds(), LimitMemory()
 
     @property
     def status(self) -> None:
@@ -283,13 +293,19 @@ class LimitUseLearner:
 
     def look(self, seen: Snapshot) -> Snapshot:
         """Take in one look; the same with what was learned."""
+        size_of = _sizes(seen)
         for job in self._ends.look(seen):
-            note_ended(self._use, job)
-        known = use_of(self._use) if self._use[ALLOWED] > 0 else None
-        return replace(seen, limit_use=known)
+            size = size_of(job.request, partitions_of(job))
+            user = hash(job.user) if job.user else None
+            self._limits.note(user, job.run_s, job.request.time_limit_s, size)
+        return replace(seen, limit_use=self._limits.use)
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def _sizes(seen: Snapshot) -> SizeOf:
+    return Sizes(Capacity.of(seen)).of
 
 
 def _arrays(data: bytes) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import backlog, influence
+from rltuned.core import backlog, influence, limits
 from rltuned.kernel.compiler import (
     BoolArray,
     FloatArray,
@@ -20,8 +20,10 @@ median_of_users = compiled(influence.median_of_users)
 in_turns = compiled(influence.in_turns)
 _places = compiled(with_inner(backlog.places, leader=leader))
 _backlogs_s = compiled(with_inner(backlog.backlogs_s, leader=leader))
-note_use = in_place(backlog.note_use)
-use_of = in_place(backlog.use_of)
+moves_more = in_place(influence.moves_more)
+_use_without = in_place(limits.use_without)
+note_use = in_place(with_inner(limits.note_use, use_without=_use_without, moves_more=moves_more))
+use_of = in_place(with_inner(limits.use_of, use_without=_use_without))
 
 
 class Demand(NamedTuple):
@@ -30,8 +32,9 @@ class Demand(NamedTuple):
     own, share: of core/order. own_s, key: (n,) of a rule that needs no prediction. length_s, size,
     expected_s, clip_s: (n,) L, m, e (NaN = by L) and the clip. most_s: (n,) the longest delay.
     pool, user: (n,) numbers, users of them; units: (P, N) GPUs of every node. overlap: (P, P) and
-    gpus: (P,) of those that are not down. used: (2,) sums of core/backlog.note_use. group: (n,) of
-    a user's equal requests, -1 = of no known user; seen: (G, 4) work space of never_cheaper.
+    gpus: (P,) of those that are not down. used: sums of core/limits.note_use, a row of each known
+    user. group: (n,) of a user's equal requests, -1 = of no known user; seen: (G, 4) work space of
+    never_cheaper.
     """
 
     own: float
@@ -113,6 +116,6 @@ def queue_s(
 _FLAT, _WHOLE = np.zeros(0), np.zeros(0, dtype=np.int64)
 NO_DEMAND = Demand(
     0.0, 0.0, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _WHOLE, _WHOLE, 0, np.zeros((0, 0)),
-    np.zeros((0, 0)), _FLAT, np.zeros(2), _WHOLE, np.zeros((0, 4)),
+    np.zeros((0, 0)), _FLAT, np.zeros((1, limits.USE_SUMS)), _WHOLE, np.zeros((0, 4)),
 )  # fmt: skip
 """Of a pure order."""

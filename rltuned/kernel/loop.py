@@ -111,7 +111,9 @@ def _end_all(setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, 
             end(known, job, state.start_s[job], now - state.start_s[job])
         elif len(demand.pool) > 0:
             ran_s = now - state.start_s[job]
-            note_use(demand.used, ran_s, demand.length_s[job], demand.size[job])
+            row = demand.user[job] + 1
+            row = row if row < len(demand.used) else 0  # of no known user
+            note_use(demand.used, row, ran_s, demand.length_s[job], demand.size[job])
         freed = True
     return freed
 

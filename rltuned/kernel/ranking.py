@@ -8,7 +8,14 @@ import numpy as np
 
 from rltuned.core import run_times
 from rltuned.core.features import COLUMN, NUM_FEATURES, UNLIMITED_AS_S
-from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
+from rltuned.kernel.compiler import (
+    Float32Array,
+    FloatArray,
+    IntArray,
+    compiled,
+    in_place,
+    with_inner,
+)
 from rltuned.kernel.demand import Demand, never_cheaper, queue_s, use_of
 from rltuned.kernel.features import Features, StaticFeatures, look
 from rltuned.kernel.network import Net, factor, forward
@@ -20,8 +27,8 @@ FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
 predicted areas, the rule `delay` with predictions, delays of a rule that needs none, a network, and
 whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
-_plan_s = in_place(run_times.plan_s)
 _mean_s = in_place(run_times.mean_s)
+_plan_s = in_place(with_inner(run_times.plan_s, mean_s=_mean_s))
 _quantile = in_place(run_times.quantile)
 
 

@@ -7,16 +7,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import run_times
-from rltuned.core.run_times import INPUTS, KIN, LIMIT_SHARE, LIMIT_SUMS, SUMMARY
-from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
+from rltuned.core import influence, limits, run_times
+from rltuned.core.limits import LIMIT_SUMS
+from rltuned.core.run_times import FLOOR, INPUTS, KIN, LIMIT_SHARE, SUMMARY
+from rltuned.kernel.compiler import (
+    Float32Array,
+    FloatArray,
+    IntArray,
+    compiled,
+    entry,
+    in_place,
+    with_inner,
+)
+from rltuned.kernel.demand import moves_more
 
 note_submit = in_place(run_times.note_submit)
 note_start = in_place(run_times.note_start)
 note_stop = in_place(run_times.note_stop)
-note_end = in_place(run_times.note_end)
-note_limit = in_place(run_times.note_limit)
-limit_share = in_place(run_times.limit_share)
+_standing = in_place(influence.standing)
+note_end = in_place(
+    with_inner(
+        run_times.note_end,
+        learn=in_place(with_inner(run_times.learn, standing=_standing)),
+        take_share=in_place(with_inner(run_times.take_share, standing=_standing)),
+        add_share=in_place(run_times.add_share),
+    )
+)
+_share_without = in_place(limits.share_without)
+note_limit = in_place(
+    with_inner(limits.note_limit, share_without=_share_without, moves_more=moves_more)
+)
+limit_share = in_place(with_inner(limits.limit_share, share_without=_share_without))
+floor_of = in_place(run_times.floor_of)
 describe = in_place(run_times.describe)
 summarize = compiled(run_times.summarize)
 error_of = in_place(run_times.error_of)
@@ -38,18 +60,20 @@ class Layers(NamedTuple):
 class RunTimes(NamedTuple):
     """What is known of n jobs; slots empty: nothing is asked.
 
-    slots: (n, KEYS) rows of stats (S, FIELDS), -1 = none. predicted: (n, SUMMARY) at submission,
-    before: (n, KIN, 2) the errors of kin until then. limits: (LIMIT_SUMS,) of all ended jobs.
+    slots: (n, SLOTS) rows of stats (S, FIELDS), -1 = none. size: m of core/backlog, 0 without
+    GPUs. predicted: (n, SUMMARY) at submission, before: (n, KIN, 2) the errors of kin until then.
+    limits: (1 + users, LIMIT_SUMS) of core/limits; user: (n,) rows of it, 0 = not known.
     """
 
     slots: IntArray
     stats: FloatArray
     limit_s: FloatArray
-    gpus: FloatArray
+    size: FloatArray
     layers: Layers
     predicted: FloatArray
     before: FloatArray
     limits: FloatArray
+    user: IntArray
 
 
 @in_place
@@ -82,9 +106,10 @@ def submit(known: RunTimes, job: int, now: float) -> None:
     """Predict for a job that comes now."""
     slots = known.slots[job]
     inputs = np.empty(INPUTS, dtype=np.float32)
-    describe(known.stats, slots, now, known.limit_s[job], known.gpus[job], inputs)
+    describe(known.stats, slots, now, known.limit_s[job], known.size[job], inputs)
     summarize(logits_of(known.layers, inputs), known.limit_s[job], known.predicted[job])
     known.predicted[job, LIMIT_SHARE] = limit_share(known.limits)
+    known.predicted[job, FLOOR] = floor_of(known.stats, slots, known.limit_s[job])
     errors_of(known.stats, slots, known.before[job])
     note_submit(known.stats, slots, now)
 
@@ -96,7 +121,7 @@ def end(known: RunTimes, job: int, started_s: float, ran_s: float) -> None:
     note_stop(known.stats, slots, started_s)
     error = error_of(ran_s, known.predicted[job])
     note_end(known.stats, slots, ran_s, known.limit_s[job], error)
-    note_limit(known.limits, ran_s, known.limit_s[job])
+    note_limit(known.limits, known.user[job], ran_s, known.limit_s[job])
 
 
 @entry
@@ -131,7 +156,7 @@ def replay(
                 note_start(known.stats, known.slots[other], first_start)
                 heapq.heappush(ends, (end_s[other], other))
         describe(
-            known.stats, known.slots[job], now, known.limit_s[job], known.gpus[job], inputs[job]
+            known.stats, known.slots[job], now, known.limit_s[job], known.size[job], inputs[job]
         )
         submit(known, job, now)
         heapq.heappush(starts, (start_s[job], job))
@@ -140,12 +165,13 @@ def replay(
 _NONE = np.zeros((0, 0), dtype=np.float32)
 _FLAT = np.zeros(0, dtype=np.float32)
 NOTHING_KNOWN = RunTimes(
-    np.zeros((0, len(run_times.KEYS)), np.int64),
+    np.zeros((0, run_times.SLOTS), np.int64),
     np.zeros((0, run_times.FIELDS)),
     np.zeros(0),
     np.zeros(0),
     Layers(_NONE, _FLAT, _NONE, _FLAT, _NONE, _FLAT),
     np.zeros((0, SUMMARY)),
     np.zeros((0, len(KIN), 2)),
-    np.zeros(LIMIT_SUMS),
+    np.zeros((1, LIMIT_SUMS)),
+    np.zeros(0, np.int64),
 )

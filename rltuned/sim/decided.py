@@ -11,11 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-import numpy as np
-
-from rltuned.core.backlog import ALLOWED, LONGEST_S, note_use, use_of
 from rltuned.core.decide import Decision, Knobs, Policy, decide
-from rltuned.core.features import planning_limit_s
+from rltuned.core.limits import LimitMemory
 from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
@@ -49,7 +46,7 @@ class SimulatedJournal:
     def __init__(self, world: World) -> None:
         self._world, self._sizes = world, Sizes(EmptyCluster(world.cluster).capacity)
         self._partitions = {p.name: p for p in world.cluster.partitions}
-        self._use, self._ended = np.zeros(2), 0
+        self._limits, self._ended = LimitMemory(), 0
         self._entries: dict[JobId, _Entry] = {}
         self._neutral: NeutralDelay | None = None
         self.writes: dict[JobId, int] = {}
@@ -78,11 +75,11 @@ class SimulatedJournal:
         for done in ended:
             job, name = done.job, done.job.partition or self._world.cluster.default_partition
             request = in_partition(job.request(), self._partitions[name])
-            length_s = min(planning_limit_s(request.time_limit_s), LONGEST_S)
-            size = self._sizes.of(request, (name,))
-            note_use(self._use, done.ended_at - done.started_at, length_s, size)
+            user = hash(job.user) if job.user else None
+            ran_s, size = done.ended_at - done.started_at, self._sizes.of(request, (name,))
+            self._limits.note(user, ran_s, request.time_limit_s, size)
         self._ended = len(self._world.finished)
-        return use_of(self._use) if self._use[ALLOWED] > 0 else None
+        return self._limits.use
 
     def _dressed(self, job: PendingJob, now: float) -> PendingJob:
         entry = self._entries.get(job.job_id)

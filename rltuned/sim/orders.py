@@ -190,7 +190,11 @@ def ruled(stage: Stage, order: Order) -> Ranking:
 
 
 def _known(stage: Stage) -> RunTimes:
-    return NOTHING_KNOWN if stage.predictor is None else known_of(stage.jobs, stage.predictor)
+    return (
+        NOTHING_KNOWN
+        if stage.predictor is None
+        else known_of(stage.jobs, stage.predictor, stage.prepared.size)
+    )
 
 
 def _eyes(actor: NetworkPolicy | None, stage: Stage) -> Eyes:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.run_times import BURST_S, FIELDS, KEYS, KIN, LIMIT_SUMS, SUMMARY
+from rltuned.core.limits import LIMIT_SUMS
+from rltuned.core.run_times import BURST_S, FIELDS, KEYS, KIN, PARTS, SHARED, SLOTS, SUMMARY
 from rltuned.kernel.compiler import FloatArray, IntArray
 from rltuned.kernel.run_times import Layers, RunTimes
 from rltuned.policies.network import LAYERS
@@ -13,30 +14,40 @@ from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
 
 
-def known_of(jobs: Sequence[TraceJob], layers: Layers) -> RunTimes:
-    """An empty memory with room for what these jobs, in the order of submission, will show."""
+def known_of(jobs: Sequence[TraceJob], layers: Layers, size: FloatArray | None = None) -> RunTimes:
+    """An empty memory with room for what these jobs, in the order of submission, will show. size:
+    (n,) m of core/backlog; None = the GPUs.
+    """
     slots = slots_of(jobs)
+    gpus = np.array([j.gpus for j in jobs], dtype=np.float64)
+    users: dict[str, int] = {}
+    user = [users.setdefault(j.user, len(users) + 1) if j.user else 0 for j in jobs]
     return RunTimes(
         slots=slots,
         stats=np.zeros((int(slots.max(initial=-1)) + 1, FIELDS)),
         limit_s=np.array([min(j.time_limit_s, LIMIT_FULL_S) for j in jobs]),
-        gpus=np.array([j.gpus for j in jobs], dtype=np.float64),
+        size=gpus if size is None else np.where(gpus > 0, size, 0.0),
         layers=layers,
         predicted=np.zeros((len(jobs), SUMMARY)),
         before=np.zeros((len(jobs), len(KIN), 2)),
-        limits=np.zeros(LIMIT_SUMS),
+        limits=np.zeros((1 + len(users), LIMIT_SUMS)),
+        user=np.array(user, dtype=np.int64),
     )
 
 
 def slots_of(jobs: Sequence[TraceJob]) -> IntArray:
-    """(n, KEYS) the kinds of each job as numbers from 0; -1 where the trace does not say."""
+    """(n, SLOTS) the kinds of each job as numbers from 0; -1 where the trace does not say."""
     numbers: dict[object, int] = {}
     bursts: dict[object, tuple[float, float]] = {}
-    rows = np.full((len(jobs), len(KEYS)), -1, dtype=np.int64)
+    rows = np.full((len(jobs), SLOTS), -1, dtype=np.int64)
     for at, job in enumerate(jobs):
         for place, (key, kind) in enumerate(zip(KEYS, _kinds(job, bursts), strict=True)):
             if kind is not None:
                 rows[at, place] = numbers.setdefault((key, kind), len(numbers))
+                part = PARTS[place] if place < SHARED and job.user else 0
+                if part >= len(KEYS):
+                    own = (key, kind, job.user)
+                    rows[at, part] = numbers.setdefault(own, len(numbers))
     return rows
 
 

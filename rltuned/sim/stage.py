@@ -14,6 +14,7 @@ from rltuned.core.features import (
     expected,
     planning_limit_s,
 )
+from rltuned.core.limits import USE_SUMS
 from rltuned.core.order import Order, clip_s
 from rltuned.core.pools import Pools, numbered, shared
 from rltuned.kernel.compiler import FloatArray, IntArray
@@ -110,7 +111,7 @@ class Stage:
             units=prepared.units,
             overlap=overlap,
             gpus=gpus,
-            used=np.zeros(2),
+            used=np.zeros((1 + len({job.user for job in self.jobs if job.user}), USE_SUMS)),
             group=self._equal_requests(),
             seen=np.zeros((count, 4)),
         )

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.memory import KINDS_MOST, RunTimeMemory
-from rltuned.core.run_times import FIELDS, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN
+from rltuned.core.kind_table import KINDS_MOST
+from rltuned.core.memory import RunTimeMemory
+from rltuned.core.run_times import FIELDS, FLOOR, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN, plan_s
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import RunTime
@@ -141,7 +142,9 @@ def test_the_daemon_s_memory_and_the_kernel_s_say_the_same(
         limit_s = min(jobs[at].time_limit_s, LIMIT_FULL_S)
         summary = known.predicted[at] + shift[at]
         assert found is not None
-        assert found.mean_s == approx_s(min(math.exp(summary[MEAN]), limit_s))
+        mean_s = max(math.exp(summary[MEAN]), known.predicted[at, FLOOR])
+        assert found.mean_s == approx_s(min(mean_s, limit_s))
+        assert found.plan_s == approx_s(plan_s(known.predicted[at], shift[at], limit_s))
         for name, place in (("low_s", LOW), ("high_s", HIGH)):
             x = min(max(summary[place], 0.0), math.log1p(limit_s), LOG_FULL)
             assert getattr(found, name) == approx_s(math.expm1(x))

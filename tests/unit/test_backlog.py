@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.core.backlog import USE_GUESS, note_use, use_of
+from rltuned.core.backlog import USE_GUESS
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.influence import leader
+from rltuned.core.limits import LimitMemory
 from rltuned.core.pools import Pools, pools_of, shared
 from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import PendingJob, Request
@@ -60,12 +61,37 @@ def test_without_a_prediction_a_job_is_expected_to_use_what_jobs_here_use() -> N
 
 
 def test_what_jobs_use_of_their_limits_is_by_gpu_time() -> None:
-    sums = np.zeros(2)
-    assert use_of(sums) == USE_GUESS
-    note_use(sums, 10 * HOUR, 20 * HOUR, 8.0)
+    known = LimitMemory()
+    assert known.use is None
+    known.note(None, 10 * HOUR, 20 * HOUR, 8.0)
     for _ in range(200):  # as many short ones as a user likes
-        note_use(sums, 60.0, 60.0, 1.0)
-    assert use_of(sums) == pytest.approx(0.5, abs=0.02)
+        known.note(1, 60.0, 60.0, 1.0)
+    assert known.use == pytest.approx(0.5)
+
+
+def test_no_user_says_alone_how_much_of_limits_is_used() -> None:
+    known = LimitMemory()
+    for user in range(10):
+        for _ in range(20):
+            known.note(user, 5 * HOUR, 10 * HOUR, 2.0)
+    assert known.use == pytest.approx(0.5)
+    for _ in range(50):
+        known.note(99, 1.0, 30 * DAY, 64.0)
+    assert known.use == pytest.approx(0.5)
+    again = LimitMemory()
+    again.restore(known.arrays())
+    assert again.use == known.use
+    again.note(100, HOUR, 2 * HOUR, 1.0)
+    assert again.use == pytest.approx(0.5)
+
+
+def test_a_user_who_ran_nearly_all_of_a_site_says_how_much_of_limits_is_used() -> None:
+    known = LimitMemory()
+    for _ in range(20):
+        known.note(1, 9 * HOUR, 10 * HOUR, 8.0)
+    assert known.use == pytest.approx(0.9)
+    known.note(2, 1.0, 10 * HOUR, 1.0)
+    assert known.use == pytest.approx(0.9, rel=0.01)
 
 
 def test_only_usable_nodes_count() -> None:

@@ -172,8 +172,8 @@ def test_it_is_as_if_the_job_had_been_submitted_so(
 
     (seen, one), (met, other) = play(ways), play(ways[-1:])
     assert one == other
-    here = {digest: met._stats[slot] for digest, slot in met._slot_of.items()}
-    for digest, slot in seen._slot_of.items():
+    here = {digest: met._stats[slot] for digest, slot in met._kinds._rows.items()}
+    for digest, slot in seen._kinds._rows.items():
         kind, same = seen._stats[slot], here.get(digest)
         runs = kind[[RUNNING, STARTED]].tolist()
         assert runs == ([0.0, 0.0] if same is None else same[[RUNNING, STARTED]].tolist())

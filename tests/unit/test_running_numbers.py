@@ -7,9 +7,10 @@ import pytest
 
 from rltuned.core import run_times
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.run_times import FIELDS, KEYS, KIN, LOG_FULL
+from rltuned.core.limits import LIMIT_SUMS, limit_share, note_limit
+from rltuned.core.run_times import FIELDS, KEYS, KIN, LOG_FULL, SLOTS
 
-OWN = np.full(len(KEYS), -1, dtype=np.int64)
+OWN = np.full(SLOTS, -1, dtype=np.int64)
 OWN[0], OWN[5] = 0, 2
 """A job of two kinds, in rows 0 and 2 of the table; row 1 is of others."""
 
@@ -54,11 +55,27 @@ def test_an_end_teaches_every_kind_of_the_job() -> None:
         run_times.ERRORS: 0.25,
         run_times.ERROR_COUNT: 2.0,
     }
-    for row in (0, 2):
-        assert dict(enumerate(stats[row])) == pytest.approx(
-            dict.fromkeys(range(FIELDS), 0.0) | wanted
-        )
+    assert dict(enumerate(stats[2][: run_times.BURST])) == pytest.approx(
+        dict.fromkeys(range(run_times.BURST), 0.0) | wanted
+    )
     assert not stats[1].any()
+
+
+def test_in_a_shared_kind_a_user_is_one_job_of_its_own_average() -> None:
+    stats = table()
+    other = np.where(OWN == 2, 1, OWN)
+    run_times.note_end(stats, other, 60.0, LIMIT_FULL_S, 0.0)
+    for _ in range(500):
+        run_times.note_end(stats, OWN, 36_000.0, LIMIT_FULL_S, 0.0)
+    short, long = (math.log1p(ran_s) / LOG_FULL for ran_s in (60.0, 36_000.0))
+    everyone = stats[0]
+    assert everyone[run_times.COUNT] == 501.0
+    assert everyone[run_times.WEIGHT] == pytest.approx(1.95, abs=1e-3)
+    mean = everyone[run_times.TOTAL] / everyone[run_times.WEIGHT]
+    assert mean == pytest.approx((short * 0.95 + long) / 1.95, abs=1e-3)
+    run_times.note_end(stats, other, 60.0, LIMIT_FULL_S, 0.0)
+    mean = everyone[run_times.TOTAL] / everyone[run_times.WEIGHT]
+    assert mean == pytest.approx((short + long) / 2.0, abs=0.01)
 
 
 def test_what_is_reported_of_a_kind() -> None:
@@ -89,9 +106,9 @@ def test_kin_that_ended_since_the_submission_shift_a_prediction() -> None:
 
 
 def sums_of(limit_s: np.ndarray, run_s: np.ndarray) -> np.ndarray:
-    sums = np.zeros(run_times.LIMIT_SUMS)
+    sums = np.zeros((1, LIMIT_SUMS))
     for limit, run in zip(limit_s.tolist(), run_s.tolist(), strict=True):
-        run_times.note_limit(sums, run, limit)
+        note_limit(sums, 0, run, limit)
     return sums
 
 
@@ -111,13 +128,13 @@ def test_a_limit_counts_more_where_limits_tell_run_times(
     run = draw.normal(7.0, 1.0, jobs)
     limit = run + 1.0 + noise * 0.9 * draw.standard_normal(jobs)
     sums = sums_of(np.exp(limit), np.exp(run))
-    assert lowest <= run_times.limit_share(sums) <= highest
+    assert lowest <= limit_share(sums) <= highest
 
 
 def test_limits_of_one_value_or_none_say_nothing() -> None:
     run_s = np.random.default_rng(3).lognormal(7.0, 1.0, 400)
     same = sums_of(np.full(400, 86_400.0), run_s)
-    assert run_times.limit_share(same) == 0.5
+    assert limit_share(same) == 0.5
     assert not sums_of(np.full(400, LIMIT_FULL_S), run_s).any()
 
 
@@ -126,8 +143,8 @@ def test_the_limits_of_long_ago_count_no_more() -> None:
     run_s = draw.lognormal(7.0, 1.0, 8_000)
     limit_s = 2.0 * run_s
     limit_s[3_000:] = draw.lognormal(8.0, 1.0, 5_000)
-    assert run_times.limit_share(sums_of(limit_s[:3_000], run_s[:3_000])) == 1.0
-    assert run_times.limit_share(sums_of(limit_s, run_s)) == 0.5
+    assert limit_share(sums_of(limit_s[:3_000], run_s[:3_000])) == 1.0
+    assert limit_share(sums_of(limit_s, run_s)) == 0.5
 
 
 def test_the_plan_lies_between_the_limit_and_what_is_expected() -> None:
