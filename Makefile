@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container results results-check mutants soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check mutants soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ test-pyslurm: $(STAMP) ## the contract through a real pyslurm on 26.05 (root; bu
 test-container: $(STAMP) ## the container, built and started by buildah in chroots (root; some minutes)
 	@sh scripts/test-packages.sh debootstrap buildah
 	@sh scripts/container.sh
+
+check-learning: $(STAMP) ## whether PPO finds orders that are known to be the best; ten minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.studies.learning judge
 
 results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
 	@for study in delays run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \

@@ -99,15 +99,19 @@ def _beside(setup: Setup, state: State, now: float, job: int) -> bool:
 
 @in_place
 def list_candidates(setup: Setup, state: State, desk: Desk) -> int:
-    """Fill desk.effective with the places in the queue of all candidates; how many."""
-    count = 0
+    """Fill desk.effective with the places in the queue of all candidates; how many. None are left
+    once none of them can start: a new head then holds back no other job.
+    """
+    count, starts = 0, False
     for at in range(desk.marks[QUEUED]):
         if desk.gone[at]:
             continue
-        if _effective(setup, state, desk, desk.queue[at]):
+        job = desk.queue[at]
+        if _effective(setup, state, desk, job):
             desk.effective[count] = at
             count += 1
-    return count
+            starts = starts or desk.fit[setup.jobs.shape[job]]
+    return count if starts else 0
 
 
 @in_place

@@ -4,8 +4,9 @@
 The same steps serve the whole-episode rollout here and, one call each, a scheduler outside compiled
 code.
 
-The order is that of delays within their bounds. A job's score is less its virtual time, in units of
-the mean delay that the rule asks of the queue; a network corrects the rule's delays.
+A network that corrects a rule orders by delays within their bounds. A job's score is less its
+virtual time, in units of the mean delay that the rule asks of the queue. Of a network without a
+rule the score itself is the order, equal ones by submission.
 
 A decision is the choice of the next job to be looked at in a scheduling pass. Candidates are the
 jobs whose choice has an effect: those that can start now and, where a partition has no blocked
@@ -35,7 +36,7 @@ from rltuned.kernel.choices import (
 )
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
 from rltuned.kernel.features import StaticFeatures, look
-from rltuned.kernel.network import Net, factor, forward
+from rltuned.kernel.network import Net, corrects, factor, forward
 from rltuned.kernel.ranking import NO_EYES, STATIC, wishes
 from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
 
@@ -47,9 +48,10 @@ class Tape(NamedTuple):
     """What is kept of an episode for learning. D decisions in Q passes over R rows.
 
     rows: (R, F). asked: (R, 3) of each job its wait, the rule's delay and the bound, in units of
-    the score. first: (Q+1,) where the rows of a pass begin. flags: (Q, 2) what the
-    sampled slots hold (see look). now_s: (Q,). decision_pass: (D,). choice: (D,) row of the chosen
-    job. candidates: rows that could have been chosen, candidate_first (D+1,) where they begin.
+    the score; zeros where no rule is corrected. first: (Q+1,) where the rows of a pass begin.
+    flags: (Q, 2) what the sampled slots hold (see look). now_s: (Q,). decision_pass: (D,). choice:
+    (D,) row of the chosen job. candidates: rows that could have been chosen, candidate_first
+    (D+1,) where they begin.
     """
 
     rows: Float32Array
@@ -157,6 +159,9 @@ def _rank(
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
     look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
     forward(net, desk.features.rows, count, flags, desk.scores)
+    if not corrects(net):
+        desk.asked[:count] = 0.0
+        return
     queue = desk.queue[:count]
     wished_s, upper_s = wishes(setup, state, desk.ranking, NO_EYES, STATIC, queue, now)
     unit_s = _unit_s(wished_s, upper_s)

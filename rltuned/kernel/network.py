@@ -132,3 +132,9 @@ def _pool(net: Net, hidden: Float32Array, bias: Float32Array) -> None:
 def factor(net: Net, score: float) -> float:
     """What a network makes of the delay that the rule asks for."""
     return math.exp(-net.reach * math.tanh(score))
+
+
+@compiled
+def corrects(net: Net) -> bool:
+    """Whether a network corrects a rule; else its score alone is the order."""
+    return net.reach > 0.0

@@ -18,7 +18,7 @@ from rltuned.kernel.compiler import (
 )
 from rltuned.kernel.demand import Demand, never_cheaper, queue_s, use_of
 from rltuned.kernel.features import Features, StaticFeatures, look
-from rltuned.kernel.network import Net, factor, forward
+from rltuned.kernel.network import Net, corrects, factor, forward
 from rltuned.kernel.run_times import RunTimes, kin_shift
 from rltuned.kernel.state import Setup, State
 
@@ -82,7 +82,7 @@ def scores(
         _judge(setup, state, ranking, eyes, ranking.rule, jobs, now)
         for at in range(len(jobs)):
             found[at] = eyes.scores[at]
-            if ranking.rule == NET:
+            if ranking.rule == NET and corrects(eyes.net):
                 found[at] = -_ruled_s(ranking, eyes, jobs[at]) * factor(eyes.net, eyes.scores[at])
         return found
     for at in range(len(jobs)):

@@ -27,7 +27,9 @@ MAX_WINDOWS: Final = 64
 
 
 class NetworkPolicy:
-    """A network that corrects the delays of the rule `delay`. predicted: it reads run times."""
+    """A network that corrects the delays of the rule `delay`, or is an order by itself. predicted:
+    it reads run times.
+    """
 
     def __init__(self, name: str, network: Network, *, predicted: bool) -> None:
         self.name = name
@@ -36,10 +38,14 @@ class NetworkPolicy:
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) the order without bounds, higher = sooner."""
-        return -self.wish(matrix).own_s
+        return -self.wish(matrix).own_s if self.network.corrects else self.logits(matrix)
 
     def wish(self, matrix: StateMatrix) -> Wish:
-        """What the rule asks for, both parts corrected by the same factor."""
+        """What the rule asks for, both parts corrected by the same factor. Raises ValueError: there
+        is no rule, as in no bundle.
+        """
+        if not self.network.corrects:
+            raise ValueError(f"{self.name} corrects no rule: it asks for no delays")
         factor, rule = self.network.factors(self.logits(matrix)), BASELINES["delay"].wish(matrix)
         return Wish(rule.own_s * factor, rule.place * factor)
 

@@ -29,7 +29,9 @@ MASKED: Final = -1e9
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """An actor's weights, as in `shapes`. They correct delays by exp(-reach) to exp(reach)."""
+    """An actor's weights, as in `shapes`. They correct delays by exp(-reach) to exp(reach); with
+    reach 0 they correct no rule, and their score is the order, equal ones by submission.
+    """
 
     kind: Kind
     weights: Weights
@@ -46,6 +48,11 @@ class Network:
             code = dense(self.weights, second, code)
         scores = dense(self.weights, head, relu(code))[:, 0]
         return np.where(mask, scores, np.float32(MASKED))
+
+    @property
+    def corrects(self) -> bool:
+        """Whether there is a rule that it corrects."""
+        return self.reach > 0.0
 
     def factors(self, scores: FloatArray) -> FloatArray:
         """(n,) what a residual makes of the rule's delays; 1 at score 0, less for higher ones."""

@@ -66,7 +66,7 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
 def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
     """A policy, or its name, at every event; order None = its pure order. Raises KeyError."""
     if isinstance(policy, NetworkPolicy):
-        return _dynamic(NET, stage, order), _eyes(policy, stage)
+        return _dynamic(NET, stage, order), _eyes(policy, stage, pure=order is None)
     policy = policy if isinstance(policy, str) else policy.name
     pure = order is None or policy in {*FUTURE, "multifactor"}
     if policy in FORESEEING and stage.predictor is not None:
@@ -197,12 +197,16 @@ def _known(stage: Stage) -> RunTimes:
     )
 
 
-def _eyes(actor: NetworkPolicy | None, stage: Stage) -> Eyes:
-    """What an actor sees of a stage; None: only what fits."""
+def _eyes(actor: NetworkPolicy | None, stage: Stage, *, pure: bool = False) -> Eyes:
+    """What an actor sees of a stage; None: only what fits. Raises ValueError: it corrects no rule,
+    so that there is nothing to bound.
+    """
     prepared = stage.prepared
     sight = stage.sight or sight_of(stage.cluster, stage.jobs, prepared)
     if actor is None:
         return eyes_on(sight, prepared)
+    if not (pure or actor.network.corrects):
+        raise ValueError(f"{actor.name} corrects no rule: it is played without bounds alone")
     net = net_of(actor.network)
     added = len(net.w1) - sight.fixed.shape[1] if actor.predicted else 0
     if added > 0:

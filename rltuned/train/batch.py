@@ -20,7 +20,8 @@ _END: Final = np.array([np.inf])
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """How episodes are drawn and rewarded. base: the rule of the other pipeline. form: `gap`, the
+    """How episodes are drawn and rewarded. base: the rule of the other pipeline, without bounds
+    where the network corrects no rule. form: `gap`, the
     paper's reward at the end; `dense`, the same sum over the choices.
 
     reference: what each stretch of time is compared with: the base's cost, or the mean of the
@@ -60,7 +61,7 @@ def compete(
     window: Ground, net: Net, contest: Contest, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
-    base_s = play_rule(window, contest.base, DEFAULT)
+    base_s = play_rule(window, contest.base, DEFAULT if net.reach else None)
     work = window.work.measured_by(base_s)
     played = [
         play_sampled(window, net, seed + number, recorder) for number in range(contest.rollouts)

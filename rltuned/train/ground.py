@@ -38,7 +38,8 @@ class Foreseen:
 @dataclass(frozen=True, slots=True)
 class Ground:
     """A trace on a cluster, or a part from job `first` on. duration_s: (n,) true run times, for
-    rewards alone. foreseen_s: (n, 2) plans and expected run times; None = by the limits.
+    rewards alone, as price (n,), see train/reward. foreseen_s: (n, 2) plans and expected run times;
+    None = by the limits.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Ground:
     prepared: Prepared
     sight: StaticFeatures
     duration_s: FloatArray
+    price: FloatArray
     rules: Rules
     first: int = 0
     foreseen_s: FloatArray | None = None
@@ -61,7 +63,7 @@ class Ground:
 
     @property
     def work(self) -> Work:
-        return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s)
+        return Work(self.submit_s, self.prepared.jobs.runs_s, self.duration_s, self.price)
 
     def stage(self, natural: Natural = MULTIFACTOR) -> Stage:
         """The same for the kernel; natural: what Slurm's own priorities are made of."""
@@ -89,6 +91,7 @@ def make_ground(
         prepared=prepared,
         sight=sight_of(cluster, jobs, prepared),
         duration_s=np.array([j.duration_s for j in jobs]),
+        price=np.ones(len(jobs)),
         rules=rules or Rules(),
     )
 
@@ -142,6 +145,7 @@ def cut(
         prepared=prepared,
         sight=ground.sight._replace(fixed=ground.sight.fixed[part]),
         duration_s=ground.duration_s[part],
+        price=ground.price[part],
         first=first,
         foreseen_s=None if ground.foreseen_s is None else ground.foreseen_s[part],
     )

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import torch
+from torch import Tensor, nn
 
 from rltuned.policies.card import features_of
 from rltuned.policies.network import Kind
@@ -15,6 +16,9 @@ from rltuned.train.network import build
 REACH: Final = math.log(8)
 """A network's delays are at least an eighth of the rule's, and at most eight times as long."""
 
+LEAST_SPREAD: Final = 0.05
+"""Deviation that a feature is counted with where it hardly differs."""
+
 
 @dataclass(frozen=True, slots=True)
 class PpoSettings:
@@ -23,11 +27,13 @@ class PpoSettings:
     Attributes:
         network: which one.
         predict: the context network also reads the quantiles of a run-time predictor.
-        reach: of the residual, see policies/network.
+        reach: of a correction, see policies/network; 0 = the score is the order.
         hidden: widths of the actor's hidden layers.
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
         entropy: bonus at the first epoch, falling linearly to zero.
+        pull: towards the rule that is corrected: what the mean square of the scores costs, so that
+            they stay where tanh is steep.
         clip: of the probability ratio. target_kl: an update stops beyond one and a half times it.
         passes: over the data of an epoch. minibatches: per pass. gradient_norm: the largest.
         gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
@@ -45,6 +51,7 @@ class PpoSettings:
     batches: int = 100
     learning_rate: float = 1e-3
     entropy: float = 0.01
+    pull: float = 0.02
     clip: float = 0.2
     target_kl: float = 0.02
     passes: int = 4
@@ -82,6 +89,20 @@ class Learner:
             lr=settings.learning_rate,
             eps=1e-5,
         )
+
+    def spread_out(self, features: Tensor) -> None:
+        """Let a blank actor's first layer see features (n, F) with mean 0 and deviation 1, by its
+        weights; one that has learned is left as it is.
+
+        Features are in [0, 1] and mostly close together: what they have in common would be learned
+        long before what tells jobs apart.
+        """
+        first, *_, last = (m for m in self.actor.modules() if isinstance(m, nn.Linear))
+        if last.weight.any():
+            return
+        with torch.no_grad():
+            first.weight.div_(features.std(dim=0).clamp(min=LEAST_SPREAD))
+            first.bias.sub_(first.weight @ features.mean(dim=0))
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimiser.param_groups:

@@ -56,9 +56,11 @@ class ContextActor(nn.Module):
 
 
 def placed_by(logits: Tensor, asked: Tensor, reach: float) -> Tensor:
-    """What a queue is ordered by, higher = sooner: less virtual time, within the bounds. logits:
-    (...) of the network; asked: (..., 3), see kernel/episode.Tape.
+    """What a queue is ordered by, higher = sooner: less virtual time, within the bounds, or what
+    the network says (reach 0). logits: (...); asked: (..., 3), see kernel/episode.Tape.
     """
+    if not reach:
+        return logits
     wait, wished, upper = asked.unbind(dim=-1)
     return wait - torch.minimum(wished * torch.exp(-reach * torch.tanh(logits)), upper)
 
@@ -75,12 +77,13 @@ def perceptron(inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
 def build(
     kind: Kind, features: int, hidden: tuple[int, ...], reach: float = 0.0
 ) -> PaperActor | ContextActor:
-    """The network of an architecture, its weights random; a residual (reach > 0) begins at 0."""
+    """The network of an architecture: blank, its score 0 for every job, so it is the rule that it
+    corrects, or first come, first served; the hidden weights are random.
+    """
     module = (ContextActor if kind == "context" else PaperActor)(features, hidden, reach)
-    if reach:
-        last = [m for m in module.modules() if isinstance(m, nn.Linear)][-1]
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
+    last = [m for m in module.modules() if isinstance(m, nn.Linear)][-1]
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
     return module
 
 

@@ -22,11 +22,18 @@ from torch import Tensor, nn
 from rltuned.kernel.compiler import FloatArray
 from rltuned.sim.prepared import net_of
 from rltuned.train.batch import Batch, Episode, compete, draw_window, join
-from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
+from rltuned.train.choices import (
+    Part,
+    choices_at,
+    log_chances,
+    logits_of,
+    part_of,
+    scores_of,
+)
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
-from rltuned.train.network import ContextActor, PaperActor, network_of
+from rltuned.train.network import ContextActor, PaperActor, network_of, placed_by
 from rltuned.train.ranks import ALONE, Ranks
 
 # 1. Collect
@@ -148,7 +155,9 @@ def _step(
 ) -> tuple[float, ...]:
     """One minibatch: sums over the own share, divided by the counts of all ranks."""
     count, moments = ranks.total(len(part)), ranks.total(part.moments)
-    chance, entropy = log_chances(scores_of(learner.actor, part), part)
+    logits = logits_of(learner.actor, part)
+    scores = placed_by(logits, part.asked, settings.reach)
+    chance, entropy = log_chances(scores, part)
     log_ratio = chance - before
     ratio = torch.exp(log_ratio)
     advantage = goal[part.of_moment]
@@ -156,7 +165,8 @@ def _step(
     policy = -torch.minimum(ratio * advantage, limited * advantage).sum() / count
     value = 0.5 * ((_value(learner, part) - wanted) ** 2).sum() / moments
     spread = entropy.sum() / count
-    loss = policy - bonus * spread + value
+    pulled = settings.pull * (logits**2).sum() / ranks.total(len(logits)) if settings.reach else 0.0
+    loss = policy - bonus * spread + value + pulled
     learner.optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     both = [learner.actor, learner.critic]
@@ -228,7 +238,11 @@ def train(
         played = time.perf_counter()
         if not useful:
             raise FloatingPointError("no window left anything to choose: raise the load")
-        done = update(learner, join(useful), settings, epoch=epoch, ranks=ranks)
+        batch = join(useful)
+        if epoch == 0:
+            every = np.arange(len(batch.rewards))
+            learner.spread_out(part_of(batch, every, settings.network, learner.device).features)
+        done = update(learner, batch, settings, epoch=epoch, ranks=ranks)
         ended = time.perf_counter()
         due = (epoch + 1) % settings.exam_every == 0 or epoch + 1 == settings.epochs
         score = validate(learner.actor) if due else math.nan

@@ -32,11 +32,14 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the jobs of a window are, (n,). unit: of each metric in MIXED, one in a mix."""
+    """What the jobs of a window are, (n,). price: of a second that a job waits, or of its slowdown;
+    none of utilisation. unit: of each metric in MIXED, one in a mix.
+    """
 
     submit_s: FloatArray
     runs_s: FloatArray
     duration_s: FloatArray
+    price: FloatArray | float = 1.0
     unit: tuple[float, ...] = (1.0,) * len(MIXED)
 
     def measured_by(self, start_s: FloatArray) -> "Work":
@@ -61,10 +64,10 @@ def cost_at(objective: Objective, times: FloatArray, start_s: FloatArray, work: 
         last_s = (start_s + work.runs_s).max()
         since_s: FloatArray = np.clip(times, submit_s.min(), last_s) - submit_s.min()
         return since_s
-    begin, end, rate = submit_s, start_s, np.full(count, 1.0 / count)
+    begin, end, rate = submit_s, start_s, np.full(count, 1.0 / count) * work.price
     if objective == "bsld":
         longer = np.maximum(work.duration_s, SHORTEST_S)
-        begin, rate = submit_s + (longer - work.duration_s), 1.0 / (longer * count)
+        begin, rate = submit_s + (longer - work.duration_s), rate / longer
     elif objective == "jct":
         end = start_s + work.runs_s
     end = np.maximum(end, begin)

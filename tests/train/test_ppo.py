@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.errors import ModelError, TraceError
@@ -17,12 +18,12 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.sim.prepared import net_of
 from rltuned.train.batch import Batch, Contest, compete, join
-from rltuned.train.choices import log_chances, part_of, scores_of
+from rltuned.train.choices import log_chances, logits_of, part_of, scores_of
 from rltuned.train.course import DatasetSource
 from rltuned.train.critic import ContextCritic
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
-from rltuned.train.learner import Learner
+from rltuned.train.learner import LEAST_SPREAD, Learner
 from rltuned.train.network import (
     ContextActor,
     PaperActor,
@@ -291,6 +292,46 @@ def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
     actor = load_actor(tmp_path / "model")
     for own, rule in zip(actor.wish(matrix), BASELINES["delay"].wish(matrix), strict=True):
         np.testing.assert_array_equal(own, rule)
+
+
+@pytest.mark.parametrize("reach", [0.0, 2.0])
+def test_a_correction_is_pulled_towards_the_rule_and_an_order_is_not(reach: float) -> None:
+    squares = []
+    for pull in (0.0, 10.0):
+        settings = replace(SMALL, reach=reach, pull=pull, passes=8, target_kl=1e9)
+        learner = Learner(settings)
+        with torch.no_grad():
+            for weight in list(learner.actor.parameters())[-2:]:
+                weight.fill_(0.5)
+        window = cut(GROUND, 0, 60, load=1.3)
+        net = net_of(network_of(learner.actor))
+        batch = join(compete(window, net, settings.contest, 5, Recorder()))
+        update(learner, batch, settings, epoch=0, ranks=ALONE)
+        part = part_of(batch, np.arange(len(batch.rewards)), "paper", "cpu")
+        with torch.no_grad():
+            squares.append(float((logits_of(learner.actor, part) ** 2).mean()))
+    assert (squares[1] < squares[0]) == (reach > 0)
+    assert (squares[1] == squares[0]) == (reach == 0)
+
+
+@pytest.mark.parametrize("kind", ["paper", "context"])
+def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> None:
+    learner, batch = batch_of(kind)
+    part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
+    first, *_, last = (m for m in learner.actor.modules() if isinstance(m, nn.Linear))
+    as_drawn, bias = first.weight.clone(), first.bias.clone()
+    learner.spread_out(part.features)
+    deviation = part.features.std(dim=0)
+    apart = (part.features - part.features.mean(dim=0)) / deviation.clamp(min=LEAST_SPREAD)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            first(part.features), apart @ as_drawn.T + bias, atol=1e-4, rtol=1e-4
+        )
+        assert not logits_of(learner.actor, part).any()
+        last.weight.fill_(0.1)
+        learned = first.weight.clone()
+        learner.spread_out(part.features)
+    assert torch.equal(first.weight, learned)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 4.0))

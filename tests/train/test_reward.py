@@ -1,11 +1,14 @@
 """Rewards, alone."""
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
 
+from rltuned.train.ground import cut
 from rltuned.train.reward import Objective, Work, cost_at
+from tests.train.worlds import GROUND
 
 SUBMIT = np.array([0.0, 10.0, 20.0])
 START = np.array([0.0, 100.0, 25.0])
@@ -40,3 +43,25 @@ def test_dense_rewards_sum_to_the_metric(objective: Objective) -> None:
     costs = np.array(at(objective, *times, np.inf))
     assert (np.diff(costs) >= -1e-12).all()
     assert costs[0] + np.diff(costs).sum() == pytest.approx(costs[-1])
+
+
+def test_what_a_second_costs_may_differ_by_job() -> None:
+    price = np.array([7.0, 1.0, 20.0])
+    work, end = Work(SUBMIT, DURATION, DURATION, price), np.array([np.inf])
+    wait_s = START - SUBMIT
+    slowdown = np.maximum(1.0, (wait_s + DURATION) / np.maximum(DURATION, 10.0))
+    wanted = {
+        "wait": price * wait_s,
+        "bsld": price * (slowdown - 1.0),
+        "jct": price * (wait_s + DURATION),
+        "tail": price * wait_s**2,
+    }
+    for objective, costs in wanted.items():
+        found = cost_at(objective, end, START, work)  # type: ignore[arg-type]
+        assert found == pytest.approx([costs.mean()]), objective
+
+
+def test_a_window_has_the_prices_of_its_jobs() -> None:
+    priced = replace(GROUND, price=np.arange(float(len(GROUND))))
+    assert cut(priced, 5, 3).work.price == pytest.approx([5.0, 6.0, 7.0])
+    assert cut(GROUND, 5, 3).work.price == pytest.approx([1.0, 1.0, 1.0])

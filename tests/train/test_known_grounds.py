@@ -1,0 +1,67 @@
+"""The grounds of `make check-learning`: which order is best, and what the check calls passed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rltuned.sim.prepared import net_of
+from rltuned.train.episodes import Recorder, play_sampled
+from rltuned.train.ground import cut
+from rltuned.train.network import build, network_of
+from rltuned.train.ppo import Report
+from scripts.studies import learning
+from scripts.studies.learning import GROUNDS, LONGEST, Run, exam_of, ground_of, passed, play
+
+
+@pytest.mark.parametrize("name", GROUNDS)
+def test_the_best_order_is_the_best_of_those_that_are_known(name: str) -> None:
+    kind = GROUNDS[name]
+    exam = exam_of(name)
+    best = exam.costs(kind.best).mean()
+    for order in ("fcfs", "sjf", "delay", LONGEST):
+        assert best <= exam.costs(order).mean() * (1 + 1e-9), order
+
+
+def test_a_class_is_priced() -> None:
+    ground = ground_of("priced", 1)
+    assert set(zip(ground.duration_s.tolist(), ground.price.tolist(), strict=True)) == {
+        (600.0, 1.0),
+        (3_600.0, 20.0),
+    }
+    assert set(ground_of("shortest", 1).price.tolist()) == {1.0}
+
+
+def test_the_load_is_what_it_says() -> None:
+    for name in GROUNDS:
+        ground = ground_of(name, 3)
+        load = ground.duration_s.sum() / ground.submit_s[-1]
+        assert load == pytest.approx(learning.LOAD, rel=0.03)
+
+
+def test_one_gpu_that_is_freed_asks_for_one_choice() -> None:
+    net = net_of(network_of(build("paper", 8, (4, 4))))
+    _, kept = play_sampled(cut(ground_of("shortest", 1), 0, 300), net, 1, Recorder())
+    assert len(kept) == len(kept.now_s) > 100
+    waiting = np.diff(kept.first)
+    np.testing.assert_array_equal(np.diff(kept.candidate_first), waiting)
+
+
+def test_a_training_is_judged_against_the_best_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = replace(learning.DEFAULT, epochs=2, batches=10)
+    monkeypatch.setattr(learning, "RECIPES", {"short": (short, ("shortest",))})
+    seen: list[Report] = []
+    row = play(Run("shortest", "short", 2), seen.append)
+    exam = exam_of("shortest")
+    curve = learning._curve(row)
+    assert curve[0] == pytest.approx(exam.costs("fcfs").mean() / exam.costs("sjf").mean(), abs=1e-4)
+    assert len(curve) == 3
+    assert len(seen) == 2
+    assert row["low"] <= row["ratio"] == curve[-1] <= row["high"]
+    assert row["ratio"] < curve[0]
+
+
+def test_the_whole_interval_must_be_within_the_target() -> None:
+    row = {"ground": "shortest", "low": 1.0, "ratio": 1.05, "high": 1.10}
+    assert passed(row)  # type: ignore[arg-type]
+    assert not passed(row | {"high": 1.11})  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""A network that corrects no rule: its score is the order, and a blank one is who came first."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rltuned.core.features import NUM_FEATURES, encode
+from rltuned.policies.network import Kind
+from rltuned.sim.prepared import net_of
+from rltuned.sim.protocol import Protocol
+from rltuned.sim.world import Rules
+from rltuned.train.batch import Contest, compete, join
+from rltuned.train.choices import part_of, scores_of
+from rltuned.train.episodes import Recorder, play_policy, play_rule, play_sampled
+from rltuned.train.ground import cut
+from rltuned.train.network import ContextActor, PaperActor, build, network_of, policy_of
+from rltuned.train.queues import QueueBounds, random_snapshot
+from tests.sim.reference import play_direct
+from tests.train.worlds import random_ground
+
+PURE = Protocol(bounded=False)
+KINDS = pytest.mark.parametrize("kind", ["paper", "context"])
+
+
+def drawn(kind: Kind, scale: float = 1.0) -> PaperActor | ContextActor:
+    """An order of its own; scale: of its scores."""
+    torch.manual_seed(4)
+    module = build(kind, 8 if kind == "paper" else NUM_FEATURES, (8, 8))
+    last = [m for m in module.modules() if isinstance(m, torch.nn.Linear)][-1]
+    torch.nn.init.normal_(last.weight, 0.0, scale)
+    return module
+
+
+@KINDS
+@pytest.mark.parametrize("cluster", ["two", "testbed"])
+def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> None:
+    blank = policy_of(build(kind, 8 if kind == "paper" else NUM_FEATURES, (8, 8)))
+    for seed, rules in enumerate([Rules(), Rules(backfill="none")]):
+        window = cut(random_ground(cluster, seed, rules=rules), 10, 100, load=1.5)
+        found = play_policy(window, blank, replace(PURE, rules=rules))
+        np.testing.assert_array_equal(found, play_rule(window, "fcfs"))
+
+
+@KINDS
+def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
+    policy = policy_of(drawn(kind))
+    window = cut(random_ground("testbed", 2), 10, 100, load=1.5)
+    pairs = zip(window.jobs, window.submit_s.tolist(), strict=True)
+    jobs = [replace(job, submit_s=submit_s) for job, submit_s in pairs]
+    world = play_direct(window.cluster, jobs, policy, PURE).world
+    wanted = [world.finished[i + 1].started_at for i in range(len(jobs))]
+    found = play_policy(window, policy, PURE)
+    np.testing.assert_array_equal(found, wanted)
+    assert (found != play_rule(window, "fcfs")).any()
+
+
+@KINDS
+def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
+    loud = drawn(kind, scale=1e7)
+    window = cut(random_ground("testbed", 3), 0, 100, load=1.5)
+    start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
+    np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
+
+
+@KINDS
+def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
+    actor = drawn(kind)
+    window = cut(random_ground("testbed", 3), 0, 100, load=1.5)
+    contest = Contest(reference="group", rollouts=2)
+    batch = join(compete(window, net_of(network_of(actor)), contest, 1, Recorder()))
+    part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
+    with torch.no_grad():
+        scores = scores_of(actor, part).numpy()
+    network = network_of(actor)
+    for at in range(part.moments):
+        mine = (part.moment == at).numpy()
+        rows = part.features.numpy()[mine]
+        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))
+        np.testing.assert_allclose(scores[mine], wanted, atol=1e-5)
+
+
+def test_it_asks_for_no_delays() -> None:
+    policy = policy_of(drawn("context"))
+    queue = random_snapshot(np.random.default_rng(1), QueueBounds(max_jobs=9))
+    with pytest.raises(ValueError, match="corrects no rule"):
+        policy.wish(encode(queue.pending, queue))
+    window = cut(random_ground("two", 1), 0, 20)
+    for protocol in (Protocol(), Protocol("cycle")):
+        with pytest.raises(ValueError, match="corrects no rule"):
+            play_policy(window, policy, protocol)
