@@ -16,8 +16,8 @@ app = typer.Typer()
 
 _REFUSALS = {
     "unreadable": "what Slurm prints of it cannot be read",
-    "sla_partition": "it is in an SLA partition, which rltuned never touches",
-    "out_of_scope": "its partition is not among those that rltuned manages",
+    "sla_partition": "it may run in an SLA partition, which rltuned never touches",
+    "out_of_scope": "none of its partitions is among those that rltuned manages",
     "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
     "off_block": "its partition is in an off block of the switchback",
     "job_budget": "rltuned has written to it as often as it may within an hour; until that "
@@ -58,6 +58,8 @@ _BOUNDS = {
     "deadline": "its deadline, which is near: it stands where Slurm alone would put it",
     "heterogeneous": "the heterogeneous job that it is part of: it stands where Slurm alone would "
     "put it, and never earlier",
+    "scope": "one of its partitions, which rltuned does not manage: it stands where Slurm alone "
+    "would put it, and never earlier",
 }
 _ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
 _TOLD = 3

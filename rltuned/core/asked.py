@@ -1,6 +1,5 @@
 """What a job is predicted by: what it asks for, and the kinds that it belongs to by that."""
 
-import math
 from typing import NamedTuple
 
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
@@ -69,7 +68,7 @@ def kinds_of(asked: Asked) -> dict[str, tuple[object, ...] | None]:
     return {
         "all": (),
         "gpus": (gpus,),
-        "gpus_limit": None if limit_s is None or math.isinf(limit_s) else (gpus, limit_s),
+        "gpus_limit": (gpus, limit_s) if limit_s and limit_s < LIMIT_FULL_S else None,
         "account": (account,) if account else None,
         "account_gpus": (account, gpus) if account else None,
         "user": of_user(),

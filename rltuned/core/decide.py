@@ -155,14 +155,15 @@ def decide(
     mode = knobs.writing.field(snapshot.priorities)
     selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot))
     chosen, handed_back = _split_by_field(selection.chosen, mode)
-    matrix = encode(chosen, snapshot)
+    matrix = encode(chosen, snapshot, selection.where)
     classes = [class_of(job, knobs.sla) for job in chosen]
     order, writing = knobs.order, knobs.writing
     asked = kept_in_front(bounded(policy, matrix, order), classes)
     neutral, numbers = scale(
         snapshot, matrix, asked, mode, writing, most_per_hour=knobs.rules.max_writes_per_hour
     )
-    kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s)
+    astride = np.array([job.job_id in selection.astride for job in chosen], dtype=bool)
+    kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s, astride)
     room_s = None if numbers is None else numbers.longest_s
     kept = kept_in_front(kept, classes).within(room_s)
     delays = _withdrawn(kept, chosen, knobs.rules, snapshot)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -150,9 +151,14 @@ def planning_limit_s(limit_s: float | None) -> float:
     return UNLIMITED_AS_S if limit_s is None else min(limit_s, UNLIMITED_AS_S)
 
 
-def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
+def encode(
+    chosen: tuple[PendingJob, ...],
+    snapshot: Snapshot,
+    where: Mapping[JobId, tuple[str, ...]] = MappingProxyType({}),
+) -> StateMatrix:
     """Describe each chosen job by what a scheduler knows of it and of the nodes it could use: (n,
-    NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i].
+    NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i]. where: the partitions of which its
+    size, backlog and place are, if not all of its own (core/select).
     """
     shapes = shapes_of(chosen)
     gpus, cpus, mem_mib, limit_s = _requested(shapes)
@@ -163,11 +169,11 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
     capacity = Capacity.of(snapshot)
     seen = survey(shapes, snapshot, capacity)
-    size = _sizes(shapes, capacity)
+    size = _sizes(shapes, capacity, where)
     run_s = _run_s(chosen, dict(snapshot.run_times))
     length, run_s = length_s(limit_s), _never_cheaper(run_s, chosen, shapes, limit_s)
     expected_s = expected(run_s, length, _use(snapshot))
-    pools = pools_of(chosen, capacity)
+    pools = pools_of(chosen, capacity, where)
     return StateMatrix(
         jobs=chosen,
         values=_scaled(gpus, cpus, mem_mib, wait_s, limit_s, seen=seen),
@@ -189,9 +195,11 @@ def encode(chosen: tuple[PendingJob, ...], snapshot: Snapshot) -> StateMatrix:
     )
 
 
-def _sizes(shapes: JobShapes, capacity: Capacity) -> FloatArray:
+def _sizes(
+    shapes: JobShapes, capacity: Capacity, where: Mapping[JobId, tuple[str, ...]]
+) -> FloatArray:
     sizes = Sizes(capacity)
-    found = [sizes.of(job.request, job.partitions) for job in shapes.firsts]
+    found = [sizes.of(job.request, where.get(job.job_id, job.partitions)) for job in shapes.firsts]
     return np.array(found, dtype=np.float64)[shapes.rows]
 
 

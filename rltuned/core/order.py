@@ -12,7 +12,7 @@ Two bounds hold for every policy, rule, network or plug-in:
   for long;
 - max_delay: D <= max_delay_s, whatever its limit and the queue.
 
-Two kinds of job are measured against one without a number, see `by_neutral`. docs/adr/0011 says
+Three kinds of job are measured against one without a number, see `by_neutral`. docs/adr/0011 says
 what follows from the bounds, and what does not.
 """
 
@@ -97,6 +97,7 @@ class Bound(StrEnum):
     MAX_DELAY = "max_delay"
     DEADLINE = "deadline"
     HETEROGENEOUS = "heterogeneous"
+    SCOPE = "scope"
     ROOM = "room"
 
 
@@ -167,7 +168,9 @@ def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
     return Delays(own_s, queue_s, upper_s, np.minimum(wished_s, upper_s), bounds)
 
 
-def by_neutral(delays: Delays, matrix: StateMatrix, neutral_s: float) -> Delays:
+def by_neutral(
+    delays: Delays, matrix: StateMatrix, neutral_s: float, astride: BoolArray | None = None
+) -> Delays:
     """The delays, with those measured against neutral_s, that of a job without a number.
 
     A job that has waited as long as its deadline still lets it wait stands no later than that:
@@ -181,11 +184,14 @@ def by_neutral(delays: Delays, matrix: StateMatrix, neutral_s: float) -> Delays:
     is_near = (matrix.slack_s >= 0.0) & (matrix.slack_s <= matrix.wait_s)
     is_part = np.array([job.het_job_id is not None for job in matrix.jobs], dtype=bool)
     late = is_near & (neutral_s < delays.delay_s)
-    early = is_part & (neutral_s > delays.delay_s)
-    at_neutral = late | early
+    is_astride = np.zeros(len(matrix), dtype=bool) if astride is None else astride & ~is_part
+    part, across = (rows & (neutral_s > delays.delay_s) for rows in (is_part, is_astride))
+    at_neutral = late | part | across
     if not at_neutral.any():
         return delays
-    bounds = {**delays.bounds, Bound.DEADLINE: late, Bound.HETEROGENEOUS: early}
+    bounds = {
+        **delays.bounds, Bound.DEADLINE: late, Bound.HETEROGENEOUS: part, Bound.SCOPE: across,
+    }  # fmt: skip
     upper_s = np.where(at_neutral, neutral_s, delays.upper_s)
     delay_s = np.where(at_neutral, neutral_s, delays.delay_s)
     return replace(delays, upper_s=upper_s, delay_s=delay_s, bounds=bounds)

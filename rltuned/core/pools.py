@@ -1,7 +1,8 @@
 """Who competes with whom: the pools of a queue on the nodes that Slurm starts jobs on now."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from rltuned.core.backlog import backlogs_s, places
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.units import JobId
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -36,12 +38,19 @@ class Pools:
         return places(key, order, self.pool, self.overlap, self.user, self.users)
 
 
-def pools_of(jobs: Sequence[PendingJob], capacity: Capacity) -> Pools:
-    """The pools of a queue on the nodes that Slurm starts jobs on now."""
+def pools_of(
+    jobs: Sequence[PendingJob],
+    capacity: Capacity,
+    where: Mapping[JobId, tuple[str, ...]] = MappingProxyType({}),
+) -> Pools:
+    """The pools of a queue on the nodes that Slurm starts jobs on now. where: see
+    core/features.encode.
+    """
     numbers: dict[tuple[tuple[str, ...], tuple[int, ...]], int] = {}
     pool = np.empty(len(jobs), dtype=np.int64)
     for at, job in enumerate(jobs):
-        key = job.partitions, capacity.accepted(job.request)
+        partitions = where.get(job.job_id, job.partitions)
+        key = partitions, capacity.accepted(job.request)
         pool[at] = numbers.setdefault(key, len(numbers))
     units = [units_of(*key, capacity) for key in numbers]
     table = np.array(units).reshape(len(numbers), len(capacity.names))

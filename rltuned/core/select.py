@@ -2,10 +2,12 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rltuned.core.numbers import base_now
+from rltuned.core.reach import Reach
 from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
@@ -82,8 +84,9 @@ or the nodes that it may use are kept for a reservation."""
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which jobs are in scope. A multi-partition job is in it only when all its partitions are, and
-    counts as SLA by one of them. partitions: empty = every one that is not SLA.
+    """Which jobs are in scope. A job of several partitions is in it by one of them, and counts as
+    SLA by one; neither by one in which it can never run. partitions: empty = every one that is not
+    SLA.
 
     needs_site_factor: refuse jobs whose site factor Slurm does not show. one_number: refuse jobs
     with another priority in each partition, for which `Priority=` would set one, and those of which
@@ -105,10 +108,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """chosen: in snapshot order. refused: all else, each with one reason."""
+    """chosen: in snapshot order. refused: all else, each with one reason. where: of chosen jobs
+    with several partitions those in scope in which they could run. astride: those that could run
+    in another one, too; they stand no earlier than without a number.
+    """
 
     chosen: tuple[PendingJob, ...]
     refused: tuple[tuple[JobId, Refusal], ...]
+    where: Mapping[JobId, tuple[str, ...]] = field(default_factory=dict)
+    astride: frozenset[JobId] = frozenset()
 
     def counts(self) -> dict[Refusal, int]:
         return dict(Counter(reason for _, reason in self.refused))
@@ -118,14 +126,27 @@ def select(snapshot: Snapshot, rules: Scope) -> Selection:
     """Part the pending jobs into those in scope and the others."""
     chosen: list[PendingJob] = []
     refused: list[tuple[JobId, Refusal]] = []
+    reach = Reach(snapshot)
     for job in snapshot.pending:
-        reason = refusal(job, snapshot, rules)
+        reason = _reason(job, reach.of(job), snapshot, rules)
         if reason is None:
             chosen.append(job)
         else:
             refused.append((job.job_id, reason))
     refused += [(job_id, Refusal.UNREADABLE) for job_id in sorted(snapshot.hidden_ids()) if job_id]
-    return Selection(tuple(chosen), tuple(refused))
+    where, astride = {}, set()
+    for job in chosen:
+        if len(job.partitions) > 1:
+            could = reach.of(job)
+            where[job.job_id] = tuple(n for n in could if _manages(rules, n))
+            if len(where[job.job_id]) < len(could):
+                astride.add(job.job_id)
+    return Selection(tuple(chosen), tuple(refused), where, frozenset(astride))
+
+
+def _manages(rules: Scope, partition: str) -> bool:
+    is_ours = not rules.partitions or partition in rules.partitions
+    return is_ours and partition not in rules.sla_partitions
 
 
 def scope(snapshot: Snapshot, rules: Scope) -> tuple[str, ...]:
@@ -139,23 +160,33 @@ def refusal(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None
     """The first reason, from the most to the least binding, why a job is left alone; None = none.
     The switchback comes late: an off block holds exactly the jobs that an on block orders.
     """
+    return _reason(job, Reach(snapshot).of(job), snapshot, rules)
+
+
+def _reason(
+    job: PendingJob, could: tuple[str, ...], snapshot: Snapshot, rules: Scope
+) -> Refusal | None:
+    """could: the partitions in which it could run."""
     if job.unreadable:
         return Refusal.UNREADABLE
     return (
-        _by_rule(job, snapshot.demoted, rules)
+        _by_partition(could, snapshot.demoted, rules)
+        or _by_rule(job, rules)
         or _by_hold(job)
         or _by_state(job, snapshot, rules)
         or _by_time(job, snapshot, rules)
     )
 
 
-def _by_rule(job: PendingJob, demoted: tuple[str, ...], rules: Scope) -> Refusal | None:
-    if not rules.sla_partitions.isdisjoint(job.partitions):
+def _by_partition(could: tuple[str, ...], demoted: tuple[str, ...], rules: Scope) -> Refusal | None:
+    if not rules.sla_partitions.isdisjoint(could):
         return Refusal.SLA_PARTITION
-    if rules.partitions and not rules.partitions.issuperset(job.partitions):
+    if rules.partitions and rules.partitions.isdisjoint(could):
         return Refusal.OUT_OF_SCOPE
-    if not set(demoted).isdisjoint(job.partitions):
-        return Refusal.BREAKER_OPEN
+    return None if set(demoted).isdisjoint(could) else Refusal.BREAKER_OPEN
+
+
+def _by_rule(job: PendingJob, rules: Scope) -> Refusal | None:
     if job.user in rules.excluded_users:
         return Refusal.EXCLUDED_USER
     if job.account in rules.excluded_accounts:

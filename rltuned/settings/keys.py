@@ -44,10 +44,11 @@ class ScopeKeys(Keys):
     """Which jobs are in scope. Others are never touched."""
 
     sla_partitions: Names = key([])
-    """Partitions that are never touched. A job of several partitions that names one of them counts
-    as an SLA job."""
+    """Partitions that are never touched. A job of several partitions counts as an SLA job by one
+    of them in which it could run."""
     partitions: Names = key([])
-    """Partitions to manage; empty = all that are not SLA partitions."""
+    """Partitions to manage; empty = all that are not SLA partitions. A job that could run in
+    others, too, is ordered, but never before its place in Slurm's own order."""
     excluded_users: Names = key([])
     """Users whose jobs are never touched."""
     excluded_accounts: Names = key([])

@@ -36,6 +36,7 @@ from rltuned.sim.trace import Trace, TraceJob
 
 SHIPPED = load_predictor(shipped_predictor())
 EPOCH = 1_700_000_000.0
+LIMITS_S = (600.0, 86_400.0, LIMIT_FULL_S, LIMIT_FULL_S + 1.0, math.inf)
 
 
 def expected(memory: RunTimeMemory, job: PendingJob) -> RunTime | None:
@@ -55,7 +56,7 @@ def histories(draw: st.DrawFn) -> list[TraceJob]:
                 submit_s=now,
                 duration_s=draw(st.sampled_from([1.0, 30.0, 400.0, 9_000.0, 90_000.0])),
                 gpus=draw(st.sampled_from([0, 1, 8])),
-                time_limit_s=draw(st.sampled_from([600.0, 86_400.0, math.inf])),
+                time_limit_s=draw(st.sampled_from(LIMITS_S)),
                 partition="gpu",
                 user=user,
                 account=draw(st.sampled_from(["", "lab"])) if user else "",

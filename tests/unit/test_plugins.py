@@ -12,6 +12,7 @@ from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Order, bounded
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import ModelError, PolicyError, SettingsError
+from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import load_plugin
 from rltuned.settings import load
 from tests.builders import job, node, snapshot
@@ -49,6 +50,8 @@ def test_a_package_s_function_is_a_policy(
         ("return -matrix.limit_s", "gave job 1 no finite own_s from 0 on"),
         ("matrix.limit_s[:] = 1e9\n    return matrix.limit_s", "read-only"),
         ("matrix.slack_s *= 0\n    return matrix.limit_s", "read-only"),
+        ("import sys\n    sys.exit(3)", "policy plugin:ours: SystemExit: 3"),
+        ("return matrix.limit_s * 1j", "TypeError: complex numbers"),
     ],
 )
 def test_what_it_does_wrong_is_a_policy_error(
@@ -62,6 +65,24 @@ def test_what_it_does_wrong_is_a_policy_error(
     with pytest.raises(PolicyError, match=why):
         bounded(policy, matrix, DEFAULT)
     assert np.array_equal(matrix.limit_s, before)
+
+
+def test_what_it_does_to_its_copy_moves_no_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = (
+        "for part in (matrix.length_s, matrix.size, matrix.backlog_s, matrix.pools.gpus):\n"
+        "        part.flags.writeable = True\n"
+        "        part[:] = 1e12\n"
+        "    return matrix.length_s, matrix.length_s"
+    )
+    install(tmp_path, monkeypatch, f"def ours(matrix):\n    {body}", "ours")
+    matrix = encode(SEEN.pending, SEEN)
+    honest = bounded(BASELINES["delay"], matrix, DEFAULT)
+    assert bounded(load_plugin("plugin:ours"), matrix, DEFAULT).upper_s.tolist() == (
+        honest.upper_s.tolist()
+    )
+    assert float(matrix.size.max()) == 4.0
 
 
 def test_one_that_cannot_be_used_is_refused_by_name(

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from rltuned.core.select import Refusal, Scope, select
+from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.units import JobId
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, node, snapshot
 
 OURS = Ownership("priority", 1_000, nice=0, original=900, earlier=(900,))
 RULES = Scope(
@@ -26,7 +27,8 @@ RULES = Scope(
         ({"partitions": ("gpu", "long")}, None),
         ({"partitions": ("gpu", "sla")}, Refusal.SLA_PARTITION),
         ({"partition": "cpu"}, Refusal.OUT_OF_SCOPE),
-        ({"partitions": ("gpu", "cpu")}, Refusal.OUT_OF_SCOPE),
+        ({"partitions": ("gpu", "cpu")}, None),  # or a second partition would be a way out
+        ({"partitions": ("cpu", "old")}, Refusal.OUT_OF_SCOPE),
         ({"user": "mallory"}, Refusal.EXCLUDED_USER),
         ({"account": "ops"}, Refusal.EXCLUDED_ACCOUNT),
         ({"qos": "urgent"}, Refusal.EXCLUDED_QOS),
@@ -77,6 +79,37 @@ def test_without_a_scope_every_partition_but_the_sla_ones_is_ours() -> None:
     found = select(snapshot(job(1, partition="any"), job(2, partition="sla")), rules)
     assert [j.job_id for j in found.chosen] == [1]
     assert found.counts() == {Refusal.SLA_PARTITION: 1}
+
+
+@pytest.mark.parametrize(
+    ("asks", "reason"),
+    [
+        ({}, Refusal.SLA_PARTITION),
+        ({"time_limit_s": None}, Refusal.SLA_PARTITION),
+        ({"time_limit_s": 7_201.0}, None),
+        ({"time_limit_s": 7_201.0, "partitions": ("sla",)}, Refusal.SLA_PARTITION),
+        ({"time_limit_s": 7_201.0, "partitions": ("sla", "unknown")}, Refusal.SLA_PARTITION),
+        ({"time_limit_s": 7_201.0, "partitions": ("sla", "cpu")}, Refusal.OUT_OF_SCOPE),
+        ({"gpus": 3}, None),
+        ({"gpu_types": ["a100"]}, None),
+        ({"gpu_types": ["k80"]}, Refusal.SLA_PARTITION),  # it can run nowhere
+        ({"mem_mib": 65_000}, None),
+    ],
+)
+def test_a_promised_partition_that_a_job_cannot_run_in_is_no_way_out(
+    asks: dict[str, Any], reason: Refusal | None
+) -> None:
+    """`-p gpu,sla` kept any job at the neutral delay, also one that could never run in sla."""
+    rules = Scope(frozenset({"sla", "unknown"}), partitions=frozenset({"gpu"}))
+    seen = snapshot(
+        job(**{"partitions": ("gpu", "sla"), **asks}),
+        nodes=[
+            node(gpu_type="a100", gpus=8, mem_mib=128_000),
+            node("s1", gpus=2, partitions=["sla"]),
+        ],
+        partitions=[Partition("gpu", default=True), Partition("sla", max_time_s=7_200.0)],
+    )
+    assert [r for _, r in select(seen, rules).refused] == ([] if reason is None else [reason])
 
 
 def test_site_factor_mode_leaves_jobs_whose_site_factor_slurm_does_not_show() -> None:

@@ -9,10 +9,12 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
+from rltuned.core.select import Scope
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.priority import NeutralDelay
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, node, snapshot
 from tests.property.sites import ROOM, Site
 from tests.property.tables import SYSTEM
 
@@ -100,6 +102,29 @@ def test_what_differs_from_a_plain_job_gains_no_place(
     what: str, limit_s: float, cycles: int
 ) -> None:
     assert place_of(limit_s, cycles, **OUTSIDE[what]) >= place_of(limit_s, cycles)
+
+
+SCOPE = Scope(sla_partitions=frozenset({"sla"}), partitions=frozenset({"gpu"}))
+
+
+@pytest.mark.parametrize("other", ["sla", "old"])
+@pytest.mark.parametrize("limit_s", [600.0, 5 * HOUR, 8 * HOUR, 7 * DAY])
+def test_a_partition_that_rltuned_leaves_alone_gains_no_place(other: str, limit_s: float) -> None:
+    """sla: a promised one that the job could never run in. old: one out of scope."""
+
+    def delay_s(*more: str) -> float:
+        one = job(20, user="ann", time_limit_s=limit_s, partitions=("gpu", *more))
+        seen = snapshot(
+            *queue(one),
+            nodes=[node("p1"), node("s1", partitions=["sla"]), node("o1", partitions=["old"])],
+            partitions=[Partition("gpu"), Partition("sla", max_time_s=60.0), Partition("old")],
+            neutral=NeutralDelay(HOUR, NOW, HOUR, NOW),
+        )
+        found = decide(seen, RULE, Knobs(SCOPE, top_k=0))
+        assert not found.refused
+        return next(e.delay_s for e in found.entries if e.job.job_id == one.job_id)
+
+    assert delay_s(other) >= delay_s()
 
 
 @pytest.mark.parametrize("cycles", [1, 2])
