@@ -32,8 +32,6 @@ class PpoSettings:
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.
         entropy: bonus at the first epoch, falling linearly to zero.
-        pull: towards the rule that is corrected: what the mean square of the scores costs, so that
-            they stay where tanh is steep.
         clip: of the probability ratio. target_kl: an update stops beyond one and a half times it.
         passes: over the data of an epoch. minibatches: per pass. gradient_norm: the largest.
         gae: lambda. gamma is 1: an episode ends, and no second of waiting counts less.
@@ -51,7 +49,6 @@ class PpoSettings:
     batches: int = 100
     learning_rate: float = 1e-3
     entropy: float = 0.01
-    pull: float = 0.02
     clip: float = 0.2
     target_kl: float = 0.02
     passes: int = 4

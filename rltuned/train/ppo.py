@@ -22,18 +22,11 @@ from torch import Tensor, nn
 from rltuned.kernel.compiler import FloatArray
 from rltuned.sim.prepared import net_of
 from rltuned.train.batch import Batch, Episode, compete, draw_window, join
-from rltuned.train.choices import (
-    Part,
-    choices_at,
-    log_chances,
-    logits_of,
-    part_of,
-    scores_of,
-)
+from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
-from rltuned.train.network import ContextActor, PaperActor, network_of, placed_by
+from rltuned.train.network import ContextActor, PaperActor, network_of
 from rltuned.train.ranks import ALONE, Ranks
 
 # 1. Collect
@@ -155,9 +148,7 @@ def _step(
 ) -> tuple[float, ...]:
     """One minibatch: sums over the own share, divided by the counts of all ranks."""
     count, moments = ranks.total(len(part)), ranks.total(part.moments)
-    logits = logits_of(learner.actor, part)
-    scores = placed_by(logits, part.asked, settings.reach)
-    chance, entropy = log_chances(scores, part)
+    chance, entropy = log_chances(scores_of(learner.actor, part), part)
     log_ratio = chance - before
     ratio = torch.exp(log_ratio)
     advantage = goal[part.of_moment]
@@ -165,8 +156,7 @@ def _step(
     policy = -torch.minimum(ratio * advantage, limited * advantage).sum() / count
     value = 0.5 * ((_value(learner, part) - wanted) ** 2).sum() / moments
     spread = entropy.sum() / count
-    pulled = settings.pull * (logits**2).sum() / ranks.total(len(logits)) if settings.reach else 0.0
-    loss = policy - bonus * spread + value + pulled
+    loss = policy - bonus * spread + value
     learner.optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     both = [learner.actor, learner.critic]

@@ -123,7 +123,6 @@ DEFAULT = PpoSettings(
 PAPERS = replace(DEFAULT.contest, reference="base", form="gap", rollouts=1)
 RECIPES: Final[Mapping[str, tuple[PpoSettings, tuple[str, ...]]]] = {
     "default": (DEFAULT, tuple(GROUNDS)),
-    "no pull": (replace(DEFAULT, pull=0.0), ("corrected",)),
     "paper's reward": (replace(DEFAULT, contest=PAPERS), ("shortest",)),
 }
 """Settings, and where they are tried."""

@@ -294,26 +294,6 @@ def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
         np.testing.assert_array_equal(own, rule)
 
 
-@pytest.mark.parametrize("reach", [0.0, 2.0])
-def test_a_correction_is_pulled_towards_the_rule_and_an_order_is_not(reach: float) -> None:
-    squares = []
-    for pull in (0.0, 10.0):
-        settings = replace(SMALL, reach=reach, pull=pull, passes=8, target_kl=1e9)
-        learner = Learner(settings)
-        with torch.no_grad():
-            for weight in list(learner.actor.parameters())[-2:]:
-                weight.fill_(0.5)
-        window = cut(GROUND, 0, 60, load=1.3)
-        net = net_of(network_of(learner.actor))
-        batch = join(compete(window, net, settings.contest, 5, Recorder()))
-        update(learner, batch, settings, epoch=0, ranks=ALONE)
-        part = part_of(batch, np.arange(len(batch.rewards)), "paper", "cpu")
-        with torch.no_grad():
-            squares.append(float((logits_of(learner.actor, part) ** 2).mean()))
-    assert (squares[1] < squares[0]) == (reach > 0)
-    assert (squares[1] == squares[0]) == (reach == 0)
-
-
 @pytest.mark.parametrize("kind", ["paper", "context"])
 def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> None:
     learner, batch = batch_of(kind)
