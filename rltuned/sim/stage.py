@@ -102,7 +102,7 @@ class Stage:
             key=np.zeros(count) if rule is None or rule.key is None else rule.key(matrix),
             length_s=matrix.length_s,
             size=matrix.size,
-            expected_s=matrix.run_s[:, EXPECTED],
+            expected_s=np.ascontiguousarray(matrix.run_s[:, EXPECTED]),
             clip_s=clip_s(matrix.length_s, matrix.size, order),
             most_s=np.full(count, order.max_delay_s),
             pool=prepared.pool,
