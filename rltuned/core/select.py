@@ -156,17 +156,13 @@ def scope(snapshot: Snapshot, rules: Scope) -> tuple[str, ...]:
     return tuple(name for name in names if not rules.partitions or name in rules.partitions)
 
 
-def refusal(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
-    """The first reason, from the most to the least binding, why a job is left alone; None = none.
-    The switchback comes late: an off block holds exactly the jobs that an on block orders.
-    """
-    return _reason(job, Reach(snapshot).of(job), snapshot, rules)
-
-
 def _reason(
     job: PendingJob, could: tuple[str, ...], snapshot: Snapshot, rules: Scope
 ) -> Refusal | None:
-    """could: the partitions in which it could run."""
+    """The first reason, from the most to the least binding, why a job is left alone; None = none.
+    The switchback comes late: an off block holds exactly the jobs that an on block orders. could:
+    the partitions in which it could run.
+    """
     if job.unreadable:
         return Refusal.UNREADABLE
     return (

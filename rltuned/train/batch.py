@@ -21,8 +21,8 @@ _END: Final = np.array([np.inf])
 @dataclass(frozen=True, slots=True)
 class Contest:
     """How episodes are drawn and rewarded. base: the rule of the other pipeline, without bounds
-    where the network corrects no rule. form: `gap`, the
-    paper's reward at the end; `dense`, the same sum over the choices.
+    where the network corrects no rule. form: `gap`, the paper's reward at the end; `dense`, the
+    same sum over the choices.
 
     reference: what each stretch of time is compared with: the base's cost, or the mean of the
     learner's own rollouts of the same jobs. rollouts: per window. loads: bounds of the GPU demand

@@ -7,7 +7,7 @@ from typing import Final
 from rltuned.core.decide import Decision
 from rltuned.core.explaining import CANNOT_START
 from rltuned.core.ladder import Ladder
-from rltuned.core.select import Refusal, Scope, refusal, scope, select
+from rltuned.core.select import Refusal, Scope, scope, select
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
@@ -53,11 +53,12 @@ class PromiseWatch:
         counts = {one: [0, 0] for one in classes}
         if last is None or not classes:
             return {one: ClassCount() for one in counts}
-        begun, whole = {start.job_id for start in started}, replace(seen, demoted=())
+        begun = {start.job_id for start in started}
+        reasons = dict(select(replace(seen, demoted=()), Scope()).refused)
         for job in seen.pending:
             one = class_of(job, classes)
             # one that cannot start, whatever the order, is not late
-            if one is None or refusal(job, whole, Scope()) in CANNOT_START:
+            if one is None or reasons.get(job.job_id) in CANNOT_START:
                 continue
             late = _passed(one, job.waits_since, last, seen.taken_at)
             counts[one][0] += late
