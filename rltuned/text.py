@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # which `rltuned --help` does without
     from pydantic import ValidationError
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+_SOON_S, _ROUND_S = 90, 300
 
 
 def span(seconds: float) -> str:
@@ -32,6 +33,29 @@ def when(at: float | None) -> str:
     if at is None:
         return "never"
     return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
+
+
+def between(low: float, high: float | None, now: float) -> str:
+    """Two moments as people say them: `14:00 to 17:30 today`, to five minutes; None = not known."""
+    today = datetime.fromtimestamp(now).astimezone()
+    first, day = ("now", "today") if low - now < _SOON_S else _moment(low - low % _ROUND_S, today)
+    if high is None:
+        return "at any time" if first == "now" else f"after {first} {day}"
+    if high - now < _SOON_S:
+        return "now"
+    last, last_day = _moment(high + -high % _ROUND_S, today)
+    if first == "now" or day == last_day:
+        return f"{first} to {last} {last_day}"
+    return f"{first} {day} to {last} {last_day}"
+
+
+def _moment(at: float, today: datetime) -> tuple[str, str]:
+    """Time of the day, and the day."""
+    moment = datetime.fromtimestamp(at).astimezone()
+    days = (moment.date() - today.date()).days
+    near = ("today", "tomorrow")
+    day = near[days] if 0 <= days < len(near) else f"{moment:%a} {moment.day} {moment:%b}"
+    return f"{moment:%H:%M}", day
 
 
 def utc(at: float) -> str:

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from rltuned.cli import flags
+from rltuned.cli.expected import expected, what_if, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import look
 from rltuned.journal.queries import JobChange
+from rltuned.slurm.values import parse_limit_s
 from rltuned.text import span, when
 
 app = typer.Typer()
@@ -76,23 +78,40 @@ def explain(
     backend: flags.WorldOption = flags.BackendChoice.SLURM,
     policy: flags.PolicyOption = None,
     seed: flags.SeedOption = 0,
+    limit: Annotated[
+        str | None, typer.Option(help="Also: when with this time limit, as sbatch takes it.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="Also: when with so many GPUs.", min=0)] = None,
     as_json: flags.JsonOption = False,
 ) -> None:
-    """Show where a job stands, why, and what rltuned would do with it.
+    """Show when a job is expected to start, where it stands, why, and what rltuned would do.
 
     Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
     2 = settings or model cannot be used.
     """
+    limit_s = _limit_s(limit)
     seen = look(config, backend, policy, seed)
     document = explained(seen, job)
     if document is None:
         flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
         raise typer.Exit(1)
+    if document["state"] == "PENDING" and (limit_s is not None or gpus is not None):
+        document["what_if"] = what_if(seen, job, limit_s, gpus)
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
     for line in in_words(document):
         flags.say(line)
+
+
+def _limit_s(text: str | None) -> float | None:
+    try:
+        found = None if text is None else parse_limit_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--limit: {error}") from None
+    if text is not None and found is None:
+        raise typer.BadParameter(f"--limit: {text!r} is no time limit")
+    return found
 
 
 def in_words(document: dict[str, Any]) -> list[str]:
@@ -105,7 +124,9 @@ def in_words(document: dict[str, Any]) -> list[str]:
     name = f"{_name(document)} ({', '.join(document['partitions'])})"
     reason = document["reason"] or "none"
     lines = [
-        f"{name} has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
+        f"{name}: {expected(document)}.",
+        *what_ifs(document),
+        f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
         *_changed(document),
@@ -229,15 +250,12 @@ def _start(document: dict[str, Any]) -> list[str]:
     starts = document.get("starts")
     if starts is None:
         return []
-    at, ahead = starts["slurm_expects_at"], starts["ahead"]
+    at = starts["slurm_expects_at"]
     slurm = f"unknown ({starts['slurm_unknown']})" if at is None else when(at)
-    start = _moment(starts)
-    queue = f"if the queue stood as proposed ({ahead} jobs before it)"
     sizes = [f"{_moment(one)} on {one['nodes']}" for one in starts["by_nodes"]]
     return [
         f"When it may start, by Slurm's own plan: {slurm}.",
-        f"By the time limits of what runs, {queue}: {start}.",
-        *([f"By the number of nodes: {', '.join(sizes)}."] if sizes else []),
+        *([f"By the number of nodes and time limits: {', '.join(sizes)}."] if sizes else []),
         *([_ADVICE.format(starts["advised_nodes"])] if starts["advised_nodes"] else []),
     ]
 

@@ -18,6 +18,7 @@ from rltuned.core.explaining import (
 from rltuned.core.features import COLUMNS
 from rltuned.core.select import Refusal
 from rltuned.core.sla import class_of
+from rltuned.core.starts import expectation
 from rltuned.daemon.groups import place_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -43,6 +44,7 @@ def explained(look: Look, asked: str) -> dict[str, Any] | None:
     if job is None:
         return document
     off = _off_block(look, job, document["refusal"])
+    document |= expectation(look.starts(), job.job_id, float(look.decision.snapshot.taken_at))
     more = {
         "group": place_of(look.groups, job, look.decision.snapshot.taken_at),
         "starts": _starts(look, job),

@@ -1,8 +1,10 @@
 """`rltuned plan`: one decision, shown and not applied; `look` is it for the other commands."""
 
 import json
+import time
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,15 +15,17 @@ from rltuned.cli.tables import console, left_alone, show_changes
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
+from rltuned.core.starts import Start, arrivals_of, start_document, starts_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
+from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.groups import GroupStore
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
@@ -34,6 +38,8 @@ app = typer.Typer()
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
 the machine takes."""
+PATIENCE_S: Final = 5.0
+"""After so long a forecast on the spot has as many plays as it has."""
 DECIDED: Final = (
     "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
     "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why",
@@ -55,11 +61,12 @@ def plan(
     Exit codes: 0 = a plan was made, empty or not; 1 = the cluster or the policy gave no usable
     answer; 2 = settings or model cannot be used.
     """
-    decision = look(config, backend, policy, seed).decision
+    seen = look(config, backend, policy, seed)
     if as_json:
-        flags.say(json.dumps(plan_document(decision), indent=2, allow_nan=False))
+        document = plan_document(seen.decision, seen.starts())
+        flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
-    _print(decision)
+    _print(seen.decision, seen.starts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,28 @@ class Look:
     loaded: Loaded
     world: flags.BackendChoice
     groups: GroupsStatus
+    learner: RunTimeLearner | LimitUseLearner | None = None
+
+    def starts(self) -> dict[JobId, Start]:
+        """When each waiting job is expected to start, played on the spot within PATIENCE_S."""
+        until, seen = time.monotonic() + PATIENCE_S, self.decision.snapshot
+        is_slurm = self.world is flags.BackendChoice.SLURM
+        found = starts_of(
+            self.decision,
+            {} if self.learner is None else self.learner.of_running(seen),
+            arrivals_of(seen),
+            as_is=is_slurm and not self.rig.ladder.rung.writes,
+            late=lambda: time.monotonic() > until,
+        )
+        return {one.job_id: one for one in found}
+
+    def with_request(self, job: PendingJob, request: Request) -> "Look":
+        """The same if a waiting job asked for something else."""
+        seen, changed = self.decision.snapshot, replace(job, request=request)
+        seen = replace(seen, pending=tuple(changed if j is job else j for j in seen.pending))
+        seen = seen if self.learner is None else self.learner.look(seen)
+        rig = self.rig
+        return replace(self, decision=decide(seen, rig.policy, rig.knobs, rig.solver))
 
 
 def look(config: Path | None, world: flags.BackendChoice, policy: str | None, seed: int) -> Look:
@@ -85,10 +114,13 @@ def look(config: Path | None, world: flags.BackendChoice, policy: str | None, se
             )
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
         snapshot = rig.backend.observe()
+        learner = None
         if world is flags.BackendChoice.SLURM:
-            snapshot = predicted(marked(snapshot, journal), loaded)
+            snapshot, learner = marked(snapshot, journal), predicting(loaded)
+        snapshot = snapshot if learner is None else learner.look(snapshot)
         groups = grouped(snapshot, journal)
-    return Look(decide(snapshot, rig.policy, rig.knobs, rig.solver), rig, loaded, world, groups)
+    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver)
+    return Look(decision, rig, loaded, world, groups, learner)
 
 
 def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
@@ -113,16 +145,21 @@ def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
 
 def predicted(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
     """The snapshot with run times predicted, where that is possible. Raises ModelError."""
+    known = predicting(loaded)
+    return snapshot if known is None else known.look(snapshot)
+
+
+def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
+    """What predicts run times from the daemon's file; None = nothing can. Raises ModelError."""
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)
     except JournalError as error:
         flags.warn(f"run times are not predicted: {error}")
-        return snapshot
-    known = run_times_of(loaded, salt, make_log("console", "error")) if salt else None
-    return snapshot if known is None else known.look(snapshot)
+        return None
+    return run_times_of(loaded, salt, make_log("console", "error")) if salt else None
 
 
-def plan_document(decision: Decision) -> dict[str, Any]:
+def plan_document(decision: Decision, starts: Mapping[JobId, Start]) -> dict[str, Any]:
     """The decision as docs/contract.md describes it for `plan --json`."""
     snapshot = decision.snapshot
     reasons = {job_id: reason.value for job_id, reason in decision.refused}
@@ -149,6 +186,7 @@ def plan_document(decision: Decision) -> dict[str, Any]:
                 "reason": job.reason,
                 **decided_document(decision, job, ranked.get(job_id)),
                 "refusal": reasons.get(job_id),
+                **start_document(starts.get(job_id), snapshot.taken_at),
             }
             for job_id, job in jobs.items()
         ],
@@ -203,7 +241,7 @@ def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
     ]
 
 
-def _print(decision: Decision) -> None:
+def _print(decision: Decision, starts: Mapping[JobId, Start]) -> None:
     snapshot = decision.snapshot
     flags.say(
         f"{snapshot.cluster}: {len(snapshot.pending)} pending, {len(snapshot.running)} running, "
@@ -211,7 +249,7 @@ def _print(decision: Decision) -> None:
         f"would change {len(decision.plan.actions)}"
     )
     if decision.entries:
-        show_changes(console(), decision.entries)
+        show_changes(console(), decision.entries, starts, snapshot.taken_at)
     for verdict in decision.joint.verdicts if decision.joint else ():
         flags.say(f"Job {verdict.job_id}, placed together with the others, {verdict.why}.")
     if decision.refused:

@@ -5,8 +5,9 @@ Where the output is no terminal and COLUMNS is not set, lines are as long as the
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len
@@ -17,10 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rltuned.core.decide import Decision, Entry
+from rltuned.core.starts import Start
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
-from rltuned.text import escaped, span
+from rltuned.domain.units import JobId
+from rltuned.text import between, escaped, span
 
 MAX_ROWS: Final = 20
 ENDLESS: Final = 10_000
@@ -132,6 +135,7 @@ def left_alone(decision: Decision) -> str:
     return "left alone: " + ", ".join(f"{n} {reason}" for reason, n in sorted(counts.items()))
 
 
+EXPECTED: Final = Column("expected start", goes=3, least=14)
 CHANGES: Final = (
     Column("job"),
     Column("partition", least=9),
@@ -140,13 +144,22 @@ CHANGES: Final = (
     Column("priority", right=True),
     Column("new", right=True),
     Column("delay", right=True, goes=2),
-    Column("fits on", goes=3, least=9),
-    Column("why", goes=4, least=12),
+    EXPECTED,
+    Column("fits on", goes=4, least=9),
+    Column("why", goes=5, least=12),
 )
 
 
-def show_changes(out: Console, entries: Sequence[Entry]) -> None:
-    """Jobs in their new order, with what changes for each."""
+def show_changes(
+    out: Console,
+    entries: Sequence[Entry],
+    starts: Mapping[JobId, Start] = MappingProxyType({}),
+    now: float = 0.0,
+) -> None:
+    """Jobs in their new order, with what changes for each. starts: expected, at Unix time now;
+    none = without their column.
+    """
+    columns = [column for column in CHANGES if starts or column is not EXPECTED]
     rows = [
         (
             str(entry.job.job_id),
@@ -156,13 +169,20 @@ def show_changes(out: Console, entries: Sequence[Entry]) -> None:
             str(entry.current),
             str(entry.settled) if entry.changes else "",
             span(entry.delay_s),
+            *([_start(starts.get(entry.job.job_id), now)] if starts else []),
             nodes_of(entry),
             # the delay has a column of its own
             entry.why.partition(": ")[2],
         )
         for entry in entries
     ]
-    out.print(fitted(CHANGES, rows, out.width)[0])
+    out.print(fitted(columns, rows, out.width)[0])
+
+
+def _start(found: Start | None, now: float) -> str:
+    if found is None or found.low_s is None:
+        return ""
+    return between(now + found.low_s, None if found.high_s is None else now + found.high_s, now)
 
 
 def nodes_of(entry: Entry) -> str:

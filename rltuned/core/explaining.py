@@ -216,7 +216,7 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
     several sizes is looked at by its smallest.
     """
     snapshot = decision.snapshot
-    line = [job if j.job_id == job.job_id else j for j in _in_line(decision)]
+    line = [job if j.job_id == job.job_id else j for j in in_line(decision)]
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
     if place is None or is_outside(job):
         return Forecast(ForecastKind.UNKNOWN, None, place or 0)
@@ -250,7 +250,7 @@ def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, floa
     request, mine = job.request, set(job.partitions)
     fewest, most = request.nodes or 1, request.nodes_most or 0
     accepted = {k: speed for k, speed in speeds.items() if fewest <= k <= most}
-    line = _in_line(decision)
+    line = in_line(decision)
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
     if not accepted or place is None:
         return None
@@ -270,9 +270,9 @@ def _on(request: Request, nodes: int) -> Request:
     return replace(request, total=amounts, nodes=nodes, nodes_most=None, expected=None)
 
 
-def _in_line(decision: Decision) -> Sequence[PendingJob]:
-    """The jobs that could start, in the order of the numbers after this cycle's plan."""
+def in_line(decision: Decision, *, as_is: bool = False) -> Sequence[PendingJob]:
+    """The jobs that could start, in the order that rltuned proposes; as_is: in the present one."""
     left = {job_id for job_id, reason in decision.refused if reason in CANNOT_START}
-    settled = {e.job.job_id: e.settled for e in decision.entries}
+    proposed = {} if as_is else {e.job.job_id: e.proposed for e in decision.entries}
     line = [j for j in decision.snapshot.pending if j.priority and j.job_id not in left]
-    return sorted(line, key=lambda j: -settled.get(j.job_id, j.priority))
+    return sorted(line, key=lambda j: -proposed.get(j.job_id, j.priority))

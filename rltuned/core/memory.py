@@ -139,8 +139,8 @@ class RunTimeMemory:
         for gone in [key for key in self._jobs if key not in jobs]:
             self._stop(self._jobs.pop(gone))
 
-    def predicted(self, jobs: Iterable[PendingJob]) -> dict[JobId, RunTime]:
-        """What is predicted of jobs that wait, without those never submitted to this memory."""
+    def predicted(self, jobs: Iterable[PendingJob | RunningJob]) -> dict[JobId, RunTime]:
+        """What is predicted of whole run times, without jobs never submitted to this memory."""
         found: dict[JobId, RunTime] = {}
         for job in jobs:
             known = self._jobs.get(key_of(job))

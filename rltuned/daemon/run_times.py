@@ -25,7 +25,8 @@ from rltuned.core.sizes import Sizes
 from rltuned.daemon.ends import SeenEnds, feed, replay
 from rltuned.daemon.logger import Log
 from rltuned.domain.jobs import EndedJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
 from rltuned.journal.learned import Learned, keep_learned, read_learned
 
@@ -135,6 +136,10 @@ class RunTimeLearner:
         except BUGS as error:
             self._fault(error)
         return seen
+
+    def of_running(self, seen: Snapshot) -> dict[JobId, RunTime]:
+        """What is predicted of the whole runs of those that run."""
+        return {} if self._memory is None else self._memory.predicted(seen.running)
 
     def exchange(self, make: Callable[[], RunTimeMemory]) -> None:
         """Predict with another network from now on; what was learned stays."""
@@ -299,6 +304,10 @@ class LimitUseLearner:
             user = hash(job.user) if job.user else None
             self._limits.note(user, job.run_s, job.request.time_limit_s, size)
         return replace(seen, limit_use=self._limits.use)
+
+    def of_running(self, _: Snapshot) -> dict[JobId, RunTime]:
+        """Nothing is predicted."""
+        return {}
 
     def close(self) -> None:
         """Nothing is kept."""

@@ -143,6 +143,38 @@ def test_explain_in_json_and_in_words() -> None:
         assert 1 <= found["rank"] <= reply["ranked_jobs"]
 
 
+def test_explain_begins_with_the_expected_start_and_plan_has_the_same() -> None:
+    """Plays on the spot have the same seed, so both commands say the same."""
+    plan = document("plan", "--json", *SIM)
+    job = next(one for one in plan["jobs"] if one["expected_start"] and one["line_place"] > 3)
+    reply = document("explain", str(job["job_id"]), "--json", *SIM)
+    assert reply["line_place"] == job["line_place"] <= reply["line_jobs"]
+    of_plan, of_explain = job["expected_start"], reply["expected_start"]
+    assert of_plan["low_s"] <= of_plan["median_s"] <= of_plan["high_s"]
+    for name, seconds in of_explain.items():
+        assert seconds - reply["expected_at"] == of_plan[name] - plan["taken_at"]
+    first = run("explain", str(job["job_id"]), *SIM).stdout.splitlines()[0]
+    assert re.search(
+        r": expected to start .* \(by time limits\); \d+(st|nd|rd|th) of \d+\.$", first
+    )
+    assert "expected start" in run("plan", *SIM).stdout
+
+
+def test_explain_says_what_another_request_would_change() -> None:
+    plan = document("plan", "--json", *SIM)
+    wide = max(plan["jobs"], key=lambda one: (one["delay_s"] or 0, one["job_id"]))
+    name = str(wide["job_id"])
+    reply = document("explain", name, "--json", "--limit", "0:10:00", "--gpus", "1", *SIM)
+    other = reply["what_if"]
+    assert (other["limit_s"], other["gpus"]) == (600.0, 1)
+    assert other["line_place"] < reply["line_place"]
+    assert other["expected_start"]["median_s"] < reply["expected_start"]["median_s"]
+    text = run("explain", name, "--limit", "10", "--gpus", "1", *SIM).stdout.splitlines()[1]
+    assert text.startswith("With a limit of 10m and 1 GPU: ")
+    assert run("explain", name, "--limit", "soon", *SIM).exit_code == 2
+    assert run("explain", name, "--limit", "0", *SIM).exit_code == 2
+
+
 def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:
     path = tmp_path / "rltuned.toml"
     path.write_text('[[sla]]\npartition = "gpu"\nmax_wait_s = 0.5\n')

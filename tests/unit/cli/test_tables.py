@@ -31,7 +31,8 @@ WIDTHS = (80, 100, 120)
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WORST = (
     "12345678", "gpu-large,long", "alexandra.x", "1000 -> 2000", "4294000000", "4293000000",
-    "6d23h", "node001:8|node002:8", "8 GPU, limit 7d00h, waited 6d23h, does not fit now",
+    "6d23h", "22:50 Tue 1 Dec to 00:15 Wed 2 Dec", "node001:8|node002:8",
+    "8 GPU, limit 7d00h, waited 6d23h, does not fit now",
 )  # fmt: skip
 """A row that has no room for everything at any of the widths."""
 
@@ -93,8 +94,8 @@ def test_a_change_keeps_job_partition_user_and_numbers(width: int) -> None:
 
 
 def test_why_is_cut_first() -> None:
-    row = ("7", "gpu", "ann", "9 -> 1", "100", "200", "4m", "p1:2", "x" * 100)
-    (head, line) = shown(CHANGES, [row], 80)
+    row = ("7", "gpu", "ann", "9 -> 1", "100", "200", "4m", "now", "p1:2", "x" * 100)
+    (head, line) = shown(CHANGES, [row], 96)
     assert re.split(" {2,}", head.strip()) == [column.name for column in CHANGES]
     assert line.rstrip().endswith("x…")
 

@@ -1,0 +1,347 @@
+"""When waiting jobs start: the present queue played forward, many times, with run times drawn.
+
+A play knows at each moment what Slurm knows: free nodes, the order, time limits. Its passes are
+those of core/backfill, EASY with a reservation for the first job of each partition that does not
+fit; drawn ends free nodes, limits make reservations. Jobs that still arrive come as on one of the
+last days, and stand where their delay puts them.
+"""
+
+import math
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.backfill import OVERDUE_S
+from rltuned.core.capacity import Capacity
+from rltuned.core.durations import FloatArray, IntArray, alike, knots, runs_s
+from rltuned.core.lanes import Free, Lane, Reserved, Running, Taken, lane_of, taken_by
+from rltuned.core.pools import numbered
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
+
+DRAWS: Final = 24
+FEWEST: Final = 6
+"""Plays that an interval needs at least, however little time there is."""
+PASS_S: Final = 30.0
+COARSE: Final = 0.02
+"""Slurm looks at the queue every PASS_S. What lies far ahead is looked at in steps of such a share
+of its distance, which is far less than what run times leave open."""
+HORIZON_S: Final = 90 * 86_400.0
+DAY_S: Final = 86_400.0
+QUANTILES: Final = (0.1, 0.5, 0.9)
+_CROWD: Final = 2_000
+"""With so many in line, those that arrive behind every job of the forecast are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """A waiting job. key_s: when it became eligible plus its delay, in seconds from now."""
+
+    job: PendingJob
+    key_s: float
+    run_time: RunTime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that came within the last days. ago_s: so long ago."""
+
+    job: PendingJob
+    ago_s: float
+    run_time: RunTime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """All that came within the last window_s; 0 = not known, and none come."""
+
+    jobs: tuple[Arrival, ...] = ()
+    window_s: float = 0.0
+
+
+NO_ARRIVALS: Final = Arrivals()
+
+
+def play_forward(
+    snapshot: Snapshot,
+    line: Sequence[InLine],
+    running: Mapping[JobId, RunTime],
+    arrivals: Arrivals = NO_ARRIVALS,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    late: Callable[[], bool] = lambda: False,
+) -> FloatArray:
+    """(k, n) seconds until each job of the line starts; inf = not within HORIZON_S.
+
+    line: in order. running: what is predicted of running jobs. late: asked after each play; True =
+    FEWEST are enough.
+    """
+    rng = np.random.default_rng(seed)
+    ground = _Ground(snapshot, line, running, arrivals)
+    found = []
+    for number in range(1, draws + 1):
+        found.append(_Play(ground, rng).run())
+        if number >= FEWEST and late():
+            break
+    return np.array(found).reshape(len(found), len(line))
+
+
+def quantiles(starts_s: FloatArray) -> FloatArray:
+    """(3, n) of QUANTILES of (k, n) plays; inf = not within HORIZON_S."""
+    found: FloatArray = np.quantile(
+        np.minimum(starts_s, 2 * HORIZON_S), QUANTILES, axis=0, method="median_unbiased"
+    )
+    return np.where(found > HORIZON_S, math.inf, found)
+
+
+class _Ground:
+    """What all plays share. Jobs in line come first, then those that arrive."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        line: Sequence[InLine],
+        running: Mapping[JobId, RunTime],
+        arrivals: Arrivals,
+    ) -> None:
+        self.capacity = Capacity.of(snapshot)
+        now, self.count = float(snapshot.taken_at), len(line)
+        every: list[InLine | Arrival] = [*line, *arrivals.jobs]
+        jobs = [one.job for one in every]
+        self.lanes = self._lanes_of(jobs)
+        self.overlap = _overlap(set(self.lanes.values()))
+        self.limits_s = [_limit_s(job.request.time_limit_s) for job in jobs]
+        self.knots = [
+            knots(one.run_time, limit_s) for one, limit_s in zip(every, self.limits_s, strict=True)
+        ]
+        self.keys_s = [one.key_s for one in line]
+        self.delays_s = _delays_s(line, jobs, self.knots, now)
+        self.day_s = min(arrivals.window_s, DAY_S)
+        self.days = _days(arrivals, self.day_s, self.count)
+        held = [(run, taken_by(run.shares, self.capacity)) for run in snapshot.running]
+        self.runs = [(run, taken) for run, taken in held if taken is not None]
+        self.run_ends_s = [max(run.latest_end() - now, OVERDUE_S) for run, _ in self.runs]
+        self.ran_s = np.array([max(0.0, now - run.started_at) for run, _ in self.runs])
+        users, count = numbered([*(job.user for job in jobs), *(run.user for run, _ in self.runs)])
+        users = users if count else np.arange(len(users))
+        self.users, self.run_users = users[: len(jobs)], users[len(jobs) :]
+        self.user_count = int(users.max(initial=0)) + 1
+        self.run_knots = [
+            knots(running.get(run.job_id), _limit_s(run.request.time_limit_s))
+            for run, _ in self.runs
+        ]
+
+    def _lanes_of(self, jobs: Sequence[PendingJob]) -> dict[int, Lane]:
+        """By job those that the nodes could ever carry; equal jobs have one lane."""
+        known: dict[object, Lane | None] = {}
+        found: dict[int, Lane] = {}
+        for at, job in enumerate(jobs):
+            asks = job.request
+            key = (
+                job.partitions, asks.total, asks.nodes, asks.gpu_types, asks.exclusive,
+                job.required_nodes, job.excluded_nodes,
+            )  # fmt: skip
+            if key not in known:
+                known[key] = lane_of(job, self.capacity, len(known))
+            lane = known[key]
+            if lane is not None:
+                found[at] = lane
+        return found
+
+
+def _overlap(lanes: Collection[Lane]) -> set[tuple[int, int]]:
+    """Numbers of lanes that share a node."""
+    return {
+        (one.number, other.number)
+        for one in lanes
+        for other in lanes
+        if (one.member & other.member).any()
+    }
+
+
+def _limit_s(limit_s: float | None) -> float:
+    return math.inf if limit_s is None else limit_s
+
+
+def _delays_s(
+    line: Sequence[InLine],
+    jobs: Sequence[PendingJob],
+    table: Sequence[tuple[float, ...]],
+    now: float,
+) -> list[float]:
+    """(m,) of the jobs that arrive: the place by GPU time that a job has in the line is that of its
+    delay among the delays there.
+    """
+    if not line:
+        return [0.0] * len(jobs)
+    own = np.sort([max(0.0, one.key_s + now - one.job.waits_since) for one in line])
+    area = np.array(
+        [
+            math.expm1(row[2]) * max(job.request.size.gpus, 1)
+            for row, job in zip(table, jobs, strict=True)
+        ]
+    )
+    known, came = np.sort(area[: len(line)]), area[len(line) :]
+    place = np.searchsorted(known, came) + np.searchsorted(known, came, side="right") - 1
+    found: list[float] = np.interp(place / 2, np.arange(len(own)), own).tolist()
+    return found
+
+
+def _days(arrivals: Arrivals, day_s: float, first: int) -> list[list[tuple[float, int]]]:
+    """Whole days of the window, or all of a shorter one: (seconds since its begin, job) each."""
+    if day_s <= 0.0:
+        return []
+    found: list[list[tuple[float, int]]] = [[] for _ in range(int(arrivals.window_s // day_s))]
+    for number, one in enumerate(arrivals.jobs, start=first):
+        back = int(one.ago_s // day_s)
+        if 0 <= back < len(found):
+            found[back].append(((back + 1) * day_s - one.ago_s, number))
+    return [sorted(day) for day in found]
+
+
+class _Play:
+    """The queue played forward once."""
+
+    def __init__(self, ground: _Ground, rng: np.random.Generator) -> None:
+        self._ground, self._rng = ground, rng
+        kin = rng.random(ground.user_count)
+        self._run_s = self._drawn(ground.knots, ground.users, kin, np.zeros(len(ground.knots)))
+        self._starts_s = np.full(ground.count, math.inf)
+        self._free = Free(ground.capacity)
+        self._running = Running(4 * len(ground.runs))
+        run_s = self._drawn(ground.run_knots, ground.run_users, kin, ground.ran_s)
+        self._ends = [
+            (min(end_s, limit_s), self._running.start(taken, limit_s))
+            for end_s, limit_s, (_, taken) in zip(
+                (run_s - ground.ran_s).tolist(), ground.run_ends_s, ground.runs, strict=True
+            )
+        ]
+        heapify(self._ends)
+        lanes = ground.lanes
+        self._waiting = [(key_s, at) for at, key_s in enumerate(ground.keys_s) if at in lanes]
+        self._in_lane = Counter(lanes[at].number for _, at in self._waiting)
+        self._left = len(self._waiting)
+        self._full: set[int] = set()  # lanes for which there is no room now
+        self._day, self._coming = 0, list[tuple[float, int]]()
+
+    def _drawn(
+        self, table: Sequence[tuple[float, ...]], users: IntArray, kin: FloatArray, ran: FloatArray
+    ) -> FloatArray:
+        return runs_s(table, ran, alike(self._rng, users, kin))
+
+    def run(self) -> FloatArray:
+        """(n,) seconds until each job in line starts."""
+        now = 0.0
+        while self._left and now <= HORIZON_S:
+            self._end_until(now)
+            self._arrive_until(now)
+            if not self._full.issuperset(self._in_lane):
+                self._pass(now)
+            following = self._ends[0][0] if self._ends else math.inf
+            following = min(following, self._next_arrival_s())
+            now = max(following, now + max(PASS_S, COARSE * now))
+        return self._starts_s
+
+    def _end_until(self, now: float) -> None:
+        while self._ends and self._ends[0][0] <= now:
+            self._free.give(self._running.end(heappop(self._ends)[1]))
+            self._full.clear()
+
+    def _next_arrival_s(self) -> float:
+        """When the next job comes; a day is drawn when the last one is over."""
+        ground = self._ground
+        while not self._coming and ground.days and self._day * ground.day_s <= HORIZON_S:
+            day = ground.days[int(self._rng.integers(len(ground.days)))]
+            begin_s = self._day * ground.day_s
+            self._coming = [(begin_s + at_s, job) for at_s, job in reversed(day)]
+            self._day += 1
+        return self._coming[-1][0] if self._coming else math.inf
+
+    def _arrive_until(self, now: float) -> None:
+        ground = self._ground
+        while self._next_arrival_s() <= now:
+            came_s, job = self._coming.pop()
+            key_s = came_s + ground.delays_s[job - ground.count]
+            behind = len(self._waiting) >= _CROWD and key_s > self._waiting[-1][0]
+            if job in ground.lanes and not behind:
+                insort(self._waiting, (key_s, job))
+                self._in_lane[ground.lanes[job].number] += 1
+
+    def _pass(self, now: float) -> None:
+        """Slurm's own pass over the queue; see core/backfill.easy_backfill."""
+        heads = _Heads(self._running, self._free, self._ground.overlap)
+        still = []
+        # while nothing starts: where a lane has room, and from which limit on its jobs may not
+        room: dict[int, Taken | None] = {}
+        refused: dict[int, float] = {}
+        for entry in self._waiting:
+            lane = self._ground.lanes[entry[1]]
+            held, limit_s = None, self._ground.limits_s[entry[1]]
+            if lane.number in self._full:
+                heads.add(lane)
+            elif lane.number not in refused or limit_s < refused[lane.number]:
+                if lane.number not in room:
+                    room[lane.number] = self._free.place(lane)
+                held = room[lane.number]
+                if held is None:
+                    self._full.add(lane.number)
+                    heads.add(lane)
+                elif heads.delayed_by(lane, held, now + limit_s):
+                    refused[lane.number], held = limit_s, None
+            if held is None:
+                still.append(entry)
+            else:
+                self._start(entry[1], lane, held, now)
+                room.clear()
+                refused.clear()
+        self._waiting = still
+
+    def _start(self, job: int, lane: Lane, held: Taken, now: float) -> None:
+        self._free.take(held)
+        rows = self._running.start(held, now + self._ground.limits_s[job])
+        heappush(self._ends, (now + float(self._run_s[job]), rows))
+        self._in_lane[lane.number] -= 1
+        if not self._in_lane[lane.number]:
+            del self._in_lane[lane.number]
+        if job < self._ground.count:
+            self._starts_s[job] = now
+            self._left -= 1
+
+
+class _Heads:
+    """The first job of each partition that does not fit; its reservation is made when a later job
+    asks for it.
+    """
+
+    def __init__(self, running: Running, free: Free, overlap: set[tuple[int, int]]) -> None:
+        self._running, self._free, self._overlap = running, free, overlap
+        self._lanes: dict[str, Lane] = {}
+        self._reserved: dict[str, Reserved] = {}
+
+    def add(self, lane: Lane) -> None:
+        self._lanes.setdefault(lane.partition, lane)
+
+    def delayed_by(self, lane: Lane, held: Taken, end_s: float) -> bool:
+        """Whether a job of a lane that runs so long at most delays one; if not, it is counted."""
+        kept: list[Reserved] = []
+        for partition, head in self._lanes.items():
+            if (head.number, lane.number) not in self._overlap:
+                continue
+            found = self._reserved.get(partition)
+            if found is None:
+                found = self._reserved[partition] = self._running.reserve(head, self._free)
+            if end_s <= found.at_s:
+                continue
+            if not found.keeps_its_start(held):
+                for one in kept:
+                    one.free.give(held)
+                return True
+            kept.append(found)
+        return False

@@ -1,0 +1,243 @@
+"""Free nodes as one play of the queue holds them, and lanes: waiting jobs that ask for the same.
+
+The rules are those of core/placement, but that a job whose GPUs do not divide evenly over its nodes
+needs the larger share on each of them. Jobs of one lane fit or do not fit together, and so one
+question answers for all.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.core.placement import ceil_div, width
+from rltuned.domain.jobs import PendingJob, Share
+
+FloatArray = NDArray[np.float64]
+_ENDED: Final = -math.inf
+
+
+class Taken(NamedTuple):
+    """What a job holds: (s,) columns and rows of nodes, and amounts."""
+
+    node: IntArray
+    row: IntArray
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """What its jobs ask for on each of `count` nodes of one of the rows. member: (N,) where Slurm
+    starts them now.
+    """
+
+    number: int
+    partition: str
+    member: BoolArray
+    rows: tuple[int, ...]
+    count: int
+    gpus: int
+    cpus: int
+    mem_mib: int
+    exclusive: bool
+
+
+def lane_of(job: PendingJob, capacity: Capacity, number: int) -> Lane | None:
+    """The lane of a job; None = no nodes could ever carry it."""
+    request = job.request
+    member = capacity.members_of(job.partitions).copy()
+    if job.required_nodes:
+        member &= np.isin(capacity.names, job.required_nodes)
+    if job.excluded_nodes:
+        member &= ~np.isin(capacity.names, job.excluded_nodes)
+    count, rows = width(request, member, capacity)
+    if not count:
+        return None
+    need = request.total
+    gpus = ceil_div(need.gpus, count)
+    if need.gpus % count and all((capacity.total_gpus[r] >= gpus).sum() < count for r in rows):
+        gpus -= 1
+    return Lane(
+        number, job.partitions[0], member & capacity.usable, rows, count, gpus,
+        ceil_div(need.cpus, count), ceil_div(need.mem_mib, count), request.exclusive,
+    )  # fmt: skip
+
+
+def taken_by(shares: Sequence[Share], capacity: Capacity) -> Taken | None:
+    """What shares hold; None = they are on no known node."""
+    known = [(s, capacity.index[s.node]) for s in shares if s.node in capacity.index]
+    if not known:
+        return None
+    columns = [
+        (at, capacity.row_on(s, at), s.taken.gpus, s.taken.cpus, s.taken.mem_mib) for s, at in known
+    ]
+    return Taken(*np.array(columns, dtype=np.int64).T)
+
+
+class Free:
+    """Free amounts per node: gpus (T+1, N), cpus, mem_mib (N,). total: never more than that."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.total = capacity
+        self.gpus = capacity.free_gpus.copy()
+        self.cpus = capacity.free_cpus.copy()
+        self.mem_mib = capacity.free_mem_mib.copy()
+
+    def take(self, held: Taken) -> None:
+        self.gpus[held.row, held.node] -= held.gpus
+        self.cpus[held.node] -= held.cpus
+        self.mem_mib[held.node] -= held.mem_mib
+
+    def give(self, held: Taken) -> None:
+        """What jobs hold need not add up to what nodes show as used."""
+        at = held.node
+        most = self.total
+        free = self.gpus[held.row, at] + held.gpus
+        self.gpus[held.row, at] = np.minimum(free, most.total_gpus[held.row, at])
+        self.cpus[at] = np.minimum(self.cpus[at] + held.cpus, most.total_cpus[at])
+        self.mem_mib[at] = np.minimum(self.mem_mib[at] + held.mem_mib, most.total_mem_mib[at])
+
+    def fits_on(self, lane: Lane, row: int) -> BoolArray:
+        """(N,) nodes that have a share of a job of the lane."""
+        found: BoolArray = lane.member & (self.gpus[row] >= lane.gpus)
+        if lane.gpus:
+            found &= self.total.total_gpus[row] > 0
+        found &= (self.cpus >= lane.cpus) & (self.mem_mib >= lane.mem_mib)
+        if lane.exclusive:
+            most = self.total
+            found &= (self.gpus == most.total_gpus).all(axis=0)
+            found &= (self.cpus == most.total_cpus) & (self.mem_mib == most.total_mem_mib)
+        return found
+
+    def carries(self, lane: Lane) -> bool:
+        return any(int(self.fits_on(lane, row).sum()) >= lane.count for row in lane.rows)
+
+    def place(self, lane: Lane) -> Taken | None:
+        """Where a job of the lane starts, on the fullest nodes; None = nowhere now."""
+        best: tuple[list[int], IntArray, int] | None = None
+        for row in lane.rows:
+            columns = np.flatnonzero(self.fits_on(lane, row))
+            if len(columns) < lane.count:
+                continue
+            # a job without GPUs looks at all GPUs that it would sit beside
+            idle = self.gpus[row] if lane.gpus else self.gpus.sum(axis=0)
+            if lane.count == 1:
+                chosen = columns[[int(idle[columns].argmin())]]
+            else:
+                chosen = columns[np.argsort(idle[columns], kind="stable")[: lane.count]]
+            rank = [int(idle[chosen].sum()), *sorted(chosen.tolist())]
+            if best is None or rank < best[0]:
+                best = rank, chosen, row
+        return None if best is None else self._held(lane, best[1], best[2])
+
+    def _held(self, lane: Lane, node: IntArray, row: int) -> Taken:
+        rows = np.full(len(node), row)
+        if lane.exclusive:
+            most = self.total
+            return Taken(
+                node, rows, most.total_gpus[row, node], most.total_cpus[node],
+                most.total_mem_mib[node],
+            )  # fmt: skip
+        amounts = (np.full(len(node), x) for x in (lane.gpus, lane.cpus, lane.mem_mib))
+        return Taken(node, rows, *amounts)
+
+
+@dataclass(slots=True)
+class Reserved:
+    """A job that waits at the head of a partition: when it could start by time limits, and what is
+    free then.
+    """
+
+    lane: Lane
+    at_s: float
+    free: Free
+
+    def keeps_its_start(self, held: Taken) -> bool:
+        """Whether it does where this is taken beyond its start; if so, it is taken."""
+        self.free.take(held)
+        if self.free.carries(self.lane):
+            return True
+        self.free.give(held)
+        return False
+
+
+class Running:
+    """What runs: shares with the ends that limits give them. Rows are used again."""
+
+    def __init__(self, most: int) -> None:
+        self._cells = np.zeros((5, max(64, most)), dtype=np.int64)
+        self._ends_s = np.full(self._cells.shape[1], _ENDED)
+        self._spare = list(range(self._cells.shape[1] - 1, -1, -1))
+
+    def start(self, held: Taken, limit_end_s: float) -> list[int]:
+        """Rows of the job, to be handed to `end`."""
+        count = len(held.node)
+        while len(self._spare) < count:
+            self._grow()
+        rows = [self._spare.pop() for _ in range(count)]
+        self._cells[:, rows] = held
+        self._ends_s[rows] = limit_end_s
+        return rows
+
+    def end(self, rows: list[int]) -> Taken:
+        self._ends_s[rows] = _ENDED
+        self._spare += rows
+        return Taken(*self._cells[:, rows])
+
+    def _grow(self) -> None:
+        size = self._cells.shape[1]
+        self._cells = np.concatenate([self._cells, np.zeros_like(self._cells)], axis=1)
+        self._ends_s = np.concatenate([self._ends_s, np.full(size, _ENDED)])
+        self._spare += range(2 * size - 1, size - 1, -1)
+
+    def reserve(self, lane: Lane, free: Free) -> Reserved:
+        """When a job of the lane could start at the latest, by time limits."""
+        runs = np.flatnonzero(np.isfinite(self._ends_s))
+        runs = runs[lane.member[self._cells[0, runs]]]
+        runs = runs[np.argsort(self._ends_s[runs], kind="stable")]
+        ends_s = self._ends_s[runs]
+        steps = np.unique(ends_s)
+        counts = np.searchsorted(ends_s, steps, side="right")
+
+        def after(count: int) -> Free:
+            return _with(free, self._cells[:, runs[:count]])
+
+        at = _first(len(steps), lambda i: after(int(counts[i])).carries(lane))
+        if at == len(steps):
+            return Reserved(lane, math.inf, after(len(runs)))
+        return Reserved(lane, float(steps[at]), after(int(counts[at])))
+
+
+def _with(free: Free, cells: IntArray) -> Free:
+    """The same with shares given back."""
+    node, row, *amounts = cells
+    nodes = free.cpus.shape[0]
+    later = Free.__new__(Free)
+    later.total = most = free.total
+    flat = np.bincount(row * nodes + node, weights=amounts[0], minlength=free.gpus.size)
+    gpus = free.gpus + flat.reshape(free.gpus.shape).astype(np.int64)
+    cpus, mem_mib = (
+        np.bincount(node, weights=x, minlength=nodes).astype(np.int64) for x in amounts[1:]
+    )
+    later.gpus = np.minimum(gpus, most.total_gpus)
+    later.cpus = np.minimum(free.cpus + cpus, most.total_cpus)
+    later.mem_mib = np.minimum(free.mem_mib + mem_mib, most.total_mem_mib)
+    return later
+
+
+def _first(count: int, holds: Callable[[int], bool]) -> int:
+    """The first of 0..count-1 from which on it holds; count = none."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,203 @@
+"""What is expected of each waiting job of a decision: a start and an interval, or why not."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.core.decide import Decision
+from rltuned.core.explaining import CANNOT_START, in_line
+from rltuned.core.forecast import (
+    DAY_S,
+    DRAWS,
+    NO_ARRIVALS,
+    Arrival,
+    Arrivals,
+    InLine,
+    play_forward,
+    quantiles,
+)
+from rltuned.core.select import Refusal
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
+
+MOST: Final = 1_000
+"""Jobs of the order that are played, tasks of arrays among them."""
+TASKS: Final = 64
+"""Tasks of one array that are played; its first start is what is shown."""
+TOO_FAR: Final = "it is too far back: only the first 1,000 of the order are played forward"
+NEVER: Final = "no node that could carry it takes jobs now, or none frees in 90 days"
+OUTSIDE: Final = "it asks for what is not modelled ({})"
+PART: Final = "it is a part of a heterogeneous job, whose parts start together"
+THROTTLED: Final = "as many tasks of its array run as the array allows"
+_WHY: Final[Mapping[Refusal, str]] = {
+    Refusal.UNREADABLE: "what Slurm prints of it cannot be read",
+    Refusal.HELD: "it is held (priority 0)",
+    Refusal.HELD_USER: "its user holds it",
+    Refusal.HELD_ADMIN: "an administrator holds it",
+    Refusal.DEPENDENCY: "it waits for another job",
+    Refusal.NOT_ELIGIBLE: "it may not start yet (begin time)",
+    Refusal.RESERVATION: "it waits for a reservation",
+    Refusal.UNFULFILLABLE: "no order of the queue can start it ({})",
+    Refusal.BLOCKED: "a limit of its QOS or association, or a reservation, holds it ({})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a job starts, in seconds from the decision: 10, 50 and 90% of the plays; None = not
+    known, and why. place: in line, from 1; 0 = it is not. by_limits: no run time of it is known.
+    """
+
+    job_id: JobId
+    place: int
+    low_s: float | None = None
+    median_s: float | None = None
+    high_s: float | None = None
+    by_limits: bool = False
+    why: str = ""
+
+
+def start_document(start: Start | None, now: float) -> dict[str, Any]:
+    """For JSON, in Unix seconds; None = nothing is known."""
+    none = {"expected_start": None, "line_place": None, "expected_by_limits": None}
+    if start is None:
+        return {**none, "expected_why": "no forecast has been made"}
+    place = start.place or None
+    if start.median_s is None:
+        return {**none, "line_place": place, "expected_why": start.why}
+    times = {"low_s": start.low_s, "median_s": start.median_s, "high_s": start.high_s}
+    return {
+        "expected_start": {k: None if s is None else now + s for k, s in times.items()},
+        "line_place": place,
+        "expected_by_limits": start.by_limits,
+        "expected_why": None,
+    }
+
+
+def expectation(starts: Mapping[JobId, Start], job_id: JobId, now: float) -> dict[str, Any]:
+    """One job among all that wait, for JSON. now: Unix time of the forecast."""
+    in_line_jobs = sum(one.place > 0 for one in starts.values())
+    found = start_document(starts.get(job_id), now)
+    return {**found, "line_jobs": in_line_jobs, "expected_at": now}
+
+
+def arrivals_of(seen: Snapshot) -> Arrivals:
+    """What one look shows of the jobs of the last day: those that came and ended are missing."""
+    now, known = float(seen.taken_at), dict(seen.run_times)
+    jobs = [*seen.pending, *(waiting(run) for run in seen.running if run.submitted_at is not None)]
+    ages = [(job, now - job.submitted_at) for job in jobs]
+    came = [(job, ago_s) for job, ago_s in ages if 0.0 <= ago_s < DAY_S]
+    return Arrivals(tuple(Arrival(job, ago_s, known.get(job.job_id)) for job, ago_s in came), DAY_S)
+
+
+def waiting(run: RunningJob) -> PendingJob:
+    """A job that runs as it waited, as far as a forecast of the like of it needs."""
+    came_at = run.started_at if run.submitted_at is None else run.submitted_at
+    return PendingJob(
+        run.job_id, run.address, came_at, run.request, 1, (run.partition or "",), user=run.user
+    )
+
+
+def line_of(
+    decision: Decision, *, as_is: bool = False
+) -> tuple[Sequence[PendingJob], list[InLine]]:
+    """All that could start, in order; and those that are played, first tasks included.
+
+    as_is: in Slurm's own present order, where rltuned writes nothing.
+    """
+    snapshot, now = decision.snapshot, float(decision.snapshot.taken_at)
+    delays = {e.job.job_id: 0.0 if as_is else e.delay_s for e in decision.entries}
+    known = dict(snapshot.run_times)
+    ordered = in_line(decision, as_is=as_is)
+    played: list[InLine] = []
+    key_s = -math.inf
+    for job in ordered:
+        if len(played) >= MOST:
+            break
+        if job.job_id in delays:
+            key_s = max(key_s, job.waits_since + delays[job.job_id] - now)
+        one = InLine(job, key_s, known.get(job.job_id))
+        played += [one] * min(_tasks(decision, job), MOST - len(played))
+    return ordered, played
+
+
+def _tasks(decision: Decision, job: PendingJob) -> int:
+    """How many tasks of a record may start; 0 = its array's bound is reached, or it is outside."""
+    if job.het_job_id is not None or job.request.outside:
+        return 0
+    array = job.array
+    if array is None:
+        return 1
+    left = TASKS
+    if array.throttle is not None:
+        runs = decision.snapshot.running
+        left = array.throttle - sum(r.array_job_id == array.array_job_id for r in runs)
+    return max(0, min(array.tasks, left, TASKS))
+
+
+def starts_of(
+    decision: Decision,
+    running: Mapping[JobId, RunTime],
+    arrivals: Arrivals = NO_ARRIVALS,
+    *,
+    as_is: bool = False,
+    draws: int = DRAWS,
+    late: Callable[[], bool] = lambda: False,
+) -> tuple[Start, ...]:
+    """Of every waiting job, those in line first and in their order."""
+    ordered, played = line_of(decision, as_is=as_is)
+    starts_s = play_forward(decision.snapshot, played, running, arrivals, draws=draws, late=late)
+    first = _first_tasks(played, starts_s)
+    rows = quantiles(np.array(list(first.values())).T).T.tolist() if first else ()
+    found = dict(zip(first, rows, strict=True))
+    reached = played[-1].job.job_id if played else None
+    starts, behind, known = [], False, dict(decision.snapshot.run_times)
+    for place, job in enumerate(ordered, start=1):
+        start = _start(job, place, found.get(job.job_id), behind=behind)
+        starts.append(replace(start, by_limits=job.job_id not in known))
+        behind = behind or (len(played) >= MOST and job.job_id == reached)
+    return (*starts, *_left(decision, {job.job_id for job in ordered}))
+
+
+def _first_tasks(played: Sequence[InLine], starts_s: np.ndarray) -> dict[JobId, np.ndarray]:
+    """By record, when its first task starts in each play."""
+    found: dict[JobId, np.ndarray] = {}
+    for at, one in enumerate(played):
+        column = starts_s[:, at]
+        kept = found.get(one.job.job_id)
+        found[one.job.job_id] = column if kept is None else np.minimum(kept, column)
+    return found
+
+
+def _start(
+    job: PendingJob,
+    place: int,
+    found: Sequence[float] | None,
+    *,
+    behind: bool,
+) -> Start:
+    if found is None:
+        outside = ", ".join(job.request.outside)
+        why = PART if job.het_job_id is not None else OUTSIDE.format(outside) if outside else ""
+        return Start(job.job_id, place, why=why or (TOO_FAR if behind else THROTTLED))
+    if not math.isfinite(found[1]):
+        return Start(job.job_id, place, why=NEVER)
+    low, median, high = (s if math.isfinite(s) else None for s in found)
+    return Start(job.job_id, place, low, median, high)
+
+
+def _left(decision: Decision, in_line_ids: set[JobId]) -> list[Start]:
+    """Jobs that cannot start, with the reason in words."""
+    reasons = dict(decision.refused)
+    found = []
+    for job in decision.snapshot.pending:
+        if job.job_id in in_line_ids:
+            continue
+        reason = reasons.get(job.job_id)
+        why = _WHY[reason] if reason in CANNOT_START and reason in _WHY else _WHY[Refusal.HELD]
+        found.append(Start(job.job_id, 0, why=why.format(job.reason or "no reason is shown")))
+    return found

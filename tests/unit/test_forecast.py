@@ -1,0 +1,252 @@
+"""Expected starts: by hand where a hand can work them out, and why a job has none."""
+
+import math
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.cli.expected import ordinal
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.durations import knots, runs_s
+from rltuned.core.forecast import Arrival, Arrivals, InLine, play_forward, quantiles
+from rltuned.core.select import Scope
+from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, starts_of
+from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.policies.baselines import BASELINES
+from rltuned.text import between
+from tests.builders import NOW, job, node, request, running, snapshot
+
+HOUR = 3_600.0
+ANY_AGE = Knobs(rules=Scope(min_age_s=0.0), top_k=0)
+TIMES = st.floats(1.0, 1e6)
+
+
+def exactly(run_s: float) -> RunTime:
+    return RunTime(run_s, run_s, run_s, run_s, run_s, 9)
+
+
+def decided(seen: Snapshot, policy: str = "fcfs") -> Decision:
+    return decide(seen, BASELINES[policy], ANY_AGE)
+
+
+def starts(seen: Snapshot, *runs: RunningJob, **rest: object) -> dict[int, Start]:
+    """By job; running jobs end exactly at their limit."""
+    known = {run.job_id: exactly(run.request.time_limit_s or 1.0) for run in runs}
+    found = starts_of(decided(replace(seen, running=runs)), known, **rest)  # type: ignore[arg-type]
+    return {one.job_id: one for one in found}
+
+
+def predicted(seen: Snapshot, run_s: float) -> Snapshot:
+    return replace(seen, run_times=tuple((one.job_id, exactly(run_s)) for one in seen.pending))
+
+
+# -- Run times ------------------------------------------------------------------------------------
+
+
+@given(
+    st.tuples(TIMES, TIMES, TIMES),
+    st.floats(60.0, 1e6),
+    st.floats(0.0, 0.999),
+    st.floats(0.01, 0.99),
+)
+def test_a_drawn_run_is_within_its_limit_and_not_shorter_than_what_it_ran(
+    quantiles_s: tuple[float, float, float], limit_s: float, part: float, level: float
+) -> None:
+    a, b, c = sorted(quantiles_s)
+    ran_s = part * limit_s
+    row = knots(RunTime(b, b, a, b, c, 3), limit_s)
+    found = runs_s([row], np.array([ran_s]), np.array([level]))[0]
+    assert ran_s <= found <= limit_s + 1.0
+
+
+def test_a_job_that_outlived_every_quantile_is_near_its_limit_or_goes_on_as_long_again() -> None:
+    levels = np.linspace(0.01, 0.99, 99)
+    limited = [knots(RunTime(60, 60, 30, 60, 120, 3), 10 * HOUR)] * 99
+    found = runs_s(limited, np.full(99, 9 * HOUR), levels)
+    assert found.min() >= 9 * HOUR
+    assert found.max() <= 10 * HOUR
+    endless = [knots(RunTime(60, 60, 30, 60, 120, 3), math.inf)] * 99
+    found = runs_s(endless, np.full(99, 9 * HOUR), levels)
+    assert found[49] == pytest.approx(9 * HOUR * 2 ** (1 / 1.5), rel=0.01)
+
+
+def test_the_quantiles_of_a_fresh_job_are_those_of_its_prediction() -> None:
+    row = knots(RunTime(600, 600, 60, 600, 6_000, 3), 100 * HOUR)
+    found = runs_s([row] * 3, np.zeros(3), np.array([0.1, 0.5, 0.9]))
+    assert found.tolist() == [60.0, 600.0, 6_000.0]
+
+
+# -- Starts by hand -------------------------------------------------------------------------------
+
+
+def test_the_next_in_line_starts_when_the_node_is_free_and_the_one_behind_it_after_that() -> None:
+    seen = snapshot(
+        job(1, gpus=4, submitted_at=NOW - 900), job(2, gpus=4), nodes=[node(free_gpus=0)]
+    )
+    run = running(gpus=4, started_at=NOW - HOUR / 2)
+    found = starts(predicted(seen, 600.0), run)
+    one, two = found[1], found[2]
+    assert (one.place, one.low_s, one.median_s) == (1, HOUR / 2, HOUR / 2)
+    assert one.high_s is not None
+    assert two.place == 2
+    assert two.median_s == pytest.approx(HOUR / 2 + 600, abs=0.03 * HOUR)
+
+
+def test_a_short_job_starts_beside_the_head_that_it_does_not_delay() -> None:
+    head, short = job(1, gpus=4, submitted_at=NOW - 900), job(2, time_limit_s=0.4 * HOUR)
+    seen = snapshot(head, short, nodes=[node(free_gpus=2)])
+    run = running(gpus=2, started_at=NOW - HOUR / 2)
+    assert starts(seen, run)[2].median_s == 0.0
+    late = replace(short, request=request(time_limit_s=0.6 * HOUR))
+    found = starts(replace(seen, pending=(head, late)), run)
+    assert found[2].low_s is not None
+    assert found[2].low_s > HOUR / 2
+
+
+def test_nodes_that_take_no_jobs_and_nodes_that_are_not_its_own_carry_none() -> None:
+    down = [node("p1", schedulable=False), node("p2", free_gpus=0)]
+    run = running(node_name="p2", gpus=4, started_at=NOW)
+    assert starts(snapshot(job(1), nodes=down), run)[1].median_s == HOUR
+    only = snapshot(job(1, required_nodes=(NodeName("p1"),)), nodes=down)
+    assert starts(only, run)[1] == Start(JobId(1), 1, by_limits=True, why=NEVER)
+    other = snapshot(job(1, excluded_nodes=(NodeName("p2"),)), nodes=down)
+    assert starts(other, run)[1].why == NEVER
+
+
+def test_what_arrives_later_stands_where_its_delay_puts_it() -> None:
+    """Jobs of an hour come each half past; by their GPU time they have the delay of the shortest
+    job in line, which is none.
+    """
+    seen = replace(snapshot(job(1)), running=(running(gpus=4, started_at=NOW),))
+    seen = replace(seen, nodes=(node(free_gpus=0),))
+    known = {JobId(100): exactly(HOUR)}
+    came = Arrival(job(9, gpus=4, submitted_at=NOW), 0.5 * HOUR, exactly(HOUR))
+    short, long = (job(n, gpus=4, submitted_at=NOW, time_limit_s=n * HOUR) for n in (1, 2))
+    line = [InLine(short, 0.0, exactly(HOUR)), InLine(long, 3 * HOUR, exactly(2 * HOUR))]
+    alone = play_forward(seen, line, known, draws=1)[0]
+    beside = play_forward(seen, line, known, Arrivals((came,), HOUR), draws=1)[0]
+    assert alone.tolist() == [HOUR, 2 * HOUR]
+    # three of them are before it: those of half past 0, 1 and 2
+    assert beside.tolist() == [HOUR, pytest.approx(5 * HOUR, rel=0.05)]
+
+
+def test_as_many_plays_as_time_allows_and_never_too_few_for_an_interval() -> None:
+    seen = snapshot(job(1))
+    line = [InLine(seen.pending[0], 0.0, None)]
+    assert play_forward(seen, line, {}, draws=20).shape == (20, 1)
+    assert play_forward(seen, line, {}, draws=20, late=lambda: True).shape == (6, 1)
+    assert quantiles(np.full((6, 1), math.inf)).tolist() == [[math.inf]] * 3
+
+
+def test_the_same_seed_gives_the_same_starts() -> None:
+    seen = snapshot(*(job(n, gpus=2, user=f"u{n}") for n in range(1, 30)))
+    line = [InLine(one, 0.0, None) for one in seen.pending]
+    one, two = (play_forward(seen, line, {}, draws=8, seed=s) for s in (1, 1))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, play_forward(seen, line, {}, draws=8, seed=2))
+
+
+# -- Who has one ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waits", "why"),
+    [
+        ({"priority": 0, "held_by": "user"}, "its user holds it"),
+        ({"priority": 0, "held_by": "admin"}, "an administrator holds it"),
+        ({"dependency": "afterok:5", "reason": "Dependency"}, "it waits for another job"),
+        ({"reason": "BeginTime"}, "it may not start yet (begin time)"),
+        ({"reason": "QOSMaxJobsPerUserLimit"}, "(QOSMaxJobsPerUserLimit)"),
+        ({"reason": "AssocGrpGRES"}, "a limit of its QOS or association"),
+        ({"reason": "PartitionTimeLimit"}, "no order of the queue can start it"),
+        ({"reservation": "maint"}, "it waits for a reservation"),
+    ],
+)
+def test_a_job_that_cannot_start_says_why_in_words(waits: dict[str, object], why: str) -> None:
+    found = starts(snapshot(job(1), job(2, **waits)))  # type: ignore[arg-type]
+    assert found[1].median_s == 0.0
+    assert (found[2].place, found[2].median_s) == (0, None)
+    assert why in found[2].why
+
+
+def test_what_is_not_modelled_and_a_full_array_say_so() -> None:
+    licensed = job(1, asks=replace(request(), outside=("Licenses=matlab",)))
+    part = job(2, het_job_id=JobId(2))
+    array = ArrayInfo(JobId(3), 5, throttle=1, listed="1-5")
+    task = running(33, array_job_id=JobId(3), array_task=0)
+    found = starts(snapshot(licensed, part, job(3, array=array)), task)
+    assert "Licenses=matlab" in found[1].why
+    assert "heterogeneous" in found[2].why
+    assert "tasks of its array" in found[3].why
+
+
+def test_the_tasks_of_an_array_stand_in_line_and_its_first_start_is_shown() -> None:
+    array = job(1, gpus=4, submitted_at=NOW - 900, array=ArrayInfo(JobId(1), 3, listed="0-2"))
+    seen = predicted(snapshot(array, job(2, gpus=4)), 600.0)
+    found = starts(seen)
+    assert found[1].median_s == 0.0
+    assert found[2].median_s == pytest.approx(1_800, abs=90)
+
+
+def test_jobs_beyond_the_first_thousand_are_too_far_back() -> None:
+    jobs = [job(n, submitted_at=NOW - 5_000 + n) for n in range(1, MOST + 3)]
+    found = starts(snapshot(*jobs), draws=1)
+    assert found[MOST].median_s is not None
+    assert (found[MOST + 1].place, found[MOST + 1].why) == (MOST + 1, TOO_FAR)
+
+
+def test_where_nothing_is_written_the_present_order_is_played() -> None:
+    first = job(1, gpus=4, priority=10, time_limit_s=HOUR)
+    second = job(2, gpus=4, priority=20, time_limit_s=9 * HOUR)
+    seen = predicted(snapshot(first, second), 600.0)
+    decision = decide(seen, BASELINES["sjf"], ANY_AGE)
+    proposed, present = (
+        {one.job_id: one.place for one in starts_of(decision, {}, as_is=as_is)}
+        for as_is in (False, True)
+    )
+    assert (present[first.job_id], present[second.job_id]) == (2, 1)
+    assert sorted(proposed.values()) == [1, 2]
+
+
+def unpredicted() -> PendingJob:
+    return job(7, submitted_at=UnixTime(NOW - 60))
+
+
+def test_without_a_prediction_the_interval_is_by_limits() -> None:
+    seen = snapshot(unpredicted(), nodes=[node(free_gpus=4)])
+    assert starts(seen)[7].by_limits
+    assert not starts(predicted(seen, 60.0))[7].by_limits
+
+
+# -- In words -------------------------------------------------------------------------------------
+
+
+def at(hour: int, minute: int = 0, day: int = 26) -> float:
+    return datetime(2026, 11, day, hour, minute).astimezone().timestamp()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (at(14), at(17, 33), "14:00 to 17:35 today"),
+        (at(9), at(9, 1), "now"),
+        (at(9), at(11), "now to 11:00 today"),
+        (at(22), at(3, day=27), "22:00 today to 03:00 tomorrow"),
+        (at(8, day=28), at(9, 30, day=28), "08:00 to 09:30 Sat 28 Nov"),
+        (at(14), None, "after 14:00 today"),
+        (at(9), None, "at any time"),
+    ],
+)
+def test_an_interval_in_words(low: float, high: float | None, words: str) -> None:
+    assert between(low, high, at(9)) == words
+
+
+def test_the_place_in_line_in_words() -> None:
+    found = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112, 122)]
+    assert found == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th", "122nd"]
