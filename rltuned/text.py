@@ -58,6 +58,12 @@ def _moment(at: float, today: datetime) -> tuple[str, str]:
     return f"{moment:%H:%M}", day
 
 
+def at_clock(at: float, now: float) -> str:
+    """A moment as people say it, local: `14:20`, `14:20 tomorrow`, `14:20 Fri 27 Nov`."""
+    time, day = _moment(at, datetime.fromtimestamp(now).astimezone())
+    return time if day == "today" else f"{time} {day}"
+
+
 def utc(at: float) -> str:
     """The same in UTC, for files and for other programs."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -10,48 +10,14 @@ from rltuned.cli.expected import expected, what_if, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import look
+from rltuned.core.refusal_words import OF_ONE
+from rltuned.core.select import Refusal
 from rltuned.journal.queries import JobChange
 from rltuned.slurm.values import parse_limit_s
 from rltuned.text import span, when
 
 app = typer.Typer()
 
-_REFUSALS = {
-    "unreadable": "what Slurm prints of it cannot be read",
-    "sla_partition": "it may run in an SLA partition, which rltuned never touches",
-    "out_of_scope": "none of its partitions is among those that rltuned manages",
-    "breaker_open": "the circuit breaker of its partition is open (rltuned breaker show)",
-    "off_block": "its partition is in an off block of the switchback",
-    "job_budget": "rltuned has written to it as often as it may within an hour; until that "
-    "is over it is only put further back",
-    "excluded_user": "its user is excluded in the settings",
-    "excluded_account": "its account is excluded in the settings",
-    "excluded_qos": "its QOS is excluded in the settings",
-    "held_user": "its user holds it",
-    "held_admin": "an administrator holds it",
-    "held": "it is held (priority 0)",
-    "cron": "it is a scrontab job, which Slurm does not let anyone change",
-    "federated": "it is a job of a federation, whose number in one cluster is that in all of them",
-    "reservation": "it waits for a reservation",
-    "dependency": "it waits for another job",
-    "not_eligible": "it may not start yet (begin time)",
-    "unfulfillable": "no order of the queue can start it; see Slurm's reason",
-    "blocked": "a limit of its QOS or account, or a reservation, holds it; see Slurm's reason",
-    "too_young": "it was submitted moments ago",
-    "partition_priorities": "it has another priority in each of its partitions, and Priority= would"
-    " set one for all of them; write_mode = site_factor orders such jobs",
-    "incr_only": "by PriorityFlags=INCR_ONLY a number may never come down again, so that nothing"
-    " could be given back",
-    "base_unknown": "sshare does not show the fair share of its association, so that its own"
-    " priority is not known; it keeps its number",
-    "site_factor_unknown": "Slurm does not show its site factor",
-    "unaddressable": "its list of tasks may grow too long for scontrol, so that a change could not "
-    "be taken back",
-    "change_budget": "this cycle's budget of changes was spent on jobs further from their place",
-    "taken_over": "its value was changed by others after rltuned wrote it",
-    "fixed": "its priority was set directly, and that number stands",
-    "handed_back": "it is being given back from another write mode first",
-}
 _BOUNDS = {
     "clip": "order.clip: no delay is longer than so many times its limit and size, and its share "
     "of the backlog",
@@ -137,13 +103,14 @@ def in_words(document: dict[str, Any]) -> list[str]:
         lines.append(f"Its deadline is {when(document['deadline_at'])}.")
     if document["changed_by_rltuned"] is not None:
         was = document["changed_by_rltuned"]
-        lines.append(f"rltuned set its {was['field']} to {was['value']}; `rltuned restore` undoes.")
+        undo = f"`rltuned restore --job {document['job_id']}`"
+        lines.append(f"rltuned set its {was['field']} to {was['value']}; {undo} undoes.")
     lines += [*_promised(document.get("sla")), *_off_block(document.get("off_block"))]
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
         if document["unreadable"]:
             return [*lines, _unreadable(document), *_start(document), *_changes(document)]
-        lines.append(f"rltuned leaves it alone: {_REFUSALS.get(refusal, refusal)}.")
+        lines.append(f"rltuned leaves it alone: {_refused(refusal)}.")
         return [*lines, *_start(document), *_changes(document)]
     lines.append(
         f"{document['policy']}: {document['sentence']}. Rank {document['rank_after']} of "
@@ -153,13 +120,17 @@ def in_words(document: dict[str, Any]) -> list[str]:
     proposed, planned = document["proposed_priority"], document["planned_priority"]
     lines.append(f"Proposed priority: {proposed}; a cycle that may write sets {planned}.")
     if document["refusal"]:
-        lines.append(f"Not all at once: {_REFUSALS.get(document['refusal'], '')}.")
+        lines.append(f"Not all at once: {_refused(document['refusal'])}.")
     lines += [f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ()]
     lines += _features(document)
     lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
     return [*lines, *_start(document), *_changes(document)]
+
+
+def _refused(reason: str) -> str:
+    return OF_ONE[Refusal(reason)] if reason in set(Refusal) else reason
 
 
 def _changed(document: dict[str, Any]) -> list[str]:
@@ -221,7 +192,7 @@ def _name(document: dict[str, Any]) -> str:
 
 def _unreadable(document: dict[str, Any]) -> str:
     return (
-        f"rltuned leaves it alone: {_REFUSALS['unreadable']} ({document['unreadable']}). "
+        f"rltuned leaves it alone: {OF_ONE[Refusal.UNREADABLE]} ({document['unreadable']}). "
         "`rltuned restore` gives back what rltuned changed of it."
     )
 

@@ -111,7 +111,7 @@ def _by(row: JobChange) -> str:
     if row.reason is None:
         return text
     reason = row.reason
-    return f"{text}: {reason['why']}; rank {reason['rank_before']} -> {reason['rank_after']}"
+    return f"{text}: {reason['why']}; place {reason['rank_before']} -> {reason['rank_after']}"
 
 
 # -- a past cycle, decided again ----------------------------------------------------------------

@@ -15,6 +15,7 @@ from rltuned.cli.tables import console, left_alone, show_changes
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, Entry, decide
 from rltuned.core.placement import Placement
+from rltuned.core.select import Refusal
 from rltuned.core.starts import Start, arrivals_of, start_document, starts_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests
@@ -66,7 +67,7 @@ def plan(
         document = plan_document(seen.decision, seen.starts())
         flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
-    _print(seen.decision, seen.starts())
+    _print(seen.decision, seen.starts(), seen.rig.knobs.rules.min_age_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
     ]
 
 
-def _print(decision: Decision, starts: Mapping[JobId, Start]) -> None:
+def _print(decision: Decision, starts: Mapping[JobId, Start], min_age_s: float) -> None:
     snapshot = decision.snapshot
     flags.say(
         f"{snapshot.cluster}: {len(snapshot.pending)} pending, {len(snapshot.running)} running, "
@@ -254,5 +255,19 @@ def _print(decision: Decision, starts: Mapping[JobId, Start]) -> None:
         flags.say(f"Job {verdict.job_id}, placed together with the others, {verdict.why}.")
     if decision.refused:
         flags.say(left_alone(decision))
+    for line in _too_young(decision, min_age_s):
+        flags.say(line)
     for note in decision.notes:
         flags.say(f"note: {note}")
+
+
+def _too_young(decision: Decision, min_age_s: float) -> list[str]:
+    """When to look again for the jobs that are left alone because they have just come."""
+    young = {job_id for job_id, reason in decision.refused if reason is Refusal.TOO_YOUNG}
+    now = decision.snapshot.taken_at
+    jobs = [j for j in decision.snapshot.pending if j.job_id in young]
+    if not jobs:
+        return []
+    left_s = max(1.0, *(min_age_s - (now - job.submitted_at) for job in jobs))
+    count = f"{len(jobs)} job{' is' if len(jobs) == 1 else 's are'}"
+    return [f"{count} younger than scope.min_age_s = {min_age_s:g} s: look again in {left_s:.0f} s"]

@@ -131,9 +131,11 @@ def changes(state: DaemonState) -> Iterator[str]:
         return
     yield "last changes:" if state.kept.changes else "last changes: none"
     for change in state.kept.changes:
-        back = "" if change.delay_s is None else f", delay {span(change.delay_s)}"
+        moved = (
+            "" if change.reason is None else f"; {change.reason['why'].partition(', waited')[0]}"
+        )
         result = change.result or "unknown"
-        yield f"  {when(change.at)}  job {change.address}: {what(change)}{back}: {result}"
+        yield f"  {when(change.at)}  job {change.address}: {what(change)}: {result}{moved}"
 
 
 def _daemon(state: DaemonState) -> Iterator[str]:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rltuned.core.decide import Decision, Entry
+from rltuned.core.refusal_words import of_several
 from rltuned.core.starts import Start
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
@@ -131,8 +132,7 @@ def show_cycle(report: CycleReport) -> None:
 
 def left_alone(decision: Decision) -> str:
     """How many jobs were, by reason."""
-    counts = Counter(reason.value for _, reason in decision.refused)
-    return "left alone: " + ", ".join(f"{n} {reason}" for reason, n in sorted(counts.items()))
+    return "left alone: " + of_several(Counter(reason.value for _, reason in decision.refused))
 
 
 EXPECTED: Final = Column("expected start", goes=3, least=14)

@@ -7,12 +7,12 @@ dry run is a decision whose plan is not applied.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import isinf
 from typing import Final, Literal
 
 import numpy as np
 
 from rltuned.core.capacity import Capacity
+from rltuned.core.entry import Entry
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.joint import JointPlacement, Tuning, place_jointly
 from rltuned.core.milp import Solver
@@ -29,7 +29,6 @@ from rltuned.domain.plan import Action, Plan
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.frozen import many
 from rltuned.text import span
 
 __all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
@@ -66,6 +65,8 @@ _NO_POINTS: Final = (
 )
 _PLUGIN: Final = "no delay is written here: {plugin} sets site factors"
 
+_LENGTHS: Final = {-1.0: "short", 0.0: "", 1.0: "long"}
+
 PlacementMode = Literal["pack", "spread", "milp"]
 """How the first jobs are placed: one after the other by one rule, or all together."""
 
@@ -83,42 +84,6 @@ class Knobs:
     top_k: int = 16
     placement: PlacementMode = "pack"
     tuning: Tuning = field(default_factory=Tuning)
-
-
-@many(frozen=True, slots=True)
-class Entry:
-    """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
-
-    in_force_s: the delay that its present number stands for. current, proposed, settled: its
-    priority now, by its delay, and after this plan. changes: this plan writes its number. wait_s,
-    fits: how long it has waited, and whether it could start now.
-    """
-
-    job: PendingJob
-    delay_s: float
-    upper_s: float
-    in_force_s: float
-    rank_before: int
-    rank_after: int
-    current: int
-    proposed: int
-    settled: int
-    changes: bool
-    placement: Placement | None
-    sla: SlaClass | None
-    wait_s: float
-    fits: bool
-
-    @property
-    def why(self) -> str:
-        """A sentence for people."""
-        request = self.job.request
-        limit_s = request.time_limit_s
-        limit = "unknown" if limit_s is None else "unlimited" if isinf(limit_s) else span(limit_s)
-        return (
-            f"may be overtaken for {span(self.delay_s)}: {request.size.gpus} GPU, limit {limit}, "
-            f"waited {span(self.wait_s)}, {'fits now' if self.fits else 'does not fit now'}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +132,7 @@ def decide(
     room_s = None if numbers is None else numbers.longest_s
     kept = kept_in_front(kept, classes).within(room_s)
     delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
-    ranked, waiting, withheld = rank(matrix, delays, numbers, writing)
+    ranked, waiting, withheld = rank(matrix, delays, numbers, writing, snapshot)
     joint = None
     if knobs.placement == "milp":
         first = ranked.after[: knobs.top_k]
@@ -304,21 +269,23 @@ def _entries(
     rank_before = np.empty(len(matrix), dtype=np.int64)
     rank_before[ranked.before] = np.arange(1, len(matrix) + 1)
     fits = matrix.column("can_schedule_now") > 0
+    median_s = float(np.median(matrix.limit_s)) if len(matrix) else 0.0
+    beside = np.sign(matrix.limit_s - median_s)
     of_each = (
         delays.delay_s, delays.upper_s, ranked.in_force_s, rank_before, ranked.current,
-        ranked.proposed, ranked.settled, ranked.written, matrix.wait_s, fits,
+        ranked.proposed, ranked.settled, ranked.written, matrix.wait_s, fits, beside,
     )  # fmt: skip
     # Python's own numbers, made all at once
     rows = zip(*(column[ranked.after].tolist() for column in of_each), strict=True)
     found = []
     for after, (i, row) in enumerate(zip(ranked.after.tolist(), rows, strict=True), start=1):
         delay_s, upper_s, in_force_s, before, current, proposed, settled = row[:7]
-        written, wait_s, can_start = row[7:]
+        written, wait_s, can_start, length = row[7:]
         job = matrix.jobs[i]
         found.append(
             Entry(
                 job, delay_s, upper_s, in_force_s, before, after, current, proposed, settled,
-                written, placed.get(job.job_id), classes[i], wait_s, can_start,
+                written, placed.get(job.job_id), classes[i], wait_s, can_start, _LENGTHS[length],
             )
         )  # fmt: skip
     return tuple(found)

@@ -9,6 +9,7 @@ from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
+from rltuned.core.own_order import own_order
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Release, SetNice, SetPriority, SetSiteFactor, Target
 from rltuned.domain.priority import NeutralDelay
@@ -17,8 +18,8 @@ from rltuned.domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The jobs as they stand and are to stand: indices in order, and priorities. value: each job's
-    number after this cycle. written: it is new.
+    """The jobs in Slurm's own order and as they are to stand: indices, and priorities. value: each
+    job's number after this cycle. written: it is new.
     """
 
     before: IntArray
@@ -81,13 +82,17 @@ def _is_stale(job: PendingJob, neutral: NeutralDelay, numbers: Numbers) -> bool:
 
 
 def rank(
-    matrix: StateMatrix, delays: Delays, numbers: Numbers | None, writing: Writing
+    matrix: StateMatrix,
+    delays: Delays,
+    numbers: Numbers | None,
+    writing: Writing,
+    snapshot: Snapshot,
 ) -> tuple[Ranked, list[int], list[int]]:
     """Where the jobs stand and are to stand; the indices that wait for the cap, and those whose
     hourly budget keeps them where they are.
     """
     current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
-    before = np.argsort(-current, kind="stable")
+    before = own_order(matrix.jobs, snapshot.priorities, snapshot.taken_at)
     if numbers is None:
         unwritten = np.zeros(len(current), dtype=bool)
         as_is = (current, current, current, delays.delay_s, current, unwritten)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
 from rltuned.core.numbers import numbers_of
+from rltuned.core.own_order import own_priority
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.state import KeptState, kept_state
 from rltuned.domain.jobs import PendingJob
@@ -27,7 +28,9 @@ _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
 
 
 class QueuePosition(NamedTuple):
-    """A job's place by Slurm's number and by rltuned's; 1 = first. delay_s: None = it has none."""
+    """A job's place in Slurm's own order, without rltuned's numbers, and in the new one; 1 = first.
+    delay_s: None = it has none.
+    """
 
     job: PendingJob
     before: int
@@ -145,7 +148,8 @@ def _places(
 ) -> Iterator[QueuePosition]:
     line = [job for job in snapshot.pending if job.priority]
     planned = {job.job_id: _planned(job, actions.get(job.job_id)) for job in line}
-    before = sorted(line, key=lambda job: -job.priority)
+    system, now = snapshot.priorities, float(snapshot.taken_at)
+    before = sorted(line, key=lambda job: -own_priority(job, system, now))
     place = {job.job_id: number for number, job in enumerate(before, start=1)}
     after = sorted(line, key=lambda job: -planned[job.job_id])
     for number, job in enumerate(after, start=1):

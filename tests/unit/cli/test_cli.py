@@ -17,10 +17,11 @@ from rltuned import __version__
 from rltuned.cli import COMMANDS, PANELS, check
 from rltuned.cli.check import machine_checks
 from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
-from rltuned.cli.explain import _BOUNDS, _REFUSALS, in_words
+from rltuned.cli.explain import _BOUNDS, in_words
 from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
+from rltuned.core.refusal_words import OF_ONE, OF_SEVERAL
 from rltuned.core.select import Refusal
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.domain.cluster import Partition
@@ -233,7 +234,7 @@ def test_explain_tells_the_records_of_an_array_apart() -> None:
 
 
 def test_every_refusal_and_bound_has_words() -> None:
-    assert {reason.value for reason in Refusal} == set(_REFUSALS)
+    assert set(Refusal) == set(OF_ONE) == set(OF_SEVERAL)
     assert {bound.value for bound in Bound} == set(_BOUNDS)
 
 

@@ -57,8 +57,8 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
     assert result.exit_code == 0
     head, first, second = result.stdout.splitlines()
     assert head.startswith("job 3 of test, submitted 20")
-    assert f"priority 100 -> {FIRST}: applied; cycle 1 by sjf: may be overtaken for 15m:" in first
-    assert first.endswith("rank 3 -> 1")
+    assert f"priority 100 -> {FIRST}: applied; cycle 1 by sjf: moves up 2 places: short (" in first
+    assert first.endswith("place 3 -> 1")
     assert f"priority {FIRST} -> released: applied; by restore" in second
     document = json.loads(run("history", "3", "--json", "--config", str(config)).stdout)
     change = document["changes"][0]

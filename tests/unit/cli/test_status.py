@@ -83,7 +83,7 @@ def test_all_is_well(tmp_path: Path, server: MetricsServer) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(f"rltuned: {FRESH}\n")
     assert "last cycle: 1, " in done.stdout
-    assert f"job 3: priority 100 -> {FIRST}, delay 15m: applied" in done.stdout
+    assert f"job 3: priority 100 -> {FIRST}: applied; moves up 2 places: short (" in done.stdout
     document = json.loads(run("status", "--json", "--config", config).stdout)
     assert document["ok"]
     assert document["daemon"]["ready"]

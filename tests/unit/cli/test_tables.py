@@ -32,7 +32,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WORST = (
     "12345678", "gpu-large,long", "alexandra.x", "1000 -> 2000", "4294000000", "4293000000",
     "6d23h", "22:50 Tue 1 Dec to 00:15 Wed 2 Dec", "node001:8|node002:8",
-    "8 GPU, limit 7d00h, waited 6d23h, does not fit now",
+    "long (7d00h), 8 GPUs, waited 6d23h, does not fit now",
 )  # fmt: skip
 """A row that has no room for everything at any of the widths."""
 

@@ -1,0 +1,68 @@
+"""One chosen job in a decision, and the sentence that says why it stands where it stands."""
+
+from math import isinf
+
+from rltuned.core.placement import Placement
+from rltuned.core.sla import SlaClass
+from rltuned.domain.jobs import PendingJob
+from rltuned.frozen import many
+from rltuned.text import at_clock, span
+
+
+@many(frozen=True, slots=True)
+class Entry:
+    """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
+
+    in_force_s: the delay that its present number stands for. rank_before: by Slurm's own numbers,
+    without those of rltuned. current, proposed, settled: its priority now, by its delay, and after
+    this plan. changes: this plan writes its number. wait_s, fits: how long it has waited, and
+    whether it could start now. length: "short" or "long" by its limit beside the median; or "".
+    """
+
+    job: PendingJob
+    delay_s: float
+    upper_s: float
+    in_force_s: float
+    rank_before: int
+    rank_after: int
+    current: int
+    proposed: int
+    settled: int
+    changes: bool
+    placement: Placement | None
+    sla: SlaClass | None
+    wait_s: float
+    fits: bool
+    length: str
+
+    @property
+    def moves(self) -> str:
+        """How far it goes from Slurm's own order."""
+        places = self.rank_before - self.rank_after
+        if not places:
+            return f"keeps place {self.rank_after}"
+        way, count = ("up", places) if places > 0 else ("down", -places)
+        return f"moves {way} {count} place{'' if count == 1 else 's'}"
+
+    @property
+    def what(self) -> str:
+        """How long and how wide it is: `short (7m), 1 GPU`."""
+        limit_s, gpus = self.job.request.time_limit_s, self.job.request.size.gpus
+        limit = "unknown" if limit_s is None else "no limit" if isinf(limit_s) else span(limit_s)
+        length = f"{self.length} ({limit})" if self.length else f"limit {limit}"
+        return f"{length}, {gpus} GPU{'' if gpus == 1 else 's'}"
+
+    @property
+    def bound(self) -> str:
+        """Which jobs may still overtake it because of rltuned."""
+        since = self.job.waits_since
+        until, now = since + self.delay_s, since + self.wait_s
+        if until <= now:
+            return "no job that arrives from now on may overtake it"
+        return f"may be overtaken by jobs that arrive until {at_clock(until, now)}"
+
+    @property
+    def why(self) -> str:
+        """A sentence for people."""
+        fits = "fits now" if self.fits else "does not fit now"
+        return f"{self.moves}: {self.what}, waited {span(self.wait_s)}, {fits}; {self.bound}"

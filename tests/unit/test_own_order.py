@@ -1,0 +1,81 @@
+"""What is called "before": Slurm's own order, without the numbers that rltuned has written."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rltuned.core.entry import Entry
+from rltuned.core.own_order import own_order, own_priority
+from rltuned.core.refusal_words import of_several
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.priority import PrioritySystem
+from rltuned.text import at_clock
+from tests.builders import NOW, job
+from tests.loops import Bench
+
+MULTIFACTOR = PrioritySystem("multifactor", ages=True, age_weight=60_480)
+
+
+def entry(**changed: object) -> Entry:
+    known = Entry(
+        job(7, submitted_at=NOW - 60.0, time_limit_s=420.0), delay_s=600.0, upper_s=900.0,
+        in_force_s=600.0, rank_before=14, rank_after=2, current=1, proposed=2, settled=2,
+        changes=True, placement=None, sla=None, wait_s=60.0, fits=True, length="short",
+    )  # fmt: skip
+    return replace(known, **changed)  # type: ignore[arg-type]
+
+
+def test_a_job_that_was_lifted_stays_lifted_until_it_starts(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop().run(3)
+    last = bench.received.reports[-1].decision
+    assert last is not None
+    assert not last.plan.actions
+    assert {e.job.job_id: (e.rank_before, e.rank_after) for e in last.entries} == {
+        3: (3, 1),
+        2: (2, 2),
+        1: (1, 3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "own"),
+    [
+        (job(1, priority=1_000), 1_000),
+        (job(1, priority=1_041, site_factor=41, owned=Ownership("site_factor", 41, original=0)),
+         1_000),
+        (job(1, priority=960, site_factor=-41, owned=Ownership("site_factor", -41, original=5),
+             base=1_001), 1_006),
+        (job(1, priority=5_000, owned=Ownership("priority", 5_000, original=900, rest=700)), 760),
+        (job(1, priority=77, owned=Ownership("priority", 5_000, original=900)),
+         77),
+    ],
+)  # fmt: skip
+def test_rltuned_is_taken_out_of_a_priority(seen: object, own: int) -> None:
+    assert own_priority(seen, MULTIFACTOR, NOW) == own  # type: ignore[arg-type]
+
+
+def test_jobs_that_are_equal_keep_their_order() -> None:
+    equal = [job(n, priority=1) for n in (1, 2, 3)]
+    assert own_order(equal, MULTIFACTOR, NOW).tolist() == [0, 1, 2]
+
+
+def test_the_reason_names_the_move_and_the_bound() -> None:
+    up = entry()
+    until = at_clock(NOW + 540.0, NOW)
+    assert up.why == (
+        "moves up 12 places: short (7m), 1 GPU, waited 1m, fits now; may be overtaken by jobs "
+        f"that arrive until {until}"
+    )
+    down = entry(rank_before=2, rank_after=3, length="long", fits=False)
+    assert down.why.startswith("moves down 1 place: long (7m), 1 GPU, waited 1m, does not fit now")
+    still = entry(rank_before=2, delay_s=0.0, length="")
+    assert still.moves == "keeps place 2"
+    assert still.what == "limit 7m, 1 GPU"
+    assert still.bound == "no job that arrives from now on may overtake it"
+
+
+def test_reasons_of_several_jobs_are_words() -> None:
+    counts = {"too_young": 26, "held_user": 3}
+    assert of_several(counts) == "26 submitted moments ago, 3 held by their user"
