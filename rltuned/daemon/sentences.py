@@ -28,22 +28,22 @@ class Logged:
 
     def __init__(self) -> None:
         self._order: dict[JobKey, int] = {}
-        self._why: dict[JobKey, str] = {}
+        self._asked: dict[JobKey, tuple[float | None, int, bool]] = {}
         self._failing: dict[JobKey, Cause] = {}
         self._state = ""
 
     def proposals(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that are new, have another reason, or have moved among the others."""
+        """Those that are new, ask for something else, fit now or no longer, or have moved."""
         keys = [_key(entry) for entry in entries]
         before = [self._order.get(key) for key in keys]
         stayed = _longest_rise(before)
         fresh = [
             entry
             for at, (entry, key) in enumerate(zip(entries, keys, strict=True))
-            if at not in stayed or self._why.get(key) != _plain(entry.why)
+            if at not in stayed or self._asked.get(key) != _asked(entry)
         ]
         self._order = {key: at for at, key in enumerate(keys)}
-        self._why = {key: _plain(entry.why) for key, entry in zip(keys, entries, strict=True)}
+        self._asked = {key: _asked(entry) for key, entry in zip(keys, entries, strict=True)}
         return fresh
 
     def is_new(self, health: Health) -> bool:
@@ -91,6 +91,12 @@ class Remarks:
 
 def _key(entry: Entry) -> JobKey:
     return entry.job.job_id, entry.job.submitted_at
+
+
+def _asked(entry: Entry) -> tuple[float | None, int, bool]:
+    """What it asks for, and whether it fits: places and times in its sentence change by the hour."""
+    request = entry.job.request
+    return request.time_limit_s, request.size.gpus, entry.fits
 
 
 def _plain(text: str) -> str:
