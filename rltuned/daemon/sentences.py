@@ -94,7 +94,7 @@ def _key(entry: Entry) -> JobKey:
 
 
 def _asked(entry: Entry) -> tuple[float | None, int, bool]:
-    """What it asks for, and whether it fits: places and times in its sentence change by the hour."""
+    """What it asks for, and whether it fits; places and times change with every job that starts."""
     request = entry.job.request
     return request.time_limit_s, request.size.gpus, entry.fits
 
