@@ -26,6 +26,7 @@ from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, uncollected
 from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.sums import sums_of
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
@@ -285,6 +286,7 @@ class Loop:
 
     def _finish(self, report: CycleReport) -> None:
         report.backoff_s = self._pace.backoff_s(self.rig, report.skip)
+        report.sums = sums_of(report.snapshot, report.decision, report.verdict)
         try:
             self._journal.record(row_of(report, self.rig.policy.name))
         except errors.JournalError as error:

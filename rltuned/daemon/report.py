@@ -13,6 +13,7 @@ from rltuned.daemon.groups import GroupsStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
+from rltuned.daemon.sums import Sums
 from rltuned.domain import plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
@@ -84,6 +85,7 @@ class CycleReport:
         journal_error: why the journal cannot be used; empty = it can.
         run_times: what was learned of run times; None = nothing is.
         groups: of dependent jobs; None = not known.
+        sums: GPUs, work and waits, added up; None = nothing was seen.
         moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
     """
 
@@ -110,6 +112,7 @@ class CycleReport:
     run_times: RunTimesStatus | None = None
     groups: GroupsStatus | None = None
     moved: RoleChange | None = None
+    sums: Sums | None = None
 
     @property
     def seconds(self) -> float:
@@ -230,4 +233,5 @@ def row_of(report: CycleReport, policy: str) -> CycleRow:
         applied=report.results().get(plan.Result.APPLIED, 0),
         seconds=report.seconds,
         timings={stage.value: seconds for stage, seconds in report.stages.items()},
+        sums=report.sums.document() if report.sums else {},
     )

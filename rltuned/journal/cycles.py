@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
@@ -29,16 +29,17 @@ _COLUMNS: Final = (
     "cycle", "at", "cluster", "mode", "skipped", "policy", "pending", "chosen", "proposed",
     "applied", "seconds", "timings",
 )  # fmt: skip
+_KEPT: Final = (*_COLUMNS, "sums")
 _UPSERT: Final = (
-    f"INSERT INTO cycles ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - fixed names
+    f"INSERT INTO cycles ({', '.join(_KEPT)}) VALUES ({', '.join('?' * len(_KEPT))})"  # noqa: S608 - fixed names
     " ON CONFLICT (cycle) DO UPDATE SET "
-    + ", ".join(f"{c} = excluded.{c}" for c in _COLUMNS if c != "cycle")
+    + ", ".join(f"{c} = excluded.{c}" for c in _KEPT if c != "cycle")
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CycleRow:
-    """One line of the diary. timings: seconds by stage."""
+    """One line of the diary. timings: seconds by stage. sums: GPUs, work and waits, added up."""
 
     cycle: int
     at: float
@@ -52,6 +53,7 @@ class CycleRow:
     applied: int
     seconds: float
     timings: Mapping[str, float] = field(default_factory=dict)
+    sums: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,28 @@ def record(db: sqlite3.Connection, row: CycleRow) -> None:
         (
             row.cycle, row.at, row.cluster, row.mode, row.skipped, row.policy, row.pending,
             row.chosen, row.proposed, row.applied, row.seconds,
-            json.dumps(dict(row.timings), sort_keys=True),
+            json.dumps(dict(row.timings), sort_keys=True), json.dumps(dict(row.sums)),
         ),
     )  # fmt: skip
+
+
+class PastCycle(NamedTuple):
+    """What the page shows of a cycle of before. skipped: as in CycleRow."""
+
+    at: float
+    mode: str
+    skipped: str
+    sums: Document
+
+
+def since(db: sqlite3.Connection, cluster: str, begin: float) -> list[PastCycle]:
+    """The cycles of a cluster from a moment on, the oldest first; a skipped one knows none."""
+    rows = db.execute(
+        "SELECT at, mode, skipped, sums FROM cycles WHERE at >= ? AND cluster IN (?, '')"
+        " ORDER BY cycle",
+        (begin, cluster),
+    ).fetchall()
+    return [PastCycle(at, mode, why, json.loads(sums)) for at, mode, why, sums in rows]
 
 
 def last_row(db: sqlite3.Connection) -> CycleRow | None:

@@ -17,7 +17,7 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal import array_splits, changes, cycles, handover, mark, named_values
-from rltuned.journal.cycles import CycleObservation, CycleRow
+from rltuned.journal.cycles import CycleObservation, CycleRow, PastCycle
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
 from rltuned.journal.ownership import Claim, JobKey, Origin, WordClaim
@@ -91,6 +91,10 @@ class Journal:
         cycles before this one count. Raises SnapshotError: it cannot be read.
         """
         return self._ask(lambda db: cycles.last_look(db, cluster, modes, before), None)
+
+    def past(self, cluster: str, since: float) -> list[PastCycle]:
+        """The cycles from a moment on, the oldest first."""
+        return self._ask(lambda db: cycles.since(db, cluster, since), [])
 
     def recall(self, name: str) -> object:
         """What was remembered under a name, as JSON decodes it; None = nothing was."""

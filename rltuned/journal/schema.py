@@ -1,7 +1,8 @@
 """The tables of the journal.
 
 A change of a table is one more in `rltuned.journal.snapshots.SCHEMA_VERSION`, and a step from the
-tables of the last release.
+tables of the last release. A column that has a default, and that only the daemon reads, is none: it
+is added to an older file, and 0.2.0 goes on using that.
 """
 
 import sqlite3
@@ -25,7 +26,8 @@ CREATE TABLE cycles (
     taken_at REAL,
     snapshot TEXT,
     recipe TEXT,
-    timings TEXT NOT NULL DEFAULT '{}'
+    timings TEXT NOT NULL DEFAULT '{}',
+    sums TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
 CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
@@ -74,3 +76,9 @@ def make_tables(db: sqlite3.Connection) -> None:
         f"BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
+
+
+def add_columns(db: sqlite3.Connection) -> None:
+    """Give the table of cycles what it lacks in a file of 0.2.0. Raises sqlite3.Error."""
+    if "sums" not in {row[1] for row in db.execute("PRAGMA table_info(cycles)")}:
+        db.execute("ALTER TABLE cycles ADD COLUMN sums TEXT NOT NULL DEFAULT '{}'")

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
-from rltuned.journal.schema import make_tables
+from rltuned.journal.schema import add_columns, make_tables
 from rltuned.journal.snapshots import peek
 from rltuned.journal.trust import REMEDY, stranger
 from rltuned.trusted import Flaw, flaw_of, owner_of
@@ -105,6 +105,7 @@ def _prepare(db: sqlite3.Connection, version: int) -> None:
     db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
     if not version:
         make_tables(db)
+    add_columns(db)
 
 
 class WriterLock:

@@ -85,6 +85,33 @@ def _evidence(status: CanaryStatus) -> Mapping[tuple[str, str], float]:
 
 JOBS: Final[tuple[Row, ...]] = (
     gauge(
+        "rltuned_gpus",
+        "GPUs of the last snapshot by state and type: used, free, or down (free ones on nodes "
+        "that start no jobs).",
+        of("sums", lambda sums: sums.gpus),
+        labels={"state": FREE, "type": FREE},
+    ),
+    gauge(
+        "rltuned_gpus_wanted",
+        "GPUs that waiting jobs ask for, all tasks of arrays, by partition (the first that a job "
+        "names); jobs that cannot start, such as held ones, are left out.",
+        of("sums", lambda sums: sums.wanted),
+        labels={"partition": PARTITIONS},
+    ),
+    gauge(
+        "rltuned_backlog_seconds",
+        "For how long the expected work of the waiting jobs keeps the GPUs busy that they could "
+        "run on, by partition (the first that a job names); 0 = nothing waits there.",
+        of("sums", lambda sums: sums.backlog_s),
+        labels={"partition": PARTITIONS},
+        apart=True,
+    ),
+    gauge(
+        "rltuned_longest_wait_seconds",
+        "The longest wait of a job that could start.",
+        of("sums", lambda sums: sums.longest_s),
+    ),
+    gauge(
         "rltuned_partition_jobs",
         "Jobs of the last snapshot by partition (the first that a job names): pending, "
         "running, ranked by the policy, moved by the plan, refused (left alone).",
@@ -117,8 +144,8 @@ JOBS: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_start_order_agreement_ratio",
         "Fraction of (started, waiting) pairs of jobs that an order ranks the same way, at the "
-        "last observed start: rltuned's order (`ours`) and Slurm's own (`slurm`). While "
-        "rltuned writes, the two differ only by the last changes.",
+        "last observed start: rltuned's order (`ours`) and Slurm's own (`slurm`). "
+        "Slurm's own is that without rltuned's numbers.",
         _of(_agreement),
         labels={"order": ("ours", "slurm")},
     ),

@@ -14,8 +14,10 @@ from rltuned.journal.schema import TABLES
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION
 from tests.builders import NOW
 
-OF_0_2_0 = TABLES.replace("'num_nodes')", "'excluded_nodes', 'num_nodes')")
-"""Its table of changes takes one field more, which it never wrote."""
+OF_0_2_0 = TABLES.replace("'num_nodes')", "'excluded_nodes', 'num_nodes')").replace(
+    ",\n    sums TEXT NOT NULL DEFAULT '{}'", ""
+)
+"""Its table of changes takes one field more, which it never wrote, and that of cycles one less."""
 ROWS = """
 INSERT INTO cycles (cycle, at, cluster, mode, skipped, policy, pending, chosen, proposed, applied,
     seconds) VALUES (41, 9.0, 'test', 'live', '', 'sjf', 2, 2, 1, 1, 0.3);
@@ -51,6 +53,7 @@ def test_what_0_2_0_holds_is_known(tmp_path: Path) -> None:
         assert journal.owned("test")[JobId(1), UnixTime(1.5)].nice == 7
         assert journal.last_cycle() == 41
         journal.remember("a", 1, NOW)
+        assert [(p.at, p.mode, p.sums) for p in journal.past("test", 0.0)] == [(9.0, "live", {})]
 
 
 @pytest.mark.parametrize(

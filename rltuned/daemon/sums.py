@@ -1,0 +1,138 @@
+"""GPUs, work and waits of one cycle, added up: for the page, the metrics and the journal.
+
+No sum names a job or a user.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final, Literal
+
+from rltuned.core.decide import Decision
+from rltuned.core.explaining import CANNOT_START
+from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+
+GpuState = Literal["used", "free", "down"]
+GPU_STATES: Final[tuple[GpuState, ...]] = ("used", "free", "down")
+MOST_WAITS: Final = 200
+"""Waits that are kept of one cycle; of more, evenly chosen ones."""
+NO_TYPE: Final = "gpu"
+"""How GPUs without a type are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """gpus: by state and type; down = on nodes that start no jobs. Of the jobs that could start:
+    wanted: GPUs, by the first partition that a job names; backlog_s: by it too, seconds of expected
+    work for the GPUs that they could run on; waiting: their number; longest_s: the longest wait.
+    work_s: of all for all GPUs; None = not known. waits_s: of the jobs that started since the last
+    cycle. off: share of the partitions in an off block.
+    """
+
+    gpus: Mapping[tuple[GpuState, str], int]
+    wanted: Mapping[str, int]
+    waiting: int
+    longest_s: float
+    backlog_s: Mapping[str, float] = field(default_factory=dict)
+    work_s: float | None = None
+    waits_s: tuple[float, ...] = ()
+    started: int = 0
+    off: float = 0.0
+
+    def in_state(self, state: GpuState) -> int:
+        return sum(count for (one, _), count in self.gpus.items() if one == state)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(sorted({name for _, name in self.gpus}))
+
+    def document(self) -> dict[str, Any]:
+        """What the journal's row of a cycle keeps."""
+        return {
+            **{state: self.in_state(state) for state in GPU_STATES},
+            "wanted": sum(self.wanted.values()),
+            "waiting": self.waiting,
+            "longest_s": round(self.longest_s),
+            "work_s": None if self.work_s is None else round(self.work_s),
+            "waits_s": [round(wait_s) for wait_s in self.waits_s],
+            "started": self.started,
+            "off": self.off,
+        }
+
+
+def sums_of(
+    seen: Snapshot | None, decision: Decision | None, verdict: CanaryStatus | None
+) -> Sums | None:
+    """None = nothing was seen."""
+    if seen is None:
+        return None
+    line = in_line(seen, decision)
+    waits_s = (
+        [s.wait_s for s in verdict.outcomes.started if s.wait_s is not None] if verdict else []
+    )
+    blocks = verdict.blocks if verdict else {}
+    return Sums(
+        gpus=_gpus(seen),
+        wanted=_wanted(line),
+        waiting=sum(tasks(job) for job in line),
+        longest_s=max((job.waited_s(seen.taken_at) for job in line), default=0.0),
+        backlog_s=_backlog_s(decision),
+        work_s=_work_s(seen, decision),
+        waits_s=tuple(_some(sorted(waits_s))),
+        started=len(waits_s),
+        off=round(len(verdict.off) / len(blocks), 3) if verdict and blocks else 0.0,
+    )
+
+
+def in_line(seen: Snapshot, decision: Decision | None) -> list[PendingJob]:
+    """The jobs that wait for nodes, and for nothing else."""
+    left = {job_id for job_id, why in decision.refused if why in CANNOT_START} if decision else ()
+    return [job for job in seen.pending if job.priority and job.job_id not in left]
+
+
+def tasks(job: PendingJob) -> int:
+    """How many jobs the record stands for."""
+    return 1 if job.array is None else max(1, job.array.tasks)
+
+
+def _gpus(seen: Snapshot) -> Mapping[tuple[GpuState, str], int]:
+    found: Counter[tuple[GpuState, str]] = Counter()
+    for node in seen.nodes:
+        for gpus in node.gpus:
+            name = gpus.gpu_type or NO_TYPE
+            found["used", name] += gpus.total - gpus.free
+            found["free", name] += gpus.free if node.schedulable else 0
+            found["down", name] += 0 if node.schedulable else gpus.free
+    return found
+
+
+def _wanted(line: Iterable[PendingJob]) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for job in line:
+        found[job.partitions[0]] += job.request.size.gpus * tasks(job)
+    return found
+
+
+def _backlog_s(decision: Decision | None) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    if decision is not None:
+        rows = zip(decision.matrix.jobs, decision.matrix.backlog_s.tolist(), strict=True)
+        for job, backlog_s in rows:
+            name = job.partitions[0]
+            found[name] = max(found.get(name, 0.0), backlog_s)
+    return found
+
+
+def _work_s(seen: Snapshot, decision: Decision | None) -> float | None:
+    usable = sum(g.total for node in seen.nodes if node.schedulable for g in node.gpus)
+    if decision is None or not usable:
+        return None
+    matrix = decision.matrix
+    return float((matrix.expected_s * matrix.size).sum()) / usable
+
+
+def _some(waits_s: list[float]) -> list[float]:
+    return waits_s[:: max(1, ceil(len(waits_s) / MOST_WAITS))]

@@ -1,0 +1,77 @@
+"""GPUs, work and waits of a cycle, added up: what the page, the metrics and the journal read."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.core.select import Scope
+from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.sums import MOST_WAITS, Sums, sums_of
+from rltuned.domain.jobs import ArrayInfo
+from rltuned.domain.units import JobId
+from rltuned.journal.journal import Journal
+from tests.builders import NOW, job, node, snapshot
+from tests.fakes import ConstantOrder
+from tests.loops import Bench
+
+QUEUE = (
+    job(1, gpus=2, submitted_at=NOW - 7_200.0),
+    job(2, gpus=1, partition="long", array=ArrayInfo(JobId(2), 5)),
+    job(3, gpus=4, priority=0, submitted_at=NOW - 99_999.0),
+)
+"""One job, an array of five, and a held job, which wants nothing yet."""
+NODES = (
+    node("p1", gpus=4, free_gpus=1),
+    node("p2", gpus=4, free_gpus=3, schedulable=False),
+)
+
+
+def found() -> Sums:
+    seen = snapshot(*QUEUE, nodes=NODES)
+    sums = sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(Scope())), None)
+    assert sums is not None
+    return sums
+
+
+def test_gpus_are_used_free_or_down() -> None:
+    sums = found()
+    assert {state: sums.in_state(state) for state in ("used", "free", "down")} == {
+        "used": 4,
+        "free": 1,
+        "down": 3,
+    }
+
+
+def test_what_waits_is_counted_by_task_and_without_held_jobs() -> None:
+    sums = found()
+    assert sums.wanted == {"gpu": 2, "long": 5}
+    assert (sums.waiting, sums.longest_s) == (6, 7_200.0)
+    assert sums.backlog_s["gpu"] > 0
+    assert sums.work_s is not None
+    assert sums.work_s > 0
+
+
+def test_nothing_was_seen() -> None:
+    assert sums_of(None, None, None) is None
+
+
+def test_a_cycle_keeps_its_sums_and_no_name(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop().run(2)
+    with closing(Journal(tmp_path)) as journal:
+        last = journal.past("test", 0.0)[-1]
+    assert last.mode == "live"
+    assert last.sums["waiting"] == 3
+    assert len(last.sums["waits_s"]) <= MOST_WAITS
+    assert "alice" not in json.dumps(last.sums)
+
+
+def test_the_metrics_show_them() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics._table.put("rltuned_gpus", found().gpus)
+    read = metrics.registry.get_sample_value
+    kinds = {name for _, name in found().gpus}
+    assert sum(read("rltuned_gpus", {"state": "down", "type": k}) or 0 for k in kinds) == 3
