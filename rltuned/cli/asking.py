@@ -6,9 +6,11 @@ without the other.
 
 import http.client
 import json
+import os
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from rltuned.daemon.last_state import Glance, QueuePosition, glance, last_queue
@@ -115,7 +117,30 @@ def ask(loaded: Loaded) -> DaemonState:
     return state
 
 
-def ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:
+def is_private(state_dir: Path) -> bool:
+    """Whether there is, or may be, a journal that this user may not read."""
+    path = state_dir / FILE_NAME
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(path, os.R_OK)
+
+
+def ask_about(settings: Settings, path: str, key: str) -> tuple[dict[str, Any] | None, str]:
+    """One part of what the daemon answers to this user; None = it does not, and why."""
+    http = settings.http
+    if not http.enabled or http.port == 0:
+        return None, "the settings give the daemon no fixed port (http.enabled, http.port)"
+    found, why = ask_daemon(http, path)
+    if found is None:
+        return None, f"the daemon does not answer: {why}"
+    return found.get(key), f"the daemon on {http.address} answers: {found.get('why')}"
+
+
+def ask_daemon(keys: HttpKeys, path: str = "/status.json") -> tuple[dict[str, Any] | None, str]:
     """What the daemon on this port shows; None = none answers there, and why."""
     where, port = _ANYWHERE.get(keys.address, keys.address), keys.port
     try:
@@ -123,7 +148,7 @@ def ask_daemon(keys: HttpKeys) -> tuple[dict[str, Any] | None, str]:
     except (OSError, ssl.SSLError) as error:
         return None, f"{keys.tls_cert}: {error}"
     try:
-        connection.request("GET", "/status.json")
+        connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read(_MOST)
         if answer.status != http.client.OK:

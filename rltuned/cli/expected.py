@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from rltuned.cli.explained import find_job
 from rltuned.cli.plan import Look
 from rltuned.core.placement import ceil_div
 from rltuned.core.starts import expectation
+from rltuned.daemon.documents import find_job
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.text import between, span

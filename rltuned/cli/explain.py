@@ -2,17 +2,20 @@
 
 import json
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
 from rltuned.cli import flags
+from rltuned.cli.asking import ask_about, is_private
 from rltuned.cli.expected import expected, what_if, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
-from rltuned.cli.plan import look
+from rltuned.cli.plan import NOT_KNOWN, look
 from rltuned.core.refusal_words import OF_ONE
 from rltuned.core.select import Refusal
 from rltuned.journal.queries import JobChange
+from rltuned.settings import Loaded
 from rltuned.slurm.values import parse_limit_s
 from rltuned.text import span, when
 
@@ -56,18 +59,33 @@ def explain(
     2 = settings or model cannot be used.
     """
     limit_s = _limit_s(limit)
-    seen = look(config, backend, policy, seed)
-    document = explained(seen, job)
+    loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
+    is_slurm, asks = backend is flags.BackendChoice.SLURM, limit_s is not None or gpus is not None
+    private = is_slurm and is_private(loaded.settings.daemon.state_dir)
+    if private and asks:
+        raise typer.BadParameter("--limit and --gpus need the right to read the daemon's journal")
+    document = _answered(loaded, job) if private else None
     if document is None:
-        flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
-        raise typer.Exit(1)
-    if document["state"] == "PENDING" and (limit_s is not None or gpus is not None):
-        document["what_if"] = what_if(seen, job, limit_s, gpus)
+        seen = look(loaded, backend, seed, is_private=private)
+        document = explained(seen, job, is_private=private)
+        if document is None:
+            flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
+            raise typer.Exit(1)
+        if asks and document["state"] == "PENDING":
+            document["what_if"] = what_if(seen, job, limit_s, gpus)
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
     for line in in_words(document):
         flags.say(line)
+
+
+def _answered(loaded: Loaded, job: str) -> dict[str, Any] | None:
+    """What the daemon answers to this user; None = it does not, and one line reports why."""
+    document, why = ask_about(loaded.settings, f"/job.json?{urlencode({'job': job})}", "job")
+    if document is None:
+        flags.warn(NOT_KNOWN.format(why))
+    return document
 
 
 def _limit_s(text: str | None) -> float | None:
@@ -106,19 +124,25 @@ def in_words(document: dict[str, Any]) -> list[str]:
         undo = f"`rltuned restore --job {document['job_id']}`"
         lines.append(f"rltuned set its {was['field']} to {was['value']}; {undo} undoes.")
     lines += [*_promised(document.get("sla")), *_off_block(document.get("off_block"))]
+    if document.get("is_private"):
+        return [*lines, *_start(document)]
+    return [*lines, *_decided(document), *_start(document), *_changes(document)]
+
+
+def _decided(document: dict[str, Any]) -> list[str]:
+    """What rltuned makes of a waiting job."""
     if document["rank_after"] is None:
         refusal = document["refusal"] or ""
         if document["unreadable"]:
-            return [*lines, _unreadable(document), *_start(document), *_changes(document)]
-        lines.append(f"rltuned leaves it alone: {_refused(refusal)}.")
-        return [*lines, *_start(document), *_changes(document)]
-    lines.append(
-        f"{document['policy']}: {document['sentence']}. Rank {document['rank_after']} of "
-        f"{document['ranked_jobs']} (now {document['rank_before']})."
-    )
-    lines.append(f"Others may overtake it until {when(document['delay']['overtaken_until'])}.")
+            return [_unreadable(document)]
+        return [f"rltuned leaves it alone: {_refused(refusal)}."]
     proposed, planned = document["proposed_priority"], document["planned_priority"]
-    lines.append(f"Proposed priority: {proposed}; a cycle that may write sets {planned}.")
+    rank = f"Rank {document['rank_after']} of {document['ranked_jobs']}"
+    lines = [
+        f"{document['policy']}: {document['sentence']}. {rank} (now {document['rank_before']}).",
+        f"Others may overtake it until {when(document['delay']['overtaken_until'])}.",
+        f"Proposed priority: {proposed}; a cycle that may write sets {planned}.",
+    ]
     if document["refusal"]:
         lines.append(f"Not all at once: {_refused(document['refusal'])}.")
     lines += [f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ()]
@@ -126,7 +150,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
-    return [*lines, *_start(document), *_changes(document)]
+    return lines
 
 
 def _refused(reason: str) -> str:

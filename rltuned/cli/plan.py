@@ -2,23 +2,24 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.tables import console, left_alone, show_changes
+from rltuned.cli.asking import ask_about, is_private
+from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
-from rltuned.core.decide import Decision, Entry, decide
-from rltuned.core.placement import Placement
+from rltuned.core.decide import Decision, decide
 from rltuned.core.select import Refusal
-from rltuned.core.starts import Start, arrivals_of, start_document, starts_of
+from rltuned.core.starts import Start, arrivals_of, starts_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests
+from rltuned.daemon.documents import plan_document
 from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
@@ -36,16 +37,13 @@ from rltuned.settings import Loaded
 
 app = typer.Typer()
 
+NOT_KNOWN: Final = "the journal is private, so what rltuned holds is not known here; {}"
+
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
 the machine takes."""
 PATIENCE_S: Final = 5.0
 """After so long a forecast on the spot has as many plays as it has."""
-DECIDED: Final = (
-    "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
-    "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why",
-)  # fmt: skip
-"""What a ranked job has, in JSON."""
 
 
 @app.command()
@@ -62,34 +60,45 @@ def plan(
     Exit codes: 0 = a plan was made, empty or not; 1 = the cluster or the policy gave no usable
     answer; 2 = settings or model cannot be used.
     """
-    seen = look(config, backend, policy, seed)
-    if as_json:
+    loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
+    document, young = None, list[str]()
+    if backend is flags.BackendChoice.SLURM and is_private(loaded.settings.daemon.state_dir):
+        document, why = ask_about(loaded.settings, "/plan.json", "plan")
+        if document is None:
+            flags.warn(NOT_KNOWN.format(why))
+            raise typer.Exit(1)
+    if document is None:
+        seen = look(loaded, backend, seed)
         document = plan_document(seen.decision, seen.starts())
+        young = _too_young(seen.decision, seen.rig.knobs.rules.min_age_s)
+    if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
-    _print(seen.decision, seen.starts(), seen.rig.knobs.rules.min_age_s)
+    _print(document, young)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A decision with what it was made by. world: where the queue is. groups: of dependent jobs."""
+    """A decision with what it was made by. world: where the queue is. groups: of dependent jobs.
+    as_is: what is expected follows the present order, as the proposed one is not written or known.
+    """
 
     decision: Decision
     rig: Rig
     loaded: Loaded
     world: flags.BackendChoice
     groups: GroupsStatus
-    learner: RunTimeLearner | LimitUseLearner | None = None
+    learner: RunTimeLearner | LimitUseLearner | None
+    as_is: bool
 
     def starts(self) -> dict[JobId, Start]:
         """When each waiting job is expected to start, played on the spot within PATIENCE_S."""
         until, seen = time.monotonic() + PATIENCE_S, self.decision.snapshot
-        is_slurm = self.world is flags.BackendChoice.SLURM
         found = starts_of(
             self.decision,
             {} if self.learner is None else self.learner.of_running(seen),
             arrivals_of(seen),
-            as_is=is_slurm and not self.rig.ladder.rung.writes,
+            as_is=self.as_is,
             late=lambda: time.monotonic() > until,
         )
         return {one.job_id: one for one in found}
@@ -103,25 +112,33 @@ class Look:
         return replace(self, decision=decide(seen, rig.policy, rig.knobs, rig.solver))
 
 
-def look(config: Path | None, world: flags.BackendChoice, policy: str | None, seed: int) -> Look:
-    """What rltuned would do now. Raises SettingsError, ModelError, BackendError, PolicyError."""
-    loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
+def look(
+    loaded: Loaded, world: flags.BackendChoice, seed: int, *, is_private: bool = False
+) -> Look:
+    """What rltuned would do now; without a journal that is private, what Slurm alone shows. Raises
+    SettingsError, ModelError, BackendError, PolicyError.
+    """
     place = open_world(world, seed=seed, speed=STANDING_STILL)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-        secret = kept_salt(loaded, journal)
-        if secret is None:
+        secret = None if is_private else kept_salt(loaded, journal)
+        if secret is None and not is_private:
             flags.warn(
                 "the blocks of the switchback are not known; it is shown as if delays were on"
             )
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
         snapshot = rig.backend.observe()
         learner = None
-        if world is flags.BackendChoice.SLURM:
+        if world is flags.BackendChoice.SLURM and not is_private:
             snapshot, learner = marked(snapshot, journal), predicting(loaded)
         snapshot = snapshot if learner is None else learner.look(snapshot)
-        groups = grouped(snapshot, journal)
+        groups = (
+            status_of(looked(GroupStore(), snapshot), snapshot.taken_at)
+            if is_private
+            else grouped(snapshot, journal)
+        )
     decision = decide(snapshot, rig.policy, rig.knobs, rig.solver)
-    return Look(decision, rig, loaded, world, groups, learner)
+    as_is = world is flags.BackendChoice.SLURM and (is_private or not rig.ladder.rung.writes)
+    return Look(decision, rig, loaded, world, groups, learner, as_is)
 
 
 def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
@@ -160,104 +177,26 @@ def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
     return run_times_of(loaded, salt, make_log("console", "error")) if salt else None
 
 
-def plan_document(decision: Decision, starts: Mapping[JobId, Start]) -> dict[str, Any]:
-    """The decision as docs/contract.md describes it for `plan --json`."""
-    snapshot = decision.snapshot
-    reasons = {job_id: reason.value for job_id, reason in decision.refused}
-    ranked: dict[JobId, Entry | None] = {e.job.job_id: e for e in decision.entries}
-    jobs = {job.job_id: job for job in (*(e.job for e in decision.entries), *snapshot.pending)}
-    return {
-        "taken_at": snapshot.taken_at,
-        "cluster": snapshot.cluster,
-        "policy": decision.policy,
-        "counts": {
-            "pending": len(snapshot.pending),
-            "running": len(snapshot.running),
-            "other": snapshot.others,
-            "nodes": len(snapshot.nodes),
-            "ranked": len(decision.entries),
-            "refused": len(decision.refused),
-            "changes": len(decision.plan.actions),
-        },
-        "jobs": [
-            {
-                "job_id": job_id,
-                "address": job.address,
-                "partition": ",".join(job.partitions),
-                "reason": job.reason,
-                **decided_document(decision, job, ranked.get(job_id)),
-                "refusal": reasons.get(job_id),
-                **start_document(starts.get(job_id), snapshot.taken_at),
-            }
-            for job_id, job in jobs.items()
-        ],
-        "joint": _joint(decision),
-        "notes": list(decision.notes),
-    }
-
-
-def decided_document(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
-    """What was decided of a job, for JSON; without an entry it was not ranked, and all is null."""
-    if entry is None:
-        return {"current_priority": job.priority, **dict.fromkeys(DECIDED)}
-    decided = (
-        entry.proposed, entry.settled, -entry.delay_s, entry.delay_s, entry.upper_s,
-        entry.in_force_s, entry.rank_before, entry.rank_after, _placement(entry.placement),
-        _verdict(decision, job.job_id), entry.why,
-    )  # fmt: skip
-    return {"current_priority": entry.current, **dict(zip(DECIDED, decided, strict=True))}
-
-
-def _verdict(decision: Decision, job_id: int) -> dict[str, Any] | None:
-    """What the joint decision says of a job; None = it was not looked at."""
-    verdicts = decision.joint.verdicts if decision.joint else ()
-    found = next((v for v in verdicts if v.job_id == job_id), None)
-    if found is None:
-        return None
-    return {key: value for key, value in asdict(found).items() if key != "job_id"}
-
-
-def _joint(decision: Decision) -> dict[str, Any] | None:
-    """How the first jobs were placed together; None = they were not."""
-    joint = decision.joint
-    if joint is None:
-        return None
-    shared = [{"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions]
-    return {"how": joint.how, "why": joint.why, "oversubscribe": shared}
-
-
-def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
-    """A placement as JSON; None = it does not fit now, or it is beyond the first top_k."""
-    if placement is None:
-        return None
-    return [
-        {
-            "node": share.node,
-            "gpus": share.taken.gpus,
-            "gpu_type": share.gpu_type,
-            "cpus": share.taken.cpus,
-            "mem_mib": share.taken.mem_mib,
-        }
-        for share in placement.shares
-    ]
-
-
-def _print(decision: Decision, starts: Mapping[JobId, Start], min_age_s: float) -> None:
-    snapshot = decision.snapshot
+def _print(document: dict[str, Any], young: Sequence[str]) -> None:
+    counts, jobs = document["counts"], document["jobs"]
     flags.say(
-        f"{snapshot.cluster}: {len(snapshot.pending)} pending, {len(snapshot.running)} running, "
-        f"{len(snapshot.nodes)} nodes; {decision.policy} ranks {len(decision.entries)} jobs and "
-        f"would change {len(decision.plan.actions)}"
+        f"{document['cluster']}: {counts['pending']} pending, {counts['running']} running, "
+        f"{counts['nodes']} nodes; {document['policy']} ranks {counts['ranked']} jobs and "
+        f"would change {counts['changes']}"
     )
-    if decision.entries:
-        show_changes(console(), decision.entries, starts, snapshot.taken_at)
-    for verdict in decision.joint.verdicts if decision.joint else ():
-        flags.say(f"Job {verdict.job_id}, placed together with the others, {verdict.why}.")
-    if decision.refused:
-        flags.say(left_alone(decision))
-    for line in _too_young(decision, min_age_s):
+    ranked = [job for job in jobs if job["rank_after"] is not None]
+    if ranked:
+        show_plan(console(), ranked, document["taken_at"])
+    for job in ranked if document["joint"] else ():
+        if job["verdict"]:
+            why = job["verdict"]["why"]
+            flags.say(f"Job {job['job_id']}, placed together with the others, {why}.")
+    refused = Counter(job["refusal"] for job in jobs if job["refusal"])
+    if refused:
+        flags.say(left_alone(refused))
+    for line in young:
         flags.say(line)
-    for note in decision.notes:
+    for note in document["notes"]:
         flags.say(f"note: {note}")
 
 

@@ -29,6 +29,7 @@ from rltuned.daemon.sentences import Remarks
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
+from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
@@ -37,6 +38,7 @@ from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
 from rltuned.settings.source import keep_tables
@@ -194,6 +196,7 @@ class _Process:
             stack.enter_context(closing(journal))
             # the jobs of the built-in cluster belong to no user
             showing = Showing(jobs=settings.http.jobs or self.is_sim, users=settings.http.users)
+            answers = Answers(settings.daemon.state_dir / FILE_NAME, users=showing.users)
             publisher = Publisher(
                 self.metrics,
                 self.log,
@@ -203,13 +206,16 @@ class _Process:
                 journal=journal,
                 board=Board(showing, place.clock.now),
                 tuned=lambda: read_state(settings.daemon.state_dir),
+                answers=answers,
             )
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
             rig = self._assemble(self.loaded, place, journal, lease)
             run_times = self._run_times(rig)
             stack.callback(run_times.close)
             if settings.http.enabled:
-                stack.enter_context(closing(self._endpoint(publisher)))
+                stack.enter_context(
+                    closing(self._endpoint(publisher, answers, everyone=showing.jobs))
+                )
             publisher.loaded(rig)
             loop = Loop(
                 rig,
@@ -257,7 +263,7 @@ class _Process:
             run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         return rig
 
-    def _endpoint(self, publisher: Publisher) -> MetricsServer:
+    def _endpoint(self, publisher: Publisher, answers: Answers, *, everyone: bool) -> MetricsServer:
         http = self.loaded.settings.http
         server = MetricsServer(
             http.address,
@@ -266,6 +272,8 @@ class _Process:
             publisher.health,
             status=publisher.document,
             find=publisher.find,
+            answers=answers,
+            everyone=everyone,
             tls=endpoint_context(http),
             names=http.hosts,
         )

@@ -1,12 +1,13 @@
 """`rltuned status`: one look at the daemon, also when it is down."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from rltuned.cli.asking import DaemonState, ask
+from rltuned.cli.asking import DaemonState, ask, is_private
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.history import what
 from rltuned.cli.instances import AllOption, Instance, instances
@@ -178,19 +179,25 @@ def waits(found: dict[str, Any]) -> str:
 def _journal(state: DaemonState, now: float) -> Iterator[str]:
     kept = state.kept
     if kept is None:
-        yield f"journal: {state.unread}"
+        for last in state.daemon["cycles"][:1] if state.daemon else ():
+            yield _cycle({**last, "policy": state.daemon and state.daemon["policy"]}, now)
+        private = is_private(state.settings.daemon.state_dir) and state.daemon is not None
+        yield "journal: private; changes are not shown" if private else f"journal: {state.unread}"
         return
-    cycle = kept.cycle
-    if cycle is not None:
-        what = f"skipped ({cycle.skipped})" if cycle.skipped else f"{cycle.proposed} proposed"
-        yield (
-            f"last cycle: {cycle.cycle}, {span(max(0.0, now - cycle.at))} ago, {cycle.mode}, "
-            f"{cycle.policy}: {cycle.pending} pending, {what}, {cycle.applied} applied, "
-            f"{cycle.seconds:.2f} s"
-        )
+    if kept.cycle is not None:
+        yield _cycle({**asdict(kept.cycle), "skip": kept.cycle.skipped}, now)
     yield f"journal: {kept.cycles} cycles; {kept.carrying} jobs may carry a value of rltuned's"
     for cluster, name, found in kept.breakers:
         yield (
             f"circuit breaker of {name} on {cluster} open since {when(found.opened_at or 0)}: "
             + (found.detail)
         )
+
+
+def _cycle(last: Mapping[str, Any], now: float) -> str:
+    what = f"skipped ({last['skip']})" if last["skip"] else f"{last['proposed']} proposed"
+    return (
+        f"last cycle: {last['cycle']}, {span(max(0.0, now - last['at']))} ago, {last['mode']}, "
+        f"{last['policy']}: {last['pending']} pending, {what}, {last['applied']} applied, "
+        f"{last['seconds']:.2f} s"
+    )

@@ -7,8 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,13 +16,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
-from rltuned.core.decide import Decision, Entry
+from rltuned.core.decide import Entry
 from rltuned.core.refusal_words import of_several
-from rltuned.core.starts import Start
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
-from rltuned.domain.units import JobId
 from rltuned.text import between, escaped, span
 
 MAX_ROWS: Final = 20
@@ -123,16 +120,16 @@ def show_cycle(report: CycleReport) -> None:
         f"{count} changes {done} in {report.seconds:.2f} s"
     )
     if report.decision and report.decision.refused:
-        out.print(left_alone(report.decision))
+        out.print(left_alone(Counter(r.value for _, r in report.decision.refused)))
     if changes:
         show_changes(out, changes[:MAX_ROWS])
     if len(changes) > MAX_ROWS:
         out.print(f"... and {len(changes) - MAX_ROWS} more")
 
 
-def left_alone(decision: Decision) -> str:
+def left_alone(counts: Mapping[str, int]) -> str:
     """How many jobs were, by reason."""
-    return "left alone: " + of_several(Counter(reason.value for _, reason in decision.refused))
+    return "left alone: " + of_several(counts)
 
 
 EXPECTED: Final = Column("expected start", goes=3, least=14)
@@ -150,39 +147,56 @@ CHANGES: Final = (
 )
 
 
-def show_changes(
-    out: Console,
-    entries: Sequence[Entry],
-    starts: Mapping[JobId, Start] = MappingProxyType({}),
-    now: float = 0.0,
-) -> None:
-    """Jobs in their new order, with what changes for each. starts: expected, at Unix time now;
-    none = without their column.
-    """
-    columns = [column for column in CHANGES if starts or column is not EXPECTED]
+def show_changes(out: Console, entries: Sequence[Entry]) -> None:
+    """Jobs in their new order, with what changes for each."""
     rows = [
         (
             str(entry.job.job_id),
             ",".join(entry.job.partitions),
             entry.job.user,
-            " -> ".join(map(str, dict.fromkeys((entry.rank_before, entry.rank_after)))),
+            _rank(entry.rank_before, entry.rank_after),
             str(entry.current),
             str(entry.settled) if entry.changes else "",
             span(entry.delay_s),
-            *([_start(starts.get(entry.job.job_id), now)] if starts else []),
             nodes_of(entry),
-            # the delay has a column of its own
-            entry.why.partition(": ")[2],
+            _reason(entry.why),
         )
         for entry in entries
     ]
-    out.print(fitted(columns, rows, out.width)[0])
+    out.print(fitted([c for c in CHANGES if c is not EXPECTED], rows, out.width)[0])
 
 
-def _start(found: Start | None, now: float) -> str:
-    if found is None or found.low_s is None:
-        return ""
-    return between(now + found.low_s, None if found.high_s is None else now + found.high_s, now)
+def show_plan(out: Console, jobs: Sequence[Mapping[str, Any]], now: float) -> None:
+    """The same by the ranked jobs of a plan's document, with their expected starts."""
+    rows = [
+        (
+            str(job["job_id"]),
+            job["partition"],
+            job["user"],
+            _rank(job["rank_before"], job["rank_after"]),
+            str(job["current_priority"]),
+            str(job["planned_priority"]) if job["changes"] else "",
+            span(job["delay_s"]),
+            _start(job["expected_start"], now),
+            "|".join(f"{s['node']}:{s['gpus']}" for s in job["placement"] or ()),
+            _reason(job["why"]),
+        )
+        for job in jobs
+    ]
+    out.print(fitted(CHANGES, rows, out.width)[0])
+
+
+def _rank(before: int, after: int) -> str:
+    return " -> ".join(map(str, dict.fromkeys((before, after))))
+
+
+def _reason(why: str) -> str:
+    """The delay has a column of its own."""
+    return why.partition(": ")[2]
+
+
+def _start(found: Mapping[str, float] | None, now: float) -> str:
+    return "" if found is None else between(found["low_s"], found["high_s"], now)
 
 
 def nodes_of(entry: Entry) -> str:

@@ -19,6 +19,7 @@ from rltuned.core.forecast import (
     play_forward,
     quantiles,
 )
+from rltuned.core.refusal_words import OF_ONE
 from rltuned.core.select import Refusal
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
@@ -33,17 +34,6 @@ NEVER: Final = "no node that could carry it takes jobs now, or none frees in 90 
 OUTSIDE: Final = "it asks for what is not modelled ({})"
 PART: Final = "it is a part of a heterogeneous job, whose parts start together"
 THROTTLED: Final = "as many tasks of its array run as the array allows"
-_WHY: Final[Mapping[Refusal, str]] = {
-    Refusal.UNREADABLE: "what Slurm prints of it cannot be read",
-    Refusal.HELD: "it is held (priority 0)",
-    Refusal.HELD_USER: "its user holds it",
-    Refusal.HELD_ADMIN: "an administrator holds it",
-    Refusal.DEPENDENCY: "it waits for another job",
-    Refusal.NOT_ELIGIBLE: "it may not start yet (begin time)",
-    Refusal.RESERVATION: "it waits for a reservation",
-    Refusal.UNFULFILLABLE: "no order of the queue can start it ({})",
-    Refusal.BLOCKED: "a limit of its QOS or association, or a reservation, holds it ({})",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +188,6 @@ def _left(decision: Decision, in_line_ids: set[JobId]) -> list[Start]:
         if job.job_id in in_line_ids:
             continue
         reason = reasons.get(job.job_id)
-        why = _WHY[reason] if reason in CANNOT_START and reason in _WHY else _WHY[Refusal.HELD]
-        found.append(Start(job.job_id, 0, why=why.format(job.reason or "no reason is shown")))
+        why = OF_ONE[reason if reason in CANNOT_START else Refusal.HELD]
+        found.append(Start(job.job_id, 0, why=why.replace("see Slurm's reason", job.reason)))
     return found

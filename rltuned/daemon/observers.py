@@ -15,6 +15,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.sentences import Logged
 from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
 from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.status import Board
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Unreadable
@@ -30,7 +31,8 @@ _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
     is. show: called with every report at last. journal: keeps the state; its size is a metric.
-    board: what the status page shows. tuned: the last night of `rltuned tune`.
+    board: what the status page shows. answers: what users are answered. tuned: the last night of
+    `rltuned tune`.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Publisher:
         journal: Journal | None = None,
         board: Board | None = None,
         tuned: Callable[[], TuneState | None] | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
@@ -53,6 +56,7 @@ class Publisher:
         self._journal = journal
         self._board = board
         self._tuned = tuned
+        self._answers = answers
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._interval_s = 0.0
         self._result_at_s: float | None = None
@@ -82,6 +86,8 @@ class Publisher:
             self._result_at_s = self._clock.monotonic()
         if self._board is not None:
             self._board.cycle(report)
+        if self._answers is not None:
+            self._answers.cycle(report)
         health = self.health()
         log_state(self._log, health, self._logged)
         self._keep(report, health)
@@ -143,6 +149,8 @@ class Publisher:
         )
         if self._board is not None:
             self._board.loaded(rig)
+        if self._answers is not None:
+            self._answers.loaded(rig)
         self._log.info(
             "loaded",
             policy=rig.policy.name,

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pytest
 
-from rltuned.cli.explained import explanation
-from rltuned.cli.flags import BackendChoice
+from rltuned.cli.flags import BackendChoice, settings_of
 from rltuned.cli.plan import look, marked
 from rltuned.core.decide import Decision, decide
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.documents import explanation
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.runtime import Rig
@@ -205,7 +205,8 @@ class Watched:
         return report.decision
 
     def explained(self) -> dict[str, Any]:
-        found = explanation(look(self.config, BackendChoice.SLURM, None, 0).decision, str(self.job))
+        seen = look(settings_of(self.config), BackendChoice.SLURM, 0)
+        found = explanation(seen.decision, str(self.job))
         assert found is not None
         return found
 

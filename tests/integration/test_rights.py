@@ -6,12 +6,15 @@ docs/security.md says what is measured here; the test holds the two together.
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,3 +280,76 @@ def test_rpcs_per_cycle(jobs: Queue, config: Callable[..., Path]) -> None:
     assert sent >= 2
     assert changed == once + sent + 2, "one for each change, and two for the look back"
     assert rltuned(OPERATOR, path, "restore", "--all").returncode == 0
+
+
+# -- A user who may not read the journal ----------------------------------------------------------
+
+
+def without_rights(config: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+    """As PLAIN, who may read no file of others."""
+    who = ("setpriv", f"--reuid={PLAIN}", f"--regid={PLAIN}", "--clear-groups")
+    command = [*who, sys.executable, "-m", "rltuned", *args, "--config", str(config)]
+    env = {"PATH": SEARCH, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, cwd="/", env=env
+    )
+    if "Permission denied" in done.stderr and "No module" in done.stderr:
+        pytest.skip("the checkout lies where users may not read")
+    return done
+
+
+def test_a_user_gets_the_numbers_that_the_daemon_holds(
+    jobs: Queue, config: Callable[..., Path]
+) -> None:
+    """Without the journal its own numbers look like Slurm's, and the delay was added once more."""
+    path = config(OPERATOR, "site_factor")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    path.write_text(f"{path.read_text()}\n".replace("port = 0", f"port = {port}"))
+    mine, other = str(jobs.of_plain), str(jobs.waiting[0])
+    daemon = subprocess.Popen(
+        [*as_user(OPERATOR), sys.executable, "-m", "rltuned", "run", "--live", "--interval", "2",
+         "--config", str(path)],
+        cwd="/", env={"PATH": SEARCH}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        jobs.lab.wait_for(lambda: "planned_priority" in job_at(port, mine), 60, "a decision")
+        jobs.lab.wait_for(lambda: job_at(port, mine)["changed_by_rltuned"], 60, "a number")
+        told = json.loads(without_rights(path, "explain", mine, "--json").stdout)
+        root = json.loads(rltuned(OPERATOR, path, "explain", mine, "--json").stdout)
+        assert abs(told["planned_priority"] - jobs.priority(jobs.of_plain)) <= 2
+        for key in ("changed_by_rltuned", "rank_after", "ranked_jobs"):
+            assert told[key] == root[key], key
+        assert abs(told["planned_priority"] - root["planned_priority"]) <= 2
+        words = without_rights(path, "explain", mine)
+        assert re.search(r"a cycle that may write sets \d+\.", words.stdout)
+        assert not words.stderr
+        status = without_rights(path, "status").stdout
+        assert "journal: private" in status
+        assert "last cycle: " in status
+        others = without_rights(path, "explain", other)
+        assert "it shows jobs to their own users" in others.stderr
+        assert (others.returncode, others.stdout) == (1, "")  # PrivateData hides it, too
+        plan = json.loads(without_rights(path, "plan", "--json").stdout)
+        assert [one["job_id"] for one in plan["jobs"]] == [jobs.of_plain]
+    finally:
+        daemon.terminate()
+        assert daemon.wait(30) == 0
+    alone = without_rights(path, "explain", mine, "--json")
+    document = json.loads(alone.stdout)
+    assert alone.stderr.count("\n") == 1
+    assert "the journal is private" in alone.stderr
+    assert (document["planned_priority"], document["delay_s"]) == (None, None)
+    assert document["current_priority"] is None or document["current_priority"] > 0
+    assert document["expected_why"] == "Slurm does not show this user what runs"
+    assert without_rights(path, "plan").returncode == 1
+
+
+def job_at(port: int, name: str) -> dict[str, Any]:
+    """What the daemon answers to root."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/job.json?job={name}") as answer:
+            found: dict[str, Any] = json.load(answer)
+            return dict(found.get("job") or {})
+    except OSError:
+        return {}

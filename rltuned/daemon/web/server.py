@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from rltuned.daemon.state import Health
+from rltuned.daemon.web.answers import Answers
+from rltuned.daemon.web.askers import asker_of
 from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.errors import SettingsError
 from rltuned.report import render, style
@@ -40,7 +42,8 @@ LIVE: Final = "live"
 STYLE: Final = style("page.css")
 _TEXTS: Final = {"/runbook": "runbook.md", "/your-job": "your-job.md"}
 """Pages of the documentation, as Markdown."""
-_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json", *_TEXTS})
+_ASKED: Final = ("/job.json", "/plan.json")
+_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json", *_TEXTS, *_ASKED})
 _NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
 _NO_TEXT = b"this installation has no copy of the documentation\n"
 GZIP_FROM_BYTES: Final = 1_024
@@ -69,9 +72,9 @@ class MetricsServer:
     """Serves until closed, in threads of its own.
 
     health: what /readyz says; also asked before /metrics answers. status: what / and /status.json
-    show; None = there is no such page. patience_s: how long a client may take for its request.
-    names: further names by which the status page may be asked for. Raises SettingsError: the
-    address cannot be listened on.
+    show; None = there is no such page. answers: of single jobs; everyone: may see all. patience_s:
+    how long a client may take for its request. names: further names by which the status page may be
+    asked for. Raises SettingsError: the address cannot be listened on.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class MetricsServer:
         patience_s: float = PATIENCE_S,
         status: Callable[[], dict[str, Any]] | None = None,
         find: Callable[[str], list[dict[str, Any]]] = lambda _name: [],
+        answers: Answers | None = None,
+        everyone: bool = False,
         tls: ssl.SSLContext | None = None,
         names: Iterable[str] = (),
     ) -> None:
@@ -95,6 +100,8 @@ class MetricsServer:
                 "health": staticmethod(health),
                 "status": None if status is None else staticmethod(status),
                 "find": staticmethod(find),
+                "answers": answers,
+                "everyone": everyone,
                 "timeout": patience_s,
                 "names": own_names(socket.gethostname(), address, *names),
             },
@@ -226,6 +233,8 @@ class _Handler(BaseHTTPRequestHandler):
     health: Callable[[], Health]
     status: Callable[[], dict[str, Any]] | None
     find: Callable[[str], list[dict[str, Any]]]
+    answers: Answers | None
+    everyone: bool
     names: frozenset[str]
     timeout = PATIENCE_S
     server_version = "rltuned"
@@ -273,8 +282,19 @@ class _Handler(BaseHTTPRequestHandler):
             status_of = HTTPStatus.OK if texts else HTTPStatus.NOT_FOUND
             self._answer(status_of, b"".join(texts) or _NO_TEXT)
         else:
-            self._answer(HTTPStatus.OK, json.dumps(status(), allow_nan=False).encode(), _JSON)
+            found = self._asked(path, query) if path in _ASKED else status()
+            self._answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), _JSON)
         return True
+
+    def _asked(self, path: str, query: str) -> dict[str, Any]:
+        """What the asker may know of single jobs."""
+        answers = type(self).answers
+        if answers is None:
+            return {}
+        asker = asker_of(self.connection, everyone=type(self).everyone)
+        if path == _ASKED[0]:
+            return answers.explain(parse_qs(query).get("job", [""])[0], asker)
+        return answers.plan(asker)
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
 

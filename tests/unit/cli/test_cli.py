@@ -18,12 +18,12 @@ from rltuned.cli import COMMANDS, PANELS, check
 from rltuned.cli.check import machine_checks
 from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, in_words
-from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
 from rltuned.core.refusal_words import OF_ONE, OF_SEVERAL
 from rltuned.core.select import Refusal
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
+from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
@@ -153,7 +153,8 @@ def test_explain_begins_with_the_expected_start_and_plan_has_the_same() -> None:
     of_plan, of_explain = job["expected_start"], reply["expected_start"]
     assert of_plan["low_s"] <= of_plan["median_s"] <= of_plan["high_s"]
     for name, seconds in of_explain.items():
-        assert seconds - reply["expected_at"] == of_plan[name] - plan["taken_at"]
+        in_s = of_plan[name] - plan["taken_at"]
+        assert seconds - reply["expected_at"] == pytest.approx(in_s, abs=2.0)  # two looks
     first = run("explain", str(job["job_id"]), *SIM).stdout.splitlines()[0]
     assert re.search(
         r": expected to start .* \(by time limits\); \d+(st|nd|rd|th) of \d+\.$", first

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rltuned.cli.explain import in_words
-from rltuned.cli.explained import explanation
 from rltuned.cli.plan import marked
 from rltuned.core.decide import Decision, decide
 from rltuned.core.numbers import Writing
 from rltuned.daemon.changed import ChangedRequests
+from rltuned.daemon.documents import explanation
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rltuned.cli.explain import in_words
-from rltuned.cli.explained import explanation
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.group_forecast import foresee
+from rltuned.daemon.documents import explanation
 from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
 from rltuned.daemon.metrics.groups import GROUPS as METRICS
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase

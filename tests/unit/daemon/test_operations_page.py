@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rltuned.cli.explained import explained, explanation
-from rltuned.cli.flags import BackendChoice
-from rltuned.cli.plan import look, plan_document
+from rltuned.cli.explained import explained
+from rltuned.cli.flags import BackendChoice, settings_of
+from rltuned.cli.plan import look
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
+from rltuned.daemon.documents import explanation, plan_document
 from rltuned.daemon.report import Skip
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
@@ -63,7 +64,7 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     reply, runs = explanation(decision, "1"), explanation(decision, "9")
     assert reply is not None
     assert runs is not None
-    built_in = look(None, BackendChoice.SIM, "sjf", 0)
+    built_in = look(settings_of(None, ("policy.name", "sjf", "")), BackendChoice.SIM, 0)
     closely = explained(built_in, str(built_in.decision.entries[0].job.job_id))
     assert closely is not None
     keys = keys_of(plan) | (keys_of(reply | closely) - set(COLUMNS)) | keys_of(runs)

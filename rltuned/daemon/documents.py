@@ -1,0 +1,279 @@
+"""What was decided, as documents: of `plan --json`, `explain --json` and the daemon's port."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.core.decide import Decision, Entry, Knobs
+from rltuned.core.explaining import sentence
+from rltuned.core.features import COLUMNS
+from rltuned.core.placement import Placement
+from rltuned.core.select import Refusal
+from rltuned.core.sla import class_of
+from rltuned.core.starts import Start, start_document
+from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from rltuned.errors import JournalError
+from rltuned.journal.queries import changes_of
+from rltuned.journal.snapshots import reading
+from rltuned.slurm.job_selector import asked_job
+from rltuned.slurm.strings import parse_tasks
+
+DECIDED: Final = (
+    "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
+    "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why", "changes",
+)  # fmt: skip
+"""What a ranked job has, in JSON."""
+
+
+def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
+    """All that is known of one job, for JSON; None = the cluster shows no such job."""
+    snapshot = decision.snapshot
+    found = find_job(snapshot, asked)
+    if found is None:
+        return _running(snapshot, asked) or _hidden(snapshot, asked)
+    entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
+    refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
+    return {
+        **_seen(found, snapshot),
+        "policy": decision.policy,
+        "ranked_jobs": len(decision.entries),
+        "refusal": refusal,
+        **_thought(decision, found, entry),
+    }
+
+
+def find_job(snapshot: Snapshot, asked: str) -> PendingJob | None:
+    """The pending record of that name; a task of an array is found by its array."""
+    by_name = {job.address: job for job in snapshot.pending}
+    by_name |= {str(job.job_id): job for job in snapshot.pending}
+    if asked in by_name:
+        return by_name[asked]
+    array, _, task = asked.partition("_")
+    # held or changed tasks live in records of their own beside the array's head
+    records = [j for j in snapshot.pending if j.array and str(j.array.array_job_id) == array]
+    if not task:
+        return next(iter(records), None)
+    return next((j for j in records if j.array is not None and _lists(j.array, task)), None)
+
+
+def _lists(array: ArrayInfo, task: str) -> bool:
+    if not array.listed or not (task.isascii() and task.isdigit()):
+        return not array.listed
+    return parse_tasks(array.listed).holds(int(task))
+
+
+def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+    for run in snapshot.running:
+        if asked in {str(run.job_id), run.address}:
+            return {
+                "job_id": run.job_id,
+                "address": run.address,
+                "state": "RUNNING",
+                "partition": run.partition,
+                "started_at": run.started_at,
+                "running_s": snapshot.taken_at - run.started_at,
+            }
+    return None
+
+
+def _hidden(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+    """A job whose row tells little more than its number."""
+    for row in snapshot.unreadable:
+        if row.kind == "job" and asked == str(row.job_id):
+            return {
+                "job_id": row.job_id,
+                "address": row.name,
+                "state": "UNREADABLE",
+                "refusal": Refusal.UNREADABLE.value,
+                "unreadable": row.why,
+            }
+    return None
+
+
+def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
+    request, owned = job.request, job.owned
+    limit_s, run_time = request.time_limit_s, snapshot.run_time_of(job.job_id)
+    return {
+        "job_id": job.job_id,
+        "address": job.address,
+        "state": "PENDING",
+        "partitions": list(job.partitions),
+        "reason": job.reason,
+        "submitted_at": job.submitted_at,
+        "waits_since": job.waits_since,
+        "deadline_at": job.deadline_at,
+        "waited_s": job.waited_s(snapshot.taken_at),
+        "site_factor": job.site_factor,
+        "nice": job.nice,
+        "request": {
+            "gpus": request.total.gpus,
+            "gpu_types": list(request.gpu_types),
+            "cpus": request.total.cpus,
+            "mem_mib": request.total.mem_mib,
+            "nodes": request.nodes,
+            "nodes_most": request.nodes_most,
+            "time_limit_s": limit_s if limit_s is not None and math.isfinite(limit_s) else None,
+            "unlimited": limit_s == math.inf,
+            "exclusive": request.exclusive,
+            "outside": list(request.outside),
+        },
+        "request_changed_at": _outdated_since(job),
+        "run_time": None if run_time is None else run_time._asdict(),
+        "unreadable": job.unreadable or None,
+        "changed_by_rltuned": None
+        if owned is None
+        else {"field": owned.field, "value": owned.value, "nice_before": owned.nice},
+    }
+
+
+def _outdated_since(job: PendingJob) -> float | None:
+    """When what it asks for changed, if rltuned has not written to it since."""
+    written_at = 0.0 if job.owned is None else job.owned.written_at
+    return job.changed_at if 0.0 < written_at < job.changed_at else None
+
+
+def _thought(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
+    decided = decided_document(decision, job, entry)
+    if entry is None:
+        return {**decided, "sentence": None, "features": None, "delay": None}
+    row = decision.matrix.jobs.index(entry.job)
+    delays, matrix = decision.delays, decision.matrix
+    values = decision.matrix.values[row].tolist()
+    features = dict(zip(COLUMNS, values, strict=True))
+    parts = {
+        "own_s": float(delays.own_s[row]),
+        "queue_s": float(delays.queue_s[row]),
+        "backlog_s": float(matrix.backlog_s[row]),
+        "size_gpus": float(matrix.size[row]),
+        "overtaken_until": float(matrix.submit_s[row] + delays.delay_s[row]),
+    }
+    said = sentence(decision, row)
+    return {**decided, "sentence": said, "features": features, "delay": parts}
+
+
+def off_block(
+    knobs: Knobs, decision: Decision, job: PendingJob, refusal: str | None
+) -> dict[str, Any] | None:
+    """The off block that a job in scope is in: partition, and Unix time of its end."""
+    switchback, now = knobs.rules.switchback, float(decision.snapshot.taken_at)
+    is_ours = refusal == Refusal.OFF_BLOCK or job in decision.matrix.jobs
+    name = switchback.off(job.partitions, now) if switchback is not None and is_ours else None
+    if switchback is None or name is None:
+        return None
+    return {"partition": name, "until": switchback.block(name, now).ends_at}
+
+
+def promised(knobs: Knobs, decision: Decision, job: PendingJob) -> dict[str, Any] | None:
+    """The wait that its class is promised, and how far off that is; None = it is of no class."""
+    one = class_of(job, knobs.sla)
+    if one is None:
+        return None
+    now = decision.snapshot.taken_at
+    waited_s = 0.0 if job.is_dependent or job.eligible_at is None else job.waited_s(now)
+    return {
+        "class": one.name,
+        "max_wait_s": one.max_wait_s,
+        "left_s": one.max_wait_s - waited_s,
+    }
+
+
+def past_of(path: Path, cluster: str, document: dict[str, Any]) -> dict[str, Any]:
+    """What rltuned has changed of it so far, by a journal; None = not known, and why."""
+    try:
+        asked = asked_job(document.get("address") or str(document["job_id"]))
+        with reading(path) as db:
+            changes = changes_of(db, asked)
+    except (ValueError, JournalError) as error:
+        return {"history": None, "history_unknown": str(error)}
+    mine = [change._asdict() for change in changes if change.cluster == cluster]
+    return {"history": mine, "history_unknown": None}
+
+
+# -- All jobs ------------------------------------------------------------------------------------
+
+
+def plan_document(decision: Decision, starts: Mapping[JobId, Start]) -> dict[str, Any]:
+    """The decision as docs/contract.md describes it for `plan --json`."""
+    snapshot = decision.snapshot
+    reasons = {job_id: reason.value for job_id, reason in decision.refused}
+    ranked: dict[JobId, Entry | None] = {e.job.job_id: e for e in decision.entries}
+    jobs = {job.job_id: job for job in (*(e.job for e in decision.entries), *snapshot.pending)}
+    return {
+        "taken_at": snapshot.taken_at,
+        "cluster": snapshot.cluster,
+        "policy": decision.policy,
+        "counts": {
+            "pending": len(snapshot.pending),
+            "running": len(snapshot.running),
+            "other": snapshot.others,
+            "nodes": len(snapshot.nodes),
+            "ranked": len(decision.entries),
+            "refused": len(decision.refused),
+            "changes": len(decision.plan.actions),
+        },
+        "jobs": [
+            {
+                "job_id": job_id,
+                "address": job.address,
+                "partition": ",".join(job.partitions),
+                "user": job.user,
+                "reason": job.reason,
+                **decided_document(decision, job, ranked.get(job_id)),
+                "refusal": reasons.get(job_id),
+                **start_document(starts.get(job_id), snapshot.taken_at),
+            }
+            for job_id, job in jobs.items()
+        ],
+        "joint": _joint(decision),
+        "notes": list(decision.notes),
+    }
+
+
+def decided_document(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
+    """What was decided of a job, for JSON; without an entry it was not ranked, and all is null."""
+    if entry is None:
+        return {"current_priority": job.priority, **dict.fromkeys(DECIDED)}
+    decided = (
+        entry.proposed, entry.settled, -entry.delay_s, entry.delay_s, entry.upper_s,
+        entry.in_force_s, entry.rank_before, entry.rank_after, _placement(entry.placement),
+        _verdict(decision, job.job_id), entry.why, entry.changes,
+    )  # fmt: skip
+    return {"current_priority": entry.current, **dict(zip(DECIDED, decided, strict=True))}
+
+
+def _verdict(decision: Decision, job_id: int) -> dict[str, Any] | None:
+    """What the joint decision says of a job; None = it was not looked at."""
+    verdicts = decision.joint.verdicts if decision.joint else ()
+    found = next((v for v in verdicts if v.job_id == job_id), None)
+    if found is None:
+        return None
+    return {key: value for key, value in asdict(found).items() if key != "job_id"}
+
+
+def _joint(decision: Decision) -> dict[str, Any] | None:
+    """How the first jobs were placed together; None = they were not."""
+    joint = decision.joint
+    if joint is None:
+        return None
+    shared = [{"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions]
+    return {"how": joint.how, "why": joint.why, "oversubscribe": shared}
+
+
+def _placement(placement: Placement | None) -> list[dict[str, Any]] | None:
+    """A placement as JSON; None = it does not fit now, or it is beyond the first top_k."""
+    if placement is None:
+        return None
+    return [
+        {
+            "node": share.node,
+            "gpus": share.taken.gpus,
+            "gpu_type": share.gpu_type,
+            "cpus": share.taken.cpus,
+            "mem_mib": share.taken.mem_mib,
+        }
+        for share in placement.shares
+    ]
