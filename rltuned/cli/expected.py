@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rltuned.cli.plan import Look
+from rltuned.core.hindsight import Scales
 from rltuned.core.placement import ceil_div
 from rltuned.core.starts import expectation
 from rltuned.daemon.documents import find_job
@@ -58,8 +59,7 @@ def what_if(look: Look, asked: str, limit_s: float | None, gpus: int | None) -> 
     if job is None:
         raise LookupError(f"no pending job {asked}")
     other = look.with_request(job, _changed(job.request, limit_s, gpus))
-    now = float(look.decision.snapshot.taken_at)
-    found = expectation(other.starts(), job.job_id, now)
+    found = expectation(other.played(Scales()), job.job_id)
     known = None if limit_s is None or math.isinf(limit_s) else limit_s
     return {"limit_s": known, "gpus": gpus, **found}
 

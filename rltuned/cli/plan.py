@@ -15,11 +15,13 @@ from rltuned.cli.asking import ask_about, is_private
 from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
+from rltuned.core.hindsight import Hindsight, Scales, corrected
 from rltuned.core.select import Refusal
-from rltuned.core.starts import Start, arrivals_of, starts_of
+from rltuned.core.starts import Expected, arrivals_of, starts_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.documents import plan_document
+from rltuned.daemon.forecasting import FRESH_S, read_file
 from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
@@ -29,7 +31,6 @@ from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.groups import GroupStore
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import read_salt
@@ -69,7 +70,7 @@ def plan(
             raise typer.Exit(1)
     if document is None:
         seen = look(loaded, backend, seed)
-        document = plan_document(seen.decision, seen.starts())
+        document = plan_document(seen.decision, seen.expected())
         young = _too_young(seen.decision, seen.rig.knobs.rules.min_age_s)
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
@@ -91,8 +92,20 @@ class Look:
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
-    def starts(self) -> dict[JobId, Start]:
-        """When each waiting job is expected to start, played on the spot within PATIENCE_S."""
+    def expected(self) -> Expected:
+        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh,
+        else one played on the spot within PATIENCE_S.
+        """
+        seen, folder = self.decision.snapshot, self.loaded.settings.daemon.state_dir
+        kept = read_file(folder) if self.learner is not None else None
+        cluster, found, past = kept or ("", None, Hindsight())
+        fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
+        if found is not None and cluster == seen.cluster and fresh:
+            return found
+        return self.played(past.scales(seen.taken_at) if cluster == seen.cluster else Scales())
+
+    def played(self, scales: Scales) -> Expected:
+        """A forecast on the spot."""
         until, seen = time.monotonic() + PATIENCE_S, self.decision.snapshot
         found = starts_of(
             self.decision,
@@ -101,7 +114,8 @@ class Look:
             as_is=self.as_is,
             late=lambda: time.monotonic() > until,
         )
-        return {one.job_id: one for one in found}
+        starts = {one.job_id: corrected(one, scales) for one in found}
+        return Expected(float(seen.taken_at), starts)
 
     def with_request(self, job: PendingJob, request: Request) -> "Look":
         """The same if a waiting job asked for something else."""

@@ -14,6 +14,7 @@ from rltuned.cli import flags
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import keep_settings, salted
@@ -196,7 +197,17 @@ class _Process:
             stack.enter_context(closing(journal))
             # the jobs of the built-in cluster belong to no user
             showing = Showing(jobs=settings.http.jobs or self.is_sim, users=settings.http.users)
-            answers = Answers(settings.daemon.state_dir / FILE_NAME, users=showing.users)
+            stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
+            rig = self._assemble(self.loaded, place, journal, lease)
+            run_times = self._run_times(rig)
+            stack.callback(run_times.close)
+            forecaster = Forecaster(settings.daemon.state_dir, self.log, run_times.of_running)
+            stack.enter_context(closing(forecaster))
+            answers = Answers(
+                settings.daemon.state_dir / FILE_NAME,
+                users=showing.users,
+                expected=lambda: forecaster.expected,
+            )
             publisher = Publisher(
                 self.metrics,
                 self.log,
@@ -207,11 +218,8 @@ class _Process:
                 board=Board(showing, place.clock.now),
                 tuned=lambda: read_state(settings.daemon.state_dir),
                 answers=answers,
+                forecaster=forecaster,
             )
-            stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
-            rig = self._assemble(self.loaded, place, journal, lease)
-            run_times = self._run_times(rig)
-            stack.callback(run_times.close)
             if settings.http.enabled:
                 stack.enter_context(
                     closing(self._endpoint(publisher, answers, everyone=showing.jobs))

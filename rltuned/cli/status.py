@@ -11,6 +11,7 @@ from rltuned.cli.asking import DaemonState, ask, is_private
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.cli.history import what
 from rltuned.cli.instances import AllOption, Instance, instances
+from rltuned.core.hindsight import SHOWN
 from rltuned.daemon.clock import SystemClock
 from rltuned.text import span, when
 
@@ -161,9 +162,25 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     if "waits" in daemon:  # an older daemon has none
         yield f"waits: today {waits(daemon['waits']['today'])}"
         yield f"waits: last 7 days {waits(daemon['waits']['week'])}"
+    if daemon.get("forecast"):  # an older daemon has none
+        yield f"forecast: {forecast(daemon['forecast'], daemon['now'])}"
     for block in daemon.get("blocks", ()):  # an older daemon has none
         delays = "on" if block["on"] else "off (Slurm's own order is measured)"
         yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
+
+
+def forecast(found: dict[str, Any], now: float) -> str:
+    """How old it is, and what became of past ones."""
+    trouble = f"; {found['trouble']}" if found["trouble"] else ""
+    if found["at"] is None:
+        return f"none yet{trouble}"
+    words = f"{found['jobs']} jobs have an expected start, {span(max(0.0, now - found['at']))} ago"
+    if found["past"]:
+        words += (
+            f"; of the last {min(found['past'], SHOWN)} starts {found['coverage']:.0%} lay within "
+            f"the interval, the median is off by {span(found['error_s'])}"
+        )
+    return words + trouble
 
 
 def waits(found: dict[str, Any]) -> str:

@@ -51,28 +51,41 @@ class Start:
     why: str = ""
 
 
-def start_document(start: Start | None, now: float) -> dict[str, Any]:
-    """For JSON, in Unix seconds; None = nothing is known."""
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A forecast of all that wait. at: Unix time from which its seconds count."""
+
+    at: float
+    starts: Mapping[JobId, Start]
+
+
+def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
+    """Of one job, for JSON, in Unix seconds."""
     none = {"expected_start": None, "line_place": None, "expected_by_limits": None}
-    if start is None:
-        return {**none, "expected_why": "no forecast has been made"}
+    start = None if found is None else found.starts.get(job_id)
+    if found is None or start is None:
+        why = (
+            "no forecast has been made yet" if found is None else "it came after the last forecast"
+        )
+        return {**none, "expected_why": why}
     place = start.place or None
     if start.median_s is None:
         return {**none, "line_place": place, "expected_why": start.why}
     times = {"low_s": start.low_s, "median_s": start.median_s, "high_s": start.high_s}
     return {
-        "expected_start": {k: None if s is None else now + s for k, s in times.items()},
+        "expected_start": {k: None if s is None else found.at + s for k, s in times.items()},
         "line_place": place,
         "expected_by_limits": start.by_limits,
         "expected_why": None,
     }
 
 
-def expectation(starts: Mapping[JobId, Start], job_id: JobId, now: float) -> dict[str, Any]:
-    """One job among all that wait, for JSON. now: Unix time of the forecast."""
+def expectation(found: Expected | None, job_id: JobId) -> dict[str, Any]:
+    """One job among all that wait, for JSON."""
+    starts = {} if found is None else found.starts
     in_line_jobs = sum(one.place > 0 for one in starts.values())
-    found = start_document(starts.get(job_id), now)
-    return {**found, "line_jobs": in_line_jobs, "expected_at": now}
+    at = None if found is None else found.at
+    return {**start_document(found, job_id), "line_jobs": in_line_jobs, "expected_at": at}
 
 
 def arrivals_of(seen: Snapshot) -> Arrivals:

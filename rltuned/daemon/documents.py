@@ -1,7 +1,6 @@
 """What was decided, as documents: of `plan --json`, `explain --json` and the daemon's port."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from rltuned.core.features import COLUMNS
 from rltuned.core.placement import Placement
 from rltuned.core.select import Refusal
 from rltuned.core.sla import class_of
-from rltuned.core.starts import Start, start_document
+from rltuned.core.starts import Expected, start_document
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -196,7 +195,7 @@ def past_of(path: Path, cluster: str, document: dict[str, Any]) -> dict[str, Any
 # -- All jobs ------------------------------------------------------------------------------------
 
 
-def plan_document(decision: Decision, starts: Mapping[JobId, Start]) -> dict[str, Any]:
+def plan_document(decision: Decision, expected: Expected | None) -> dict[str, Any]:
     """The decision as docs/contract.md describes it for `plan --json`."""
     snapshot = decision.snapshot
     reasons = {job_id: reason.value for job_id, reason in decision.refused}
@@ -224,7 +223,7 @@ def plan_document(decision: Decision, starts: Mapping[JobId, Start]) -> dict[str
                 "reason": job.reason,
                 **decided_document(decision, job, ranked.get(job_id)),
                 "refusal": reasons.get(job_id),
-                **start_document(starts.get(job_id), snapshot.taken_at),
+                **start_document(expected, job_id),
             }
             for job_id, job in jobs.items()
         ],

@@ -7,6 +7,7 @@ from typing import Any, Final
 from rltuned.daemon.canary.breaker import breakers
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.canary.waits import WAITS
+from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.logger import Log
 from rltuned.daemon.logs import log_cycle, log_state, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
@@ -31,8 +32,8 @@ _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
     is. show: called with every report at last. journal: keeps the state; its size is a metric.
-    board: what the status page shows. answers: what users are answered. tuned: the last night of
-    `rltuned tune`.
+    board: what the status page shows. answers: what users are answered. forecaster: of
+    starts. tuned: the last night of `rltuned tune`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Publisher:
         board: Board | None = None,
         tuned: Callable[[], TuneState | None] | None = None,
         answers: Answers | None = None,
+        forecaster: Forecaster | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
@@ -57,6 +59,7 @@ class Publisher:
         self._board = board
         self._tuned = tuned
         self._answers = answers
+        self._forecaster = forecaster
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._interval_s = 0.0
         self._result_at_s: float | None = None
@@ -67,6 +70,7 @@ class Publisher:
         self._kept = self._recall()
 
     def cycle(self, report: CycleReport) -> None:
+        report.forecast = None if self._forecaster is None else self._forecaster.cycle(report)
         self._metrics.update(report)
         if self._journal is not None:
             with suppress(JournalError):  # the report says that it cannot be used
@@ -84,10 +88,9 @@ class Publisher:
         self._interval_s = report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
-        if self._board is not None:
-            self._board.cycle(report)
-        if self._answers is not None:
-            self._answers.cycle(report)
+        for shown in (self._board, self._answers):
+            if shown is not None:
+                shown.cycle(report)
         health = self.health()
         log_state(self._log, health, self._logged)
         self._keep(report, health)
@@ -174,7 +177,8 @@ class Publisher:
         """The state of the daemon, for the status page; without a board it is empty."""
         if self._board is None:
             return {}
-        return self._board.document(self.health(), self._verdict)
+        forecast = None if self._forecaster is None else self._forecaster.status.document()
+        return {**self._board.document(self.health(), self._verdict), "forecast": forecast}
 
     def find(self, name: str) -> list[dict[str, Any]]:
         return [] if self._board is None else self._board.find(name)

@@ -9,6 +9,7 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import RoleChange
+from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.groups import GroupsStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
@@ -85,6 +86,7 @@ class CycleReport:
         journal_error: why the journal cannot be used; empty = it can.
         run_times: what was learned of run times; None = nothing is.
         groups: of dependent jobs; None = not known.
+        forecast: of starts, and what became of past ones; None = none is made.
         sums: GPUs, work and waits, added up; None = nothing was seen.
         moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
     """
@@ -112,6 +114,7 @@ class CycleReport:
     run_times: RunTimesStatus | None = None
     groups: GroupsStatus | None = None
     moved: RoleChange | None = None
+    forecast: ForecastStatus | None = None
     sums: Sums | None = None
 
     @property

@@ -315,13 +315,15 @@ def test_a_user_gets_the_numbers_that_the_daemon_holds(
     try:
         jobs.lab.wait_for(lambda: "planned_priority" in job_at(port, mine), 60, "a decision")
         jobs.lab.wait_for(lambda: job_at(port, mine)["changed_by_rltuned"], 60, "a number")
+        jobs.lab.wait_for(lambda: job_at(port, mine)["expected_start"], 60, "a forecast")
         told = json.loads(without_rights(path, "explain", mine, "--json").stdout)
         root = json.loads(rltuned(OPERATOR, path, "explain", mine, "--json").stdout)
         assert abs(told["planned_priority"] - jobs.priority(jobs.of_plain)) <= 2
-        for key in ("changed_by_rltuned", "rank_after", "ranked_jobs"):
+        for key in ("changed_by_rltuned", "rank_after", "ranked_jobs", "expected_start"):
             assert told[key] == root[key], key
         assert abs(told["planned_priority"] - root["planned_priority"]) <= 2
         words = without_rights(path, "explain", mine)
+        assert "expected to start" in words.stdout.splitlines()[0]
         assert re.search(r"a cycle that may write sets \d+\.", words.stdout)
         assert not words.stderr
         status = without_rights(path, "status").stdout

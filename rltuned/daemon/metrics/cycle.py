@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disab
 
 from rltuned.core.ladder import Rung
 from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
+from rltuned.daemon.metrics.forecast import FORECAST
 from rltuned.daemon.metrics.groups import GROUPS
 from rltuned.daemon.metrics.jobs import JOBS
 from rltuned.daemon.metrics.rows import COMMANDS, ROWS, values_of
@@ -44,7 +45,7 @@ class Metrics:
         self.registry = registry
         ProcessCollector(registry=registry)
         self.exposed = OfCluster(registry)
-        self._table = Table((*ROWS, *DECISION, *JOBS, *GROUPS), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS, *FORECAST, *GROUPS), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))

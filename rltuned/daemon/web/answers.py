@@ -4,13 +4,13 @@ The numbers are those of its last decision, which knows what of a priority is rl
 is shown to its user, to root and the daemon's user, and to all where http.jobs shows jobs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
-from rltuned.core.starts import Start, expectation
+from rltuned.core.starts import Expected, expectation
 from rltuned.daemon.documents import (
     explanation,
     find_job,
@@ -23,7 +23,6 @@ from rltuned.daemon.groups import GroupsStatus, place_of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.askers import Asker
-from rltuned.domain.units import JobId
 
 Document = dict[str, Any]
 NOT_SHOWN: Final = "it shows jobs to their own users on its machine, and to all with http.jobs"
@@ -33,11 +32,17 @@ NO_JOB: Final = "it sees no pending or running job {}"
 
 class Answers:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. journal: its
-    file. users: whether all may know whose a job is.
+    file. users: whether all may know whose a job is. expected: the last forecast.
     """
 
-    def __init__(self, journal: Path, *, users: bool = False) -> None:
-        self._journal, self._users = journal, users
+    def __init__(
+        self,
+        journal: Path,
+        *,
+        users: bool = False,
+        expected: Callable[[], Expected | None] = lambda: None,
+    ) -> None:
+        self._journal, self._users, self._expected = journal, users, expected
         self._knobs = Knobs()
         self._last: tuple[Decision, Knobs, GroupsStatus | None] | None = None
 
@@ -63,7 +68,7 @@ class Answers:
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
-            found |= expectation(self.starts(), job.job_id, float(seen.taken_at))
+            found |= expectation(self._expected(), job.job_id)
             found |= {
                 "group": None if groups is None else place_of(groups, job, seen.taken_at),
                 "off_block": off_block(knobs, decision, job, found["refusal"]),
@@ -77,7 +82,7 @@ class Answers:
             return _nothing(NO_DECISION)
         if not asker.sees_all and not asker.user:
             return _nothing(NOT_SHOWN)
-        whole = plan_document(self._last[0], self.starts())
+        whole = plan_document(self._last[0], self._expected())
         if not asker.is_admin and not self._users:
             hidden = [
                 {**j, "user": j["user"] if asker.user == j["user"] else ""} for j in whole["jobs"]
@@ -87,10 +92,6 @@ class Answers:
             return {"rltuned": __version__, "plan": whole}
         mine = [one for one in whole["jobs"] if asker.sees(one["user"])]
         return {"rltuned": __version__, "plan": {**whole, "jobs": mine, "joint": None}}
-
-    def starts(self) -> Mapping[JobId, Start]:
-        """What is expected of the waiting jobs."""
-        return {}
 
 
 def _nothing(why: str) -> Document:

@@ -1,0 +1,238 @@
+"""The daemon's forecast: made by a child every few minutes, never in the way of a cycle.
+
+The loop hands over its last decision and goes on. A thread waits for the child, keeps the answer in
+a file beside the journal, and the next cycles show it with its age. A child that fails or takes too
+long costs the new forecast and nothing else.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned import children
+from rltuned.core.forecast import DAY_S, Arrival, Arrivals
+from rltuned.core.hindsight import Hindsight, corrected
+from rltuned.core.starts import Expected, Start, arrivals_of, waiting
+from rltuned.daemon.forecast_child import Order, answer, packed
+from rltuned.daemon.forecast_status import ForecastStatus
+from rltuned.daemon.logger import Log
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.run_times import BUGS
+from rltuned.daemon.state import HealthState
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
+from rltuned.durable import write_whole
+from rltuned.journal.storage import hand_to_folder_owner
+
+FILE_NAME: Final = "forecast"
+VERSION: Final = 1
+EVERY_S: Final = 300.0
+FRESH_S: Final = 900.0
+"""An older one is not shown."""
+WALL_S: Final = 270.0
+SEEN_DAYS: Final = 3.0
+SEEN_JOBS: Final = 4_000
+KNOWN_S: Final = 3_600.0
+"""Until so much of what arrives has been watched, the last look's jobs stand for it."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+
+OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
+
+
+@dataclass(slots=True)
+class Watched:
+    """Jobs that came while the daemon watched, the last days' and at most SEEN_JOBS."""
+
+    since: float = 0.0
+    jobs: dict[tuple[int, float], tuple[PendingJob, RunTime | None]] = field(default_factory=dict)
+
+    def look(self, seen: Snapshot, of_running: Mapping[JobId, RunTime]) -> None:
+        now, known = float(seen.taken_at), dict(seen.run_times) | dict(of_running)
+        if not self.since:
+            self.since = now
+        every: tuple[PendingJob | RunningJob, ...] = (*seen.pending, *seen.running)
+        for job in every:
+            key = int(job.job_id), float(job.submitted_at or 0.0)
+            if key[1] >= self.since and key not in self.jobs:
+                as_waits = job if isinstance(job, PendingJob) else waiting(job)
+                self.jobs[key] = as_waits, known.get(job.job_id)
+        begin = now - SEEN_DAYS * DAY_S
+        ordered = sorted(key for key in self.jobs if key[1] >= begin)
+        kept = sorted(ordered, key=lambda key: key[1])[-SEEN_JOBS:]
+        if len(kept) < len(ordered):
+            self.since = kept[0][1]
+        self.since = max(self.since, begin)
+        self.jobs = {key: self.jobs[key] for key in kept}
+
+    def arrivals(self, seen: Snapshot) -> Arrivals:
+        now = float(seen.taken_at)
+        if now - self.since < KNOWN_S:
+            return arrivals_of(seen)
+        came = [Arrival(job, now - at, run) for (_, at), (job, run) in self.jobs.items()]
+        return Arrivals(tuple(came), now - self.since)
+
+
+class Forecaster:
+    """Follows the cycles. folder: of the journal; None = nothing is kept. of_running: what is
+    predicted of running jobs, asked in the loop's own thread.
+    """
+
+    def __init__(
+        self, folder: Path | None, log: Log, of_running: OfRunning, *, every_s: float = EVERY_S
+    ) -> None:
+        self._folder, self._log, self._of_running = folder, log, of_running
+        self._every_s = every_s
+        self._watched = Watched()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._begun_at = 0.0
+        found = None if folder is None else read_file(folder)
+        self._cluster, self._hindsight = "", Hindsight()
+        self.expected: Expected | None = None
+        if found is not None:
+            self._cluster, self.expected, self._hindsight = found
+        self.status = ForecastStatus(at=None if self.expected is None else self.expected.at)
+
+    def cycle(self, report: CycleReport) -> ForecastStatus:
+        """Take in a cycle, and begin a forecast when it is time. Never raises: it is in status."""
+        try:
+            if report.snapshot is not None:
+                self._take_in(report, report.snapshot)
+        except BUGS as error:
+            self._log.error("forecast_fault", exc_info=error)
+            self._note(trouble=f"{type(error).__name__}: {error}")
+        return self.status
+
+    def _take_in(self, report: CycleReport, seen: Snapshot) -> None:
+        decision = report.decision
+        with self._guard:
+            if self._cluster != seen.cluster:
+                self._cluster, self.expected, self._hindsight = seen.cluster, None, Hindsight()
+            self._hindsight.look(seen)
+            self._note()
+        now = float(seen.taken_at)
+        is_due = self._thread is None or not self._thread.is_alive()
+        is_due = is_due and not 0 <= now - self._begun_at < self._every_s
+        running = self._of_running(seen) if is_due else {}
+        self._watched.look(seen, running)
+        if is_due and decision is not None:
+            self._begun_at = now
+            as_is = report.mode is not HealthState.LIVE
+            order = Order(decision, running, self._watched.arrivals(seen), as_is)
+            self._thread = threading.Thread(
+                target=self._make, args=(order,), name="forecast", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        """End a child that is still at it."""
+        child = self._child
+        if child is not None and child.poll() is None:
+            child.kill()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _make(self, order: Order) -> None:
+        """In a thread of its own."""
+        began = time.monotonic()
+        try:
+            raw = answer(self._played(packed(order)))
+        except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
+            trouble = f"{type(error).__name__}: {error}"[:200]
+            self._log.warning("forecast_failed", detail=trouble)
+            self._note(trouble=trouble)
+            return
+        seen = order.decision.snapshot
+        at = float(seen.taken_at)
+        with self._guard:
+            scales = self._hindsight.scales(at)
+            self._hindsight.note(raw, seen, scales)
+            shown = {one.job_id: corrected(one, scales) for one in raw}
+            self.expected = Expected(at, shown)
+            self._note(seconds=time.monotonic() - began, trouble="")
+            kept = json.dumps(_document(self._cluster, self.expected, self._hindsight))
+        if self._folder is not None:
+            try:
+                keep_file(self._folder, kept)
+            except OSError as error:
+                self._log.warning("forecast_not_kept", detail=str(error))
+
+    def _played(self, order: bytes) -> bytes:
+        deadline = time.monotonic() + WALL_S
+        child = self._child = subprocess.Popen(
+            [sys.executable, "-m", "rltuned.daemon.forecast_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        broken = True
+        try:
+            found, _ = child.communicate(order, timeout=WALL_S)
+            broken = False
+        finally:
+            code = children.end(child, deadline, broken=broken)
+        if code != 0:
+            raise ValueError(f"the child ended with {code}")
+        return found
+
+    def _note(self, **changed: Any) -> None:
+        past, expected = self._hindsight, self.expected
+        starts = {} if expected is None else expected.starts
+        self.status = ForecastStatus(
+            at=None if expected is None else expected.at,
+            jobs=sum(one.median_s is not None for one in starts.values()),
+            coverage=past.coverage,
+            error_s=past.error_s,
+            past=len(past.settled),
+            **{"seconds": self.status.seconds, "trouble": self.status.trouble, **changed},
+        )
+
+
+# -- The file -------------------------------------------------------------------------------------
+
+
+def _document(cluster: str, expected: Expected, hindsight: Hindsight) -> dict[str, Any]:
+    starts = [asdict(one) for one in expected.starts.values()]
+    record = hindsight.document()
+    return {
+        "version": VERSION, "cluster": cluster, "at": expected.at, "starts": starts,
+        "record": record,
+    }  # fmt: skip
+
+
+def keep_file(folder: Path, text: str) -> None:
+    """Put it in place of the last one, whole. Raises OSError."""
+    owner = folder.stat()
+    write_whole(
+        folder / FILE_NAME,
+        text.encode(),
+        prepare=lambda file: hand_to_folder_owner(file, owner),
+    )
+
+
+def read_file(folder: Path) -> tuple[str, Expected, Hindsight] | None:
+    """Cluster, forecast and record; None = there is none that can be read."""
+    path = folder / FILE_NAME
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["version"] != VERSION:
+            return None
+        starts = [Start(**row) for row in kept["starts"]]
+        expected = Expected(float(kept["at"]), {one.job_id: one for one in starts})
+        return str(kept["cluster"]), expected, Hindsight.read(kept["record"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # it is made again within minutes

@@ -1,0 +1,201 @@
+"""What becomes of past forecasts, and the process that makes them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.cli.status import forecast
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.hindsight import Hindsight, Scales, corrected
+from rltuned.core.select import Scope
+from rltuned.core.starts import Start
+from rltuned.daemon.forecast_status import ForecastStatus
+from rltuned.daemon.forecasting import FILE_NAME, Forecaster, Watched, read_file
+from rltuned.daemon.logger import make_log
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.policies.baselines import BASELINES
+from tests.builders import NOW, decided, job, node, running, snapshot
+
+HOUR = 3_600.0
+LOG = make_log("console", "error")
+Make = Callable[..., Forecaster]
+
+
+def decision(seen: Snapshot) -> Decision:
+    return decide(seen, BASELINES["fcfs"], Knobs(rules=Scope(min_age_s=0.0), top_k=0))
+
+
+# -- Hindsight ------------------------------------------------------------------------------------
+
+
+def start(number: int, low: float, median: float, high: float) -> Start:
+    return Start(JobId(number), number, low * HOUR, median * HOUR, high * HOUR)
+
+
+def past(waits_h: list[float], raw: tuple[float, float, float]) -> Hindsight:
+    """A record in which jobs with one and the same forecast waited so long."""
+    record = Hindsight()
+    waiting = snapshot(*(job(n, submitted_at=NOW) for n in range(1, len(waits_h) + 1)))
+    record.note([start(n, *raw) for n in range(1, len(waits_h) + 1)], waiting, Scales())
+    for number, wait_h in enumerate(waits_h, start=1):
+        run = running(number, submitted_at=NOW, started_at=NOW + wait_h * HOUR)
+        rest = [one for one in waiting.pending if one.job_id > number]
+        record.look(replace(snapshot(*rest, runs=[run]), taken_at=UnixTime(NOW + wait_h * HOUR)))
+    return record
+
+
+def test_intervals_that_were_too_narrow_become_wider_until_eight_of_ten_lie_within() -> None:
+    waits = np.exp(np.random.default_rng(1).normal(np.log(10.0), 2.0, 1_000)).tolist()
+    record = past(waits, (5.0, 10.0, 20.0))
+    assert record.coverage is not None
+    assert record.coverage < 0.4
+    scales = record.scales(NOW + 1e9)
+    fresh = corrected(start(1, 5.0, 10.0, 20.0), scales)
+    assert fresh.low_s is not None
+    assert fresh.high_s is not None
+    within = np.mean([fresh.low_s <= wait * HOUR <= fresh.high_s for wait in waits])
+    assert within == pytest.approx(0.8, abs=0.02)
+    assert fresh.median_s == 10 * HOUR
+
+
+def test_intervals_that_were_too_wide_become_narrower_and_none_is_a_point() -> None:
+    record = past([10.0] * 500, (1.0, 10.0, 100.0))
+    assert record.coverage == 1.0
+    assert record.error_s == 0.0
+    scales = record.scales(NOW + 1e9)
+    assert scales.low < 1.0
+    assert scales.high < 1.0
+    point = corrected(start(1, 10.0, 10.0, 10.0), Scales())
+    assert point.low_s is not None
+    assert point.high_s is not None
+    assert point.low_s < 10 * HOUR < point.high_s
+
+
+def test_without_a_record_little_is_corrected_and_who_still_waits_counts_as_late() -> None:
+    record = Hindsight()
+    assert record.scales(NOW) == pytest.approx((1.0, 1.0), abs=0.01)
+    assert (record.coverage, record.error_s) == (None, None)
+    waiting = snapshot(*(job(n) for n in range(1, 101)))
+    record.note([start(n, 1.0, 2.0, 3.0) for n in range(1, 101)], waiting, Scales())
+    assert record.scales(NOW + 2 * HOUR).high == pytest.approx(1.0, abs=0.01)
+    assert record.scales(NOW + 40 * HOUR).high > 3.0
+
+
+def test_a_job_that_is_gone_teaches_nothing_and_a_record_survives_its_file() -> None:
+    record = past([1.0, 2.0], (1.0, 2.0, 3.0))
+    record.note([start(7, 1.0, 2.0, 3.0)], snapshot(job(7)), Scales())
+    again = Hindsight.read(json.loads(json.dumps(record.document())))
+    assert again == record
+    assert len(again.settled) == 2
+    again.look(snapshot())
+    assert (again.waiting, len(again.settled)) == ({}, 2)
+
+
+def test_a_waiting_job_is_recorded_again_after_hours_not_at_each_forecast() -> None:
+    record = Hindsight()
+    for after in (0.0, 0.1, 2.9, 3.0, 3.1):
+        seen = replace(snapshot(job(1)), taken_at=UnixTime(NOW + after * HOUR))
+        record.note([start(1, 1.0, 2.0, 3.0)], seen, Scales())
+    assert [one.at - NOW for those in record.waiting.values() for one in those] == [0.0, 3 * HOUR]
+
+
+# -- What arrives ---------------------------------------------------------------------------------
+
+
+def test_arrivals_are_those_that_came_while_the_daemon_watched() -> None:
+    watched = Watched()
+    watched.look(snapshot(job(1, submitted_at=NOW - 50)), {})
+    later = replace(
+        snapshot(job(1), job(2, submitted_at=NOW + 60)), taken_at=UnixTime(NOW + 2 * HOUR)
+    )
+    watched.look(later, {})
+    watched.look(replace(later, pending=(), taken_at=UnixTime(NOW + 3 * HOUR)), {})
+    found = watched.arrivals(replace(later, taken_at=UnixTime(NOW + 3 * HOUR)))
+    assert [(one.job.job_id, one.ago_s) for one in found.jobs] == [(2, 3 * HOUR - 60)]
+    assert found.window_s == 3 * HOUR
+    watched.look(replace(snapshot(), taken_at=UnixTime(NOW + 9 * 24 * HOUR)), {})
+    assert watched.jobs == {}
+    assert watched.since == NOW + 6 * 24 * HOUR
+
+
+# -- The process ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Forecaster] = []
+
+    def made_one() -> Forecaster:
+        made.append(Forecaster(tmp_path, LOG, lambda _: {}))
+        return made[-1]
+
+    yield made_one
+    for one in made:
+        one.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path: Path) -> None:
+    seen = snapshot(job(1, gpus=4), job(2, gpus=4), nodes=[node(free_gpus=4)])
+    one = make()
+    began = time.monotonic()
+    assert one.cycle(decided(decision(seen))).at is None
+    assert time.monotonic() - began < 1.0
+    until(lambda: one.expected is not None and one.status.at == NOW)
+    assert one.status.jobs == 2
+    assert not one.status.trouble
+    until((tmp_path / FILE_NAME).exists)
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o077 == 0
+    # a run later: the first job has started, and was expected now
+    run = running(1, gpus=4, submitted_at=NOW - 600, started_at=NOW + 30)
+    later = replace(snapshot(job(2, gpus=4), runs=[run]), taken_at=UnixTime(NOW + 60))
+    status = one.cycle(decided(decision(later)))
+    assert (status.past, status.coverage, status.error_s) == (1, 1.0, 30.0)
+    kept = read_file(tmp_path)
+    assert kept is not None
+    assert kept[1] == one.expected
+    assert make().status.at == NOW  # the next daemon shows it until it has its own
+
+
+def test_a_child_that_fails_costs_only_the_new_forecast(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make()
+    monkeypatch.setattr("rltuned.daemon.forecasting.sys.executable", "/bin/false")
+    one.cycle(decided(decision(snapshot(job(1)))))
+    until(lambda: bool(one.status.trouble))
+    assert "the child ended with 1" in one.status.trouble or "Broken" in one.status.trouble
+    assert one.expected is None
+
+
+def test_a_bug_in_it_does_not_stop_the_loop(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make()
+    monkeypatch.setattr(Watched, "look", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in one.cycle(decided(decision(snapshot(job(1))))).trouble
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9}', '{"version": 1}'])
+def test_a_damaged_file_is_made_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    assert read_file(tmp_path) is None
+
+
+def test_status_says_how_old_it_is_and_what_became_of_past_ones() -> None:
+    assert forecast(ForecastStatus().document(), NOW) == "none yet"
+    found = ForecastStatus(NOW - 180, 212, 0.81, 1_440.0, 412).document()
+    assert forecast(found, NOW) == (
+        "212 jobs have an expected start, 3m ago; of the last 412 starts 81% lay within the "
+        "interval, the median is off by 24m"
+    )
