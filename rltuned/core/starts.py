@@ -29,6 +29,8 @@ MOST: Final = 1_000
 """Jobs of the order that are played, tasks of arrays among them."""
 TASKS: Final = 64
 """Tasks of one array that are played; its first start is what is shown."""
+ARRIVALS: Final = 4_000
+"""Jobs that stand for those that still arrive, at most."""
 TOO_FAR: Final = "it is too far back: only the first 1,000 of the order are played forward"
 NEVER: Final = "no node that could carry it takes jobs now, or none frees in 90 days"
 OUTSIDE: Final = "it asks for what is not modelled ({})"
@@ -92,9 +94,13 @@ def arrivals_of(seen: Snapshot) -> Arrivals:
     """What one look shows of the jobs of the last day: those that came and ended are missing."""
     now, known = float(seen.taken_at), dict(seen.run_times)
     jobs = [*seen.pending, *(waiting(run) for run in seen.running if run.submitted_at is not None)]
-    ages = [(job, now - job.submitted_at) for job in jobs]
-    came = [(job, ago_s) for job, ago_s in ages if 0.0 <= ago_s < DAY_S]
-    return Arrivals(tuple(Arrival(job, ago_s, known.get(job.job_id)) for job, ago_s in came), DAY_S)
+    ages = [(now - job.submitted_at, job.job_id, job) for job in jobs]
+    came = sorted(row for row in ages if 0.0 <= row[0] < DAY_S)
+    window_s = DAY_S if len(came) <= ARRIVALS else came[ARRIVALS][0]
+    return Arrivals(
+        tuple(Arrival(job, ago_s, known.get(number)) for ago_s, number, job in came[:ARRIVALS]),
+        window_s,
+    )
 
 
 def waiting(run: RunningJob) -> PendingJob:
@@ -105,27 +111,40 @@ def waiting(run: RunningJob) -> PendingJob:
     )
 
 
-def line_of(
-    decision: Decision, *, as_is: bool = False
-) -> tuple[Sequence[PendingJob], list[InLine]]:
-    """All that could start, in order; and those that are played, first tasks included.
-
-    as_is: in Slurm's own present order, where rltuned writes nothing.
+@dataclass(frozen=True, slots=True)
+class ToPlay:
+    """All that a forecast is played from: a look without its queue, the first of the line in order,
+    tasks of arrays among them, what is predicted of running jobs, and what has arrived.
     """
+
+    snapshot: Snapshot
+    line: tuple[InLine, ...]
+    running: Mapping[JobId, RunTime]
+    arrivals: Arrivals
+
+
+def to_play(
+    decision: Decision,
+    running: Mapping[JobId, RunTime],
+    arrivals: Arrivals,
+    *,
+    as_is: bool = False,
+) -> ToPlay:
+    """From a decision. as_is: in Slurm's own present order, where rltuned writes nothing."""
     snapshot, now = decision.snapshot, float(decision.snapshot.taken_at)
     delays = {e.job.job_id: 0.0 if as_is else e.delay_s for e in decision.entries}
     known = dict(snapshot.run_times)
-    ordered = in_line(decision, as_is=as_is)
     played: list[InLine] = []
     key_s = -math.inf
-    for job in ordered:
+    for job in in_line(decision, as_is=as_is):
         if len(played) >= MOST:
             break
         if job.job_id in delays:
             key_s = max(key_s, job.waits_since + delays[job.job_id] - now)
         one = InLine(job, key_s, known.get(job.job_id))
         played += [one] * min(_tasks(decision, job), MOST - len(played))
-    return ordered, played
+    look = replace(snapshot, pending=(), run_times=())
+    return ToPlay(look, tuple(played), running, arrivals)
 
 
 def _tasks(decision: Decision, job: PendingJob) -> int:
@@ -152,11 +171,31 @@ def starts_of(
     late: Callable[[], bool] = lambda: False,
 ) -> tuple[Start, ...]:
     """Of every waiting job, those in line first and in their order."""
-    ordered, played = line_of(decision, as_is=as_is)
-    starts_s = play_forward(decision.snapshot, played, running, arrivals, draws=draws, late=late)
-    first = _first_tasks(played, starts_s)
+    todo = to_play(decision, running, arrivals, as_is=as_is)
+    return starts_by(decision, todo.line, play(todo, draws=draws, late=late), as_is=as_is)
+
+
+def play(
+    todo: ToPlay, *, draws: int = DRAWS, late: Callable[[], bool] = lambda: False
+) -> dict[JobId, list[float]]:
+    """Seconds until each record's first task starts: 10, 50 and 90% of the plays."""
+    starts_s = play_forward(
+        todo.snapshot, todo.line, todo.running, todo.arrivals, draws=draws, late=late
+    )
+    first = _first_tasks(todo.line, starts_s)
     rows = quantiles(np.array(list(first.values())).T).T.tolist() if first else ()
-    found = dict(zip(first, rows, strict=True))
+    return dict(zip(first, rows, strict=True))
+
+
+def starts_by(
+    decision: Decision,
+    played: Sequence[InLine],
+    found: Mapping[JobId, Sequence[float]],
+    *,
+    as_is: bool = False,
+) -> tuple[Start, ...]:
+    """What the plays of the first of the line say of every waiting job."""
+    ordered = in_line(decision, as_is=as_is)
     reached = played[-1].job.job_id if played else None
     starts, behind, known = [], False, dict(decision.snapshot.run_times)
     for place, job in enumerate(ordered, start=1):

@@ -2,7 +2,7 @@
 
     python -m rltuned.daemon.forecast_child
 
-Reads what the daemon hands over and answers with the starts as JSON; nothing else is on its output.
+Reads what the daemon hands over and writes the waits of jobs as JSON, and nothing else.
 """
 
 import json
@@ -12,13 +12,9 @@ import resource
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
-from rltuned.core.decide import Decision
-from rltuned.core.forecast import Arrivals
-from rltuned.core.starts import Start, starts_of
-from rltuned.domain.snapshot import RunTime
+from rltuned.core.starts import ToPlay, play
 from rltuned.domain.units import JobId
 
 CPU_S: Final = 60.0
@@ -28,19 +24,9 @@ MOST_MIB: Final = 2_048
 MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be played. as_is: in Slurm's present order."""
-
-    decision: Decision
-    running: dict[JobId, RunTime]
-    arrivals: Arrivals
-    as_is: bool
-
-
-def packed(order: Order) -> bytes:
+def packed(todo: ToPlay) -> bytes:
     """What the child reads."""
-    return pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(todo, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def main() -> None:
@@ -51,21 +37,13 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MIB * MIB, MOST_MIB * MIB))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    order: Order = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, by its own pipe
-    found = starts_of(
-        order.decision,
-        order.running,
-        order.arrivals,
-        as_is=order.as_is,
-        late=lambda: time.process_time() > CPU_S,
-    )
-    json.dump([asdict(one) for one in found], sys.stdout, allow_nan=False)
+    todo: ToPlay = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, by its own pipe
+    json.dump(play(todo, late=lambda: time.process_time() > CPU_S), sys.stdout)
 
 
-def answer(body: bytes) -> tuple[Start, ...]:
+def answer(body: bytes) -> dict[JobId, list[float]]:
     """What the child has written. Raises ValueError, TypeError: no whole answer."""
-    rows: list[dict[str, Any]] = json.loads(body)
-    return tuple(Start(**row) for row in rows)
+    return {JobId(int(job)): [float(s) for s in row] for job, row in json.loads(body).items()}
 
 
 if __name__ == "__main__":

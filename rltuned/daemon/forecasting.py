@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned import children
+from rltuned.core.decide import Decision
 from rltuned.core.forecast import DAY_S, Arrival, Arrivals
 from rltuned.core.hindsight import Hindsight, corrected
-from rltuned.core.starts import Expected, Start, arrivals_of, waiting
-from rltuned.daemon.forecast_child import Order, answer, packed
+from rltuned.core.starts import ARRIVALS, Expected, Start, arrivals_of, starts_by, to_play, waiting
+from rltuned.daemon.forecast_child import answer, packed
 from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport
@@ -39,7 +40,6 @@ FRESH_S: Final = 900.0
 """An older one is not shown."""
 WALL_S: Final = 270.0
 SEEN_DAYS: Final = 3.0
-SEEN_JOBS: Final = 4_000
 KNOWN_S: Final = 3_600.0
 """Until so much of what arrives has been watched, the last look's jobs stand for it."""
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
 
 @dataclass(slots=True)
 class Watched:
-    """Jobs that came while the daemon watched, the last days' and at most SEEN_JOBS."""
+    """Jobs that came while the daemon watched, the last days' and at most ARRIVALS."""
 
     since: float = 0.0
     jobs: dict[tuple[int, float], tuple[PendingJob, RunTime | None]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Watched:
                 self.jobs[key] = as_waits, known.get(job.job_id)
         begin = now - SEEN_DAYS * DAY_S
         ordered = sorted(key for key in self.jobs if key[1] >= begin)
-        kept = sorted(ordered, key=lambda key: key[1])[-SEEN_JOBS:]
+        kept = sorted(ordered, key=lambda key: key[1])[-ARRIVALS:]
         if len(kept) < len(ordered):
             self.since = kept[0][1]
         self.since = max(self.since, begin)
@@ -127,9 +127,13 @@ class Forecaster:
         if is_due and decision is not None:
             self._begun_at = now
             as_is = report.mode is not HealthState.LIVE
-            order = Order(decision, running, self._watched.arrivals(seen), as_is)
+            arrivals = self._watched.arrivals(seen)
             self._thread = threading.Thread(
-                target=self._make, args=(order,), name="forecast", daemon=True
+                target=self._make,
+                args=(decision, running, arrivals),
+                kwargs={"as_is": as_is},
+                name="forecast",
+                daemon=True,
             )
             self._thread.start()
 
@@ -141,32 +145,40 @@ class Forecaster:
         if self._thread is not None:
             self._thread.join(5.0)
 
-    def _make(self, order: Order) -> None:
-        """In a thread of its own."""
+    def _make(
+        self,
+        decision: Decision,
+        running: Mapping[JobId, RunTime],
+        arrivals: Arrivals,
+        *,
+        as_is: bool,
+    ) -> None:
+        """In a thread of its own. The guard is held for moments only: a cycle may wait for it."""
         began = time.monotonic()
         try:
-            raw = answer(self._played(packed(order)))
-        except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
+            todo = to_play(decision, running, arrivals, as_is=as_is)
+            raw = starts_by(decision, todo.line, answer(self._played(packed(todo))), as_is=as_is)
+        except (*BUGS, subprocess.SubprocessError) as error:
             trouble = f"{type(error).__name__}: {error}"[:200]
             self._log.warning("forecast_failed", detail=trouble)
             self._note(trouble=trouble)
             return
-        seen = order.decision.snapshot
+        seen = decision.snapshot
         at = float(seen.taken_at)
         with self._guard:
             scales = self._hindsight.scales(at)
             self._hindsight.note(raw, seen, scales)
-            shown = {one.job_id: corrected(one, scales) for one in raw}
-            self.expected = Expected(at, shown)
-            self._note(seconds=time.monotonic() - began, trouble="")
-            kept = json.dumps(_document(self._cluster, self.expected, self._hindsight))
+            record = self._hindsight.document()
+        self.expected = Expected(at, {one.job_id: corrected(one, scales) for one in raw})
+        self._note(seconds=time.monotonic() - began, trouble="")
+        kept = json.dumps(_document(seen.cluster, self.expected, record))
         if self._folder is not None:
             try:
                 keep_file(self._folder, kept)
             except OSError as error:
                 self._log.warning("forecast_not_kept", detail=str(error))
 
-    def _played(self, order: bytes) -> bytes:
+    def _played(self, todo: bytes) -> bytes:
         deadline = time.monotonic() + WALL_S
         child = self._child = subprocess.Popen(
             [sys.executable, "-m", "rltuned.daemon.forecast_child"],
@@ -179,7 +191,7 @@ class Forecaster:
         )
         broken = True
         try:
-            found, _ = child.communicate(order, timeout=WALL_S)
+            found, _ = child.communicate(todo, timeout=WALL_S)
             broken = False
         finally:
             code = children.end(child, deadline, broken=broken)
@@ -203,9 +215,8 @@ class Forecaster:
 # -- The file -------------------------------------------------------------------------------------
 
 
-def _document(cluster: str, expected: Expected, hindsight: Hindsight) -> dict[str, Any]:
+def _document(cluster: str, expected: Expected, record: dict[str, Any]) -> dict[str, Any]:
     starts = [asdict(one) for one in expected.starts.values()]
-    record = hindsight.document()
     return {
         "version": VERSION, "cluster": cluster, "at": expected.at, "starts": starts,
         "record": record,
