@@ -2,9 +2,10 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -37,6 +38,7 @@ from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
+from rltuned.journal.cycles import PastCycle
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
@@ -203,11 +205,13 @@ class _Process:
             stack.callback(run_times.close)
             forecaster = Forecaster(settings.daemon.state_dir, self.log, run_times.of_running)
             stack.enter_context(closing(forecaster))
+            past, forecast = partial(_past, journal), lambda: forecaster.expected
             answers = Answers(
                 settings.daemon.state_dir / FILE_NAME,
                 users=showing.users,
-                expected=lambda: forecaster.expected,
+                expected=forecast,
             )
+            board = Board(showing, place.clock.now, past, forecast)
             publisher = Publisher(
                 self.metrics,
                 self.log,
@@ -215,15 +219,14 @@ class _Process:
                 place.system,
                 show=_table() if show else None,
                 journal=journal,
-                board=Board(showing, place.clock.now),
+                board=board,
                 tuned=lambda: read_state(settings.daemon.state_dir),
                 answers=answers,
                 forecaster=forecaster,
             )
             if settings.http.enabled:
-                stack.enter_context(
-                    closing(self._endpoint(publisher, answers, everyone=showing.jobs))
-                )
+                endpoint = self._endpoint(publisher, board, answers, everyone=showing.jobs)
+                stack.enter_context(closing(endpoint))
             publisher.loaded(rig)
             loop = Loop(
                 rig,
@@ -271,7 +274,9 @@ class _Process:
             run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         return rig
 
-    def _endpoint(self, publisher: Publisher, answers: Answers, *, everyone: bool) -> MetricsServer:
+    def _endpoint(
+        self, publisher: Publisher, board: Board, answers: Answers, *, everyone: bool
+    ) -> MetricsServer:
         http = self.loaded.settings.http
         server = MetricsServer(
             http.address,
@@ -279,14 +284,22 @@ class _Process:
             self.metrics.exposed,
             publisher.health,
             status=publisher.document,
-            find=publisher.find,
             answers=answers,
             everyone=everyone,
+            board=board,
             tls=endpoint_context(http),
             names=http.hosts,
         )
         self.log.info("listening", metrics=f"{server.url}/metrics")
         return server
+
+
+def _past(journal: Journal, cluster: str, since: float) -> Iterable[PastCycle]:
+    """What the journal knows; a page can do without."""
+    try:
+        return journal.past(cluster, since)
+    except JournalError:
+        return ()
 
 
 def _table() -> Callable[[CycleReport], None]:

@@ -180,9 +180,6 @@ class Publisher:
         forecast = None if self._forecaster is None else self._forecaster.status.document()
         return {**self._board.document(self.health(), self._verdict), "forecast": forecast}
 
-    def find(self, name: str) -> list[dict[str, Any]]:
-        return [] if self._board is None else self._board.find(name)
-
     def health(self) -> Health:
         """All that holds now; the metric follows, also when no cycle ends any more."""
         found = [*self._of_cycle]

@@ -37,9 +37,9 @@ sla_partitions = ["sla"]
 stage = "full"
 full_off_share = 0.25
 """
-SHOTS = {"light": ("1200,1000", 1), "dark": ("1200,1000", 0), "narrow": ("500,1300", 1)}
+SHOTS = {"light": ("1240,1120", 1), "dark": ("1240,1120", 0), "narrow": ("500,2000", 1)}
 """Size, and the preferred scheme as Chromium numbers it."""
-SOURCES = ("page.css", "status.html", "macros.html")
+SOURCES = ("page.css", "status.css", "status.html", "macros.html", "frame.html")
 """Templates of the status page."""
 
 

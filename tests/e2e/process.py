@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -82,6 +83,14 @@ class Daemon:
         with urllib.request.urlopen(self.url() + path, timeout=10) as answer:  # noqa: S310
             text: bytes = answer.read()
         return text.decode()
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """Status and text of an answer, whatever it is."""
+        try:
+            return 200, self.get(path)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
 
     def metric(self, series: str) -> float:
         """The value of one series, written as /metrics writes it but for the label `cluster`."""

@@ -24,7 +24,7 @@ def test_the_demo_prints_what_its_picture_shows() -> None:
 
 def test_no_job_of_an_sla_partition_moves_in_it() -> None:
     assert {row.split()[1] for row in SAID["demo"]} == {"gpu"}
-    assert "sla_partition" in (IMAGES / "demo.svg").read_text()
+    assert "SLA" in (IMAGES / "demo.svg").read_text()
 
 
 def test_the_files_are_those_that_were_drawn_from_today_s_templates() -> None:

@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -18,11 +18,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from rltuned.daemon.state import Health
+from rltuned.daemon.web import pages
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.askers import asker_of
 from rltuned.daemon.web.hosts import is_asked_by, own_names
+from rltuned.daemon.web.status import Board
 from rltuned.errors import SettingsError
-from rltuned.report import render, style
+from rltuned.report import style
 from rltuned.shared_files import shared_files
 
 MAX_CONNECTIONS = 32
@@ -31,19 +33,19 @@ PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
 _JSON = "application/json"
 _HTML, _CSS = "text/html; charset=utf-8", "text/css; charset=utf-8"
+_SCRIPT = "text/javascript; charset=utf-8"
 CSP: Final = (
-    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""No script at all, and style from /status.css only."""
-REFRESH_S: Final = 15
-LIVE: Final = "live"
-"""The query that asks for a page which loads itself again and again."""
-STYLE: Final = style("page.css")
+"""Style from /status.css and script from /status.js only; nothing inside the pages."""
+_STYLES: Final = ("page.css", "status.css")
 _TEXTS: Final = {"/runbook": "runbook.md", "/your-job": "your-job.md"}
-"""Pages of the documentation, as Markdown."""
+"""Pages of the documentation."""
 _ASKED: Final = ("/job.json", "/plan.json")
-_STATUS_PATHS = frozenset({"/", "/status.css", "/status.json", *_TEXTS, *_ASKED})
+_PAGES: Final = ("/", "/job", "/status.css", "/status.js", "/status.json")
+_STATUS_PATHS = frozenset({*_PAGES, *_TEXTS, *_ASKED})
 _NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
 _NO_TEXT = b"this installation has no copy of the documentation\n"
 GZIP_FROM_BYTES: Final = 1_024
@@ -52,29 +54,14 @@ MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
 
-def page(
-    document: dict[str, Any],
-    *,
-    live: bool = False,
-    name: str = "",
-    found: Sequence[dict[str, Any]] = (),
-) -> str:
-    """The whole status page: HTML that needs no script, no build and no other server.
-
-    live: it loads itself again every REFRESH_S; only when asked for, since that takes the place of
-    who reads it by keyboard or ear. name: of a job that was looked for.
-    """
-    more = {"live_query": LIVE, "refresh_s": REFRESH_S, "name": name, "found": found}
-    return render("status.html", d=document, live=live, **more)
-
-
 class MetricsServer:
     """Serves until closed, in threads of its own.
 
     health: what /readyz says; also asked before /metrics answers. status: what / and /status.json
-    show; None = there is no such page. answers: of single jobs; everyone: may see all. patience_s:
-    how long a client may take for its request. names: further names by which the status page may be
-    asked for. Raises SettingsError: the address cannot be listened on.
+    show; None = there is no such page. board: where the page finds more. answers: of single jobs;
+    everyone: may see all. patience_s: how long a client may take for its request. names: further
+    names by which the status page may be asked for. Raises SettingsError: the address cannot be
+    listened on.
     """
 
     def __init__(
@@ -86,9 +73,9 @@ class MetricsServer:
         *,
         patience_s: float = PATIENCE_S,
         status: Callable[[], dict[str, Any]] | None = None,
-        find: Callable[[str], list[dict[str, Any]]] = lambda _name: [],
         answers: Answers | None = None,
         everyone: bool = False,
+        board: Board | None = None,
         tls: ssl.SSLContext | None = None,
         names: Iterable[str] = (),
     ) -> None:
@@ -99,9 +86,9 @@ class MetricsServer:
                 "registry": registry,
                 "health": staticmethod(health),
                 "status": None if status is None else staticmethod(status),
-                "find": staticmethod(find),
                 "answers": answers,
                 "everyone": everyone,
+                "board": board,
                 "timeout": patience_s,
                 "names": own_names(socket.gethostname(), address, *names),
             },
@@ -232,9 +219,9 @@ class _Handler(BaseHTTPRequestHandler):
     registry: CollectorRegistry
     health: Callable[[], Health]
     status: Callable[[], dict[str, Any]] | None
-    find: Callable[[str], list[dict[str, Any]]]
     answers: Answers | None
     everyone: bool
+    board: Board | None
     names: frozenset[str]
     timeout = PATIENCE_S
     server_version = "rltuned"
@@ -270,17 +257,20 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         if not is_asked_by(self.headers.get_all("Host"), self.names):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
-        elif path == "/":
-            name = parse_qs(query).get("job", [""])[0]
-            rows = type(self).find(name) if name else ()
-            body = page(status(), live=query == LIVE, name=name, found=rows).encode()
-            self._answer(HTTPStatus.OK, body, _HTML)
+        elif path in {"/", "/job"}:
+            asked = {name: values[0] for name, values in parse_qs(query).items()}
+            code, text = pages.answer(path, status(), type(self).board, asked)
+            self._answer(code, text.encode(), _HTML)
         elif path == "/status.css":
-            self._answer(HTTPStatus.OK, STYLE.encode(), _CSS)
+            self._answer(HTTPStatus.OK, "".join(map(style, _STYLES)).encode(), _CSS)
+        elif path == "/status.js":
+            self._answer(HTTPStatus.OK, style("status.js").encode(), _SCRIPT)
         elif path in _TEXTS:
-            texts = [file.read_bytes() for file in shared_files("docs", _TEXTS[path])]
-            status_of = HTTPStatus.OK if texts else HTTPStatus.NOT_FOUND
-            self._answer(status_of, b"".join(texts) or _NO_TEXT)
+            texts = [file.read_text("utf-8") for file in shared_files("docs", _TEXTS[path])]
+            if texts:
+                self._answer(HTTPStatus.OK, pages.text_page(texts[0]).encode(), _HTML)
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, _NO_TEXT)
         else:
             found = self._asked(path, query) if path in _ASKED else status()
             self._answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), _JSON)

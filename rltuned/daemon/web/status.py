@@ -5,19 +5,27 @@ where the settings allow it: everyone who reaches the port reads it, and Slurm's
 consulted.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned import __version__
-from rltuned.core.decide import Decision, Entry
+from rltuned.core.decide import Decision
+from rltuned.core.explaining import sentence
+from rltuned.core.starts import Expected
 from rltuned.daemon.canary import waits
+from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health
+from rltuned.daemon.web import parts
+from rltuned.daemon.web.events import Events
+from rltuned.daemon.web.series import LONGEST_S, Series
 from rltuned.domain.plan import Result, SetPriority, SetSiteFactor
+from rltuned.journal.cycles import PastCycle
 from rltuned.slurm.job_selector import asked_job
 
 Document = dict[str, Any]
@@ -27,10 +35,11 @@ GROUPS: Final = 20
 """Groups of dependent jobs that are shown, open ones first."""
 JOBS: Final = 100
 """First jobs of the new order that are shown."""
-FOUND: Final = 20
-"""Jobs that are shown for one name, such as the records of an array."""
 CHANGES: Final = 20
-"""Last changes that are shown."""
+"""Last changes that are shown; KEPT of them for the pages of single jobs."""
+KEPT: Final = 2_000
+BEFORE: Final = 12
+"""Jobs that are named on a job's page as those before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,59 +51,135 @@ class Showing:
 
 
 class Board:
-    """Follows the cycles. Written by the loop's thread, read by those of the endpoint."""
+    """Follows the cycles. Written by the loop's thread, read by those of the endpoint. past: the
+    cycles of a cluster from a moment on, asked for once. expected: the last forecast.
+    """
 
-    def __init__(self, showing: Showing, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        showing: Showing,
+        now: Callable[[], float],
+        past: Callable[[str, float], Iterable[PastCycle]] = lambda _cluster, _since: (),
+        expected: Callable[[], Expected | None] = lambda: None,
+    ) -> None:
         self._showing = showing
         self._now = now
+        self._past = past
+        self._expected = expected
         self._rig: Rig | None = None
         self._cycles: tuple[Document, ...] = ()
         self._changes: tuple[Document, ...] = ()
         self._decision: Decision | None = None
+        self._promises: Counter[tuple[str, float, str]] = Counter()
+        self._events = Events()
+        self._remembers = False
         self._last: Document = {}
+        self.series = Series()
 
     def loaded(self, rig: Rig) -> None:
+        if self._rig is not None:
+            self._events.reloaded(self._now())
         self._rig = rig
 
     def cycle(self, report: CycleReport) -> None:
+        if report.snapshot is not None and not self._remembers:
+            self._remember(report.snapshot.cluster, report.started_at)
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
-        self._changes = (*_changes(report), *self._changes)[:CHANGES]
-        if self._showing.jobs and report.decision is not None:
-            self._decision = report.decision
-        seen: Document = {}
-        if report.snapshot is not None:
-            seen = {
-                "cluster": report.snapshot.cluster,
-                "seen_at": report.snapshot.taken_at,
-                "partitions": _partitions(report),
-                "left_alone": report.refused(),
-                "jobs": _jobs(report, self._showing) if self._showing.jobs else None,
-            }
+        self._changes = (*_changes(report), *self._changes)[:KEPT]
+        self._decision = report.decision or self._decision
+        self._events.look(report)
+        for one, count in report.verdict.promises.items() if report.verdict else ():
+            self._promises[one.name, one.max_wait_s, "jobs"] += count.jobs
+            self._promises[one.name, one.max_wait_s, "late"] += count.breaches
+        if report.sums is not None:
+            self.series.add(report.started_at, report.sums.document())
         self._last = {
             **self._last,
-            **seen,
+            **self._seen(report),
             "groups": _groups(report, self._showing),
             "run_times": report.run_times and report.run_times.document(),
+            "next_at": report.started_at + report.next_in_s,
         }
 
-    def find(self, name: str) -> list[Document]:
-        """Rows of the waiting jobs of this name, with the reason if left alone."""
+    def _remember(self, cluster: str, now: float) -> None:
+        """What the journal knows of the last weeks, before the first cycle of this process."""
+        self._remembers = True
+        for one in self._past(cluster, now - LONGEST_S):
+            if one.at < now:
+                self.series.add(one.at, one.sums)
+                self._events.past(one)
+
+    def _seen(self, report: CycleReport) -> Document:
+        seen, sums, showing = report.snapshot, report.sums, self._showing
+        if seen is None or sums is None:
+            return {}
+        return {
+            "cluster": seen.cluster,
+            "seen_at": seen.taken_at,
+            "partitions": parts.partitions(report),
+            "left_alone": report.refused(),
+            "gpus": parts.gpus(sums),
+            "waiting": parts.waiting(seen, sums),
+            "users": parts.users(seen, report.decision, named=showing.users),
+            "reasons": parts.reasons(seen),
+            "moves": parts.moves(report.decision),
+            "nodes": parts.nodes(seen, jobs=showing.jobs),
+            "jobs": self._first(report.decision) if showing.jobs else None,
+        }
+
+    def _first(self, decision: Decision | None) -> list[Document] | None:
+        """The first of the new order; None = nothing was ranked. No name of a job is there."""
+        if decision is None:
+            return None
+        named = self._showing.users
+        return [parts.row(e, decision, named=named) for e in decision.entries[:JOBS]]
+
+    def rows(self) -> list[Document]:
+        """All waiting jobs, those of the order first; none where jobs are not shown."""
+        decision, named = self._decision, self._showing.users
+        if decision is None or not self._showing.jobs:
+            return []
+        forecast, now = self._expected(), decision.snapshot.taken_at
+        rows = [
+            {
+                **parts.row(entry, decision, named=named),
+                "expected": parts.expected(forecast, entry.job.job_id, now),
+            }
+            for entry in decision.entries
+        ]
+        ranked = {entry.job.job_id for entry in decision.entries}
+        rest = [job for job in decision.snapshot.pending if job.job_id not in ranked]
+        return rows + [parts.left(job, decision, named=named) for job in rest]
+
+    def job(self, name: str) -> Document | None:
+        """The page of one waiting job; None = it is not shown or not there."""
         decision = self._decision
         try:
             asked = asked_job(name.strip())
         except ValueError:
-            return []
-        if decision is None:
-            return []
-        rows = [_row(e, decision, self._showing) for e in decision.entries if asked.means(e.job)]
-        ranked, reasons = {e.job.job_id for e in decision.entries}, dict(decision.refused)
-        rows += [
-            {"job": job.address, "reason": reasons.get(job.job_id)}
-            for job in decision.snapshot.pending
-            if asked.means(job) and job.job_id not in ranked
-        ]
-        return rows[:FOUND]
+            return None
+        if decision is None or not self._showing.jobs:
+            return None
+        job = next((j for j in decision.snapshot.pending if asked.means(j)), None)
+        if job is None:
+            return None
+        named = self._showing.users
+        entry = next((e for e in decision.entries if e.job is job), None)
+        changes = [c for c in self._changes if c["job"] == job.address]
+        if entry is None:
+            alone = {"taken_apart": None, "before": [], "changes": changes}
+            return {**parts.left(job, decision, named=named), **alone}
+        at = decision.matrix.jobs.index(job)
+        first = decision.entries[max(0, entry.rank_after - 1 - BEFORE) : entry.rank_after - 1]
+        return {
+            **parts.row(entry, decision, named=named),
+            "expected": parts.expected(self._expected(), job.job_id, self._now()),
+            "ranked": len(decision.entries),
+            "taken_apart": sentence(decision, at),
+            "before": [parts.row(e, decision, named=named) for e in first],
+            "changes": changes,
+        }
 
     def document(self, health: Health, verdict: CanaryStatus) -> Document:
         """All of it. health: as /readyz says it; verdict: the last one that is known."""
@@ -122,10 +207,38 @@ class Board:
                 for name, block in sorted(verdict.blocks.items())
             ],
             "effect": verdict.effect and verdict.effect.document(),
+            "effect_at": self._effect_at(verdict),
             "waits": waits.document(verdict.waits, self._now()),
+            "promises": self._promised(),
+            "events": self._events.documents(),
             "cycles": list(self._cycles),
-            "changes": list(self._changes) if self._showing.jobs else None,
+            "changes": list(self._changes[:CHANGES]) if self._showing.jobs else None,
         }
+
+    def _promised(self) -> list[Document]:
+        """Since the start of the daemon, by class."""
+        return [
+            {
+                "class": name,
+                "max_wait_s": most,
+                "jobs": count,
+                "late": self._promises[name, most, "late"],
+            }
+            for (name, most, what), count in sorted(self._promises.items())
+            if what == "jobs"
+        ]
+
+    def _effect_at(self, verdict: CanaryStatus) -> float | None:
+        """About when there are enough pairs of blocks for an interval; None = there are, or there
+        is nothing to compare.
+        """
+        switchback = self._rig and self._rig.knobs.rules.switchback
+        effect = verdict.effect
+        if not switchback or not switchback.off_share or effect is None or effect.interval_s:
+            return None
+        of_pair_s = 2 * switchback.block_s / (2 * switchback.off_share)
+        side_by_side = 1 if switchback.together else max(1, len(verdict.blocks))
+        return self._now() + math.ceil((FEWEST - effect.pairs) / side_by_side) * of_pair_s
 
 
 _NOTHING_SEEN: Final[Document] = {
@@ -133,9 +246,16 @@ _NOTHING_SEEN: Final[Document] = {
     "seen_at": None,
     "partitions": [],
     "left_alone": {},
+    "gpus": [],
+    "waiting": None,
+    "users": [],
+    "reasons": [],
+    "moves": None,
+    "nodes": [],
     "jobs": None,
     "groups": None,
     "run_times": None,
+    "next_at": None,
 }
 
 
@@ -180,49 +300,3 @@ def _groups(report: CycleReport, showing: Showing) -> Document | None:
         for one in (found.documents()[:GROUPS] if showing.jobs else ())
     ]
     return {"open": len(found.open), "jobs": found.jobs(), "listed": listed}
-
-
-def _partitions(report: CycleReport) -> list[Document]:
-    """The queue before and after, a line per partition: how many go up, down or stay."""
-    waits: dict[str, list[float]] = defaultdict(list)
-    moved: Counter[tuple[str, str]] = Counter()
-    for job in report.snapshot.pending if report.snapshot else ():
-        waits[",".join(job.partitions)].append(job.waited_s(report.started_at))
-    for entry in report.decision.entries if report.decision else ():
-        step = entry.rank_before - entry.rank_after
-        way = "up" if step > 0 else "down" if step < 0 else "same"
-        moved[",".join(entry.job.partitions), way] += 1
-    return [
-        {
-            "partition": name,
-            "pending": len(waited_s),
-            "waited_mean_s": sum(waited_s) / len(waited_s),
-            "waited_most_s": max(waited_s),
-            **{way: moved[name, way] for way in ("up", "down", "same")},
-            "left_alone": len(waited_s) - sum(moved[name, way] for way in ("up", "down", "same")),
-        }
-        for name, waited_s in sorted(waits.items())
-    ]
-
-
-def _jobs(report: CycleReport, showing: Showing) -> list[Document] | None:
-    """The first of the new order; None = nothing was ranked. No name of a job is there."""
-    if report.decision is None:
-        return None
-    decision = report.decision
-    return [_row(entry, decision, showing) for entry in decision.entries[:JOBS]]
-
-
-def _row(entry: Entry, decision: Decision, showing: Showing) -> Document:
-    return {
-        "job": entry.job.address,
-        "partition": ",".join(entry.job.partitions),
-        "user": entry.job.user if showing.users else None,
-        "gpus": entry.job.request.total.gpus,
-        "waited_s": entry.job.waited_s(decision.snapshot.taken_at),
-        "delay_s": entry.delay_s,
-        "rank_before": entry.rank_before,
-        "rank_after": entry.rank_after,
-        "priority": entry.current,
-        "planned": entry.settled,
-    }

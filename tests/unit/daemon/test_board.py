@@ -1,20 +1,32 @@
 """The status document and its page: what is shown, what is not, and that nothing escapes."""
 
 import json
+import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from rltuned.core.starts import Expected, Start
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web.server import page
-from rltuned.daemon.web.status import CYCLES, Board, Showing
+from rltuned.daemon.web import pages, words
+from rltuned.daemon.web.status import CYCLES, Board, Document, Showing
+from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
+from rltuned.journal.journal import Journal
+from rltuned.text import between
 from tests.builders import NOW, job
 from tests.loops import FRESH, UNJUDGED, Bench, Received
+
+
+def page(document: Document, board: Board | None = None, **asked: str) -> str:
+    """The status page as a request gets it."""
+    return pages.answer("/", document, board, asked)[1]
+
 
 EVIL = '<script>alert("x")</script>'
 
@@ -66,49 +78,137 @@ def test_users_are_reported_by_a_setting_of_their_own(tmp_path: Path) -> None:
     assert EVIL in {row["user"] for row in shown}
 
 
-def test_waits_changes_and_the_effect_are_shown(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing(jobs=True))
-    effect = Effect()
-    for _ in range(10):
-        effect += Effect.of(600.0, 1_200.0)
-    document = board.document(FRESH, replace(UNJUDGED, effect=effect))
-    assert document["changes"]
-    first = document["changes"][0]
-    assert {"job", "old", "new", "cycle", "at"} == first.keys()
-    (row,) = [p for p in document["partitions"] if p["partition"] == "gpu"]
-    assert 0 <= row["waited_mean_s"] <= row["waited_most_s"]
-    text = page(document)
-    assert 'aria-label="Mean wait with delays 10m, without them 20m"' in text
-    assert "width=115 height=22" in text
-    assert "width=230 height=22" in text
-    assert "Last changes" in text
-    hidden = board_after(tmp_path, Showing()).document(FRESH, UNJUDGED)
-    assert hidden["changes"] is None
-    assert "Last changes" not in page(hidden)
-    assert "<svg" not in page(hidden)
-
-
-def test_a_job_is_found_by_its_name_where_jobs_are_shown(tmp_path: Path) -> None:
+def test_changes_are_shown_where_jobs_are(tmp_path: Path) -> None:
     board = board_after(tmp_path, Showing(jobs=True))
     document = board.document(FRESH, UNJUDGED)
-    last = document["jobs"][-1]
-    assert board.find(f" {last['job']} ") == [last]
-    text = page(document, name=last["job"], found=[last])
-    assert f">Job {last['job']}</caption>" in text
-    assert board.find("4711") == board.find(EVIL) == board.find("") == []
-    text = page(document, name=EVIL)
-    assert EVIL not in text
-    assert "No waiting job &lt;script&gt;" in text
-    alone = [{"job": "9", "reason": "held"}]
-    assert "Job 9 is left alone: held." in page(document, name="9", found=alone)
+    assert {"job", "old", "new", "cycle", "at"} == document["changes"][0].keys()
+    (row,) = [p for p in document["partitions"] if p["partition"] == "gpu"]
+    assert 0 <= row["waited_mean_s"] <= row["waited_most_s"]
+    assert "numbers that were written" in page(document, board)
+    hidden = board_after(tmp_path, Showing())
+    assert hidden.document(FRESH, UNJUDGED)["changes"] is None
+    assert "numbers that were written" not in page(hidden.document(FRESH, UNJUDGED), hidden)
+    assert hidden.rows() == []
+
+
+def test_a_lifted_job_stays_lifted_on_the_page(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing(jobs=True), cycles=3)
+    document = board.document(FRESH, UNJUDGED)
+    assert document["cycles"][0]["proposed"] == 0
+    assert (document["moves"]["up"], document["moves"]["down"]) == (1, 1)
+    assert document["moves"]["most_up"] == 2
+    text = page(document, board)
+    assert "1 jobs move up, 1 down" in text
+    assert "3. job 3" in text
+    assert '1. <a href="/job?id=3">job 3</a>' in text
+
+
+def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing())
+    document = board.document(FRESH, UNJUDGED)
+    assert document["gpus"] == [{"type": "p100", "used": 0, "free": 4, "down": 0}]
+    assert document["waiting"]["jobs"] == 4
+    assert {u["user"] for u in document["users"]} <= {"user A", "user B"}
+    assert document["nodes"][0]["jobs"] is None
+    text = page(document, board)
+    for shown in ("0 of 4 used", "p100: 4 of 4 free", "4 jobs, 4 GPUs", "user A", "4 Priority"):
+        assert shown in text
+    assert "alice" not in text
+    (tmp_path / "named").mkdir()
+    named = board_after(tmp_path / "named", Showing(jobs=True, users=True))
+    assert "alice" in page(named.document(FRESH, UNJUDGED), named)
+
+
+def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing(jobs=True))
+    document = board.document(FRESH, UNJUDGED)
+
+    def jobs(**asked: str) -> list[str]:
+        return re.findall(
+            r'<th scope=row><a href="/job\?id=(\d+)">', page(document, board, **asked)
+        )
+
+    assert jobs()[0] == "3"
+    assert sorted(jobs()) == ["1", "2", "3", "77"]
+    assert jobs(sort="before")[0] == "1"
+    assert jobs(sort="before", way="down")[-1] == "1"
+    assert jobs(q="77") == ["77"]
+    assert "No waiting job fits." in page(document, board, q="nothing")
+    assert jobs(sort="madness", **{"from": "x", "range": "9y"})
+    assert EVIL not in page(document, board, q=EVIL)
+
+
+def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
+    board = board_after(tmp_path, Showing(jobs=True))
+    document = board.document(FRESH, UNJUDGED)
+    code, text = pages.answer("/job", document, board, {"id": " 3 "})
+    assert code == 200
+    assert "moves up 2 places (place 3 in Slurm's own order)" in text
+    assert "The number taken apart" in text
+    assert "(cycle 1)" in text
+    code, last = pages.answer("/job", document, board, {"id": "1"})
+    assert "Who stands before it" in last
+    for name in ("4711", EVIL, ""):
+        code, text = pages.answer("/job", document, board, {"id": name})
+        assert code == 404
+        assert EVIL not in text
     (tmp_path / "hidden").mkdir()
-    assert board_after(tmp_path / "hidden", Showing()).find(last["job"]) == []
+    assert board_after(tmp_path / "hidden", Showing()).job("3") is None
+
+
+def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    starts = {JobId(3): Start(JobId(3), 1, 0.0, 300.0, 3_600.0)}
+    board = Board(Showing(jobs=True), lambda: NOW, expected=lambda: Expected(NOW, starts))
+    bench = Bench(tmp_path, received=Watching(board))
+    loop = bench.loop()
+    board.loaded(loop.rig)
+    loop.run(1)
+    document = board.document(FRESH, UNJUDGED)
+    until = between(NOW, NOW + 3_600.0, NOW)
+    assert f"<dd>{until}</dd>" in pages.answer("/job", document, board, {"id": "3"})[1]
+    assert f"<td class=text>{until}</td>" in page(document, board)
+    assert "expected start" in page(document, board)
+    starts.clear()
+    assert "expected start" not in page(document, board)
+
+
+def test_a_job_that_is_left_alone_has_the_reason_in_words(tmp_path: Path) -> None:
+    board = Board(Showing(jobs=True), lambda: NOW)
+    bench = Bench(tmp_path, received=Watching(board))
+    bench.world.put(job(9, priority=0, held_by="user"))
+    loop = bench.loop()
+    board.loaded(loop.rig)
+    loop.run(1)
+    document = board.document(FRESH, UNJUDGED)
+    assert (
+        "rltuned leaves it alone: its user holds it."
+        in pages.answer("/job", document, board, {"id": "9"})[1]
+    )
+    assert "1 held by their user" in page(document, board)
+
+
+def test_charts_begin_with_what_the_journal_knows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop().run(3)
+    with closing(Journal(tmp_path)) as journal:
+        board = Board(Showing(), lambda: NOW + 600.0, journal.past)
+        again = Bench(tmp_path, received=Watching(board))
+        again.clock.advance(600.0)
+        loop = again.loop()
+        board.loaded(loop.rig)
+        loop.run(1)
+    shown = board.series.shown("24h", NOW + 600.0)
+    assert sum(bucket.looks for bucket in shown.buckets) == 4
+    text = page(board.document(FRESH, UNJUDGED), board)
+    assert "GPUs used, and asked for by waiting jobs: used and asked for" in text
+    assert "changes are written to Slurm" in text
 
 
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
     board = board_after(tmp_path, Showing(jobs=True, users=True))
-    text = page(board.document(Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)]), UNJUDGED))
-    assert "<script" not in text
+    away = Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)])
+    text = page(board.document(away, UNJUDGED), board)
+    assert re.findall(r"<script[^>]*>", text) == ["<script src=/status.js defer>"]
     assert "&lt;script&gt;" in text
 
 
@@ -132,7 +232,7 @@ def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
     assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
 
 
-def test_a_switchback_is_shown_and_its_absence_reported() -> None:
+def test_the_effect_is_shown_or_how_far_its_measurement_is() -> None:
     board = Board(Showing(), lambda: NOW)
     assert board.document(FRESH, UNJUDGED)["effect"] is None
     assert "no off blocks to compare with" in page(board.document(FRESH, UNJUDGED))
@@ -140,5 +240,39 @@ def test_a_switchback_is_shown_and_its_absence_reported() -> None:
     document = board.document(FRESH, CanaryStatus(effect=Effect(3), blocks={"gpu": block}))
     assert document["effect"]["pairs"] == 3
     assert document["blocks"] == [{"partition": "gpu", "on": False, "until": block.ends_at}]
-    assert "Too little to say" in page(document)
-    assert "Off blocks now, in Slurm's own order: gpu until" in page(document)
+    text = page(document)
+    assert "3 of 10 comparisons" in text
+    assert "Off block" in text
+    effect = Effect()
+    for _ in range(10):
+        effect += Effect.of(600.0, 1_200.0)
+    text = page(board.document(FRESH, replace(UNJUDGED, effect=effect)))
+    assert "50% shorter waits" in text
+    assert "95%: -50% to -50%, 10 comparisons" in text
+
+
+def test_every_state_has_one_word_and_a_level_and_paused_is_not_green() -> None:
+    board = Board(Showing(), lambda: NOW)
+    assert set(words.STATES) == set(HealthState)
+    assert {level for level, _ in words.STATES.values()} == set(pages.LEVELS)
+    for state in HealthState:
+        text = page(board.document(Health([Condition(state)]), UNJUDGED))
+        level, word = words.STATES[state]
+        kind, sign = pages.LEVELS[level]
+        assert f'<p class="big {kind}"><span aria-hidden=true>{sign}</span> {word}</p>' in text
+    assert words.STATES[HealthState.PAUSED][0] == "warning"
+
+
+def test_while_slurm_is_away_nothing_is_said_to_be_written() -> None:
+    both = Health([Condition(HealthState.STALE, "18"), Condition(HealthState.LIVE)])
+    text = page(Board(Showing(), lambda: NOW).document(both, UNJUDGED))
+    assert "the last result is 18 s old" in text
+    assert "changes are written" not in text
+
+
+def test_pages_of_the_documentation_are_rendered() -> None:
+    text = pages.text_page("# Title\n\nA [link](other.md) and [one](https://a.b/c), `code`.\n")
+    assert '<h1 id="title">Title</h1>' in text
+    assert "A link and" in text
+    assert '<a href="https://a.b/c">one</a>' in text
+    assert "<code>code</code>" in text

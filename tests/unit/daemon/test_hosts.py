@@ -76,7 +76,7 @@ def status_of(server: MetricsServer, path: str, *hosts: str) -> int:
         connection.close()
 
 
-@pytest.mark.parametrize("path", ["/", "/?live", "/status.json", "/status.css"])
+@pytest.mark.parametrize("path", ["/", "/?range=7d", "/status.json", "/status.css", "/status.js"])
 def test_a_strangers_name_is_not_answered(server: MetricsServer, path: str) -> None:
     good = (f"127.0.0.1:{server.port}", socket.gethostname(), "status.site.example")
     assert {status_of(server, path, host) for host in good} == {200}

@@ -102,7 +102,7 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
     assert (status, text) == (200, "")
 
 
-def test_the_status_page_runs_no_script_and_is_embedded_nowhere(
+def test_the_status_page_runs_its_own_script_alone_and_is_embedded_nowhere(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = Board(Showing(), lambda: 1.0)
@@ -116,22 +116,24 @@ def test_the_status_page_runs_no_script_and_is_embedded_nowhere(
     with closing(made):
         status, kind, text = ask(made, "/")
         assert (status, kind) == (200, "text/html; charset=utf-8")
-        assert "http-equiv=refresh" not in text
-        assert "http-equiv=refresh" in ask(made, "/?live")[2]
+        assert "http-equiv" not in text
+        assert ask(made, "/job?id=1")[0] == 404
         assert ask(made, "/status.css")[:2] == (200, "text/css; charset=utf-8")
-        for path, title in (("/runbook", "# Runbook\n"), ("/your-job", "# Your job\n")):
+        for path, title in (("/runbook", "Runbook"), ("/your-job", "Your job")):
             status, kind, text = ask(made, path)
-            assert (status, kind) == (200, "text/plain; charset=utf-8")
-            assert text.startswith(title)
+            assert (status, kind) == (200, "text/html; charset=utf-8")
+            assert f">{title}</h1>" in text
+            assert "```" not in text
             assert f"<a href={path}>" in ask(made, "/")[2]
         monkeypatch.setattr("rltuned.daemon.web.server.shared_files", lambda *_: [])
         assert ask(made, "/runbook")[0] == 404
         assert json.loads(ask(made, "/status.json")[2])["reason"] == str(FRESH)
-        assert ask(made, "/status.js")[0] == 404
+        assert ask(made, "/status.js")[:2] == (200, "text/javascript; charset=utf-8")
         with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
             policy = answer.headers["Content-Security-Policy"]
             assert {name: answer.headers[name] for name in SAFE} == SAFE
     assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
 

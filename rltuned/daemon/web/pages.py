@@ -1,0 +1,212 @@
+"""The pages of the port: what a request asks for, and the HTML of it."""
+
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from rltuned.core.refusal_words import of_several
+from rltuned.daemon.canary.effect import FEWEST
+from rltuned.daemon.web import words
+from rltuned.daemon.web.series import RANGES, Series, Shown
+from rltuned.daemon.web.status import Board
+from rltuned.report import charts, render
+from rltuned.report.charts import Drawn, TimeChart
+from rltuned.text import span
+
+Document = dict[str, Any]
+Asked = Mapping[str, str]
+"""What the address asks for: range, q, sort, way, from."""
+ROWS: Final = 50
+"""Jobs on one page of the table."""
+MOVES: Final = 10
+_HOUR_S: Final = 3_600.0
+_TOPS: Final = (
+    60.0, 600.0, 1_800.0, *(n * _HOUR_S for n in (1, 2, 4, 8, 12, 24, 36, 48, 72, 96, 168, 336)),
+)  # fmt: skip
+"""Where the axis of waits may end."""
+SORTS: Final[Mapping[str, Callable[[Document], Any]]] = {
+    "place": lambda j: j["rank_after"] or _LAST,
+    "before": lambda j: j["rank_before"] or _LAST,
+    "moves": lambda j: -((j["rank_before"] or 0) - (j["rank_after"] or 0)),
+    "waited": lambda j: -j["waited_s"],
+    "gpus": lambda j: -j["gpus"],
+    "limit": lambda j: j["limit_s"] or _LAST,
+    "user": lambda j: (j["user"] or "", j["rank_after"] or _LAST),
+    "partition": lambda j: (j["partition"], j["rank_after"] or _LAST),
+    "reason": lambda j: (j["reason"], j["rank_after"] or _LAST),
+}
+_LAST: Final = 10**12
+
+
+def answer(path: str, d: Document, board: Board | None, asked: Asked) -> tuple[HTTPStatus, str]:
+    """The page of an address, and its status."""
+    if path == "/job":
+        name = asked.get("id", "")
+        found = None if board is None else board.job(name)
+        code = HTTPStatus.OK if found else HTTPStatus.NOT_FOUND
+        return code, render("job.html", d=d, job=found, name=name, shown=d["jobs"] is not None)
+    rows = [] if board is None else board.rows()
+    return HTTPStatus.OK, page(d, rows, Series() if board is None else board.series, asked)
+
+
+def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str:
+    """The status page."""
+    name = asked.get("range", "24h")
+    name = name if name in RANGES else "24h"
+    shown = series.shown(name, d["now"])
+    day = series.shown("24h", d["now"])
+    last = next((c for c in d["cycles"] if c["skip"] is None), None)
+    return render(
+        "status.html",
+        d=d,
+        tiles=_tiles(d, day),
+        ranges=[(one, _href(asked, range=one), one == name) for one in RANGES],
+        waits=_waits(shown),
+        started=shown.started,
+        gpus=_gpus(d, shown),
+        moves=words.moves(d),
+        left=of_several(d["left_alone"]),
+        movers=_movers(rows),
+        users=_users(d),
+        table=_table(rows, asked),
+        last=last,
+        severity=LEVELS,
+    )
+
+
+LEVELS: Final = {
+    "ok": ("good", "●"),
+    "notice": ("link", "◆"),
+    "warning": ("warn", "▲"),
+    "bad": ("bad", "✖"),
+}
+"""The class and the sign of a level; the word beside it says the same."""
+
+
+def text_page(markdown: str) -> str:
+    """A page of the documentation. Its links to other pages lead nowhere here, so they are text."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - asked for rarely
+
+    kept = re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", markdown)
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens, title = reader.parse(kept), ""
+    for at, token in enumerate(tokens):
+        if token.type == "heading_open":  # alerts link to headings by GitHub's names of them
+            text = tokens[at + 1].content
+            title = title or text
+            token.attrSet("id", re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-"))
+    html = reader.renderer.render(tokens, reader.options, {})
+    html = html.replace("<pre>", "<pre tabindex=0>")  # a wide one is scrolled by keyboard too
+    return render("text.html", title=title, html=html)
+
+
+def _tiles(d: Document, day: Shown) -> list[Document]:
+    used = charts.spark([v for _, v in day.means("used")], "GPUs used, last 24 hours")
+    wait = charts.spark([v for _, v in day.means("wanted")], "GPUs asked for, last 24 hours")
+    said = (
+        ("State", words.state(d), ""),
+        ("Does it help?", words.effect(d), _progress(d)),
+        ("GPUs", words.gpus(d), used),
+        ("Waiting", words.waiting(d), wait),
+        ("Longest wait", words.longest(d), ""),
+    )
+    return [{"name": name, "said": one, "chart": chart} for name, one, chart in said]
+
+
+def _progress(d: Document) -> str:
+    found = d["effect"]
+    if found is None or found["low_s"] is not None:
+        return ""
+    return charts.bar([("used", found["pairs"])], FEWEST)
+
+
+def _waits(shown: Shown) -> str:
+    rows = [
+        Drawn("90% waited less than", "wanted", shown.waits_s(0.9)),
+        Drawn("median", "used", shown.waits_s(0.5)),
+    ]
+    title = f"Wait of the {shown.started} jobs that started"
+    return TimeChart(
+        title, shown.begin, shown.end, rows,
+        shaded=shown.off(), shade_name="off block: Slurm's own order", say=span, tops=_TOPS,
+    ).drawn()  # fmt: skip
+
+
+def _gpus(d: Document, shown: Shown) -> str:
+    total = sum(g["used"] + g["free"] + g["down"] for g in d["gpus"])
+    rows = [
+        Drawn("used and asked for", "wanted", shown.means("used", "wanted"), filled=True),
+        Drawn("used", "used", shown.means("used"), filled=True),
+    ]
+    marked = (float(total), f"{total} GPUs") if total else None
+    return TimeChart(
+        "GPUs used, and asked for by waiting jobs", shown.begin, shown.end, rows, marked=marked
+    ).drawn()
+
+
+def _movers(rows: list[Document]) -> Document | None:
+    """The largest moves up and down: two lists and the lines between them."""
+    ranked = [j for j in rows if j["rank_after"]]
+    ranked.sort(key=lambda j: (j["rank_after"] - j["rank_before"], j["rank_after"]))
+    ups = [j for j in ranked if j["rank_after"] < j["rank_before"]][: MOVES // 2]
+    downs = [j for j in ranked if j["rank_after"] > j["rank_before"]][-MOVES // 2 :]
+    first = ups + downs
+    if not first:
+        return None
+    before = sorted(first, key=lambda j: j["rank_before"])
+    after = sorted(first, key=lambda j: j["rank_after"])
+    lines = [(before.index(j), at, "up" if j in ups else "down") for at, j in enumerate(after)]
+    return {"before": before, "after": after, "lines": charts.slopes(lines)}
+
+
+def _users(d: Document) -> list[Document]:
+    most = max((u["used"] + u["wanted"] for u in d["users"]), default=0)
+    return [
+        {**u, "bar": charts.bar([("used", u["used"]), ("wanted", u["wanted"])], most)}
+        for u in d["users"]
+    ]
+
+
+def _table(rows: list[Document], asked: Asked) -> Document:
+    """The jobs that fit the filter, sorted, one page of them."""
+    text, sort = asked.get("q", "").strip(), asked.get("sort", "place")
+    sort = sort if sort in SORTS else "place"
+    turned = asked.get("way") == "down"
+    found = [j for j in rows if text.casefold() in _text(j)] if text else list(rows)
+    found.sort(key=SORTS[sort], reverse=turned)
+    first = asked.get("from", "0")
+    begin = min(int(first), max(0, len(found) - 1)) if first.isdecimal() else 0
+    begin -= begin % ROWS
+    ends = begin + ROWS
+    return {
+        "q": text,
+        "rows": found[begin:ends],
+        "count": len(found),
+        "all": len(rows),
+        "first": begin + 1,
+        "last": min(ends, len(found)),
+        "earlier": _href(asked, **{"from": str(begin - ROWS)}) if begin else None,
+        "later": _href(asked, **{"from": str(ends)}) if ends < len(found) else None,
+        "users": any(j["user"] for j in rows),
+        "expected": any(j["expected"] for j in rows),
+        "sort": sort,
+        "turned": turned,
+        "kept": {k: v for k, v in asked.items() if k in {"range", "sort", "way"}},
+        "href": {
+            name: _href(asked, sort=name, way="" if turned or name != sort else "down")
+            for name in SORTS
+        },
+    }
+
+
+def _text(job: Document) -> str:
+    parts = (job["job"], job["partition"], job["user"] or "", job["reason"], job["refusal"] or "")
+    return "\n".join(parts).casefold()
+
+
+def _href(asked: Asked, **changed: str) -> str:
+    known = {k: v for k, v in asked.items() if k in {"range", "q", "sort", "way"}} | changed
+    query = urlencode({k: v for k, v in known.items() if v and v != "0"})
+    return f"/?{query}" if query else "/"

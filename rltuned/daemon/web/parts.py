@@ -1,0 +1,205 @@
+"""Parts of the status document that are read off one cycle: GPUs, users, reasons, jobs, nodes."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rltuned.core.decide import Decision
+from rltuned.core.entry import Entry
+from rltuned.core.refusal_words import OF_ONE
+from rltuned.core.starts import Expected, start_document
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from rltuned.text import between
+
+Document = dict[str, Any]
+USERS: Final = 8
+NODES: Final = 60
+REASONS: Final[Mapping[str, str]] = {
+    "Priority": "other jobs stand before them",
+    "Resources": "first in line: GPUs, CPUs or memory are not free yet",
+    "None": "Slurm has not looked at them yet",
+    "Dependency": "they wait for another job",
+    "BeginTime": "their begin time has not come",
+    "JobHeldUser": "held by their user",
+    "JobHeldAdmin": "held by an administrator",
+    "JobArrayTaskLimit": "as many tasks of their array run as it allows",
+    "Reservation": "they wait for a reservation",
+    "ReqNodeNotAvail": "nodes that they name are not available",
+    "Licenses": "licences are in use",
+}
+"""Slurm's reasons in words; others are shown as Slurm says them."""
+
+
+def gpus(sums: Sums) -> list[Document]:
+    """By type."""
+    return [
+        {"type": name, **{state: sums.gpus.get((state, name), 0) for state in GPU_STATES}}
+        for name in sums.types
+    ]
+
+
+def waiting(seen: Snapshot, sums: Sums) -> Document:
+    """The jobs that could start, and how many more there are."""
+    every = sum(tasks(job) for job in seen.pending)
+    return {
+        "jobs": sums.waiting,
+        "gpus": sum(sums.wanted.values()),
+        "work_s": sums.work_s,
+        "longest_s": sums.longest_s,
+        "cannot_start": every - sums.waiting,
+    }
+
+
+def users(seen: Snapshot, decision: Decision | None, *, named: bool) -> list[Document]:
+    """Who waits for most GPUs; without names the order alone says who is who."""
+    found: dict[str, Document] = defaultdict(
+        lambda: {"used": 0, "wanted": 0, "jobs": 0, "waited_s": 0.0}
+    )
+    for job in in_line(seen, decision):
+        row, count = found[job.user], tasks(job)
+        row["wanted"] += job.request.size.gpus * count
+        row["jobs"] += count
+        row["waited_s"] += job.waited_s(seen.taken_at) * count
+    for run in seen.running:
+        found[run.user]["used"] += run.request.size.gpus
+    waits = [(name, row) for name, row in found.items() if row["jobs"]]
+    waits.sort(key=lambda one: (-one[1]["wanted"], -one[1]["jobs"], one[0]))
+    return [
+        {
+            "user": name if named else f"user {chr(ord('A') + place)}",
+            "used": row["used"],
+            "wanted": row["wanted"],
+            "jobs": row["jobs"],
+            "mean_wait_s": row["waited_s"] / row["jobs"],
+        }
+        for place, (name, row) in enumerate(waits[:USERS])
+    ]
+
+
+def reasons(seen: Snapshot) -> list[Document]:
+    """Why jobs wait, by Slurm's reason, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for job in seen.pending:
+        counts[(job.reason or "None").partition(",")[0]] += tasks(job)
+    return [
+        {"reason": reason, "words": REASONS.get(reason, ""), "jobs": count}
+        for reason, count in counts.most_common()
+    ]
+
+
+def moves(decision: Decision | None) -> Document:
+    """How many jobs stand elsewhere than in Slurm's own order."""
+    steps = [e.rank_before - e.rank_after for e in decision.entries] if decision else []
+    return {
+        "up": sum(step > 0 for step in steps),
+        "down": sum(step < 0 for step in steps),
+        "same": sum(step == 0 for step in steps),
+        "most_up": max([*steps, 0]),
+        "most_down": -min([*steps, 0]),
+    }
+
+
+def row(entry: Entry, decision: Decision, *, named: bool) -> Document:
+    """A ranked job; nothing of it is a name unless `named`."""
+    return {
+        **_asked(entry.job, decision.snapshot, named=named),
+        "delay_s": entry.delay_s,
+        "rank_before": entry.rank_before,
+        "rank_after": entry.rank_after,
+        "priority": entry.current,
+        "planned": entry.settled,
+        "moves": entry.moves,
+        "what": entry.what,
+        "bound": entry.bound,
+        "fits": entry.fits,
+        "refusal": None,
+    }
+
+
+def left(job: PendingJob, decision: Decision, *, named: bool) -> Document:
+    """A job that is left alone, with the reason in words."""
+    why = dict(decision.refused).get(job.job_id)
+    return {
+        **_asked(job, decision.snapshot, named=named),
+        **dict.fromkeys(
+            ("delay_s", "rank_before", "rank_after", "planned", "moves", "what", "bound", "fits")
+        ),
+        "priority": job.priority,
+        "refusal": "it was not ranked" if why is None else OF_ONE[why],
+    }
+
+
+def expected(forecast: Expected | None, job_id: JobId, now: float) -> str | None:
+    """When a job is expected to start, in words; None = not known."""
+    times = start_document(forecast, job_id)["expected_start"]
+    return None if times is None else between(times["low_s"], times["high_s"], now)
+
+
+def _asked(job: PendingJob, seen: Snapshot, *, named: bool) -> Document:
+    limit_s = job.request.time_limit_s
+    return {
+        "job": job.address,
+        "partition": ",".join(job.partitions),
+        "user": job.user if named else None,
+        "gpus": job.request.total.gpus,
+        "limit_s": None if limit_s is None or math.isinf(limit_s) else limit_s,
+        "waited_s": job.waited_s(seen.taken_at),
+        "reason": job.reason or "None",
+        "expected": None,
+    }
+
+
+def nodes(seen: Snapshot, *, jobs: bool) -> list[Document]:
+    """Nodes with GPUs, what runs there, and when all of it has ended by its limits."""
+    runs: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for run in seen.running:
+        for share in run.shares:
+            runs[share.node].append((run.address, run.latest_end()))
+    found = []
+    for one in seen.nodes:
+        if not one.total.gpus:
+            continue
+        ends = [end for _, end in runs[one.name] if math.isfinite(end)]
+        found.append(
+            {
+                "node": one.name,
+                "types": ", ".join(sorted({g.gpu_type or "gpu" for g in one.gpus})),
+                "used": one.total.gpus - one.free.gpus,
+                "gpus": one.total.gpus,
+                "down": not one.schedulable,
+                "state": one.state or ("" if one.schedulable else "takes no jobs"),
+                "running": len(runs[one.name]),
+                "jobs": [name for name, _ in runs[one.name]][:6] if jobs else None,
+                "next_end_at": min(ends, default=None),
+                "free_at": max(ends, default=None),
+            }
+        )
+    return found[:NODES]
+
+
+def partitions(report: CycleReport) -> list[Document]:
+    """A line for each: what waits, how long, and how many jobs stand elsewhere."""
+    waits: dict[str, list[float]] = defaultdict(list)
+    moved: Counter[tuple[str, str]] = Counter()
+    for job in report.snapshot.pending if report.snapshot else ():
+        waits[",".join(job.partitions)].append(job.waited_s(report.started_at))
+    for entry in report.decision.entries if report.decision else ():
+        step = entry.rank_before - entry.rank_after
+        way = "up" if step > 0 else "down" if step < 0 else "same"
+        moved[",".join(entry.job.partitions), way] += 1
+    return [
+        {
+            "partition": name,
+            "pending": len(waited_s),
+            "waited_mean_s": sum(waited_s) / len(waited_s),
+            "waited_most_s": max(waited_s),
+            **{way: moved[name, way] for way in ("up", "down", "same")},
+            "left_alone": len(waited_s) - sum(moved[name, way] for way in ("up", "down", "same")),
+        }
+        for name, waited_s in sorted(waits.items())
+    ]

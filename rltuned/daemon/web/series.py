@@ -1,0 +1,130 @@
+"""The last day, week and month in buckets: GPUs, what waits, and how long jobs waited."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rltuned.report.charts import Point
+
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A span of time that a page may show, in steps."""
+
+    span_s: float
+    step_s: float
+
+
+RANGES: Final[Mapping[str, Range]] = {
+    "24h": Range(DAY_S, 600.0),
+    "7d": Range(7 * DAY_S, 3_600.0),
+    "30d": Range(30 * DAY_S, 4 * 3_600.0),
+}
+LONGEST_S: Final = max(one.span_s for one in RANGES.values())
+MOST: Final = 2_000
+"""Waits that one bucket keeps; of more, the quantiles are those of these."""
+PARTS: Final = 24
+"""Quantiles of fewer jobs than start in such a part of the range would only be noise."""
+_MEANS: Final = ("used", "free", "down", "wanted", "waiting")
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What was seen from a moment on, within one step."""
+
+    at: float
+    looks: int = 0
+    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_MEANS, 0.0))
+    off: float = 0.0
+    started: int = 0
+    waits_s: list[float] = field(default_factory=list)
+
+    def add(self, sums: Mapping[str, Any]) -> None:
+        self.looks += 1
+        for name in _MEANS:
+            self.sums[name] += float(sums[name])
+        self.off += float(sums["off"])
+        self.started += int(sums["started"])
+        self.waits_s += sums["waits_s"][: MOST - len(self.waits_s)]
+
+    def mean(self, name: str) -> float:
+        return self.sums[name] / self.looks
+
+
+class Series:
+    """Buckets of every range. One thread adds, others read: buckets are only ever appended."""
+
+    def __init__(self) -> None:
+        self._kept = {
+            name: deque[Bucket](maxlen=round(one.span_s / one.step_s) + 1)
+            for name, one in RANGES.items()
+        }
+
+    def add(self, at: float, sums: Mapping[str, Any]) -> None:
+        """Take in one look; one that is older than the last of its range is left out."""
+        if not sums:
+            return
+        for name, buckets in self._kept.items():
+            step_s = RANGES[name].step_s
+            begin = at - at % step_s
+            if not buckets or buckets[-1].at < begin:
+                buckets.append(Bucket(begin))
+            if buckets[-1].at == begin:
+                buckets[-1].add(sums)
+
+    def shown(self, name: str, now: float) -> "Shown":
+        one = RANGES[name]
+        begin = now - one.span_s
+        return Shown(begin, now, one.step_s, [b for b in self._kept[name] if b.at >= begin])
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One range as it stands."""
+
+    begin: float
+    end: float
+    step_s: float
+    buckets: list[Bucket]
+
+    @property
+    def started(self) -> int:
+        return sum(bucket.started for bucket in self.buckets)
+
+    def means(self, *names: str) -> list[Point]:
+        """Their sum over time, with a gap where nothing was seen."""
+        return self._with_gaps((b.at, sum(b.mean(n) for n in names)) for b in self.buckets)
+
+    def waits_s(self, share: float) -> list[Point]:
+        """A quantile of the waits of the jobs that started then, in PARTS parts of the range."""
+        part_s = max(self.step_s, (self.end - self.begin) / PARTS)
+        found: dict[int, list[float]] = {}
+        for bucket in self.buckets:
+            if bucket.waits_s:
+                found.setdefault(int((bucket.at - self.begin) // part_s), []).extend(bucket.waits_s)
+        points: list[Point] = []
+        for part, waits_s in found.items():
+            at = self.begin + (part + 0.5) * part_s
+            if points and at - points[-1][0] > 3 * part_s:
+                points.append((at - part_s, None))
+            points.append((at, _quantile(sorted(waits_s), share)))
+        return points
+
+    def off(self) -> list[tuple[float, float]]:
+        """Spans in which more than half of the partitions were in off blocks."""
+        return [(b.at, b.at + self.step_s) for b in self.buckets if b.off > b.looks / 2]
+
+    def _with_gaps(self, points: Iterable[tuple[float, float]]) -> list[Point]:
+        found: list[Point] = []
+        for at, value in points:
+            if found and at - found[-1][0] > 3 * self.step_s:
+                found.append((at - self.step_s, None))
+            found.append((min(at + self.step_s / 2, self.end), value))
+        return found
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

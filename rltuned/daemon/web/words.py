@@ -1,0 +1,152 @@
+"""What the first line of the page says: state, effect and amounts, each with one of four levels."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from rltuned.daemon.canary.effect import FEWEST
+from rltuned.daemon.state import HealthState
+from rltuned.text import at_clock, span
+
+Document = dict[str, Any]
+
+
+class Said(NamedTuple):
+    """level: ok, notice, warning or bad. more: sentences below."""
+
+    level: str
+    text: str
+    more: tuple[str, ...] = ()
+
+
+STATES: Final[Mapping[HealthState, tuple[str, str]]] = {
+    HealthState.JOURNAL_UNUSABLE: ("bad", "Not writing"),
+    HealthState.RIVAL_SUSPECTED: ("bad", "Not writing"),
+    HealthState.NUMBERS_UNEXPLAINED: ("bad", "Not writing"),
+    HealthState.CLOCK_OFF: ("bad", "Not writing"),
+    HealthState.SLURM_UNREACHABLE: ("bad", "Slurm is away"),
+    HealthState.NO_RESULT: ("bad", "No result"),
+    HealthState.STALE: ("bad", "Out of date"),
+    HealthState.RELOAD_FAILED: ("bad", "Old settings"),
+    HealthState.BREAKER_OPEN: ("bad", "Breaker open"),
+    HealthState.STARTING: ("notice", "Starting"),
+    HealthState.SLURM_BUSY: ("warning", "Slurm is busy"),
+    HealthState.DRY_RUN: ("notice", "Dry run"),
+    HealthState.PAUSED: ("warning", "Paused"),
+    HealthState.STANDBY: ("notice", "Standby"),
+    HealthState.OBSERVE: ("notice", "Observing"),
+    HealthState.SHADOW: ("notice", "Watching"),
+    HealthState.LEARNING: ("ok", "Writing"),
+    HealthState.LIVE: ("ok", "Writing"),
+}
+"""The level and the word of each state."""
+_WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
+_LONG_S: Final = 86_400.0
+
+
+def state(d: Document) -> Said:
+    """What the daemon does, in one word."""
+    first = HealthState(d["state"])
+    level, word = STATES[first]
+    # while something is wrong, what holds besides is no news
+    told = [c for c in d["conditions"] if c["trouble"]] or d["conditions"][:1]
+    more = [c["sentence"] for c in told if c["state"] != HealthState.LEARNING] or [
+        "changes are written to Slurm"
+    ]
+    blocks = d["blocks"]
+    off = [b for b in blocks if not b["on"]]
+    if first in _WRITING and off and len(off) == len(blocks):
+        until = at_clock(min(b["until"] for b in off), d["now"])
+        return Said("notice", "Off block", (f"Slurm's own order is measured until {until}",))
+    if off:
+        more += [
+            f"off block of {b['partition']} until {at_clock(b['until'], d['now'])}" for b in off
+        ]
+    return Said(level, word, tuple(more))
+
+
+def effect(d: Document) -> Said:
+    """Whether it helps, or how far the measurement is."""
+    found = d["effect"]
+    if found is None:
+        why = "there are no off blocks to compare with (stage canary, or ladder.full_off_share)"
+        return Said("notice", "Not measured", (why, "rltuned backtest estimates it beforehand"))
+    pairs = found["pairs"]
+    if found["low_s"] is None:
+        day = d["effect_at"]
+        first = f"; first answer about {_day(day)}" if day else ""
+        return Said("notice", f"{pairs} of {FEWEST} comparisons", (f"measuring{first}",))
+    change, low, high = (found[k] / found["off_s"] for k in ("difference_s", "low_s", "high_s"))
+    sure = "" if high < 0 or low > 0 else "; chance can explain it"
+    more = (
+        f"95%: {low:+.0%} to {high:+.0%}, {pairs} comparisons{sure}",
+        f"{span(found['on_s'])} with delays, {span(found['off_s'])} without",
+    )
+    level = "ok" if high < 0 else "bad" if low > 0 else "notice"
+    return Said(level, f"{abs(change):.0%} {'shorter' if change < 0 else 'longer'} waits", more)
+
+
+def gpus(d: Document) -> Said:
+    """Used, free and down."""
+    rows = d["gpus"]
+    if not rows:
+        return Said("notice", "No GPUs seen")
+    total = sum(r["used"] + r["free"] + r["down"] for r in rows)
+    used, down = sum(r["used"] for r in rows), sum(r["down"] for r in rows)
+    more = [
+        f"{r['type']}: {r['free']} of {r['used'] + r['free'] + r['down']} free"
+        + (f", {r['down']} down" if r["down"] else "")
+        for r in rows
+    ]
+    return Said("warning" if down else "ok", f"{used} of {total} used", tuple(more))
+
+
+def waiting(d: Document) -> Said:
+    """The jobs that wait for GPUs, and the work that they bring."""
+    found = d["waiting"]
+    if found is None:
+        return Said("notice", "Not seen yet")
+    more = []
+    if found["work_s"] is not None:
+        hours = found["work_s"] / 3_600
+        amount = f"{hours:.1f}" if hours < 100 else f"{hours:,.0f}"  # noqa: PLR2004
+        more.append(f"backlog: {amount} h for all GPUs, by expected run times")
+    if found["cannot_start"]:
+        more.append(f"{found['cannot_start']} more cannot start (held, dependent ...)")
+    jobs = f"{found['jobs']} job{'' if found['jobs'] == 1 else 's'}"
+    return Said("ok", f"{jobs}, {found['gpus']} GPUs", tuple(more))
+
+
+def longest(d: Document) -> Said:
+    """The longest wait, and the promises."""
+    found = d["waiting"]
+    if found is None:
+        return Said("notice", "Not seen yet")
+    more, late = [], 0
+    for one in d["promises"]:
+        late += one["late"]
+        kept = one["jobs"] - one["late"]
+        more.append(
+            f"{one['class']}: {kept} of {one['jobs']} within {span(one['max_wait_s'])} "
+            "since the start"
+        )
+    level = "warning" if late or found["longest_s"] > _LONG_S else "ok"
+    return Said(level, span(found["longest_s"]), tuple(more or ["no promises are set"]))
+
+
+def moves(d: Document) -> str:
+    """How far the order is from Slurm's own, in one sentence."""
+    found = d["moves"]
+    if found is None or not (found["up"] or found["down"]):
+        return "No job stands elsewhere than in Slurm's own order."
+    would = "" if d["state"] in {"live", "learning"} else "would "
+    return (
+        f"{found['up']} jobs {would}move up, {found['down']} down, {found['same']} "
+        "stay; "
+        f"at most {found['most_up']} places up and {found['most_down']} down."
+    )
+
+
+def _day(at: float) -> str:
+    day = datetime.fromtimestamp(at).astimezone()
+    return f"{day.day} {day:%B}"
