@@ -10,6 +10,7 @@ import pytest
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS
+from scripts.studies.forecasts import rows as forecast_rows
 from scripts.tools.docs import PAGES as GENERATED
 from scripts.tools.draw_results import DRAWN, by_limits, frontier, table
 from scripts.tools.reference.commands import Command, commands
@@ -183,6 +184,10 @@ def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
     for text, rows in shown:
         assert len(rows) > 7
         assert "\n".join(rows) in text
+
+
+def test_the_page_of_forecasts_shows_the_recorded_runs() -> None:
+    assert "\n".join(forecast_rows()) in (ROOT / "docs" / "forecast.md").read_text()
 
 
 def test_the_readme_is_short() -> None:
