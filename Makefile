@@ -25,9 +25,8 @@ $(BASE): pyproject.toml constraints.txt scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: $(BASE) ## three cycles of the daemon in dry run on the built-in cluster
-	@$(BIN)/rltuned run --config deploy/demo.toml --backend sim --dry-run --cycles 3 \
-	    --interval 60 --speed 60
+demo: $(BASE) ## a day of jobs like Philly's, without and with rltuned; half a minute
+	@$(BIN)/python -m scripts.tools.demo
 
 test-packages: # Slurm, munge, Prometheus for the tests, if they may be installed
 	@sh scripts/test-packages.sh

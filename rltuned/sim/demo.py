@@ -1,6 +1,6 @@
 """The cluster inside: RLTune's 13-GPU testbed under a stream of generated jobs, time sped up.
 
-`rltuned run --backend sim` and `make demo` run the daemon's own loop against it.
+`rltuned run --backend sim` runs the daemon's own loop against it.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The pictures of the README and the docs, from the shipped code and settings (`make pictures`).
 
-    docs/img/demo.svg       what one cycle of `make demo` prints
+    docs/img/demo.svg       what `make demo` prints
     docs/img/status-*.png   the status page of a daemon at stage full, after two simulated days
     docs/img/pictures.json  what they were made from; a test finds pictures that are out of date
 
@@ -10,7 +10,6 @@ Needs Chromium. Takes about two minutes.
 import hashlib
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from rich.text import Text
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RECORD = IMAGES / "pictures.json"
-WIDTH = 118
+WIDTH = 96
 PORT = 9847
 LOOKED_S = 90
 SETTINGS = """
@@ -44,23 +43,21 @@ SOURCES = ("page.css", "status.css", "status.html", "macros.html", "frame.html")
 
 
 def printed() -> str:
-    """What one cycle of the demo prints, colours and all."""
-    command = [sys.executable, "-m", "rltuned", "run", "--config", "deploy/demo.toml"]
+    """What the demo prints."""
     done = subprocess.run(
-        [*command, "--backend", "sim", "--dry-run", "--once"],
+        [sys.executable, "-m", "scripts.tools.demo"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"},
     )
     return done.stdout.rstrip()
 
 
 def draw_demo(text: str) -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO())
-    console.print(Text.from_ansi("$ make demo\n" + text))
-    drawn = console.export_svg(title="rltuned, dry run on the built-in cluster")
+    console.print(Text("$ make demo\n" + text))
+    drawn = console.export_svg(title="rltuned, a day of jobs like those of Philly")
     # no fonts from elsewhere: a page that shows the picture must not call a third party
     drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
     (IMAGES / "demo.svg").write_text(drawn)
@@ -106,13 +103,6 @@ def templates() -> str:
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).hexdigest()
 
 
-def rows(text: str) -> list[str]:
-    """The jobs of the demo's table: id, partition, user, places and numbers."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    found = re.findall(r"^\W*(\d+ +\S+ +\S+ +\d+ -> \d+ +\d+ +\d+) ", plain, re.MULTILINE)
-    return [" ".join(row.split()) for row in found]
-
-
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -123,7 +113,7 @@ def main() -> int:
     shown = shoot()
     pictures = [IMAGES / "demo.svg", *(IMAGES / f"status-{name}.png" for name in SHOTS)]
     record = {
-        "demo": rows(text),
+        "demo": text.splitlines(),
         "status": shown,
         "templates": templates(),
         "sha256": {path.name: digest(path) for path in pictures},

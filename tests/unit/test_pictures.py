@@ -1,30 +1,25 @@
 """The pictures show what the program does today."""
 
 import json
+import re
 
 import numpy as np
 from matplotlib import image
 
-from scripts.tools.pictures import IMAGES, RECORD, SHOTS, digest, printed, rows, templates
+from scripts.tools.pictures import IMAGES, RECORD, SHOTS, digest, printed, templates
 
 SAID = json.loads(RECORD.read_text())
 AGAIN = "make pictures"
 
 
 def test_the_demo_prints_what_its_picture_shows() -> None:
-    now, then = (
-        {tuple(row.split()[:3]) for row in found} for found in (rows(printed()), SAID["demo"])
-    )
-    # job, partition and user; places depend on the second in which the cycle runs
-    assert len(now & then) >= 0.8 * max(len(now), len(then)), AGAIN
-    assert len(then) >= 10
+    """To the last digit, as the seed is the same; at the end a result and a next step."""
+    said = printed()
+    assert said.splitlines() == SAID["demo"], AGAIN
+    assert re.search(r"A job waited \w+ on average under Slurm alone and \w+ with rltuned", said)
+    assert "rltuned backtest" in said.splitlines()[-2]
     drawn = (IMAGES / "demo.svg").read_text()
-    assert all(job in drawn and user in drawn for job, _, user in then)
-
-
-def test_no_job_of_an_sla_partition_moves_in_it() -> None:
-    assert {row.split()[1] for row in SAID["demo"]} == {"gpu"}
-    assert "SLA" in (IMAGES / "demo.svg").read_text()
+    assert all(word in drawn for word in ("192", "1200", "backtest"))
 
 
 def test_the_files_are_those_that_were_drawn_from_today_s_templates() -> None:
