@@ -20,7 +20,8 @@ from rltuned.domain.units import JobId
 CPU_S: Final = 60.0
 """After so much processor time it has as many plays as it has."""
 MOST_CPU_S: Final = 240
-MOST_MIB: Final = 2_048
+MOST_MIB: Final = 1_024
+"""Of address space, and half of what the unit's daemon and child may have together."""
 MIB: Final = 1024 * 1024
 
 
