@@ -174,7 +174,7 @@ def test_make_demo() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=110,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Cycle 3 (dry_run)" in done.stdout
+    assert "on average under Slurm alone" in done.stdout
 
 
 def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
