@@ -32,8 +32,8 @@ def board(path: Path) -> dict[str, Any]:
 
 
 def panels(path: Path) -> list[dict[str, Any]]:
-    """Those with data; not the headings."""
-    return [panel for panel in board(path)["panels"] if panel["type"] != "row"]
+    """Those with data; not the headings and texts."""
+    return [panel for panel in board(path)["panels"] if panel["type"] not in {"row", "text"}]
 
 
 def queries() -> Iterator[Query]:
