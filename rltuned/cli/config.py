@@ -101,7 +101,10 @@ def _find(world: BackendChoice, loaded: Loaded) -> Found:
         seen = open_world(world).backend(loaded).observe()
         return Found(seen, site_of(loaded, seen, Priorities("priority/multifactor", WEIGHTS)))
     except (BackendError, SnapshotError) as error:
-        hint = "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline"
+        hint = (
+            "name its slurm.conf by --slurm-conf (SLURM_CONF is not read, as a "
+            "stray export must point at no other cluster), or write a file by --offline"
+        )
         raise type(error)(f"the cluster cannot be read: {error}; {hint}") from error
 
 

@@ -44,7 +44,7 @@ from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
-from rltuned.settings.source import keep_tables
+from rltuned.settings.source import keep_tables, needs_restart
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.solver import TimedSolver
@@ -270,6 +270,8 @@ class _Process:
         keep_tables(self._in_force, loaded)
         rig = self._assemble(loaded, place, journal, lease)
         self._in_force = loaded
+        if changed := needs_restart(self.loaded.settings, loaded.settings):
+            self.log.warning("needs_restart", keys=changed, then="the values of the start stay")
         if isinstance(run_times, RunTimeLearner) and loaded.settings.predictor.enabled:
             run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         return rig

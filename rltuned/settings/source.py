@@ -126,6 +126,22 @@ def keep_tables(before: Loaded, after: Loaded) -> None:
     )
 
 
+def needs_restart(start: Settings, now: Settings) -> list[str]:
+    """Keys that have changed since the start and are read only then."""
+    found = [
+        f"{table}.{name}"
+        for table in ("http", "journal", "log", "ha")
+        for name in type(getattr(start, table)).model_fields
+        if getattr(getattr(start, table), name) != getattr(getattr(now, table), name)
+    ]
+    single = (("daemon", "state_dir"), ("predictor", "enabled"), ("predictor", "history_d"))
+    return found + [
+        f"{table}.{name}"
+        for table, name in single
+        if getattr(getattr(start, table), name) != getattr(getattr(now, table), name)
+    ]
+
+
 def _origins(text: str, path: Path | None) -> dict[str, str]:
     return {key: f"{path}:{line}" for key, line in key_lines(text)}
 
