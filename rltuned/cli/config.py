@@ -102,8 +102,8 @@ def _find(world: BackendChoice, loaded: Loaded) -> Found:
         return Found(seen, site_of(loaded, seen, Priorities("priority/multifactor", WEIGHTS)))
     except (BackendError, SnapshotError) as error:
         hint = (
-            "name its slurm.conf by --slurm-conf (SLURM_CONF is not read, as a "
-            "stray export must point at no other cluster), or write a file by --offline"
+            "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline "
+            "(SLURM_CONF is not read: a stray export must not point at another cluster)"
         )
         raise type(error)(f"the cluster cannot be read: {error}; {hint}") from error
 

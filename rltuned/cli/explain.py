@@ -101,7 +101,7 @@ def _limit_s(text: str | None) -> float | None:
 def in_words(document: dict[str, Any]) -> list[str]:
     """The same for people."""
     if document["state"] == "RUNNING":
-        runs = f"{_name(document)} runs since {span(document['running_s'])}."
+        runs = f"{_name(document)} has run for {span(document['running_s'])}."
         return [runs, *_changes(document)]
     if document["state"] == "UNREADABLE":
         return [f"{_name(document)}: {_unreadable(document)}", *_changes(document)]

@@ -82,7 +82,7 @@ DeviceOption = Annotated[
     typer.Option(help="Where the networks learn; episodes are played on the CPU."),
 ]
 QuickOption = Annotated[
-    bool, typer.Option("--quick", help="A useful model in minutes: fewer, smaller epochs.")
+    bool, typer.Option("--quick", help="A smoke test of a minute: too few epochs to deploy.")
 ]
 DistributedOption = Annotated[
     bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")

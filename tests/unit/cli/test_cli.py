@@ -262,7 +262,7 @@ def test_explain_a_running_job() -> None:
     decision = decide(snapshot(runs=[running(5)]), ConstantOrder(), Knobs())
     reply = explanation(decision, "5")
     assert reply is not None
-    assert in_words(reply) == ["Job 5 runs since 20m."]
+    assert in_words(reply) == ["Job 5 has run for 20m."]
 
 
 @pytest.mark.parametrize("name", ["8", "7_4"])
@@ -272,7 +272,7 @@ def test_explain_a_running_task(name: str) -> None:
     reply = explanation(decision, name)
     assert reply is not None
     assert (reply["job_id"], reply["address"]) == (8, "7_4")
-    assert in_words(reply) == ["Job 8, 7_4 runs since 20m."]
+    assert in_words(reply) == ["Job 8, 7_4 has run for 20m."]
 
 
 def test_explain_an_unknown_job() -> None:
