@@ -7,12 +7,13 @@ Reads what the daemon hands over and writes the waits of jobs as JSON, and nothi
 
 import json
 import os
-import pickle
 import resource
 import sys
 import time
 from contextlib import suppress
 from typing import Final
+
+from pydantic import ConfigDict, TypeAdapter
 
 from rltuned.core.starts import ToPlay, play
 from rltuned.domain.units import JobId
@@ -23,11 +24,12 @@ MOST_CPU_S: Final = 240
 MOST_MIB: Final = 1_024
 """Of address space, and half of what the unit's daemon and child may have together."""
 MIB: Final = 1024 * 1024
+_ADAPTER: Final = TypeAdapter(tuple[ToPlay], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
 def packed(todo: ToPlay) -> bytes:
     """What the child reads."""
-    return pickle.dumps(todo, protocol=pickle.HIGHEST_PROTOCOL)
+    return _ADAPTER.dump_json((todo,))
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MIB * MIB, MOST_MIB * MIB))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    todo: ToPlay = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, by its own pipe
+    [todo] = _ADAPTER.validate_json(sys.stdin.buffer.read())
     json.dump(play(todo, late=lambda: time.process_time() > CPU_S), sys.stdout)
 
 

@@ -16,8 +16,7 @@ from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
-from tests.sim.test_laws import calm
-from tests.sim.worlds import cases
+from tests.sim.worlds import calm, cases
 
 Case = tuple[Cluster, tuple[TraceJob, ...]]
 STEP_S = 1_000.0

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide
@@ -21,15 +21,9 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.fakes import alone
 from tests.sim.reference import play_decided
-from tests.sim.worlds import cases, cluster, job
+from tests.sim.worlds import calm, cases, cluster, job
 
 Case = tuple[Cluster, tuple[TraceJob, ...]]
-
-calm = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
 
 
 @calm

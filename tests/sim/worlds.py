@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
@@ -18,6 +19,12 @@ from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.sim.reference import plainly
+
+calm = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 
 
 def cluster(

@@ -41,6 +41,7 @@ STATES: Final[Mapping[HealthState, tuple[str, str]]] = {
 }
 """The level and the word of each state."""
 _WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
+_SHOWN: Final = frozenset({"bad", "warning"})
 _LONG_S: Final = 86_400.0
 
 
@@ -48,8 +49,9 @@ def state(d: Document) -> Said:
     """What the daemon does, in one word."""
     first = HealthState(d["state"])
     level, word = STATES[first]
-    # while something is wrong, what holds besides is no news
-    told = [c for c in d["conditions"] if c["trouble"]] or d["conditions"][:1]
+    # what it does, and what is wrong; what holds besides is no news
+    conditions = d["conditions"]
+    told = conditions[:1] + [c for c in conditions[1:] if STATES[c["state"]][0] in _SHOWN]
     more = [c["sentence"] for c in told if c["state"] != HealthState.LEARNING] or [
         "changes are written to Slurm"
     ]
