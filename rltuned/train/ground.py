@@ -138,6 +138,7 @@ def cut(
         requests=ground.prepared.requests[part],
         partition_factor=ground.prepared.partition_factor[part],
         size=ground.prepared.size[part],
+        pool=ground.prepared.pool[part],
     )
     return replace(
         ground,

@@ -48,6 +48,13 @@ def plain(window: Ground, policy: str) -> np.ndarray:
     return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
 
 
+def test_a_window_keeps_the_pools_of_its_jobs() -> None:
+    whole = random_ground("two", 3)
+    part = cut(whole, 10, 100)
+    assert len(whole.prepared.units) > 1
+    np.testing.assert_array_equal(part.prepared.pool, whole.prepared.pool[10:110])
+
+
 @pytest.mark.parametrize("cluster", ["two", "testbed"])
 def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
     states = 0
