@@ -19,7 +19,15 @@ import numpy as np
 from rltuned.core.backfill import OVERDUE_S
 from rltuned.core.capacity import Capacity
 from rltuned.core.durations import FloatArray, IntArray, alike, knots, runs_s
-from rltuned.core.lanes import Free, Lane, Reserved, Running, Taken, lane_of, taken_by
+from rltuned.core.lanes import (
+    FreeNodes,
+    HeldShares,
+    Lane,
+    Reserved,
+    RunningShares,
+    lane_of,
+    taken_by,
+)
 from rltuned.core.pools import numbered
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import RunTime, Snapshot
@@ -40,7 +48,7 @@ _CROWD: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class InLine:
+class PlayedJob:
     """A waiting job. key_s: when it became eligible plus its delay, in seconds from now."""
 
     job: PendingJob
@@ -70,7 +78,7 @@ NO_ARRIVALS: Final = Arrivals()
 
 def play_forward(
     snapshot: Snapshot,
-    line: Sequence[InLine],
+    line: Sequence[PlayedJob],
     running: Mapping[JobId, RunTime],
     arrivals: Arrivals = NO_ARRIVALS,
     *,
@@ -107,13 +115,13 @@ class _Ground:
     def __init__(
         self,
         snapshot: Snapshot,
-        line: Sequence[InLine],
+        line: Sequence[PlayedJob],
         running: Mapping[JobId, RunTime],
         arrivals: Arrivals,
     ) -> None:
         self.capacity = Capacity.of(snapshot)
         now, self.count = float(snapshot.taken_at), len(line)
-        every: list[InLine | Arrival] = [*line, *arrivals.jobs]
+        every: list[PlayedJob | Arrival] = [*line, *arrivals.jobs]
         jobs = [one.job for one in every]
         self.lanes = self._lanes_of(jobs)
         self.overlap = _overlap(set(self.lanes.values()))
@@ -171,7 +179,7 @@ def _limit_s(limit_s: float | None) -> float:
 
 
 def _delays_s(
-    line: Sequence[InLine],
+    line: Sequence[PlayedJob],
     jobs: Sequence[PendingJob],
     table: Sequence[tuple[float, ...]],
     now: float,
@@ -214,8 +222,8 @@ class _Play:
         kin = rng.random(ground.user_count)
         self._run_s = self._drawn(ground.knots, ground.users, kin, np.zeros(len(ground.knots)))
         self._starts_s = np.full(ground.count, math.inf)
-        self._free = Free(ground.capacity)
-        self._running = Running(4 * len(ground.runs))
+        self._free = FreeNodes.now(ground.capacity)
+        self._running = RunningShares(4 * len(ground.runs))
         run_s = self._drawn(ground.run_knots, ground.run_users, kin, ground.ran_s)
         self._ends = [
             (min(end_s, limit_s), self._running.start(taken, limit_s))
@@ -279,7 +287,7 @@ class _Play:
         heads = _Heads(self._running, self._free, self._ground.overlap)
         still = []
         # while nothing starts: where a lane has room, and from which limit on its jobs may not
-        room: dict[int, Taken | None] = {}
+        room: dict[int, HeldShares | None] = {}
         refused: dict[int, float] = {}
         for entry in self._waiting:
             lane = self._ground.lanes[entry[1]]
@@ -303,7 +311,7 @@ class _Play:
                 refused.clear()
         self._waiting = still
 
-    def _start(self, job: int, lane: Lane, held: Taken, now: float) -> None:
+    def _start(self, job: int, lane: Lane, held: HeldShares, now: float) -> None:
         self._free.take(held)
         rows = self._running.start(held, now + self._ground.limits_s[job])
         heappush(self._ends, (now + float(self._run_s[job]), rows))
@@ -320,7 +328,9 @@ class _Heads:
     asks for it.
     """
 
-    def __init__(self, running: Running, free: Free, overlap: set[tuple[int, int]]) -> None:
+    def __init__(
+        self, running: RunningShares, free: FreeNodes, overlap: set[tuple[int, int]]
+    ) -> None:
         self._running, self._free, self._overlap = running, free, overlap
         self._lanes: dict[str, Lane] = {}
         self._reserved: dict[str, Reserved] = {}
@@ -328,7 +338,7 @@ class _Heads:
     def add(self, lane: Lane) -> None:
         self._lanes.setdefault(lane.partition, lane)
 
-    def delayed_by(self, lane: Lane, held: Taken, end_s: float) -> bool:
+    def delayed_by(self, lane: Lane, held: HeldShares, end_s: float) -> bool:
         """Whether a job of a lane that runs so long at most delays one; if not, it is counted."""
         kept: list[Reserved] = []
         for partition, head in self._lanes.items():

@@ -41,7 +41,7 @@ class Scales(NamedTuple):
     high: float = 1.0
 
 
-class Kept(NamedTuple):
+class PastForecast(NamedTuple):
     """A forecast: when it was made, its raw quantiles in seconds from then, what was shown."""
 
     at: float
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
     shown_high_s: float
 
 
-class Settled(NamedTuple):
+class ForecastOutcome(NamedTuple):
     """What became of one. side: see the head of this file. error_s: of the median."""
 
     side: float
@@ -64,8 +64,8 @@ class Settled(NamedTuple):
 class Hindsight:
     """The record of a cluster. waiting: by job, the forecasts of which the start is not known."""
 
-    waiting: dict[Key, list[Kept]] = field(default_factory=dict)
-    settled: list[Settled] = field(default_factory=list)
+    waiting: dict[Key, list[PastForecast]] = field(default_factory=dict)
+    settled: list[ForecastOutcome] = field(default_factory=list)
 
     def look(self, seen: Snapshot) -> None:
         """Settle the forecasts of jobs that have started; those that are gone teach nothing."""
@@ -91,7 +91,7 @@ class Hindsight:
                 shown_high_s = math.inf if shown.high_s is None else shown.high_s
                 quantiles = start.low_s, start.median_s, min(high_s, 1e9)
                 shown_s = shown.low_s or 0.0, min(shown_high_s, 1e9)
-                earlier.append(Kept(now, *quantiles, *shown_s))
+                earlier.append(PastForecast(now, *quantiles, *shown_s))
 
     def scales(self, now: float) -> Scales:
         """What the record makes of the sides of an interval."""
@@ -126,19 +126,21 @@ class Hindsight:
     def read(cls, kept: Mapping[str, Any]) -> "Hindsight":
         """Raises LookupError, TypeError, ValueError: it is damaged."""
         waiting = {
-            (int(job), float(at)): [Kept(*map(float, one)) for one in those]
+            (int(job), float(at)): [PastForecast(*map(float, one)) for one in those]
             for job, at, those in kept["waiting"]
         }
         rows: Sequence[Any] = kept["settled"]
-        return cls(waiting, [Settled(float(s), bool(w), float(e)) for s, w, e in rows])
+        return cls(waiting, [ForecastOutcome(float(s), bool(w), float(e)) for s, w, e in rows])
 
 
-def settled(kept: Kept, real_s: float) -> Settled:
+def settled(kept: PastForecast, real_s: float) -> ForecastOutcome:
     """What became of a forecast whose job has started after so long."""
     middle, below, above = _sides(kept.low_s, kept.median_s, kept.high_s)
     apart = _log(real_s) - middle
     within = kept.shown_low_s <= real_s <= kept.shown_high_s
-    return Settled(apart / (above if apart >= 0 else below), within, abs(real_s - kept.median_s))
+    return ForecastOutcome(
+        apart / (above if apart >= 0 else below), within, abs(real_s - kept.median_s)
+    )
 
 
 def corrected(start: Start, scales: Scales) -> Start:

@@ -6,7 +6,8 @@ question answers for all.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ FloatArray = NDArray[np.float64]
 _ENDED: Final = -math.inf
 
 
-class Taken(NamedTuple):
+class HeldShares(NamedTuple):
     """What a job holds: (s,) columns and rows of nodes, and amounts."""
 
     node: IntArray
@@ -69,7 +70,7 @@ def lane_of(job: PendingJob, capacity: Capacity, number: int) -> Lane | None:
     )  # fmt: skip
 
 
-def taken_by(shares: Sequence[Share], capacity: Capacity) -> Taken | None:
+def taken_by(shares: Sequence[Share], capacity: Capacity) -> HeldShares | None:
     """What shares hold; None = they are on no known node."""
     known = [(s, capacity.index[s.node]) for s in shares if s.node in capacity.index]
     if not known:
@@ -77,24 +78,34 @@ def taken_by(shares: Sequence[Share], capacity: Capacity) -> Taken | None:
     columns = [
         (at, capacity.row_on(s, at), s.taken.gpus, s.taken.cpus, s.taken.mem_mib) for s, at in known
     ]
-    return Taken(*np.array(columns, dtype=np.int64).T)
+    return HeldShares(*np.array(columns, dtype=np.int64).T)
 
 
-class Free:
+@dataclass(slots=True)
+class FreeNodes:
     """Free amounts per node: gpus (T+1, N), cpus, mem_mib (N,). total: never more than that."""
 
-    def __init__(self, capacity: Capacity) -> None:
-        self.total = capacity
-        self.gpus = capacity.free_gpus.copy()
-        self.cpus = capacity.free_cpus.copy()
-        self.mem_mib = capacity.free_mem_mib.copy()
+    total: Capacity
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
 
-    def take(self, held: Taken) -> None:
+    @classmethod
+    def now(cls, capacity: Capacity) -> "FreeNodes":
+        """As the snapshot shows them."""
+        return cls(
+            capacity,
+            capacity.free_gpus.copy(),
+            capacity.free_cpus.copy(),
+            capacity.free_mem_mib.copy(),
+        )
+
+    def take(self, held: HeldShares) -> None:
         self.gpus[held.row, held.node] -= held.gpus
         self.cpus[held.node] -= held.cpus
         self.mem_mib[held.node] -= held.mem_mib
 
-    def give(self, held: Taken) -> None:
+    def give(self, held: HeldShares) -> None:
         """What jobs hold need not add up to what nodes show as used."""
         at = held.node
         most = self.total
@@ -118,7 +129,7 @@ class Free:
     def carries(self, lane: Lane) -> bool:
         return any(int(self.fits_on(lane, row).sum()) >= lane.count for row in lane.rows)
 
-    def place(self, lane: Lane) -> Taken | None:
+    def place(self, lane: Lane) -> HeldShares | None:
         """Where a job of the lane starts, on the fullest nodes; None = nowhere now."""
         best: tuple[list[int], IntArray, int] | None = None
         for row in lane.rows:
@@ -136,16 +147,16 @@ class Free:
                 best = rank, chosen, row
         return None if best is None else self._held(lane, best[1], best[2])
 
-    def _held(self, lane: Lane, node: IntArray, row: int) -> Taken:
+    def _held(self, lane: Lane, node: IntArray, row: int) -> HeldShares:
         rows = np.full(len(node), row)
         if lane.exclusive:
             most = self.total
-            return Taken(
+            return HeldShares(
                 node, rows, most.total_gpus[row, node], most.total_cpus[node],
                 most.total_mem_mib[node],
             )  # fmt: skip
         amounts = (np.full(len(node), x) for x in (lane.gpus, lane.cpus, lane.mem_mib))
-        return Taken(node, rows, *amounts)
+        return HeldShares(node, rows, *amounts)
 
 
 @dataclass(slots=True)
@@ -156,9 +167,9 @@ class Reserved:
 
     lane: Lane
     at_s: float
-    free: Free
+    free: FreeNodes
 
-    def keeps_its_start(self, held: Taken) -> bool:
+    def keeps_its_start(self, held: HeldShares) -> bool:
         """Whether it does where this is taken beyond its start; if so, it is taken."""
         self.free.take(held)
         if self.free.carries(self.lane):
@@ -167,7 +178,7 @@ class Reserved:
         return False
 
 
-class Running:
+class RunningShares:
     """What runs: shares with the ends that limits give them. Rows are used again."""
 
     def __init__(self, most: int) -> None:
@@ -175,7 +186,7 @@ class Running:
         self._ends_s = np.full(self._cells.shape[1], _ENDED)
         self._spare = list(range(self._cells.shape[1] - 1, -1, -1))
 
-    def start(self, held: Taken, limit_end_s: float) -> list[int]:
+    def start(self, held: HeldShares, limit_end_s: float) -> list[int]:
         """Rows of the job, to be handed to `end`."""
         count = len(held.node)
         while len(self._spare) < count:
@@ -185,10 +196,10 @@ class Running:
         self._ends_s[rows] = limit_end_s
         return rows
 
-    def end(self, rows: list[int]) -> Taken:
+    def end(self, rows: list[int]) -> HeldShares:
         self._ends_s[rows] = _ENDED
         self._spare += rows
-        return Taken(*self._cells[:, rows])
+        return HeldShares(*self._cells[:, rows])
 
     def _grow(self) -> None:
         size = self._cells.shape[1]
@@ -196,7 +207,7 @@ class Running:
         self._ends_s = np.concatenate([self._ends_s, np.full(size, _ENDED)])
         self._spare += range(2 * size - 1, size - 1, -1)
 
-    def reserve(self, lane: Lane, free: Free) -> Reserved:
+    def reserve(self, lane: Lane, free: FreeNodes) -> Reserved:
         """When a job of the lane could start at the latest, by time limits."""
         runs = np.flatnonzero(np.isfinite(self._ends_s))
         runs = runs[lane.member[self._cells[0, runs]]]
@@ -205,39 +216,27 @@ class Running:
         steps = np.unique(ends_s)
         counts = np.searchsorted(ends_s, steps, side="right")
 
-        def after(count: int) -> Free:
+        def after(count: int) -> FreeNodes:
             return _with(free, self._cells[:, runs[:count]])
 
-        at = _first(len(steps), lambda i: after(int(counts[i])).carries(lane))
+        at = bisect_left(range(len(steps)), True, key=lambda i: after(int(counts[i])).carries(lane))
         if at == len(steps):
             return Reserved(lane, math.inf, after(len(runs)))
         return Reserved(lane, float(steps[at]), after(int(counts[at])))
 
 
-def _with(free: Free, cells: IntArray) -> Free:
-    """The same with shares given back."""
+def _with(free: FreeNodes, cells: IntArray) -> FreeNodes:
+    """The same when those shares are free again."""
     node, row, *amounts = cells
-    nodes = free.cpus.shape[0]
-    later = Free.__new__(Free)
-    later.total = most = free.total
+    most, nodes = free.total, len(free.cpus)
     flat = np.bincount(row * nodes + node, weights=amounts[0], minlength=free.gpus.size)
     gpus = free.gpus + flat.reshape(free.gpus.shape).astype(np.int64)
     cpus, mem_mib = (
         np.bincount(node, weights=x, minlength=nodes).astype(np.int64) for x in amounts[1:]
     )
-    later.gpus = np.minimum(gpus, most.total_gpus)
-    later.cpus = np.minimum(free.cpus + cpus, most.total_cpus)
-    later.mem_mib = np.minimum(free.mem_mib + mem_mib, most.total_mem_mib)
-    return later
-
-
-def _first(count: int, holds: Callable[[int], bool]) -> int:
-    """The first of 0..count-1 from which on it holds; count = none."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return FreeNodes(
+        most,
+        np.minimum(gpus, most.total_gpus),
+        np.minimum(free.cpus + cpus, most.total_cpus),
+        np.minimum(free.mem_mib + mem_mib, most.total_mem_mib),
+    )

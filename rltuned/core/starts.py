@@ -15,7 +15,7 @@ from rltuned.core.forecast import (
     NO_ARRIVALS,
     Arrival,
     Arrivals,
-    InLine,
+    PlayedJob,
     play_forward,
     quantiles,
 )
@@ -118,7 +118,7 @@ class ToPlay:
     """
 
     snapshot: Snapshot
-    line: tuple[InLine, ...]
+    line: tuple[PlayedJob, ...]
     running: Mapping[JobId, RunTime]
     arrivals: Arrivals
 
@@ -134,14 +134,14 @@ def to_play(
     snapshot, now = decision.snapshot, float(decision.snapshot.taken_at)
     delays = {e.job.job_id: 0.0 if as_is else e.delay_s for e in decision.entries}
     known = dict(snapshot.run_times)
-    played: list[InLine] = []
+    played: list[PlayedJob] = []
     key_s = -math.inf
     for job in in_line(decision, as_is=as_is):
         if len(played) >= MOST:
             break
         if job.job_id in delays:
             key_s = max(key_s, job.waits_since + delays[job.job_id] - now)
-        one = InLine(job, key_s, known.get(job.job_id))
+        one = PlayedJob(job, key_s, known.get(job.job_id))
         played += [one] * min(_tasks(decision, job), MOST - len(played))
     look = replace(snapshot, pending=(), run_times=())
     return ToPlay(look, tuple(played), running, arrivals)
@@ -189,7 +189,7 @@ def play(
 
 def starts_by(
     decision: Decision,
-    played: Sequence[InLine],
+    played: Sequence[PlayedJob],
     found: Mapping[JobId, Sequence[float]],
     *,
     as_is: bool = False,
@@ -205,7 +205,7 @@ def starts_by(
     return (*starts, *_left(decision, {job.job_id for job in ordered}))
 
 
-def _first_tasks(played: Sequence[InLine], starts_s: np.ndarray) -> dict[JobId, np.ndarray]:
+def _first_tasks(played: Sequence[PlayedJob], starts_s: np.ndarray) -> dict[JobId, np.ndarray]:
     """By record, when its first task starts in each play."""
     found: dict[JobId, np.ndarray] = {}
     for at, one in enumerate(played):

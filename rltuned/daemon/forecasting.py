@@ -48,7 +48,7 @@ OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
 
 
 @dataclass(slots=True)
-class Watched:
+class RecentArrivals:
     """Jobs that came while the daemon watched, the last days' and at most ARRIVALS."""
 
     since: float = 0.0
@@ -90,7 +90,7 @@ class Forecaster:
     ) -> None:
         self._folder, self._log, self._of_running = folder, log, of_running
         self._every_s = every_s
-        self._watched = Watched()
+        self._watched = RecentArrivals()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._child: subprocess.Popen[bytes] | None = None

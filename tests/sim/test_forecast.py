@@ -8,7 +8,7 @@ from hypothesis import assume, given
 
 from rltuned.core import forecast
 from rltuned.core.capacity import Capacity
-from rltuned.core.forecast import InLine
+from rltuned.core.forecast import PlayedJob
 from rltuned.core.lanes import lane_of
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime
@@ -48,7 +48,7 @@ def test_with_known_run_times_every_job_starts_when_it_does_in_the_simulator(cas
     snapshot = snapshot_of(halfway)
     assume(all(splits_evenly(job, Capacity.of(snapshot)) for job in snapshot.pending))
     ordered = sorted(snapshot.pending, key=lambda job: -job.priority)
-    line = [InLine(job, float(at), exactly(job)) for at, job in enumerate(ordered)]
+    line = [PlayedJob(job, float(at), exactly(job)) for at, job in enumerate(ordered)]
     running = {run.job_id: exactly(run) for run in snapshot.running}
     with patch.object(forecast, "COARSE", 0.0):
         found = forecast.play_forward(snapshot, line, running, draws=1)[0].tolist()

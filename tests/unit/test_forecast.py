@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rltuned.cli.expected import ordinal
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.durations import knots, runs_s
-from rltuned.core.forecast import Arrival, Arrivals, InLine, play_forward, quantiles
+from rltuned.core.forecast import Arrival, Arrivals, PlayedJob, play_forward, quantiles
 from rltuned.core.select import Scope
 from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, starts_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
@@ -128,7 +128,7 @@ def test_what_arrives_later_stands_where_its_delay_puts_it() -> None:
     known = {JobId(100): exactly(HOUR)}
     came = Arrival(job(9, gpus=4, submitted_at=NOW), 0.5 * HOUR, exactly(HOUR))
     short, long = (job(n, gpus=4, submitted_at=NOW, time_limit_s=n * HOUR) for n in (1, 2))
-    line = [InLine(short, 0.0, exactly(HOUR)), InLine(long, 3 * HOUR, exactly(2 * HOUR))]
+    line = [PlayedJob(short, 0.0, exactly(HOUR)), PlayedJob(long, 3 * HOUR, exactly(2 * HOUR))]
     alone = play_forward(seen, line, known, draws=1)[0]
     beside = play_forward(seen, line, known, Arrivals((came,), HOUR), draws=1)[0]
     assert alone.tolist() == [HOUR, 2 * HOUR]
@@ -138,7 +138,7 @@ def test_what_arrives_later_stands_where_its_delay_puts_it() -> None:
 
 def test_as_many_plays_as_time_allows_and_never_too_few_for_an_interval() -> None:
     seen = snapshot(job(1))
-    line = [InLine(seen.pending[0], 0.0, None)]
+    line = [PlayedJob(seen.pending[0], 0.0, None)]
     assert play_forward(seen, line, {}, draws=20).shape == (20, 1)
     assert play_forward(seen, line, {}, draws=20, late=lambda: True).shape == (6, 1)
     assert quantiles(np.full((6, 1), math.inf)).tolist() == [[math.inf]] * 3
@@ -146,7 +146,7 @@ def test_as_many_plays_as_time_allows_and_never_too_few_for_an_interval() -> Non
 
 def test_the_same_seed_gives_the_same_starts() -> None:
     seen = snapshot(*(job(n, gpus=2, user=f"u{n}") for n in range(1, 30)))
-    line = [InLine(one, 0.0, None) for one in seen.pending]
+    line = [PlayedJob(one, 0.0, None) for one in seen.pending]
     one, two = (play_forward(seen, line, {}, draws=8, seed=s) for s in (1, 1))
     assert np.array_equal(one, two)
     assert not np.array_equal(one, play_forward(seen, line, {}, draws=8, seed=2))

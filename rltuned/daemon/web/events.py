@@ -5,19 +5,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rltuned.daemon.report import CycleReport
+from rltuned.daemon.state import Condition, HealthState
+from rltuned.daemon.web.words import STATES
 from rltuned.journal.cycles import UNFINISHED, PastCycle
 
 KEPT: Final = 60
-_MODES: Final[Mapping[str, tuple[str, str]]] = {
-    "live": ("ok", "changes are written to Slurm"),
-    "shadow": ("notice", "decides and writes nothing (stage shadow)"),
-    "observe": ("notice", "only looks (stage observe, or in doubt)"),
-    "dry_run": ("notice", "dry run: nothing is written"),
-    "paused": ("warning", "paused: the pause file exists"),
-    "standby": ("notice", "standby: another daemon writes"),
-    "rival_suspected": ("bad", "another daemon seems to write: nothing is written"),
-    "numbers_unexplained": ("bad", "numbers that the journal does not explain: nothing is written"),
+_DETAILS: Final[Mapping[HealthState, str]] = {
+    HealthState.STANDBY: "another daemon writes",
+    HealthState.RIVAL_SUSPECTED: "another daemon seems to write",
+    HealthState.NUMBERS_UNEXPLAINED: "the journal does not explain numbers that jobs have",
 }
+"""Of modes whose sentence needs one, which the journal does not keep."""
 _SKIPS: Final[Mapping[str, tuple[str, str]]] = {
     "": ("ok", "cycles come to a result again"),
     "backend": ("bad", "Slurm does not answer"),
@@ -73,7 +71,11 @@ class Events:
             self._add(at, *_SKIPS.get(skip, ("bad", skip)))
         if mode != self._mode and not skip:
             self._mode = mode
-            self._add(at, *_MODES.get(mode, ("notice", mode)))
+            state = next((one for one in HealthState if one == mode), None)
+            if state is None:  # of another release
+                self._add(at, "notice", mode)
+            else:
+                self._add(at, STATES[state][0], Condition(state, _DETAILS.get(state, "")).sentence)
 
     def _add(self, at: float, severity: str, text: str) -> None:
         self._kept.append({"at": at, "severity": severity, "text": text})

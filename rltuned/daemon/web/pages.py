@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from rltuned.core.refusal_words import of_several
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.web import words
-from rltuned.daemon.web.series import RANGES, Series, Shown
+from rltuned.daemon.web.series import RANGES, RangeView, Series
 from rltuned.daemon.web.status import Board
 from rltuned.report import charts, render
 from rltuned.report.charts import Drawn, TimeChart
@@ -102,7 +102,7 @@ def text_page(markdown: str) -> str:
     return render("text.html", title=title, html=html)
 
 
-def _tiles(d: Document, day: Shown) -> list[Document]:
+def _tiles(d: Document, day: RangeView) -> list[Document]:
     used = charts.spark([v for _, v in day.means("used")], "GPUs used, last 24 hours")
     wait = charts.spark([v for _, v in day.means("wanted")], "GPUs asked for, last 24 hours")
     said = (
@@ -122,7 +122,7 @@ def _progress(d: Document) -> str:
     return charts.bar([("used", found["pairs"])], FEWEST)
 
 
-def _waits(shown: Shown) -> str:
+def _waits(shown: RangeView) -> str:
     rows = [
         Drawn("90% waited less than", "wanted", shown.waits_s(0.9)),
         Drawn("median", "used", shown.waits_s(0.5)),
@@ -134,7 +134,7 @@ def _waits(shown: Shown) -> str:
     ).drawn()  # fmt: skip
 
 
-def _gpus(d: Document, shown: Shown) -> str:
+def _gpus(d: Document, shown: RangeView) -> str:
     total = sum(g["used"] + g["free"] + g["down"] for g in d["gpus"])
     rows = [
         Drawn("used and asked for", "wanted", shown.means("used", "wanted"), filled=True),

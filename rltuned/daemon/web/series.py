@@ -75,14 +75,14 @@ class Series:
             if buckets[-1].at == begin:
                 buckets[-1].add(sums)
 
-    def shown(self, name: str, now: float) -> "Shown":
+    def shown(self, name: str, now: float) -> "RangeView":
         one = RANGES[name]
         begin = now - one.span_s
-        return Shown(begin, now, one.step_s, [b for b in self._kept[name] if b.at >= begin])
+        return RangeView(begin, now, one.step_s, [b for b in self._kept[name] if b.at >= begin])
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RangeView:
     """One range as it stands."""
 
     begin: float

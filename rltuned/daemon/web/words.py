@@ -52,9 +52,7 @@ def state(d: Document) -> Said:
     # what it does, and what is wrong; what holds besides is no news
     conditions = d["conditions"]
     told = conditions[:1] + [c for c in conditions[1:] if STATES[c["state"]][0] in _SHOWN]
-    more = [c["sentence"] for c in told if c["state"] != HealthState.LEARNING] or [
-        "changes are written to Slurm"
-    ]
+    more = [c["sentence"] for c in told]
     blocks = d["blocks"]
     off = [b for b in blocks if not b["on"]]
     if first in _WRITING and off and len(off) == len(blocks):

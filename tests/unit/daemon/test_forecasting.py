@@ -15,7 +15,7 @@ from rltuned.core.hindsight import Hindsight, Scales, corrected
 from rltuned.core.select import Scope
 from rltuned.core.starts import Start
 from rltuned.daemon.forecast_status import ForecastStatus
-from rltuned.daemon.forecasting import FILE_NAME, Forecaster, Watched, read_file
+from rltuned.daemon.forecasting import FILE_NAME, Forecaster, RecentArrivals, read_file
 from rltuned.daemon.logger import make_log
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -109,7 +109,7 @@ def test_a_waiting_job_is_recorded_again_after_hours_not_at_each_forecast() -> N
 
 
 def test_arrivals_are_those_that_came_while_the_daemon_watched() -> None:
-    watched = Watched()
+    watched = RecentArrivals()
     watched.look(snapshot(job(1, submitted_at=NOW - 50)), {})
     later = replace(
         snapshot(job(1), job(2, submitted_at=NOW + 60)), taken_at=UnixTime(NOW + 2 * HOUR)
@@ -182,7 +182,7 @@ def test_a_child_that_fails_costs_only_the_new_forecast(
 
 def test_a_bug_in_it_does_not_stop_the_loop(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     one = make()
-    monkeypatch.setattr(Watched, "look", lambda *_: 1 / 0)
+    monkeypatch.setattr(RecentArrivals, "look", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in one.cycle(decided(decision(snapshot(job(1))))).trouble
 
 
