@@ -1,4 +1,4 @@
-"""`rltuned restore`: give back what rltuned changed. Needs no numpy, no torch and no daemon."""
+"""`rltuned restore`: restore what rltuned changed. Needs no numpy, no torch and no daemon."""
 
 import math
 import os
@@ -91,7 +91,7 @@ def restore(
 ) -> None:
     """Give the jobs that rltuned changed their own priority back.
 
-    A job is given back in whole: it gets what it had before rltuned first wrote to it. A value
+    A job is restored in whole: it gets what it had before rltuned first wrote to it. A value
     that others have changed since is left alone, and a held job is never released; both are
     reported. A live daemon must be paused or stopped first. It continues while slurmctld is slow,
     away or limits requests, and says on standard error how far it is; SIGTERM or SIGINT ends it

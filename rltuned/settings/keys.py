@@ -106,7 +106,7 @@ class LimitKeys(Keys):
     needs 0.3 at most."""
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
     """Most changes of one job within an hour; then it is only put further back until the hour is
-    over. Giving back is always allowed. Counted in the journal, so a restart does not reset it."""
+    over. Restoring is always allowed. Counted in the journal, so a restart does not reset it."""
 
 
 class LadderKeys(Keys):

@@ -28,7 +28,7 @@ class DaemonKeys(Keys):
     interval up to this."""
     state_dir: FilePath = Path("/var/lib/rltuned")
     """Folder of the journal (journal.sqlite). Without a writable journal nothing is written to
-    Slurm, because nothing could be given back."""
+    Slurm, because nothing could be restored."""
     pause_file: FilePath = Path("/run/rltuned/PAUSE")
     """While this file exists rltuned observes and reports but writes nothing. It is checked right
     before every write."""
