@@ -23,6 +23,11 @@ def span(seconds: float) -> str:
     return f"{sign}{whole // _DAY_S}d{whole % _DAY_S // _HOUR_S:02d}h"
 
 
+def counted(amount: int, what: str) -> str:
+    """`1 GPU`, `3 GPUs`."""
+    return f"{amount} {what}{'' if amount == 1 else 's'}"
+
+
 def hours(seconds: float) -> str:
     """A duration in hours, as settings and tables compare them: `0.5 h`, `36 h`."""
     return f"{seconds / _HOUR_S:.3g} h"

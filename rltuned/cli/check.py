@@ -166,7 +166,7 @@ def _policy(loaded: Loaded) -> Check:
         policy, digest, _ = find_policy(loaded)
     except (errors.SettingsError, errors.ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
-    detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a base policy"
+    detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a rule"
     order = loaded.settings.order
     if loaded.generation:
         detail += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
@@ -233,8 +233,8 @@ def _kinds(loaded: Loaded) -> Check:
         detail, _, fix = str(error).partition("; fix with: ")
         remedy = f"rm {folder / FILE_NAME}: another one is drawn, and what was learned is lost"
         return Check.fail("kinds", f"{detail}; jobs have no kinds", fix or remedy)
-    drawn = "" if salt else "; the salt is drawn at the daemon's start"
-    return Check.ok("kinds", f"digests of {', '.join(wanted)}{drawn}")
+    drawn = "" if salt else "; the salt is drawn when the daemon starts"
+    return Check.ok("kinds", f"jobs are likened by salted digests of {', '.join(wanted)}{drawn}")
 
 
 def _predictor(loaded: Loaded) -> Check:

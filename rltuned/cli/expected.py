@@ -11,7 +11,7 @@ from rltuned.core.starts import expectation
 from rltuned.daemon.documents import find_job
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
-from rltuned.text import between, span
+from rltuned.text import between, counted, span
 
 
 def expected(document: dict[str, Any]) -> str:
@@ -29,7 +29,7 @@ def what_ifs(document: dict[str, Any]) -> list[str]:
         return []
     limit_s, gpus = found["limit_s"], found["gpus"]
     asked = [] if limit_s is None else [f"a limit of {span(limit_s)}"]
-    asked += [] if gpus is None else [f"{gpus} GPU{'' if gpus == 1 else 's'}"]
+    asked += [] if gpus is None else [counted(gpus, "GPU")]
     at = found["expected_start"]
     start = found["expected_why"] if at is None else f"{_times(found)}; {_place(found)}"
     return [f"With {' and '.join(asked)}: {start}."]

@@ -17,7 +17,7 @@ from rltuned.core.select import Refusal
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
 from rltuned.slurm.values import parse_limit_s
-from rltuned.text import span, when
+from rltuned.text import counted, span, when
 
 app = typer.Typer()
 
@@ -35,6 +35,7 @@ _BOUNDS = {
 _ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
 _TOLD = 3
 """So many features are named in words; --json has all."""
+_GUESS = "a guess by the predictor alone: no job is known to have ended here"
 _NOTHING = 1.0
 """A difference in seconds below which a feature does not count."""
 
@@ -149,7 +150,7 @@ def _decided(document: dict[str, Any]) -> list[str]:
     lines += _features(document)
     lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
-    lines += [f"It would fit on {s['node']} with {s['gpus']} GPUs now." for s in shares]
+    lines += [f"It would fit on {s['node']} with {counted(s['gpus'], 'GPU')} now." for s in shares]
     return lines
 
 
@@ -168,7 +169,9 @@ def _expected(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return []
     low, high = span(found["low_s"]), span(found["high_s"])
-    known = f"{found['ends']} jobs of its user have ended" if found["ends"] else "of a new user"
+    known = f"after {counted(found['ends'], 'job')} of its user"
+    if not found["ends"]:
+        known = _GUESS if found["is_guess"] else "its user is new"
     return [f"It is expected to run {span(found['mean_s'])} ({low} to {high}; {known})."]
 
 
@@ -280,7 +283,7 @@ def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
 
 def _amounts(request: dict[str, Any]) -> str:
     types = "/".join(request["gpu_types"])
-    gpus = f"{request['gpus']} {types + ' ' if types else ''}GPUs"
+    gpus = counted(request["gpus"], f"{types} GPU" if types else "GPU")
     most = request["nodes_most"]
     nodes = f", on {request['nodes']} to {most} nodes (at least this much)" if most else ""
-    return f"{gpus}, {request['cpus']} CPUs, {request['mem_mib']} MiB{nodes}"
+    return f"{gpus}, {counted(request['cpus'], 'CPU')}, {request['mem_mib']} MiB{nodes}"

@@ -121,7 +121,9 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
             "outside": list(request.outside),
         },
         "request_changed_at": _outdated_since(job),
-        "run_time": None if run_time is None else run_time._asdict(),
+        "run_time": None
+        if run_time is None
+        else {**run_time._asdict(), "is_guess": snapshot.limit_use is None},
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None

@@ -1,5 +1,6 @@
 """`rltuned check`: is this a site on which rltuned can work, and with which rights."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,10 +124,12 @@ def _clock(config: Mapping[str, str], evidence: CheckInput) -> Check:
     first = evidence.config.split("\n", 1)[0].rpartition(" ")[2]
     if not first.isdigit():
         return Check.warn("clock", "slurmctld did not tell its time", "compare by hand")
-    skew = float(first) - evidence.now
-    detail = (
-        f"slurmctld on {config.get('SlurmctldHost[0]', '?')} is {skew:+.0f} s off the clock here"
-    )
+    skew = int(first) - math.floor(evidence.now)  # slurmctld tells whole seconds
+    host = config.get("SlurmctldHost[0]", "?")
+    if abs(skew) <= 1:
+        return Check.ok("clock", f"slurmctld on {host} and this machine agree within a second")
+    way = "ahead of" if skew > 0 else "behind"
+    detail = f"slurmctld on {host} is {abs(skew)} s {way} the clock here"
     if abs(skew) > _SKEW_FAIL_S:
         return Check.fail("clock", detail, "synchronise both clocks (chrony, ntpd)")
     if abs(skew) > _SKEW_WARN_S:

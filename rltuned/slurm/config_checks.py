@@ -127,7 +127,9 @@ def _memory(config: Mapping[str, str]) -> Check:
     kind = config.get("SelectType", "")
     parameters = config.get("SelectTypeParameters", "")
     if "MEMORY" not in parameters.upper():
-        return Check.ok("select", f"{kind} {parameters}: memory is not handed out")
+        return Check.ok(
+            "select", f"{kind} {parameters}: memory is not counted, so no job waits for it"
+        )
     defaults = {
         key: config.get(key, "") for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")
     }

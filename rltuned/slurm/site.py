@@ -17,6 +17,7 @@ BASIC: Final = "priority/basic"
 MULTIFACTOR: Final = "priority/multifactor"
 _WEIGHT: Final = "PriorityWeight"
 _SLURMDBD: Final = "accounting_storage/slurmdbd"
+_OF_ACCOUNTS: Final = ("Age", "FairShare")
 _VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:[.-]|$)")
 _PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
 _FIRST_WITH_LIMIT: Final = (23, 2)
@@ -121,6 +122,7 @@ def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
 class Priorities:
     """How Slurm orders its queue, for people. weights: by factor, those that count. plugin:
     PrioritySiteFactorPlugin. flags: in capitals. scheduler: SchedulerParameters with a value.
+    accounts: slurmdbd runs; without it slurmctld counts neither age nor fair share.
     """
 
     kind: str = ""
@@ -128,6 +130,12 @@ class Priorities:
     plugin: str = ""
     flags: frozenset[str] = frozenset()
     scheduler: Mapping[str, str] = field(default_factory=dict)
+    accounts: bool = True
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        """Weights that count nothing here."""
+        return () if self.accounts else tuple(n for n in _OF_ACCOUNTS if n in self.weights)
 
     @property
     def advice(self) -> str:
@@ -142,7 +150,8 @@ class Priorities:
         if self.kind != MULTIFACTOR:
             return self.kind or "not known"
         listed = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
-        return f"{self.kind}, weights: {listed or 'all 0'}"
+        dead = f" (nothing for {' and '.join(self.dead)}: no slurmdbd)" if self.dead else ""
+        return f"{self.kind}, weights: {listed or 'all 0'}{dead}"
 
 
 def read_priorities(config: Mapping[str, str]) -> Priorities:
@@ -155,7 +164,9 @@ def read_priorities(config: Mapping[str, str]) -> Priorities:
     flags = frozenset(config.get("PriorityFlags", "").upper().split(","))
     options = (o.partition("=") for o in config.get("SchedulerParameters", "").split(","))
     scheduler = {name: value for name, _, value in options if value}
-    return Priorities(config.get("PriorityType", ""), weights, _plugin(config), flags, scheduler)
+    accounts = config.get("AccountingStorageType", "") == _SLURMDBD
+    kind = config.get("PriorityType", "")
+    return Priorities(kind, weights, _plugin(config), flags, scheduler, accounts)
 
 
 def read_qos(text: str) -> dict[str, int]:

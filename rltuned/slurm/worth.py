@@ -17,6 +17,7 @@ from rltuned.text import hours
 COARSE_S: Final = 600.0
 """A point that is worth more waiting than this orders too coarsely."""
 _NAME: Final = "order"
+_HOUR_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +104,23 @@ def worth(site: Site) -> str:
     listed = [
         f"{name} {site.hours(site.weight(name))}"
         for name in ("QOS", "FairShare", "Partition", "JobSize", "Assoc")
-        if site.weight(name)
+        if site.weight(name) and name not in site.priorities.dead
     ]
     weights = f"; full weights: {', '.join(listed)}" if listed else ""
     steps = "".join(f"; {step}" for step in (_qos_text(site), _fair_text(site)) if step)
     limit = f"; age grows for {hours(site.system.max_age_s)}" if site.system.ages else ""
     return (
-        f"the longest delay is {hours(site.max_delay_s)} = {site.reach:.0f} points"
+        f"the longest delay is {hours(site.max_delay_s)} = {site.reach:.0f} points{_own_text(site)}"
         f"{weights}{steps}{limit}"
     )
+
+
+def _own_text(site: Site) -> str:
+    """Whose points they are, where PriorityWeightAge does not say."""
+    if site.system.ages:
+        return ""
+    per_hour = f"{site.slope * _HOUR_S:g} an hour (order.points_per_hour)"
+    return f", {per_hour}: slurmctld counts no age without slurmdbd"
 
 
 def _basic(site: Site) -> Check:

@@ -34,7 +34,9 @@ def test_a_real_cluster_gets_a_file_that_fits(slurm: SlurmLab, tmp_path: Path) -
     assert tree["limits"] == {"write_mode": "auto"}
     assert tree["scope"] == {}, "no partition is taken for an SLA partition"
     assert "# GPUs: 4 k80 on 2 nodes, 1 m40 on 1 node, 8 p100 on 2 nodes." in text
-    assert "weights: Age 10000, JobSize 1000, Partition 1000." in text
+    assert (
+        "weights: Age 10000, JobSize 1000, Partition 1000 (nothing for Age: no slurmdbd)." in text
+    )
     for name in ("gpu*", "sla", "short", "whole", "closed (down)"):
         assert f"# {name} " in text
     assert rltuned("config", "check", str(path)).returncode == 0

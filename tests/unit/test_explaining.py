@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.cli.explain import in_words
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import (
     Forecast,
@@ -21,10 +22,12 @@ from rltuned.core.explaining import (
 from rltuned.core.features import COLUMNS
 from rltuned.core.order import DEFAULT, Bound, Order, bounded
 from rltuned.core.select import Scope
+from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import RunTime
+from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, running, snapshot
 from tests.fakes import ConstantOrder
@@ -174,3 +177,22 @@ def test_a_job_of_several_sizes_says_when_it_starts_on_each() -> None:
     assert advised_nodes(found, jobs[0], {8: 7.0}) is None
     assert advised_nodes(found, jobs[2], {1: 1.0}) is None
     assert advised_nodes(found, job(9, asks=ranged), {1: 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("limit_use", "ends", "words"),
+    [
+        (None, 0, "a guess by the predictor alone: no job is known to have ended here"),
+        (0.3, 0, "its user is new"),
+        (0.3, 1, "after 1 job of its user"),
+    ],
+)
+def test_what_a_prediction_rests_on_is_said(limit_use: float | None, ends: int, words: str) -> None:
+    """An empty lab has no jobs to learn from: what is printed is what the predictor brought."""
+    run_time = RunTime(HOUR, 60.0, 2.0, 60.0, 120.0, ends=ends)
+    seen = replace(snapshot(job(1)), run_times=((JobId(1), run_time),), limit_use=limit_use)
+    document = explanation(decide(seen, BASELINES["delay"], Knobs()), "1")
+    assert document is not None
+    text = in_words({**document, "starts": None, "verdict": None})
+    assert f"It is expected to run 1m (2s to 2m; {words})." in text
+    assert "It asks for 1 GPU, 2 CPUs, " in "\n".join(text)

@@ -52,8 +52,8 @@ def test_check_says_what_is_wrong_with_it(tmp_path: Path) -> None:
         return next(row for row in out.splitlines() if "kinds:" in row)
 
     assert line() == (
-        "ok    kinds: digests of name, command, work_dir, submit_line; "
-        "the salt is drawn at the daemon's start"
+        "ok    kinds: jobs are likened by salted digests of name, command, work_dir, submit_line; "
+        "the salt is drawn when the daemon starts"
     )
     (tmp_path / FILE_NAME).write_bytes(b"x")
     (tmp_path / FILE_NAME).chmod(0o600)

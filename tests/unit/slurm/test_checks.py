@@ -102,6 +102,14 @@ def test_clock(skew: float, status: str) -> None:
     assert found(replace(GOOD, now=NOW - skew))["clock"].status == status
 
 
+def test_one_clock_is_not_off_itself() -> None:
+    """slurmctld cuts its second, and the answer comes after rltuned's own look at the clock."""
+    for later in (0.0, 0.9, -0.2):
+        check = found(replace(GOOD, now=NOW + later))["clock"]
+        assert check.detail.endswith("and this machine agree within a second")
+    assert "is 10 s behind the clock" in found(replace(GOOD, now=NOW + 10.9))["clock"].detail
+
+
 def test_rights() -> None:
     plain = replace(GOOD, uid=1000, user="rltuned")
     assert found(plain)["rights"].status is Status.FAIL

@@ -29,7 +29,24 @@ def test_weights_in_hours() -> None:
         "Partition 1.33e+03 h; age grows for 336 h"
     )
     unaged = replace(SITE, system=replace(AGED, ages=False))
-    assert worth(unaged).startswith("the longest delay is 168 h = 60480 points")
+    assert worth(unaged).startswith(
+        "the longest delay is 168 h = 60480 points, 360 an hour (order.points_per_hour): "
+        "slurmctld counts no age without slurmdbd; full weights: QOS 55.6 h, FairShare 28 h"
+    )
+
+
+def test_a_weight_that_counts_nothing_is_named() -> None:
+    config = {"PriorityType": "priority/multifactor", "PriorityWeightAge": "100000"}
+    config |= {"PriorityWeightFairShare": "5", "PriorityWeightQOS": "7"}
+    dead = read_priorities(config)
+    assert str(dead) == (
+        "priority/multifactor, weights: Age 100000, FairShare 5, QOS 7 "
+        "(nothing for Age and FairShare: no slurmdbd)"
+    )
+    site = replace(SITE, system=replace(AGED, ages=False), priorities=dead)
+    assert "FairShare" not in worth(site)
+    alive = read_priorities(config | {"AccountingStorageType": "accounting_storage/slurmdbd"})
+    assert "slurmdbd" not in str(alive)
 
 
 @pytest.mark.parametrize(("age_weight", "coarse"), [(2_015, True), (2_016, False)])
