@@ -80,7 +80,7 @@ class DaemonState:
         if age_s is None:
             yield Condition(HealthState.STARTING)
         elif age_s > FRESH_CYCLES * self.settings.daemon.interval_s:
-            yield Condition(HealthState.STALE, f"{age_s:.0f}")
+            yield Condition(HealthState.STALE, f"{age_s:.0f} s old")
         elif kept.state is not None:
             yield from kept.state.conditions
 

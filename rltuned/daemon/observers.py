@@ -27,6 +27,8 @@ from rltuned.policies.tune_state import TuneState
 
 _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 """States that follow from the time and not from a cycle; they are not kept."""
+_WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
+"""True of the last result; while none comes nothing is written."""
 
 
 class Publisher:
@@ -63,6 +65,7 @@ class Publisher:
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._interval_s = 0.0
         self._result_at_s: float | None = None
+        self._due_at_s = 0.0
         self._reload_failed = False
         self._of_cycle: list[Condition] = []
         self._verdict = CanaryStatus()
@@ -86,6 +89,7 @@ class Publisher:
         self._verdict = report.verdict or self._verdict
         self._of_cycle = report.conditions(self._verdict)
         self._interval_s = report.next_in_s
+        self._due_at_s = self._clock.monotonic() + report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
         for shown in (self._board, self._answers):
@@ -191,7 +195,17 @@ class Publisher:
         else:
             age_s = self._clock.monotonic() - self._result_at_s
             if age_s > FRESH_CYCLES * self._interval_s:
-                found.append(Condition(HealthState.STALE, f"{age_s:.0f}"))
+                found = [c for c in found if c.state not in _WRITING]
+                found.append(Condition(HealthState.STALE, f"{age_s:.0f} s old{self._late()}"))
         health = Health(found)
         self._metrics.state(health)
         return health
+
+    def _late(self) -> str:
+        """How long a cycle has been due that has not ended; the state of one that failed says
+        why.
+        """
+        late_s = self._clock.monotonic() - self._due_at_s
+        if late_s <= 0 or any(c.is_trouble for c in self._of_cycle):
+            return ""
+        return f"; the cycle due {late_s:.0f} s ago has not ended: a Slurm command may hang"

@@ -56,7 +56,7 @@ _SENTENCES: Final = {
     HealthState.CLOCK_OFF: "nothing is written: {detail}",
     HealthState.SLURM_UNREACHABLE: "Slurm does not answer: {detail}",
     HealthState.NO_RESULT: "the last cycle came to no result ({detail}); see the log",
-    HealthState.STALE: "the last result is {detail} s old",
+    HealthState.STALE: "the last result is {detail}",
     HealthState.RELOAD_FAILED: (
         "the last reload failed, and the settings before it stay; see the log"
     ),

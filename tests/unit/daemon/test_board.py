@@ -264,7 +264,7 @@ def test_every_state_has_one_word_and_a_level_and_paused_is_not_green() -> None:
 
 
 def test_while_slurm_is_away_nothing_is_said_to_be_written() -> None:
-    both = Health([Condition(HealthState.STALE, "18"), Condition(HealthState.LIVE)])
+    both = Health([Condition(HealthState.STALE, "18 s old"), Condition(HealthState.LIVE)])
     text = page(Board(Showing(), lambda: NOW).document(both, UNJUDGED))
     assert "the last result is 18 s old" in text
     assert "changes are written" not in text

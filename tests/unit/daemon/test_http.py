@@ -87,7 +87,9 @@ def test_health_and_readiness(server: MetricsServer, doctor: Doctor) -> None:
     status, kind, text = ask(server, "/readyz")
     assert (status, kind) == (200, "application/json")
     assert json.loads(text) == FRESH.document()
-    doctor.verdict = Health([Condition(HealthState.LIVE), Condition(HealthState.STALE, "400")])
+    doctor.verdict = Health(
+        [Condition(HealthState.LIVE), Condition(HealthState.STALE, "400 s old")]
+    )
     status, _, text = ask(server, "/readyz")
     assert (status, json.loads(text)["ready"]) == (503, False)
     assert json.loads(text)["reason"].startswith("the last result is 400 s old; ")

@@ -190,6 +190,27 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Heal
             assert found.sentence in one.log_lines()[-1]["detail"]
 
 
+def test_while_no_cycle_ends_nothing_is_said_to_be_written(tmp_path: Path) -> None:
+    """A slurmctld that has died keeps Slurm's commands for long before they fail."""
+    with daemon(tmp_path) as one:
+        one.publisher.cycle(CYCLES[HealthState.LEARNING])
+        one.clock.advance(179)
+        assert HealthState.LIVE in {c.state for c in one.publisher.health().conditions}
+        one.clock.advance(2)
+        assert str(one.publisher.health()) == (
+            "the last result is 181 s old; the cycle due 121 s ago has not ended: "
+            "a Slurm command may hang"
+        )
+        one.publisher.cycle(skipped(Skip.BACKEND, "squeue: cannot contact controller"))
+        one.clock.advance(2)
+        assert str(one.publisher.health()) == (
+            "Slurm does not answer: squeue: cannot contact controller; the last result is 183 s old"
+        )
+        one.publisher.cycle(report(HealthState.PAUSED))
+        one.clock.advance(181)
+        assert one.publisher.health().conditions[-1].state is HealthState.PAUSED
+
+
 @pytest.mark.parametrize("state", CYCLES)
 def test_a_state_survives_a_restart(tmp_path: Path, state: HealthState) -> None:
     with daemon(tmp_path) as one:
