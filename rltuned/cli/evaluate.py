@@ -14,6 +14,7 @@ from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
+from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.protocol import Mode, Protocol
 from rltuned.stats import SHARES, in_words
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_PLUGIN: Final = "a policy of another package"
 
 ModelOption = Annotated[
     list[str],
     typer.Option(
         "--model",
         "-m",
-        help="Bundle, or NAME=BUNDLE,BUNDLE,... for training seeds of one design; again for more.",
+        help="Bundle or plugin:NAME, or NAME=...,... for training seeds of one design; again for "
+        "more.",
     ),
 ]
 LoadOption = Annotated[
@@ -157,7 +160,7 @@ def _play(
     rules: tuple[str, ...],
     protocol: Protocol,
 ) -> list[evaluation.Comparison]:
-    players = len(rules) + sum(len(c.actors) for c in contestants)
+    players = len(rules) + sum(len(c.seeds) for c in contestants)
     steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
@@ -178,10 +181,10 @@ def _play(
 def _cards(contestants: Sequence[evaluation.Contestant]) -> dict[str, dict[str, object]]:
     return {
         c.name: {
-            "summary": c.actors[0].card.summary,
-            "seeds": len(c.actors),
-            "digests": [a.digest for a in c.actors],
-            "commits": [a.card.git_commit for a in c.actors],
+            "summary": next((s.card.summary for s in c.seeds if isinstance(s, Actor)), _PLUGIN),
+            "seeds": len(c.seeds),
+            "digests": [s.digest for s in c.seeds],
+            "commits": [s.card.git_commit for s in c.seeds if isinstance(s, Actor)],
         }
         for c in contestants
     }

@@ -1,12 +1,8 @@
 """Which jobs ended between two looks, and how long they ran, as far as looks can show it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
-from rltuned.core.asked import Job
-from rltuned.core.memory import RunTimeMemory
 from rltuned.domain.jobs import OF_A_RUN, EndedJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -99,47 +95,3 @@ def _ended(gone: _Gone) -> EndedJob | None:
         submitted_at=job.started_at if known is None else min(known, job.started_at),
         ended_at=UnixTime(max(float(job.started_at), at)),
     )
-
-
-# -- What happened to jobs, fed to a memory of run times in the order of time ---------------------
-
-
-def replay(memory: RunTimeMemory, ended: Iterable[EndedJob]) -> None:
-    """Feed a memory with the past, as if it had been seen."""
-    jobs = list(ended)
-    runs = [
-        RunningJob(
-            **{name: getattr(job, name) for name in OF_A_RUN},
-            shares=(),
-            submitted_at=job.submitted_at,
-        )
-        for job in jobs
-    ]
-    feed(memory, jobs, runs, jobs)
-
-
-def feed(
-    memory: RunTimeMemory,
-    submitted: Iterable[Job],
-    started: Iterable[RunningJob],
-    ended: Iterable[EndedJob],
-) -> None:
-    """Feed a memory in the order of time: at one instant ends, then submissions, then starts. A run
-    of less than a second is submitted and started before it ends all the same.
-    """
-    events = [(float(job.submitted_at or 0.0), 1, job) for job in submitted]
-    events += [(float(job.started_at), 2, job) for job in started]
-    events += [(_end_s(job), 0, job) for job in ended]
-    events.sort(key=lambda event: (*event[:2], event[2].job_id))
-    for what, batch in groupby(events, key=lambda event: event[1]):
-        jobs = [job for _, _, job in batch]
-        if what == 0:
-            memory.end([job for job in jobs if isinstance(job, EndedJob)])
-        elif what == 1:
-            memory.submit(jobs)
-        else:
-            memory.start([job for job in jobs if isinstance(job, RunningJob)])
-
-
-def _end_s(job: EndedJob) -> float:
-    return float(job.ended_at) if job.ended_at > job.started_at else job.started_at + 0.5

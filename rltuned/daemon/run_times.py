@@ -22,13 +22,14 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.limits import LimitMemory
 from rltuned.core.memory import RunTimeMemory, SizeOf, gpus_of
 from rltuned.core.sizes import Sizes
-from rltuned.daemon.ends import SeenEnds, feed, replay
+from rltuned.daemon.ends import SeenEnds
 from rltuned.daemon.logger import Log
 from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
 from rltuned.journal.learned import Learned, keep_learned, read_learned
+from rltuned.policies.feeding import feed, replay
 
 SAVED_EVERY_S: Final = 600.0
 FIRST_WAIT_S: Final = 3.0

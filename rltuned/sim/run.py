@@ -18,6 +18,7 @@ from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.orders import play
 from rltuned.sim.play import Played, load
+from rltuned.sim.plugged import play_plugged
 from rltuned.sim.policy import BY_DEFAULT, FUTURE, policy_of
 from rltuned.sim.prepared import prepare
 from rltuned.sim.protocol import Protocol, by_default
@@ -105,7 +106,8 @@ def simulate(window: TraceWindow, cluster: Cluster, policy: str, protocol: Proto
         raise TraceError(f"policy {policy!r} plays with --mode cycle only")
     if isinstance(chosen, Plugin) or (protocol.is_joint and not isinstance(chosen, str)):
         began = time.perf_counter()
-        outcome = play_decided(cluster, window.jobs, chosen, protocol)
+        play_it = play_plugged if isinstance(chosen, Plugin) else play_decided
+        outcome = play_it(cluster, window.jobs, chosen, protocol)
         return schedule_of(outcome, window, cluster, time.perf_counter() - began)
     if protocol.mode == "cycle" and chosen in FUTURE:
         raise TraceError(f"policy {policy!r} exists in event mode only")

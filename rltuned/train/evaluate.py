@@ -6,7 +6,7 @@ the result says it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -17,8 +17,11 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.metrics import METRICS, Schedule, score
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.plugged import play_plugged
 from rltuned.sim.policy import BY_DEFAULT, FUTURE
 from rltuned.sim.protocol import Protocol
 from rltuned.stats import SHARES, Paired, paired, percent
@@ -39,24 +42,49 @@ Play = Callable[[Ground], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A model: one bundle, or those of several training seeds, in their order."""
+    """A model: one bundle or policy of another package, or those of several training seeds, in
+    their order.
+    """
 
     name: str
-    actors: tuple[Actor, ...]
+    seeds: tuple[Actor | Plugin, ...]
 
 
 def contestant_of(given: str) -> Contestant:
-    """From `BUNDLE`, or `NAME=BUNDLE,BUNDLE,...` for seeds of one design. Raises ModelError."""
+    """From `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one. Raises ModelError."""
     name, equals, listed = given.rpartition("=")
-    actors = tuple(load_actor(bundle_at(one)) for one in listed.split(","))
-    if len({str(a.card.architecture) for a in actors}) > 1:
+    seeds = tuple(
+        load_plugin(one) if is_plugin(one) else load_actor(bundle_at(one))
+        for one in listed.split(",")
+    )
+    if len({str(s.card.architecture) if isinstance(s, Actor) else "" for s in seeds}) > 1:
         raise ModelError(f"{given}: not seeds of one another: their architectures differ")
-    return Contestant(name if equals else actors[0].name, actors)
+    return Contestant(name if equals else seeds[0].name, seeds)
 
 
 def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
-    """One player per training seed."""
-    return [partial(play_policy, policy=a, protocol=protocol) for a in contestant.actors]
+    """One player per training seed. Raises TraceError: the protocol is not the daemon's cycles."""
+    return [
+        partial(play_policy, policy=seed, protocol=protocol)
+        if isinstance(seed, Actor)
+        else _play_of(seed, protocol)
+        for seed in contestant.seeds
+    ]
+
+
+def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
+    if protocol.mode != "cycle":
+        raise TraceError(f"policy {plugin.name!r} plays with --mode cycle only")
+    by_age = replace(protocol, rules=replace(protocol.rules, natural=AGE_ONLY))
+
+    def play(window: Ground) -> FloatArray:
+        """As the rules beside it, where Slurm orders by age alone."""
+        moved = zip(window.jobs, window.submit_s.tolist(), strict=True)
+        jobs = [replace(job, submit_s=at_s) for job, at_s in moved]
+        ended = play_plugged(window.cluster, jobs, plugin, by_age).world.finished
+        return np.array([ended[number].started_at for number in range(1, len(jobs) + 1)])
+
+    return play
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +146,17 @@ def everywhere(
     return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
 
 
+def is_proven(comparisons: Sequence[Comparison], model: str, rule: str, metric: str) -> bool:
+    """Whether the 95% interval of the change leaves out 0, on the same side at every place."""
+    tables = [one.paired.get(model, {}) for one in comparisons]
+    found = [table[rule][metric] for table in tables if rule in table]
+    ends = [(one.geometric_low, one.geometric_high) for one in found]
+    return bool(ends) and (
+        all(high is not None and high < 0 for _, high in ends)
+        or all(low is not None and low > 0 for low, _ in ends)
+    )
+
+
 def headline(comparisons: Sequence[Comparison]) -> str:
     """The mean wait of every model against one rule, `delay` where it was played."""
     tables = {name: rules for one in comparisons for name, rules in one.paired.items()}
@@ -131,7 +170,8 @@ def headline(comparisons: Sequence[Comparison]) -> str:
             text = (
                 f"{mean:+.1%} [{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
             )
-        parts.append(f"{model} against {rule} {text}")
+        proven = "" if is_proven(comparisons, model, rule, "wait_s") else ", no proven difference"
+        parts.append(f"{model} against {rule} {text}{proven}")
     return f"Wait, geometric mean over windows: {'; '.join(parts)}"
 
 

@@ -13,7 +13,7 @@ from rltuned.errors import TraceError
 from rltuned.report import plots, render
 from rltuned.sim.policy import CLAIRVOYANT, FUTURE
 from rltuned.stats import LARGER_IS_BETTER, FloatArray
-from rltuned.train.evaluate import Comparison, everywhere, headline
+from rltuned.train.evaluate import Comparison, everywhere, headline, is_proven
 
 UNITS: Final = {
     "wait_s": "mean wait, s",
@@ -64,6 +64,7 @@ def write_page(
         models=dict.fromkeys(name for one in comparisons for name in one.paired),
         rules=list(dict.fromkeys(r for table in paired for r in table if r not in FUTURE)),
         everywhere=partial(everywhere, comparisons),
+        is_proven=partial(is_proven, comparisons),
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

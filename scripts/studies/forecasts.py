@@ -30,12 +30,12 @@ from rltuned.core.hindsight import Hindsight, corrected
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.sizes import Sizes
 from rltuned.core.starts import Start, starts_of
-from rltuned.daemon.ends import feed
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.natural import AGE_ONLY

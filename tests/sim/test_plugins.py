@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core import memory
 from rltuned.errors import TraceError
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.presets import preset
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.run import TraceWindow, simulate
@@ -13,6 +16,12 @@ from tests.packages import install
 
 CLUSTER = preset("testbed")
 WINDOW = TraceWindow(0, synthesize("testbed-1024", jobs=80, seed=5).jobs)
+PREDICTOR = load_predictor(shipped_predictor())
+DELAY = (
+    "from rltuned.policies.baselines import BASELINES\n\n\n"
+    "def delay(matrix):\n    wish = BASELINES['delay'].wish(matrix)\n"
+    "    return wish.own_s, wish.place"
+)
 AREA = "def area(matrix):\n    return matrix.limit_s * matrix.size"
 
 
@@ -24,6 +33,20 @@ def test_a_rule_written_elsewhere_gives_the_rule_s_schedule(
     ours = simulate(WINDOW, CLUSTER, "saf", Protocol(mode="cycle"))
     assert (theirs.start_s == ours.start_s).all()
     assert (theirs.start_s > theirs.submit_s).any()
+
+
+def test_it_sees_the_run_times_that_the_kernel_predicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon's memory shows whole seconds, which the kernel does not; so they are left as is."""
+    monkeypatch.setattr(memory, "_whole", lambda seconds: seconds)
+    install(tmp_path, monkeypatch, DELAY, "delay")
+    protocol = Protocol(mode="cycle", predictor=PREDICTOR)
+    theirs = simulate(WINDOW, CLUSTER, "plugin:delay", protocol)
+    ours = simulate(WINDOW, CLUSTER, "delay", protocol)
+    assert (theirs.start_s == ours.start_s).all()
+    blind = simulate(WINDOW, CLUSTER, "plugin:delay", Protocol(mode="cycle"))
+    assert (theirs.start_s != blind.start_s).any()
 
 
 @pytest.mark.parametrize("protocol", [Protocol(), Protocol(bounded=False)])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,26 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.cli.evaluate import app
-from rltuned.errors import TraceError
+from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.sim.metrics import METRICS
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.stats import paired, sign_test
 from rltuned.train.episodes import play_policy
-from rltuned.train.evaluate import RULES, EvaluationPlan, Play, compare, windows_of
+from rltuned.train.evaluate import (
+    RULES,
+    Comparison,
+    EvaluationPlan,
+    Play,
+    compare,
+    contestant_of,
+    is_proven,
+    windows_of,
+)
 from rltuned.train.ground import cut
 from rltuned.train.network import PaperActor, policy_of
+from tests.packages import install
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
@@ -212,6 +223,70 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     assert page.count("<svg") == 3
     assert not re.search(r"(src|href)=[\"']?(http|/)", page.replace("http://www.w3.org", ""))
     assert json.loads((report / "results.json").read_text()) == document
+
+
+LINEAR = (
+    "from rltuned.policies.baselines import BASELINES\n\n\n"
+    "def rule(matrix):\n    wish = BASELINES['delay'].wish(matrix)\n"
+    "    return wish.own_s, wish.place"
+    "\n\n\ndef older(matrix):\n    return matrix.wait_s * 0.0"
+)
+
+
+def test_a_policy_of_another_package_is_compared_as_a_model_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "ours", monkeypatch, LINEAR, "rule", "older")
+    trace = tmp_path / "t.csv"
+    write_trace(Trace(GROUND.jobs), trace)
+    report = tmp_path / "report"
+    given = [
+        "--model", "plugin:rule", "--model", "both=plugin:older,plugin:rule", "--rule", "delay",
+        "--rule", "saf", "--trace", str(trace), "--cluster", "testbed", "--windows", "2",
+        "--window-jobs", "40", "--load", "1.2", "--interval", "900", "--part", "0", "1",
+        "--report", str(report), "--json",
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, [*given, "--predictor", "none"], catch_exceptions=False)
+    document = json.loads(result.stdout)
+    assert document["models"]["plugin:rule"]["seeds"] == 1
+    assert document["models"]["plugin:rule"]["summary"] == "a policy of another package"
+    assert len(document["models"]["both"]["digests"]) == 2
+    pairs = document["comparisons"][0]["paired"]
+    assert pairs["plugin:rule"]["delay"]["wait_s"]["change"] == 0.0
+    assert pairs["plugin:rule"]["saf"]["wait_s"]["change"] != 0.0
+    assert pairs["both"]["delay"]["wait_s"]["seeds"][1] == 0.0
+    assert (
+        "plugin:rule against delay +0.0% [+0.0%, +0.0%], no proven difference"
+        in (document["headline"])
+    )
+    page = (report / "index.html").read_text()
+    assert page.count('<td>plugin:rule\n<td class="">+0.0%') == 3
+    with pytest.raises(TraceError, match="plays with --mode cycle only"):
+        CliRunner().invoke(app, [*given, "--mode", "event"], catch_exceptions=False)
+    with pytest.raises(ModelError, match="not seeds of one another"):
+        contestant_of(f"x=plugin:rule,{MODEL}")
+
+
+def test_a_difference_is_proven_when_every_place_s_interval_lies_on_one_side_of_0() -> None:
+    def place(low: float | None, high: float | None) -> Comparison:
+        found = replace(
+            paired(np.array([1.0, 1.0]), np.array([1.0, 1.0]), "wait_s"),
+            geometric_low=low,
+            geometric_high=high,
+        )
+        return Comparison(
+            "g", EvaluationPlan(), True, 1, {}, {"m": {"r": {"wait_s": found}}}, {}, {}
+        )
+
+    for places, proven in (
+        ([(-0.2, -0.1)], True),
+        ([(0.1, 0.2), (0.3, 0.4)], True),
+        ([(-0.2, 0.1)], False),
+        ([(-0.2, -0.1), (0.1, 0.2)], False),
+        ([(None, None)], False),
+    ):
+        assert is_proven([place(*ends) for ends in places], "m", "r", "wait_s") is proven
+    assert not is_proven([place(-0.2, -0.1)], "m", "another", "wait_s")
 
 
 def test_unknown_rules_are_named(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.run_times import BURST_S, RUNNING, STARTED
-from rltuned.daemon.ends import feed
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.cluster import Resources
@@ -20,6 +19,7 @@ from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
+from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, snapshot
