@@ -8,14 +8,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+from rltuned.core.asked import Job
 from rltuned.core.memory import RunTimeMemory
+from rltuned.core.order import Policy
 from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.feeding import feed, run_of
-from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.decided import DecidedWorld, PlayedWorld
@@ -28,7 +29,7 @@ Seen = TypeVar("Seen", PendingJob, RunningJob)
 
 
 def play_plugged(
-    cluster: Cluster, jobs: Sequence[TraceJob], plugin: Plugin, protocol: Protocol
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
 ) -> PlayedWorld:
     """Play jobs to the end of the last one. Raises TraceError: a job can never start; PolicyError:
     the package's code fails.
@@ -38,7 +39,7 @@ def play_plugged(
     if protocol.predictor is not None:
         learning = _Learning(decided.world, jobs, protocol.predictor)
     while (snapshot := decided.due()) is not None:
-        decided.decide(snapshot if learning is None else learning.shown(snapshot), plugin)
+        decided.decide(snapshot if learning is None else learning.shown(snapshot), policy)
     return PlayedWorld(decided.world, decided.decisions, decided.writes)
 
 
@@ -61,10 +62,12 @@ class _Learning:
         ended = list(self._ends())
         runs = [self._dressed(job) for job in snapshot.running if job.job_id not in self._began]
         runs += [run_of(job) for job in ended if job.job_id not in self._began]
-        came = [self._dressed(job) for job in snapshot.pending if job.job_id not in self._came]
-        came_and_began = [job for job in runs if job.job_id not in self._came]
-        feed(self._memory, [*came, *came_and_began], runs, ended)
-        self._came |= {job.job_id for job in (*came, *runs)}
+        came: list[Job] = [
+            self._dressed(job) for job in snapshot.pending if job.job_id not in self._came
+        ]
+        came += [job for job in runs if job.job_id not in self._came]
+        feed(self._memory, came, runs, ended)
+        self._came |= {job.job_id for job in came}
         self._began |= {job.job_id for job in runs}
         predicted = self._memory.predicted(snapshot.pending)
         return replace(snapshot, run_times=tuple(predicted.items()))
