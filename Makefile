@@ -144,8 +144,8 @@ forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces
 	    $(BIN)/python -m scripts.studies.forecasts draw
 
 # run_times, windows and placement hold plays of 0.2.0's order, which are to be played again
-results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour
-	@$(BIN)/python -m scripts.studies.delays check
+results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those
+	@$(BIN)/python -m scripts.studies.delays check $(if $(ONLY),--only '$(ONLY)')
 
 mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours
 	@$(BIN)/python -m scripts.tools.mutants run

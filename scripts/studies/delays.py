@@ -1,6 +1,7 @@
 """Orders as bounded delays beside FCFS and pure SAF: the figures of docs/results.md.
 
     python -m scripts.studies.delays run [--minutes M] [--front] [--ill] [--fair]
+    python -m scripts.studies.delays check --only "Helios Venus, 0.9, own"
     python -m scripts.studies.delays table | draw
 
 Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
@@ -49,6 +50,7 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob, read_trace
 from scripts.studies import plays
 from scripts.studies.plays import PURE, PURE_SITE, STRENGTHS, TRACES, Row, known, mean, spread
+from scripts.tools.draw_results import GROUNDS as TITLES
 
 RESULTS = Path("docs/data/delays.jsonl")
 COPIES = 4
@@ -312,10 +314,16 @@ def _against_fcfs(name: str, policy: str, order: tuple[float, float, float]) -> 
     return math.exp(float(np.mean(logs)))
 
 
+def names(run: Run) -> tuple[object, ...]:
+    """As the tables of docs/results.md name it; --only takes the first ones of them."""
+    return TITLES[run.ground], run.load, run.limits, _name(run), f"copy {run.copy}"
+
+
 def _options(parser: argparse.ArgumentParser) -> None:
     for name in ("--front", "--ill", "--fair"):
         parser.add_argument(name, action="store_true")
 
 
 if __name__ == "__main__":
-    plays.main(__doc__, RESULTS, runs, play, views={"table": table, "draw": draw}, options=_options)
+    views = {"table": table, "draw": draw}
+    plays.main(__doc__, RESULTS, runs, play, views=views, options=_options, names=names)

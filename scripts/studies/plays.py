@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -207,18 +207,31 @@ def play_missing(
         done.add(run)
 
 
-def differing(
-    results: Path, kind: type[R], play: Callable[[R], Row], sample: int, seed: int
-) -> Iterator[str | None]:
-    """Play a draw of the known runs again. For each: None, or a line where a figure is not the
-    stored one.
-
-    Processor time is no figure. Runs of a predictor that is fitted to the site are left out: torch
+def drawn(results: Path, kind: type[R], sample: int, seed: int) -> dict[R, Row]:
+    """Some of the known runs. Those of a predictor that is fitted to the site are left out: torch
     computes otherwise on another processor, and a long run then ends elsewhere.
     """
     every = [(r, row) for r, row in known(results, kind).items() if _fits_nothing(r)]
-    for at in np.random.default_rng(seed).permutation(len(every))[:sample]:
-        run, row = every[at]
+    picked = np.random.default_rng(seed).permutation(len(every))[:sample]
+    return dict(every[at] for at in picked)
+
+
+def named(runs: Iterable[R], text: str, names: Callable[[R], Sequence[object]]) -> list[R]:
+    """Those whose names, in their order, begin with the parts of a text: `Helios Venus, 0.9`."""
+    wanted = _parts([text])
+    return [run for run in runs if _parts(names(run))[: len(wanted)] == wanted]
+
+
+def _parts(names: Iterable[object]) -> list[str]:
+    texts = (f"{name:g}" if isinstance(name, float) else str(name) for name in names)
+    return [part.strip().casefold() for text in texts for part in text.split(",")]
+
+
+def differing(rows: Mapping[R, Row], play: Callable[[R], Row]) -> Iterator[str | None]:
+    """Play runs again. For each: None, or a line where a figure is not the stored one. Processor
+    time is no figure.
+    """
+    for run, row in rows.items():
         again = play(run)
         found = [
             f"{name} {row[name]} -> {again[name]}"
@@ -236,6 +249,22 @@ def _same(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-9)
     return a == b
+
+
+def check(
+    results: Path, runs: Iterator[R], play: Callable[[R], Row], asked: argparse.Namespace
+) -> None:
+    """Play stored rows again, a draw or those asked for, and exit with 1 if a figure differs."""
+    first = next(runs)
+    if asked.only is None:
+        rows = drawn(results, type(first), asked.sample, asked.seed)
+    else:
+        stored = known(results, type(first))
+        rows = {run: stored[run] for run in (first, *runs) if run in stored}
+    done = list(differing(rows, play))
+    wrong = [line for line in done if line is not None]
+    print(f"{results}: {len(done)} rows played again, {len(wrong)} differ", *wrong, sep="\n")
+    sys.exit(bool(wrong))
 
 
 def mean(rows: Sequence[Row], name: str) -> float:
@@ -274,24 +303,29 @@ def main(
     *,
     views: Mapping[str, Callable[[argparse.Namespace], None]],
     options: Callable[[argparse.ArgumentParser], None] = lambda _: None,
+    names: Callable[[Any], Sequence[object]] = astuple,
 ) -> None:
     """The command line of a study: `run`, which plays what is missing, `check`, which plays a
     draw of what is there again and exits with 1 if a figure differs, or one of its views.
+    names: of a run, for --only.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("what", choices=("run", "check", *views))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--sample", type=int, default=40, help="rows that `check` plays again")
     parser.add_argument("--seed", type=int, default=1, help="of that draw")
+    parser.add_argument("--only", help="rows that begin so, in place of a draw")
     options(parser)
     asked = parser.parse_args()
+    chosen = runs(asked)
+    if asked.only is not None:
+        chosen = iter(found := named(chosen, asked.only, names))
+        if not found:
+            first = ", ".join(map(str, names(next(runs(asked)))))
+            parser.error(f"--only: no row begins with {asked.only!r}; rows are named as {first!r}")
     if asked.what == "run":
-        play_missing(results, runs(asked), play, asked.minutes)
+        play_missing(results, chosen, play, asked.minutes)
     elif asked.what == "check":
-        kind = type(next(runs(asked)))
-        drawn = list(differing(results, kind, play, asked.sample, asked.seed))
-        wrong = [line for line in drawn if line is not None]
-        print(f"{results}: {len(drawn)} rows played again, {len(wrong)} differ", *wrong, sep="\n")
-        sys.exit(bool(wrong))
+        check(results, chosen, play, asked)
     else:
         views[asked.what](asked)

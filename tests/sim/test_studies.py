@@ -1,10 +1,17 @@
 """A study's stored runs are those of the code at hand, or `check` names them."""
 
+import io
 import json
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scripts.studies.plays import Row, differing
+import pytest
+
+from scripts.studies import delays
+from scripts.studies.plays import Row, differing, drawn, main, named
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,40 @@ def test_a_stored_run_with_another_figure_is_named(tmp_path: Path) -> None:
     ]
     results = tmp_path / "runs.jsonl"
     results.write_text("".join(json.dumps(asdict(run) | row) + "\n" for run, row in stored))
-    found = list(differing(results, Run, play, sample=9, seed=1))
+    found = list(differing(drawn(results, Run, sample=9, seed=1), play))
     assert len(found) == 3
     assert [line for line in found if line] == [
         "Run(number=2, knowledge='limit'): wait_s 20.1 -> 20.0"
     ]
+
+
+def runs(_: Namespace) -> Iterator[Run]:
+    return (Run(number, knowledge) for number in (1, 2, 12) for knowledge in ("limit", "site"))
+
+
+@pytest.mark.parametrize(
+    ("only", "again", "code"),
+    [("Ground 1", 2, 1), ("ground 1, LIMIT", 1, 0), ("ground 12", 0, 0), ("ground", 0, 2)],
+)
+def test_rows_are_played_again_by_the_name_that_the_table_has(
+    only: str, again: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "runs.jsonl"
+    stored = [asdict(Run(1)) | play(Run(1)), asdict(Run(1, "site")) | {"wait_s": 11.0}]
+    results.write_text("".join(json.dumps(row) + "\n" for row in stored))
+    monkeypatch.setattr("sys.argv", ["study", "check", "--only", only])
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as ended, redirect_stdout(said), redirect_stderr(said):
+        main("", results, runs, play, views={}, names=lambda r: (f"Ground {r.number}", r.knowledge))
+    assert ended.value.code == code
+    if code < 2:
+        assert f"{again} rows played again, {code} differ" in said.getvalue()
+    else:
+        assert "rows are named as 'Ground 1, limit'" in said.getvalue()
+
+
+def test_the_study_of_delays_names_its_runs_as_the_first_table_does() -> None:
+    asked = Namespace(front=False, ill=False, fair=False)
+    row = named(delays.runs(asked), "Philly, November, part 1, 0.9, own", delays.names)
+    assert len(row) == 2 * 16, "four orders in four copies, twice in the order of play"
+    assert {run.ground for run in row} == {"philly-nov-1"}
