@@ -46,7 +46,7 @@ PANELS: Final = {
     "Offline": {
         "train": "Learn policies offline (needs the train extra).",
         "simulate": "Play a trace on a simulated cluster under policies (needs the train extra).",
-        "traces": "Convert, describe, generate, cut and scale traces.",
+        "traces": "Traces of jobs: convert, fetch, describe, synth, window, scale.",
         "backtest": "This site's own history, played under rltuned (needs the train extra).",
         "tune": "Choose an order on this site's own record (needs the train extra).",
         "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",

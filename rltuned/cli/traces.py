@@ -13,6 +13,8 @@ import typer
 from rltuned.cli.flags import JsonOption, say, shown_trace, warn, warn_of_bad
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
 from rltuned.errors import TraceError
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.readers.alibaba import read_openb, read_pai
@@ -210,13 +212,28 @@ def scale_command(
     """Stretch the submit times to a stated load; several copies go to OUT-1, OUT-2 ..."""
     if (cluster is None) == (gpus is None):
         raise TraceError("give the cluster or the number of its GPUs")
-    size = gpus if gpus is not None else cluster_named(cluster or "").gpus
-    scaled = scale(shown_trace(trace), load, size)
+    read, where = shown_trace(trace), None if cluster is None else cluster_named(cluster)
+    size = gpus or (where.gpus if where else 0)
+    scaled = scale(read, load, size)
+    if where is not None:
+        _warn_of_impossible(read, where)
     for number in range(1, copies + 1):
         made: Trace = jittered(scaled, jitter, seed + number - 1) if jitter else scaled
         path = out if copies == 1 else numbered(out, number)
         write_trace(made, path)
         warn(f"{len(made.jobs)} jobs at load {load:g} of {size} GPUs -> {path}")
+
+
+def _warn_of_impossible(read: Trace, cluster: Cluster) -> None:
+    """A load of jobs that never run is not offered to anyone."""
+    empty = EmptyCluster(cluster)
+    found = [(job, why) for job in read.jobs if (why := empty.why_not(job)) is not None]
+    if found:
+        first, why = found[0]
+        warn(
+            f"{len(found)} of {len(read.jobs)} jobs can never run on {cluster.name}, and the load "
+            f"counts them; the first, {first.job_id}: {why}"
+        )
 
 
 def numbered(path: Path, number: int) -> Path:

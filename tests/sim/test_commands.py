@@ -184,6 +184,15 @@ def test_traces_from_end_to_end(tmp_path: Path) -> None:
         run("traces", "scale", made, "--load", 1, "-o", scaled)
 
 
+def test_a_load_of_jobs_that_can_never_run_is_warned_of(tmp_path: Path) -> None:
+    made, scaled = tmp_path / "a.csv.gz", tmp_path / "b.csv"
+    run("traces", "synth", "pai-like", "--jobs", 200, "-o", made)
+    said = run("traces", "scale", made, "--load", 0.9, "--cluster", "testbed", "-o", scaled)
+    assert "200 of 200 jobs can never run on testbed, and the load counts them" in said.stderr
+    said = run("traces", "scale", made, "--load", 0.9, "--gpus", 13, "-o", scaled)
+    assert "can never run" not in said.stderr
+
+
 def test_every_policy_is_bounded_unless_reported(trace: Path) -> None:
     needs.module("torch")
     names = ("fcfs", "saf", "clairvoyant:saf", "model:warmstart-saf")
