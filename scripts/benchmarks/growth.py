@@ -16,6 +16,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import NullFormatter
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
@@ -89,6 +90,16 @@ def play_s(jobs: int, layout: Layout, backfill: BackfillRule, rule: str) -> floa
     return min(found)
 
 
+_WORDS: Final = {
+    "one": "one partition",
+    "several": "four apart",
+    "overlapping": "three that overlap",
+    "easy": "EASY",
+    "none": "no backfill",
+    "fcfs": "FCFS",
+    "sjf": "SJF",
+}
+"""What the picture calls the parts of a curve's name."""
 Curve = tuple[str, list[tuple[int, float]]]
 """What was played, and (jobs, seconds) of each size."""
 
@@ -139,10 +150,13 @@ def draw(found: Sequence[Curve], path: Path) -> None:
             line,
             color=f"C{get_args(Layout).index(layout)}",
             alpha=1.0 if rule == RULES[0] else 0.5,
-            label=name.replace("_", ", "),
+            label=", ".join(_WORDS[part] for part in (layout, backfill, rule)),
         )
     axis.set_xlabel("jobs, nearly all of which wait")
     axis.set_ylabel("processor seconds")
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_major_formatter("{x:,g}")
+        side.set_minor_formatter(NullFormatter())
     axis.grid(visible=True, which="major", alpha=0.3)
     axis.legend(fontsize=7, ncols=2)
     picture.savefig(path, metadata={"Date": None})

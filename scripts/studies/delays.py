@@ -284,11 +284,11 @@ def draw(_: argparse.Namespace) -> None:
         panel.plot(FRONT_SHARES, ratios, marker="o", label=title)
     panel.axhline(1.0, color="grey", lw=0.8)
     panel.axvline(DEFAULT.share, color="black", lw=0.8, ls=":")
-    panel.text(DEFAULT.share, panel.get_ylim()[1], " default", va="top", fontsize=8)
+    panel.text(DEFAULT.share, panel.get_ylim()[0], " default", va="bottom", fontsize=8)
     panel.set(
         xlabel="share of the backlog (order.share)", ylabel="against first come, first served"
     )
-    panel.legend(fontsize=8)
+    panel.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
     figure.tight_layout()
     figure.savefig("docs/img/delays.svg", metadata={"Date": None})
 

@@ -20,7 +20,7 @@ def promises() -> str:
     """One row per world: the exam's interval above, the later fortnight's below."""
     nights = [json.loads(line) for line in DATA.read_text().splitlines()]
     kept = [night for night in nights if night["promoted"]]
-    height = _TOP + _ROW * len(kept) + 8
+    height = _TOP + _ROW * len(kept) + 30
     parts = [
         '<text x="10" y="20" font-weight="600">Change of the mean wait, 95 % intervals</text>',
         '<circle class="dot" cx="332" cy="16" r="4.5"/><text x="342" y="20">promised</text>',
@@ -28,13 +28,17 @@ def promises() -> str:
     ]
     for tick in _TICKS:
         x, kind = _x(tick), "grid" if tick else "zero"
-        parts.append(f'<line class="{kind}" x1="{x}" y1="52" x2="{x}" y2="{height - 8}"/>')
+        parts.append(f'<line class="{kind}" x1="{x}" y1="52" x2="{x}" y2="{height - 30}"/>')
         parts.append(f'<text class="small" text-anchor="middle" x="{x}" y="46">{tick:+.0%}</text>')
     for row, night in enumerate(kept):
         y = _TOP + row * _ROW
         parts.append(f'<text x="10" y="{y + 16}">world {night["seed"]}</text>')
         parts += _mark(night["promised"], y + 4, "span", "dot")
         parts += _mark(night["later"], y + 20, "later", "saf")
+    others = {night["seed"] for night in nights} - {night["seed"] for night in kept}
+    left = " and ".join(map(str, sorted(others)))
+    note = f"worlds {left}: no order passed, so Slurm's own stayed; left of 0 is better"
+    parts.append(f'<text class="small" x="10" y="{height - 8}">{note}</text>')
     return picture(height, _TITLE, parts, ".later{stroke:#bc4c00;stroke-width:3;opacity:.45}")
 
 
