@@ -52,7 +52,7 @@ class Effect:
     def verdict(self) -> str:
         found = self.interval_s
         if found is None:
-            return f"too little to say: {self.pairs} pairs of blocks, {FEWEST} are needed"
+            return f"{self.pairs} of {FEWEST} pairs of blocks are measured"
         apart_s, low_s, high_s = found
         known = "it helps" if self.helps else "it harms" if low_s > 0 else "chance can explain it"
         return (

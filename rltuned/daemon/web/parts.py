@@ -19,6 +19,8 @@ from rltuned.text import between
 Document = dict[str, Any]
 USERS: Final = 8
 NODES: Final = 60
+LOWEST: Final = 1
+"""Slurm's lowest priority of a job that may start: it keeps no order among those."""
 REASONS: Final[Mapping[str, str]] = {
     "Priority": "other jobs stand before them",
     "Resources": "first in line: GPUs, CPUs or memory are not free yet",
@@ -93,12 +95,14 @@ def reasons(seen: Snapshot) -> list[Document]:
 
 
 def moves(decision: Decision | None) -> Document:
-    """How many jobs stand elsewhere than in Slurm's own order."""
-    steps = [e.rank_before - e.rank_after for e in decision.entries] if decision else []
+    """How many jobs stand elsewhere than in Slurm's own order. tied: with the lowest number."""
+    entries = decision.entries if decision else ()
+    steps = [e.rank_before - e.rank_after for e in entries]
     return {
         "up": sum(step > 0 for step in steps),
         "down": sum(step < 0 for step in steps),
         "same": sum(step == 0 for step in steps),
+        "tied": tied if (tied := sum(e.settled <= LOWEST for e in entries)) > 1 else 0,
         "most_up": max([*steps, 0]),
         "most_down": -min([*steps, 0]),
     }

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.state import HealthState
-from rltuned.text import at_clock, span
+from rltuned.text import at_clock, counted, span
 
 Document = dict[str, Any]
 
@@ -113,8 +113,8 @@ def waiting(d: Document) -> Said:
         more.append(f"backlog: {amount} h for all GPUs, by expected run times")
     if found["cannot_start"]:
         more.append(f"{found['cannot_start']} more cannot start (held, dependent ...)")
-    jobs = f"{found['jobs']} job{'' if found['jobs'] == 1 else 's'}"
-    return Said("ok", f"{jobs}, {found['gpus']} GPUs", tuple(more))
+    amounts = f"{counted(found['jobs'], 'job')}, {counted(found['gpus'], 'GPU')}"
+    return Said("ok", amounts, tuple(more))
 
 
 def longest(d: Document) -> Said:
@@ -139,11 +139,17 @@ def moves(d: Document) -> str:
     found = d["moves"]
     if found is None or not (found["up"] or found["down"]):
         return "No job stands elsewhere than in Slurm's own order."
-    would = "" if d["state"] in {"live", "learning"} else "would "
+    would = d["state"] not in {"live", "learning"}
+    tied = ""
+    if found["tied"]:
+        tied = (
+            f" {found['tied']} jobs share the lowest number, 1: Slurm takes them by their ids, "
+            "whatever their places here. rltuned check says how many points they lack."
+        )
+    move = "would move" if would else "moves" if found["up"] == 1 else "move"
     return (
-        f"{found['up']} jobs {would}move up, {found['down']} down, {found['same']} "
-        "stay; "
-        f"at most {found['most_up']} places up and {found['most_down']} down."
+        f"{counted(found['up'], 'job')} {move} up, {found['down']} down, {found['same']} stay; "
+        f"at most {found['most_up']} places up and {found['most_down']} down.{tied}"
     )
 
 

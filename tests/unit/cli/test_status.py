@@ -134,7 +134,7 @@ def test_blocks_and_effect_of_the_switchback_are_reported(tmp_path: Path) -> Non
     until = when(off.ends_at)
     assert f"switchback: gpu off (Slurm's own order is measured) until {until}\n" in reply
     assert f"switchback: long on until {until}\n" in reply
-    assert "effect: too little to say: 3 pairs of blocks, 10 are needed\n" in reply
+    assert "effect: 3 of 10 pairs of blocks are measured\n" in reply
 
 
 def test_an_open_breaker_is_trouble(tmp_path: Path, server: MetricsServer) -> None:

@@ -13,14 +13,14 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web import pages, words
+from rltuned.daemon.web import pages, parts, words
 from rltuned.daemon.web.status import CYCLES, Board, Document, Showing
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.text import between
 from tests.builders import NOW, job
-from tests.loops import FRESH, UNJUDGED, Bench, Received
+from tests.loops import DECISION, FRESH, UNJUDGED, Bench, Received
 
 
 def page(document: Document, board: Board | None = None, **asked: str) -> str:
@@ -98,9 +98,24 @@ def test_a_lifted_job_stays_lifted_on_the_page(tmp_path: Path) -> None:
     assert (document["moves"]["up"], document["moves"]["down"]) == (1, 1)
     assert document["moves"]["most_up"] == 2
     text = page(document, board)
-    assert "1 jobs move up, 1 down" in text
+    assert "1 job moves up, 1 down" in text
     assert "3. job 3" in text
     assert '1. <a href="/job?id=3">job 3</a>' in text
+
+
+def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
+    entries = DECISION.entries
+    for numbers, tied in (((1, 1), 2), ((1, 2), 0), ((2, 2), 0)):
+        settled = [replace(e, settled=n) for e, n in zip(entries, numbers, strict=True)]
+        found = parts.moves(replace(DECISION, entries=tuple(settled)))
+        assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
+        said = words.moves({"moves": found, "state": "live"})
+        assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
+            tied > 0
+        )
+    assert words.moves({"moves": found, "state": "paused"}).startswith(
+        "1 job would move up, 1 down"
+    )
 
 
 def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None:

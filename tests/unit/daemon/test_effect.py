@@ -22,7 +22,7 @@ def test_figures_by_hand() -> None:
     assert found.document()["low_s"] == pytest.approx(-27.54, abs=0.02)
     few = effect([(1.0, 2.0)] * (FEWEST - 1))
     assert few.interval_s is None
-    assert f"{FEWEST} are needed" in few.verdict
+    assert few.verdict == f"{FEWEST - 1} of {FEWEST} pairs of blocks are measured"
     assert Effect().document()["on_s"] is None
 
 
