@@ -4,13 +4,14 @@ No sum names a job or a user.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final, Literal
 
 from rltuned.core.decide import Decision
 from rltuned.core.explaining import CANNOT_START
+from rltuned.core.features import StateMatrix, encode
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -70,6 +71,7 @@ def sums_of(
     if seen is None:
         return None
     line = in_line(seen, decision)
+    matrices = _matrices(seen, line, decision)
     waits_s = (
         [s.wait_s for s in verdict.outcomes.started if s.wait_s is not None] if verdict else []
     )
@@ -79,8 +81,8 @@ def sums_of(
         wanted=_wanted(line),
         waiting=sum(tasks(job) for job in line),
         longest_s=max((job.waited_s(seen.taken_at) for job in line), default=0.0),
-        backlog_s=_backlog_s(decision),
-        work_s=_work_s(seen, decision),
+        backlog_s=_backlog_s(matrices),
+        work_s=_work_s(seen, matrices),
         waits_s=tuple(_some(sorted(waits_s))),
         started=len(waits_s),
         off=round(len(verdict.off) / len(blocks), 3) if verdict and blocks else 0.0,
@@ -116,22 +118,35 @@ def _wanted(line: Iterable[PendingJob]) -> Mapping[str, int]:
     return found
 
 
-def _backlog_s(decision: Decision | None) -> Mapping[str, float]:
-    found: dict[str, float] = {}
-    if decision is not None:
-        rows = zip(decision.matrix.jobs, decision.matrix.backlog_s.tolist(), strict=True)
-        for job, backlog_s in rows:
+def _matrices(
+    seen: Snapshot, line: Iterable[PendingJob], decision: Decision | None
+) -> tuple[StateMatrix, ...]:
+    """The ranked jobs, and those that rltuned leaves alone, as all of them in an off block: their
+    work waits too. Empty = nothing was decided.
+    """
+    if decision is None:
+        return ()
+    ranked = {job.job_id for job in decision.matrix.jobs}
+    rest = tuple(job for job in line if job.job_id not in ranked)
+    return (decision.matrix, encode(rest, seen)) if rest else (decision.matrix,)
+
+
+def _backlog_s(matrices: Iterable[StateMatrix]) -> Mapping[str, float]:
+    found: Counter[str] = Counter()
+    for matrix in matrices:
+        most: dict[str, float] = {}
+        for job, backlog_s in zip(matrix.jobs, matrix.backlog_s.tolist(), strict=True):
             name = job.partitions[0]
-            found[name] = max(found.get(name, 0.0), backlog_s)
+            most[name] = max(most.get(name, 0.0), backlog_s)
+        found.update(most)
     return found
 
 
-def _work_s(seen: Snapshot, decision: Decision | None) -> float | None:
+def _work_s(seen: Snapshot, matrices: Sequence[StateMatrix]) -> float | None:
     usable = sum(g.total for node in seen.nodes if node.schedulable for g in node.gpus)
-    if decision is None or not usable:
+    if not matrices or not usable:
         return None
-    matrix = decision.matrix
-    return float((matrix.expected_s * matrix.size).sum()) / usable
+    return sum(float((m.expected_s * m.size).sum()) for m in matrices) / usable
 
 
 def _some(waits_s: list[float]) -> list[float]:

@@ -4,6 +4,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
@@ -16,6 +17,7 @@ from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, node, snapshot
 from tests.fakes import ConstantOrder
 from tests.loops import Bench
+from tests.switchback_world import switchback_at
 
 QUEUE = (
     job(1, gpus=2, submitted_at=NOW - 7_200.0),
@@ -52,6 +54,21 @@ def test_what_waits_is_counted_by_task_and_without_held_jobs() -> None:
     assert sums.backlog_s["gpu"] > 0
     assert sums.work_s is not None
     assert sums.work_s > 0
+
+
+def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
+    """As all of them are in an off block: the backlog does not change with the coin."""
+    seen = snapshot(*QUEUE, nodes=NODES)
+    every = found()
+    for scope in (
+        Scope(switchback=switchback_at(NOW, on=False)),
+        Scope(excluded_users=frozenset({"alice"})),
+        Scope(partitions=frozenset({"long"})),
+    ):
+        sums = sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(scope)), None)
+        assert sums is not None
+        assert sums.work_s == pytest.approx(every.work_s)
+        assert sums.backlog_s == pytest.approx(every.backlog_s)
 
 
 def test_nothing_was_seen() -> None:
