@@ -155,6 +155,8 @@ def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
     until = span.until or max(_last(r) for r in history.records)
     begin = span.begin if span.begin is not None else _begin(history.records)
     records = [r for r in history.records if _within(r, begin, until, left_out)]
+    if not records:
+        raise TooLittleError(f"no job is left to play: {_listed(left_out)}; take a longer history")
     if not any(r.gpus for r in records):
         raise TraceError(
             "no job has GPUs in ReqTRES or AllocTRES: unknown is not zero. slurm.conf needs "

@@ -15,6 +15,7 @@ from rltuned.backtest.fit import Lesson, fit_site
 from rltuned.backtest.play import daemon_knobs
 from rltuned.backtest.study import account_names, anonymous, document, run_study
 from rltuned.cli import site_files
+from rltuned.cli.chosen import chosen_setting, show_choice
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
 from rltuned.core.decide import Policy
@@ -63,6 +64,10 @@ TrainOption = Annotated[Lesson, typer.Option(help="What is learned from the earl
 MinutesOption = Annotated[
     float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
 ]
+ChooseOption = Annotated[
+    bool,
+    typer.Option(help="Choose own, share, max_delay_s on the earlier part: some 30 more plays."),
+]
 ReportOption = Annotated[
     Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
 ]
@@ -86,10 +91,13 @@ def backtest(
     names: Annotated[
         bool, typer.Option("--names", help="Show users and accounts by name.")
     ] = False,
+    choose: ChooseOption = True,
     report: ReportOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play this site's past under Slurm's own order and under rltuned's. Changes nothing.
+
+    Ends with the lines of [order] to write, or that the setting stays.
 
     Saved files, one folder: config.txt (scontrol show config), nodes.txt (scontrol -o show node),
     partitions.txt (scontrol -o show partition), sacct.txt[.gz]; --collect makes them.
@@ -150,7 +158,13 @@ def backtest(
             "bounds": _bounds(loaded),
             "seed": seed,
         }
-        found = document(study, answer, asked)
+        found = document(study, answer, asked) | {
+            "choice": chosen_setting(
+                loaded, study, predictor, bars.show, seed=None if train == "none" else seed
+            )
+            if choose
+            else None
+        }
         found = found if names else anonymous(found, past)
         if report is not None:
             from rltuned.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
@@ -192,6 +206,8 @@ def _show(found: dict[str, Any]) -> None:
     show_table(console(), COLUMNS, list(_rows(found)))
     for line in _lines_after(found):
         say(line)
+    if found["choice"] is not None:
+        show_choice(found["choice"])
 
 
 def _lines_before(found: dict[str, Any]) -> Iterator[str]:

@@ -78,7 +78,7 @@ class OrderKeys(Keys):
     now; share x backlog is added for the largest job, in proportion less for smaller ones. Raise it
     where the mean wait matters more than the longest, lower it where a user must not wait much
     longer than first come, first served would let him. own = share = 0: first come, first
-    served."""
+    served. `rltuned backtest` says which value the site's own record speaks for."""
     clip: float = key(1.0, ge=0.0, le=100.0)
     """No delay is longer than clip x time limit x sqrt(GPUs) + share x backlog, whatever the policy
     says."""

@@ -2,7 +2,8 @@
 
 A family is a kind of order: a rule, or a network, with a predictor of run times. Of each family a
 grid of own part and share is played on the last part of the lesson first; what leads there is
-played on the whole lesson with each longest delay. What breaks the promise is never chosen.
+played on the whole lesson with each longest delay, beside first come, first served. What breaks the
+promise is never chosen.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,8 +76,15 @@ class Entrant:
             f"{self.policy.name}, own {self.own:g}, share {self.share:g}, max_delay {days:g} days"
         )
 
+    @property
+    def is_first_come(self) -> bool:
+        """First come, first served, whatever the policy."""
+        return self.own == self.share == 0
+
     def same_as(self, other: "Entrant") -> bool:
         """Whether the daemon would decide the same."""
+        if self.is_first_come or other.is_first_come:
+            return self.is_first_come and other.is_first_come
         mine, theirs = (
             (id(e.policy), e.own, e.share, e.max_delay_s, id(e.family.predictor))
             for e in (self, other)
@@ -195,7 +203,9 @@ class Lesson:
             replace(choice.entrant, max_delay_s=delay_s)
             for choice in first[:LEFT]
             for delay_s in LONGEST_DELAYS_S
+            if not choice.entrant.is_first_come
         ]
+        left.append(Entrant(family, family.policies[0], 0.0, 0.0, FIRST_DELAY_S))
         found = self._best(self.whole, left)[0]
         return replace(found, played=len(first) + len(left))
 

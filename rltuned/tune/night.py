@@ -101,19 +101,29 @@ def split_of(past: Past, exam_days: float) -> tuple[float, float, float]:
         raise TooLittleError(f"{ended} jobs have ended; at least {FEWEST_ENDED} are needed")
     # a saved record may go on, with jobs that end, long after the last one came
     exam_s = float(past.arrived_s[past.scored].max()) - exam_days * DAY_S
-    runs = [job.duration_s for job in past.jobs]
-    end_s = exam_s - min(LONGEST_GAP_S, max(runs))
-    first = float(past.arrived_s[past.scored].min())
-    if end_s - first < exam_days * DAY_S / 2:
+    first_s, switch_s, end_s = lesson_before(past, exam_s)
+    if end_s - first_s < exam_days * DAY_S / 2:
         raise TooLittleError(
-            f"the record has {max(end_s - first, 0.0) / DAY_S:.1f} days before the exam of "
+            f"the record has {max(end_s - first_s, 0.0) / DAY_S:.1f} days before the exam of "
             f"{exam_days:g} days and its gap; at least half as many as the exam are needed"
         )
-    switch_s = first + LESSON_SPLIT * (end_s - first)
-    for begin, end, name in ((switch_s, end_s, "lesson"), (exam_s, math.inf, "exam")):
-        part = past.scored & (past.arrived_s >= begin) & (past.arrived_s < end)
-        if part.sum() < FEWEST:
-            raise TooLittleError(
-                f"{int(part.sum())} jobs in the {name}; at least {FEWEST} are needed"
-            )
+    check_part(past, switch_s, end_s, "lesson")
+    check_part(past, exam_s, math.inf, "exam")
     return switch_s, end_s, exam_s
+
+
+def lesson_before(past: Past, exam_s: float) -> tuple[float, float, float]:
+    """When an exam's lesson, its second part and the gap begin, seconds since the record's begin.
+
+    The gap is as long as the longest run, so that no run time of the lesson comes from the exam.
+    """
+    end_s = exam_s - min(LONGEST_GAP_S, max(job.duration_s for job in past.jobs))
+    first_s = float(past.arrived_s[past.scored].min())
+    return first_s, first_s + LESSON_SPLIT * (end_s - first_s), end_s
+
+
+def check_part(past: Past, begin_s: float, end_s: float, name: str) -> None:
+    """Raises TooLittleError: nothing can be concluded from so few jobs."""
+    part = past.scored & (past.arrived_s >= begin_s) & (past.arrived_s < end_s)
+    if part.sum() < FEWEST:
+        raise TooLittleError(f"{int(part.sum())} jobs in the {name}; at least {FEWEST} are needed")

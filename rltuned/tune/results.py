@@ -80,8 +80,8 @@ def _candidate(one: Examined, night: Night) -> dict[str, Any]:
         **_order(choice.entrant),
         "is_rule": choice.entrant.family.is_rule,
         "plays": choice.played,
-        "lesson": _difference(choice.lesson),
-        "exam": None if one.exam is None else _difference(one.exam),
+        "lesson": difference_json(choice.lesson),
+        "exam": None if one.exam is None else difference_json(one.exam),
         **(_figures(one.figures) if one.figures else dict.fromkeys(FIGURES)),
         "passes": one is night.picked and not one.why,
         "why": list(one.why),
@@ -92,7 +92,8 @@ def _figures(found: Figures) -> dict[str, float]:
     return dict(zip(FIGURES, found, strict=True))
 
 
-def _difference(found: Difference) -> dict[str, Any]:
+def difference_json(found: Difference) -> dict[str, Any]:
+    """Relative changes with their intervals; null where there are too few days."""
     return {
         "days": found.days,
         "wait": _change(found.wait, found.wait_interval),
