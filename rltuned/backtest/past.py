@@ -24,6 +24,7 @@ from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, JobRun, SacctAnswer
 from rltuned.slurm.strings import expand_hosts
+from rltuned.text import counted
 
 FEWEST: Final = 30
 """Jobs to be scored in the later part; of fewer nothing is concluded."""
@@ -228,7 +229,7 @@ def _scored(
     later = int((scored & (arrived >= split_s)).sum())
     if later < FEWEST:
         raise TooLittleError(
-            f"{later} jobs to judge by after the split ({int(scored.sum())} in all, "
+            f"{counted(later, 'job')} to judge by after the split ({int(scored.sum())} in all, "
             f"{_listed(left_out)}): too few, at least {FEWEST} are needed; take a longer history"
         )
     return arrived, scored, split_s
