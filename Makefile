@@ -75,7 +75,7 @@ bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs,
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.tools.record
 
-pictures: $(STAMP) test-packages ## draw the pictures of the README and the docs; two minutes
+pictures: $(STAMP) test-packages ## draw the pictures of the README and the docs; four minutes
 	@$(BIN)/python -m scripts.tools.pictures
 
 docs: $(STAMP) ## write the generated pages

@@ -11,7 +11,9 @@ from rltuned.backtest.calibration import Calibration, Match, calibrate
 from rltuned.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.backtest.past import Past
 from rltuned.backtest.play import daemon_knobs, play_natural, play_ours, stage_of
+from rltuned.backtest.plugged import play_plugged
 from rltuned.core.decide import Knobs, Policy
+from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
@@ -73,6 +75,8 @@ def run_study(
         report(name, 0.0)
         if name == BY_DEFAULT:
             own[name] = _by_default(past, stage, policy)
+        elif isinstance(policy, Plugin):
+            own[name] = play_plugged(past, policy, interval_s, knobs, predictor)
         else:
             own[name] = play_ours(past, stage, policy, interval_s, knobs)
         outcomes[name] = outcome_of(past, base, own[name], shown)

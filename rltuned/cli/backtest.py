@@ -19,9 +19,7 @@ from rltuned.cli.chosen import chosen_setting, show_choice
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
 from rltuned.core.decide import Policy
-from rltuned.errors import TraceError
 from rltuned.policies.named import policy_named
-from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
 from rltuned.settings import Loaded
@@ -58,7 +56,9 @@ SplitOption = Annotated[
 ]
 PoliciesOption = Annotated[
     list[str] | None,
-    typer.Option("--policy", "-p", help="A rule, `default`, or model:NAME (or its folder); again."),
+    typer.Option(
+        "--policy", "-p", help="A rule, `default`, model:NAME (or its folder), plugin:NAME; again."
+    ),
 ]
 TrainOption = Annotated[Lesson, typer.Option(help="What is learned from the earlier part.")]
 MinutesOption = Annotated[
@@ -179,11 +179,9 @@ def backtest(
 
 
 def _policy(name: str, loaded: Loaded) -> Policy:
-    """A rule or a model. Raises ModelError: it cannot be used; TraceError: it is a plugin."""
+    """A rule, a model, or a policy of another package. Raises ModelError: it cannot be used."""
     if name == BY_DEFAULT:
         return policy_named(DEFAULT_POLICY)
-    if is_plugin(name):
-        raise TraceError(f"--policy {name}: plays in rltuned simulate only")
     return policy_named(name, loaded.settings.policy.models_dir)
 
 

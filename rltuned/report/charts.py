@@ -17,6 +17,8 @@ _SPARK: Final = (120, 28)
 _ROW: Final = 26
 """Height of a line of a list of moves, in pixels, as in status.css."""
 _DAY_S: Final = 86_400.0
+_DOT: Final = 0.004
+"""Width of a single value, as a part of the time that is shown."""
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -98,6 +100,8 @@ class TimeChart:
     def _shape(self, row: Drawn, top: float) -> str:
         found = ""
         for run in _runs(row.points):
+            if len(run) == 1:  # the first look of a new daemon is seen too
+                run.insert(0, (run[0][0] - (self.end - self.begin) * _DOT, run[0][1]))
             dots = [f"{_round(self._x(at))},{_round(HIGH * (1 - v / top))}" for at, v in run]
             if row.filled:
                 first, last = _round(self._x(run[0][0])), _round(self._x(run[-1][0]))
@@ -136,7 +140,7 @@ def slopes(moves: Sequence[tuple[int, int, str]]) -> str:
     """
     high = _ROW * len(moves)
     lines = "".join(
-        f"<line class={'up' if here < there else 'down'} x1=0 x2=100 "
+        f"<line class={kind} x1=0 x2=100 "
         f"y1={_ROW * there + _ROW // 2} y2={_ROW * here + _ROW // 2} />"
         for there, here, kind in moves
     )

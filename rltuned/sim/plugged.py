@@ -37,13 +37,13 @@ def play_plugged(
     decided = DecidedWorld(cluster, jobs, protocol)
     learning = None
     if protocol.predictor is not None:
-        learning = _Learning(decided.world, jobs, protocol.predictor)
+        learning = Learning(decided.world, jobs, protocol.predictor)
     while (snapshot := decided.due()) is not None:
         decided.decide(snapshot if learning is None else learning.shown(snapshot), policy)
     return PlayedWorld(decided.world, decided.decisions, decided.writes)
 
 
-class _Learning:
+class Learning:
     """What a daemon learns of run times from look to look. jobs: numbered from 1."""
 
     def __init__(self, world: World, jobs: Sequence[TraceJob], predictor: Predictor) -> None:

@@ -1,10 +1,11 @@
 """The pictures of the README and the docs, from the shipped code and settings (`make pictures`).
 
     docs/img/demo.svg       what `make demo` prints
-    docs/img/status-*.png   the status page of a daemon at stage full, after two simulated days
+    docs/img/status-*.png   the status page of a daemon at stage full, after a day of jobs like
+                            those of Philly at load 1 (played_page.py)
     docs/img/pictures.json  what they were made from; a test finds pictures that are out of date
 
-Needs Chromium. Takes about two minutes.
+Needs Chromium. Takes about four minutes.
 """
 
 import hashlib
@@ -14,28 +15,18 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from scripts.tools.played_page import page_of, played
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RECORD = IMAGES / "pictures.json"
 WIDTH = 96
-PORT = 9847
-LOOKED_S = 90
-SETTINGS = """
-[policy]
-name = "delay"
-[scope]
-sla_partitions = ["sla"]
-[ladder]
-stage = "full"
-full_off_share = 0.25
-"""
+HOURS = 26.0
 SHOTS = {"light": ("1240,1120", 1), "dark": ("1240,1120", 0), "narrow": ("500,2000", 1)}
 """Size, and the preferred scheme as Chromium numbers it."""
 SOURCES = ("page.css", "status.css", "status.html", "macros.html", "frame.html")
@@ -65,35 +56,20 @@ def draw_demo(text: str) -> None:
 
 def shoot() -> str:
     """Photograph the status page; returns the policy and the stage that it shows."""
-    address = f"http://127.0.0.1:{PORT}/"
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "rltuned.toml")
-        config.write_text(SETTINGS)
-        config.chmod(0o600)
-        given = ["--backend", "sim", "--live", "--no-show", "--speed", "2000", "--port", str(PORT)]
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "rltuned", "run", *given, "--config", str(config)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            time.sleep(LOOKED_S)
-            with urllib.request.urlopen(f"{address}status.json") as answer:  # noqa: S310 - ours
-                seen = json.load(answer)
-            for name, (size, scheme) in SHOTS.items():
-                subprocess.run(
-                    [
-                        "chromium", "--headless", "--no-sandbox", "--disable-gpu",
-                        "--hide-scrollbars", f"--user-data-dir={folder}/{name}",
-                        f"--blink-settings=preferredColorScheme={scheme}",
-                        f"--window-size={size}", f"--screenshot={IMAGES / f'status-{name}.png'}",
-                        address,
-                    ],
-                    check=True, capture_output=True, timeout=120,
-                )  # fmt: skip
-        finally:
-            daemon.terminate()
-            daemon.wait(60)
+    with played(HOURS) as (publisher, board), tempfile.TemporaryDirectory() as folder:
+        seen, page = publisher.document(), Path(folder, "page.html")
+        page.write_text(page_of(publisher, board))
+        for name, (size, scheme) in SHOTS.items():
+            subprocess.run(
+                [
+                    "chromium", "--headless", "--no-sandbox", "--disable-gpu",
+                    "--hide-scrollbars", f"--user-data-dir={folder}/{name}",
+                    f"--blink-settings=preferredColorScheme={scheme}",
+                    f"--window-size={size}", f"--screenshot={IMAGES / f'status-{name}.png'}",
+                    page.as_uri(),
+                ],
+                check=True, capture_output=True, timeout=120,
+            )  # fmt: skip
     return f"{seen['policy']}, stage {seen['stage']}"
 
 

@@ -13,6 +13,7 @@ from rltuned.backtest import past as of_the_past
 from rltuned.backtest.calibration import calibrate
 from rltuned.backtest.past import Past, Span, past_of
 from rltuned.backtest.play import play_natural, play_ours, stage_of
+from rltuned.backtest.plugged import play_plugged
 from rltuned.backtest.site import read_site_model
 from rltuned.backtest.study import run_study
 from rltuned.core.order import Order
@@ -22,7 +23,6 @@ from rltuned.settings import Settings
 from rltuned.sim.play import Played
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
-from tests.backtest.decided import decided
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
 
@@ -131,7 +131,7 @@ def test_it_plays_what_the_daemon_decides(
     order = replace(known.site.natural, kind=kind)
     known = replace(known, site=replace(known.site, natural=order))
     fast = play_ours(known, stage_of(known), BASELINES[rule], *TERMS)
-    plain = decided(known, BASELINES[rule], *TERMS)
+    plain = play_plugged(known, BASELINES[rule], *TERMS, None)
     assert fast.writes.any()
     assert np.array_equal(fast.writes, plain.writes)
     assert np.array_equal(fast.start_s[known.scored], plain.start_s[known.scored])

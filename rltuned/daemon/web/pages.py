@@ -26,6 +26,10 @@ _TOPS: Final = (
     60.0, 600.0, 1_800.0, *(n * _HOUR_S for n in (1, 2, 4, 8, 12, 24, 36, 48, 72, 96, 168, 336)),
 )  # fmt: skip
 """Where the axis of waits may end."""
+_AMOUNTS: Final = (
+    2.0, 4.0, 6.0, 8.0, *(step * 10.0**n for n in range(1, 7) for step in (1, 2, 3, 4, 6, 8)),
+)  # fmt: skip
+"""And that of GPUs: there are whole ones at its middle too."""
 SORTS: Final[Mapping[str, Callable[[Document], Any]]] = {
     "place": lambda j: j["rank_after"] or _LAST,
     "before": lambda j: j["rank_before"] or _LAST,
@@ -141,9 +145,8 @@ def _gpus(d: Document, shown: RangeView) -> str:
         Drawn("used", "used", shown.means("used"), filled=True),
     ]
     marked = (float(total), f"{total} GPUs") if total else None
-    return TimeChart(
-        "GPUs used, and asked for by waiting jobs", shown.begin, shown.end, rows, marked=marked
-    ).drawn()
+    title = "GPUs used, and asked for by waiting jobs"
+    return TimeChart(title, shown.begin, shown.end, rows, marked=marked, tops=_AMOUNTS).drawn()
 
 
 def _movers(rows: list[Document]) -> Document | None:

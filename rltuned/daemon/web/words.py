@@ -107,14 +107,14 @@ def waiting(d: Document) -> Said:
     if found is None:
         return Said("notice", "Not seen yet")
     more = []
-    if found["work_s"] is not None:
+    if found["work_s"]:
         hours = found["work_s"] / 3_600
         amount = f"{hours:.1f}" if hours < 100 else f"{hours:,.0f}"  # noqa: PLR2004
         more.append(f"backlog: {amount} h for all GPUs, by expected run times")
     if found["cannot_start"]:
         more.append(f"{found['cannot_start']} more cannot start (held, dependent ...)")
     amounts = f"{counted(found['jobs'], 'job')}, {counted(found['gpus'], 'GPU')}"
-    return Said("ok", amounts, tuple(more))
+    return Said("ok", amounts if found["jobs"] else "No job waits", tuple(more))
 
 
 def longest(d: Document) -> Said:
@@ -131,13 +131,16 @@ def longest(d: Document) -> Said:
             "since the start"
         )
     level = "warning" if late or found["longest_s"] > _LONG_S else "ok"
-    return Said(level, span(found["longest_s"]), tuple(more or ["no promises are set"]))
+    longest = span(found["longest_s"]) if found["jobs"] else "None"
+    return Said(level, longest, tuple(more or ["no promises are set"]))
 
 
 def moves(d: Document) -> str:
     """How far the order is from Slurm's own, in one sentence."""
     found = d["moves"]
-    if found is None or not (found["up"] or found["down"]):
+    if found is None:
+        return "Not seen yet."
+    if not (found["up"] or found["down"]):
         return "No job stands elsewhere than in Slurm's own order."
     would = d["state"] not in {"live", "learning"}
     tied = ""

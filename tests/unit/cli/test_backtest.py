@@ -12,6 +12,7 @@ from tests.backtest.worlds import jobs, site
 from tests.browser import check_page
 from tests.histories import EPOCH
 from tests.lab import SEARCH
+from tests.packages import install
 
 SINCE = "2023-11-14T22:13:20+00:00"
 CHEAP = ("--since", SINCE, "--train", "none", "-p", "saf")
@@ -62,6 +63,19 @@ def test_figures_page_and_json_say_the_same(
     assert not [u for u in users if f">{u}<" in page or f'"{u}"' in json.dumps(reply)]
 
 
+def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
+    known: Path, calm: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is the rule `saf` waits as the rule does."""
+    code = "def area(matrix):\n    return matrix.limit_s * matrix.size"
+    install(tmp_path / "ours", monkeypatch, code, "area")
+    words = (*calm, "--site", str(known), *CHEAP, "-p", "plugin:area", "--json")
+    found = json.loads(run(*words))["orders"]
+    assert found["plugin:area"]["metrics"] == found["saf"]["metrics"]
+    assert found["plugin:area"]["moved"] == found["saf"]["moved"]
+    assert found["saf"]["moved"]["changes"] > 0
+
+
 def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
     out = run(*calm, "--site", str(known), *CHEAP)
     lines = out.splitlines()
@@ -74,7 +88,7 @@ def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
     ("words", "why"),
     [
         (("-p", "best"), "no policy 'best'"),
-        (("-p", "plugin:ours"), "plays in rltuned simulate only"),
+        (("-p", "plugin:ours"), "policy plugin:ours: no installed package"),
         (("--history", "nothing.txt"), "nothing.txt: cannot be read"),
     ],
 )

@@ -19,7 +19,8 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.text import between
-from tests.builders import NOW, job
+from tests.builders import NOW, job, snapshot
+from tests.fakes import FakeBackend
 from tests.loops import DECISION, FRESH, UNJUDGED, Bench, Received
 
 
@@ -276,6 +277,24 @@ def test_every_state_has_one_word_and_a_level_and_paused_is_not_green() -> None:
         kind, sign = pages.LEVELS[level]
         assert f'<p class="big {kind}"><span aria-hidden=true>{sign}</span> {word}</p>' in text
     assert words.STATES[HealthState.PAUSED][0] == "warning"
+
+
+def test_what_was_not_seen_yet_is_not_said_to_be_empty() -> None:
+    text = page(Board(Showing(), lambda: NOW).document(FRESH, UNJUDGED))
+    assert text.count("Not seen yet.") == 4
+    for wrong in ("Nobody waits", "No job waits", "No job stands", "The last 0 cycles"):
+        assert wrong not in text
+
+
+def test_an_empty_queue_is_said_to_be_empty(tmp_path: Path) -> None:
+    board = Board(Showing(), lambda: NOW)
+    bench = Bench(tmp_path, received=Watching(board), world=FakeBackend(snapshot()))
+    bench.loop().run(1)
+    text = page(board.document(FRESH, UNJUDGED), board)
+    for said in ("No job waits</p>", "None</p>", "Nobody waits.", "0 of 4 used", "The last cycle<"):
+        assert said in text
+    assert "0.0 h" not in text
+    assert "0 jobs" not in text
 
 
 def test_while_slurm_is_away_nothing_is_said_to_be_written() -> None:

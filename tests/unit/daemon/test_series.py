@@ -64,6 +64,8 @@ def test_a_chart_says_in_words_what_it_draws() -> None:
     assert len(re.findall("<polyline", text)) == 2
     assert "style=" not in text
     assert TimeChart("T", 0.0, 1.0, [Drawn("x", "used", [(0.0, None)])]).drawn() == ""
+    alone = TimeChart("T", 0.0, 20.0, [Drawn("x", "used", [(10.0, 4.0)], filled=True)]).drawn()
+    assert 'points="496,100 496,20 500,20 500,100"' in alone, "one look has a width"
 
 
 def test_small_charts() -> None:
@@ -72,5 +74,6 @@ def test_small_charts() -> None:
     assert spark([1.0], "x") == ""
     assert 'aria-label="x"' in spark([1.0, None, 2.0, 3.0], "x")
     assert "class=up x1=0 x2=100 y1=39 y2=13" in slopes([(1, 0, "up")])
+    assert "class=up x1=0 x2=100 y1=13 y2=13" in slopes([(0, 0, "up")]), "others moved as well"
     assert "x=25 width=75" in bar([("used", 1), ("wanted", 3)], 4)
     assert "width=0 " in bar([("used", 1)], 0)
