@@ -115,7 +115,14 @@ class RangeView:
 
     def off(self) -> list[tuple[float, float]]:
         """Spans in which more than half of the partitions were in off blocks."""
-        return [(b.at, b.at + self.step_s) for b in self.buckets if b.off > b.looks / 2]
+        found: list[tuple[float, float]] = []
+        for bucket in self.buckets:
+            if bucket.off > bucket.looks / 2:
+                begin, end = bucket.at, bucket.at + self.step_s
+                if found and begin - found[-1][1] < 1.0:  # one shape, without seams
+                    begin = found.pop()[0]
+                found.append((begin, end))
+        return found
 
     def _with_gaps(self, points: Iterable[tuple[float, float]]) -> list[Point]:
         found: list[Point] = []
