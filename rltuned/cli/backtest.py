@@ -19,10 +19,13 @@ from rltuned.cli.chosen import chosen_setting, show_choice
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
 from rltuned.core.decide import Policy
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.wiring import in_force
+from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
-from rltuned.settings import Loaded
+from rltuned.settings import Loaded, Settings
 from rltuned.sim.policy import BY_DEFAULT, DEFAULT_POLICY
 from rltuned.stats import Change, in_words
 
@@ -109,7 +112,7 @@ def backtest(
     for folder in (report, collect_to):
         if folder is not None:
             check_new(folder)
-    settings = loaded.settings
+    settings = in_force(loaded, SystemClock().now()).settings
     zone = site_files.zone_of(timezone)
     span = site_files.span_of(since, until, split)
     if collect_to is not None:
@@ -128,7 +131,8 @@ def backtest(
             site_files.collect_live(settings.slurm, site, span, bars.show)
         rows = site_files.history_file(site, history)
         answer, past = site_files.read_record(site, rows, zone, span, bars.show)
-        model = find_bundle(settings.policy.models_dir, BEGUN_FROM.removeprefix(MODEL_PREFIX))
+        shipped = BEGUN_FROM.removeprefix(MODEL_PREFIX)
+        model = find_bundle(loaded.settings.policy.models_dir, shipped)
         begin_from = load_predictor(shipped_predictor())
         fitted = fit_site(
             train, past, model, begin_from, Path(work, "trained"),
@@ -155,7 +159,7 @@ def backtest(
             "learned": fitted.text,
             "split": split,
             "interval_s": interval_s,
-            "bounds": _bounds(loaded),
+            "bounds": _bounds(settings),
             "seed": seed,
         }
         found = document(study, answer, asked) | {
@@ -179,14 +183,19 @@ def backtest(
 
 
 def _policy(name: str, loaded: Loaded) -> Policy:
-    """A rule, a model, or a policy of another package. Raises ModelError: it cannot be used."""
+    """A rule, a model, a policy of another package, or what nights have put in force. Raises
+    ModelError: it cannot be used.
+    """
     if name == BY_DEFAULT:
         return policy_named(DEFAULT_POLICY)
+    if name == TUNED:
+        served = in_force(loaded, SystemClock().now()).settings.policy
+        return policy_named(served.name, served.models_dir)
     return policy_named(name, loaded.settings.policy.models_dir)
 
 
-def _bounds(loaded: Loaded) -> str:
-    order, limits = loaded.settings.order, loaded.settings.limits
+def _bounds(settings: Settings) -> str:
+    order, limits = settings.order, settings.limits
     return (
         f"own {order.own:g}, share {order.share:g}, clip {order.clip:g}, "
         f"max_delay_s {order.max_delay_s:g}, "

@@ -63,6 +63,17 @@ def test_figures_page_and_json_say_the_same(
     assert not [u for u in users if f">{u}<" in page or f'"{u}"' in json.dumps(reply)]
 
 
+def test_where_nights_choose_what_is_in_force_is_played(known: Path, tmp_path: Path) -> None:
+    """While no generation was promoted, that is the rule `delay`."""
+    config = tmp_path / "rltuned.toml"
+    config.write_text(
+        f'[daemon]\ninterval_s = 600\nstate_dir = "{tmp_path}"\n[policy]\nname = "tuned"\n'
+    )
+    words = ("--config", str(config), "--site", str(known), *CHEAP, "-p", "tuned", "-p", "delay")
+    found = json.loads(run(*words, "--json"))["orders"]
+    assert found["tuned"]["metrics"] == found["delay"]["metrics"]
+
+
 def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
     known: Path, calm: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
