@@ -24,7 +24,7 @@ from rltuned.daemon.wiring import in_force
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, find_bundle, shipped_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.sim.policy import BY_DEFAULT, DEFAULT_POLICY
 from rltuned.stats import Change, in_words
@@ -131,8 +131,7 @@ def backtest(
             site_files.collect_live(settings.slurm, site, span, bars.show)
         rows = site_files.history_file(site, history)
         answer, past = site_files.read_record(site, rows, zone, span, bars.show)
-        shipped = BEGUN_FROM.removeprefix(MODEL_PREFIX)
-        model = find_bundle(loaded.settings.policy.models_dir, shipped)
+        model = bundle_at(BEGUN_FROM, loaded.settings.policy.models_dir)
         begin_from = load_predictor(shipped_predictor())
         fitted = fit_site(
             train, past, model, begin_from, Path(work, "trained"),
