@@ -27,7 +27,7 @@ from rltuned.tune.exam import JobScores, Promise
 from rltuned.tune.night import lesson_before
 from tests.browser import check_page
 from tests.histories import EPOCH
-from tests.tune.test_night import saved
+from tests.tune.record import saved
 from tests.unit.cli.runner import run
 
 PLAIN_SETTINGS = Settings()
