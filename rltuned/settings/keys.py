@@ -95,9 +95,10 @@ class LimitKeys(Keys):
     """How much one cycle may change."""
 
     write_mode: Literal["auto", "site_factor", "priority"] = "auto"
-    """auto: site factors under priority/multifactor, priorities under priority/basic. site_factor:
-    `SiteFactor=`, added to the multifactor sum and exactly reversible. priority: `Priority=`; under
-    multifactor the job's age and fair share then count only as rltuned computes them."""
+    """What is written. auto: site factors under priority/multifactor, priorities under
+    priority/basic. site_factor: `SiteFactor=`, added to the multifactor sum and exactly
+    reversible. priority: `Priority=`; under multifactor the job's age and fair share then count
+    only as rltuned computes them."""
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
     """At most so many jobs are written per cycle, the others in the next ones. Users take turns;
     of each the first writes come first, then the largest errors."""

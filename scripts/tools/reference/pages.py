@@ -1,6 +1,6 @@
 """docs/cli.md, docs/metrics.md and docs/configuration.md, from commands, registry and keys."""
 
-import re
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -19,44 +19,67 @@ _INTRO = """\
 `rltuned COMMAND --help` prints the same, as does `man rltuned` on an installed machine.
 [interfaces.md](interfaces.md) describes the [JSON documents](interfaces.md#json-for-programs)
 and all [exit codes](interfaces.md#exit-codes).
+
+## Shared options
+
+A command that names one of these below without a description means:
+
 """
+_ALIKE = 3
+"""An option that so many commands have alike is described once."""
 
 
 def cli() -> str:
     """The text of docs/cli.md."""
     found = commands()
-    parts = [_INTRO, "\n| command | what it does |\n|---|---|\n"]
-    parts += [f"| [{c.path}](#{c.path.replace(' ', '-')}) | {_cell(c.about[0])} |\n" for c in found]
+    shared = _shared(found)
+    parts = [_INTRO, *(_row(row) for row in shared)]
     for top in found:
         for one in top.all():
-            parts.extend(_section(one))
+            parts.extend(_section(one, shared))
     return "".join(parts)
 
 
-def _section(command: Command) -> Iterator[str]:
+def _shared(found: tuple[Command, ...]) -> list[Parameter]:
+    """The options that three commands or more have alike; of two with one name the commoner."""
+    uses = Counter(
+        row
+        for top in found
+        for one in top.all()
+        for row in one.parameters
+        if not (row.required or row.is_argument)
+    )
+    known: dict[str, Parameter] = {}
+    for row, count in uses.most_common():
+        if count >= _ALIKE:
+            known.setdefault(row.names[0], row)
+    return list(known.values())
+
+
+def _section(command: Command, shared: list[Parameter]) -> Iterator[str]:
     depth = command.path.count(" ") + 1
     yield f"\n{'#' * depth} {command.path}\n\n"
     yield "\n\n".join(command.about) + "\n"
     if command.children:
         return
-    yield f"\n```text\n{command.usage}\n```\n"
-    rows = command.parameters
-    if rows:
-        yield "\n| | takes | default | |\n|---|---|---|---|\n"
-        yield from (_row(row) for row in rows)
+    yield f"\n`{command.usage}`\n"
+    if command.parameters:
+        yield "\n"
+        yield from (_row(row) for row in command.parameters if row not in shared)
+    if alike := [f"`{row.names[0]}`" for row in command.parameters if row in shared]:
+        yield f"- [shared](#shared-options): {', '.join(alike)}\n"
 
 
 def _row(parameter: Parameter) -> str:
-    names = ", ".join(f"`{name}`" for name in parameter.names)
-    default = f"`{parameter.default}`" if parameter.default else ""
+    takes = "" if parameter.is_argument or not parameter.kind else f" {parameter.kind}"
+    notes = [parameter.help.rstrip(".")] if parameter.help else []
     if parameter.required:
-        default = "required"
-    kind = f"`{_cell(parameter.kind)}`" if parameter.kind else ""
-    return f"| {names} | {kind} | {default} | {_cell(parameter.help)} |\n"
-
-
-def _cell(text: str) -> str:
-    return re.sub(r"\|", r"\\|", text)
+        notes.append("required")
+    elif parameter.default:
+        notes.append(f"default `{parameter.default}`")
+    names = ", ".join(f"`{name}`" for name in parameter.names[:-1])
+    last = f"`{parameter.names[-1]}{takes}`"
+    return f"- {names + ', ' if names else ''}{last}: {'; '.join(notes)}\n"
 
 
 _METRICS = """\
@@ -67,10 +90,9 @@ _METRICS = """\
 `/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
 labels are bounded, no label names a job or a user, and every series exists from the start, those of
 a partition from the first cycle on. An unknown value is NaN. From the first cycle on every series
-has the label `cluster` besides: Slurm's ClusterName.
+has the label `cluster` besides: Slurm's ClusterName. In brackets: the type, and the labels with
+their values.
 
-| metric | type | labels | meaning |
-|---|---|---|---|
 """
 _FREE = frozenset({"version", "name", "digest", "schema", "partition", "class"})
 """Labels whose values are not a fixed set."""
@@ -82,21 +104,28 @@ def metrics() -> str:
     shown = Metrics(registry)
     shown.loaded("fcfs", at=0.0, classes=["qos=any"])
     shown.show("any")
-    return _METRICS + "".join(sorted(_family(family) for family in registry.collect()))
+    families = sorted(registry.collect(), key=_name)
+    seen: set[str] = set()
+    return _METRICS + "".join(_family(family, seen) for family in families)
 
 
-def _family(family: Metric) -> str:
-    name = f"{family.name}_total" if family.type == "counter" else family.name
+def _name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _family(family: Metric, seen: set[str]) -> str:
+    """seen: the labels that rows above have listed with their values."""
     labels: dict[str, dict[str, None]] = {}
     for sample in family.samples:
         for key, value in sample.labels.items():
             if key != "le":
                 labels.setdefault(key, {})[value] = None
-    shown = "; ".join(
-        f"`{key}`" if key in _FREE else f"`{key}`: " + ", ".join(f"`{value}`" for value in values)
-        for key, values in labels.items()
-    )
-    return f"| `{name}` | {family.type} | {shown} | {family.documentation} |\n"
+    shown = [family.type]
+    for key, values in labels.items():
+        text = f"`{key}`: " + ", ".join(f"`{value}`" for value in values)
+        shown.append(f"`{key}`" if key in _FREE else f"`{key}` as above" if text in seen else text)
+        seen.add(text)
+    return f"- `{_name(family)}` ({'; '.join(shown)}). {family.documentation}\n"
 
 
 _KEYS = """\
@@ -117,6 +146,7 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
   where it comes from. `deploy/rltuned.example.toml` has every key with its default.
 - `[journal]`, `[http]`, `[log]`, `[ha]`, `daemon.state_dir`, `predictor.enabled` and
   `predictor.history_d` are read at start only; everything else also on SIGHUP.
+- In brackets: the type, and the default.
 """
 
 
@@ -125,12 +155,10 @@ def configuration() -> str:
     parts = [_KEYS]
     for name, about, model in tables():
         parts.append(f"\n## {header(name)}\n\n{about}\n\n")
-        parts.append("| key | type | default | what and why |\n|---|---|---|---|\n")
         parts.extend(_key(key, field) for key, field in fields_of(model).items())
     return "".join(parts)
 
 
 def _key(key: str, field: FieldInfo) -> str:
     default = "absent" if field.default is None else f"`{toml(field.default)}`"
-    why = (field.description or "").replace("|", "\\|")
-    return f"| `{key}` | {type_text(field)} | {default} | {why} |\n"
+    return f"- `{key}` ({type_text(field)}; {default}). {field.description}\n"
