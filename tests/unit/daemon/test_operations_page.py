@@ -40,7 +40,7 @@ def test_every_event_is_documented_and_every_documented_one_exists() -> None:
 def test_words_are_explained() -> None:
     for word in (*HealthState, *Skip):
         assert f"`{word.value}`" in PAGE
-    table = PAGE.split("## Give everything back")[1].split("\n## ")[0]
+    table = PAGE.split("## Restore")[1].split("\n## ")[0]
     assert all(fate.value in table for fate in Fate)
 
 
