@@ -1,4 +1,4 @@
-"""Expected starts of waiting jobs beside their real ones: the figures of docs/forecast.md.
+"""Expected starts of waiting jobs beside their real ones: the figures of docs/how-it-works.md.
 
     python -m scripts.studies.forecasts run [--minutes M] | check | table | draw
 
