@@ -25,7 +25,7 @@ and all [exit codes](interfaces.md#exit-codes).
 A command that names one of these below without a description means:
 
 """
-_ALIKE = 3
+_ALIKE = 2
 """An option that so many commands have alike is described once."""
 
 
