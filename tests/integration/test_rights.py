@@ -140,7 +140,7 @@ def test_a_plain_user_can_do_none_of_it_to_others(jobs: Queue, words: str) -> No
 MAY = {
     "set a priority, a site factor, a nice": "scontrol update JobId={wait} Priority=7",
     "set OverSubscribe": "scontrol update JobId={wait} OverSubscribe=yes",
-    "give a job back": "scontrol release {wait}",
+    "release a job": "scontrol release {wait}",
     "lengthen a time limit": "scontrol update JobId={wait} TimeLimit=500",
     "move a job to another partition": "scontrol update JobId={wait} Partition=sla",
     "hold a job": "scontrol hold {last}",
