@@ -111,10 +111,8 @@ def type_text(field: FieldInfo) -> str:
     """The type of a key as a person says it, with unit and bounds."""
     extra = field.json_schema_extra
     unit = str(extra.get("unit", "")) if isinstance(extra, dict) else ""
-    words = [_type_name(field.annotation)]
-    if unit:
-        words.append(f"in {unit}")
-    return " ".join([*words, _bounds(field)]).strip()
+    bounds = _bounds(field)
+    return f"{unit or _type_name(field.annotation)}{', ' if bounds else ''}{bounds}"
 
 
 def toml(value: Any) -> str:
@@ -156,7 +154,9 @@ def _bounds(field: FieldInfo) -> str:
         for name in ("ge", "gt", "le", "lt")
         if (value := getattr(item, name, None)) is not None
     }
-    low = f"from {found['ge']:g}" if "ge" in found else ""
+    low = f"{found['ge']:g}" if "ge" in found else ""
     high = f"to {found['le']:g}" if "le" in found else ""
     below = f"below {found['lt']:g}" if "lt" in found else ""
+    if low and not (high or below):
+        return f"at least {low}"
     return " ".join(part for part in (low, high, below) if part)

@@ -62,7 +62,8 @@ def _section(command: Command, shared: list[Parameter]) -> Iterator[str]:
     yield "\n\n".join(command.about) + "\n"
     if command.children:
         return
-    yield f"\n`{command.usage}`\n"
+    if any(row.is_argument for row in command.parameters):
+        yield f"\n`{command.usage}`\n"
     if command.parameters:
         yield "\n"
         yield from (_row(row) for row in command.parameters if row not in shared)
