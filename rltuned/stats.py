@@ -210,6 +210,11 @@ def _ends_of_ratio(own: FloatArray, other: FloatArray, base: float) -> _Ends:
     return _ends_of_mean(ratio - 1 + (own - ratio * other) / base)  # the ratio estimator's errors
 
 
+def mean_with_ends(values: FloatArray) -> tuple[float, float | None, float | None]:
+    """Mean of (k,) values with its 95% interval; none of one."""
+    return float(values.mean()), *_ends_of_mean(values)
+
+
 def _ends_of_mean(values: FloatArray) -> _Ends:
     """Student's interval of few values, for which the bootstrap is too narrow; none of one."""
     count = len(values)

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import torch
 
-from rltuned.policies.card import Training, features_of
+from rltuned.policies.card import Training
+from rltuned.policies.network import INPUTS
 from rltuned.train.export import export_bundle
-from rltuned.train.network import ContextActor
+from rltuned.train.network import TorchActor
 
 
 def small_network(target: Path, *, seed: int = 1) -> Path:
-    """A context network that reads predictions, with random weights."""
+    """A `queue` network with random weights."""
     torch.manual_seed(seed)
-    features = features_of("context", predicted=True)
+    drawn = TorchActor("queue", (8, 8), reach=1.0)
+    next(drawn.layers[-1].parameters()).data.normal_(0.0, 0.2)
     masks = torch.zeros(1, 256, dtype=torch.bool)
     masks[0, :9] = True
     made = Training(
@@ -28,13 +30,12 @@ def small_network(target: Path, *, seed: int = 1) -> Path:
     )
     export_bundle(
         target,
-        ContextActor(features, (8, 8), reach=1.0),
+        drawn,
         name=target.name,
         summary="random weights",
-        parity=(torch.rand(1, 256, features), masks),
+        parity=(torch.rand(1, 256, INPUTS["queue"]), masks),
         training=made,
         results={},
         caveats=[],
-        predicted=True,
     )
     return target

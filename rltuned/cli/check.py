@@ -30,6 +30,7 @@ from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
+from rltuned.policies.actor import Actor
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc, probe
@@ -167,6 +168,7 @@ def _policy(loaded: Loaded) -> Check:
     except (errors.SettingsError, errors.ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
     detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a rule"
+    detail += f"; {policy.verdict}" if isinstance(policy, Actor) else ""
     order = loaded.settings.order
     if loaded.generation:
         detail += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"

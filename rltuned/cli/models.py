@@ -57,7 +57,7 @@ def verify(
         from rltuned.train.probes import compare_with_torch  # noqa: PLC0415 - an extra
 
         beside = f", PyTorch's scores up to {compare_with_torch(actor, bundle):.1g}"
-    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}{beside}")
+    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}{beside}; {actor.verdict}")
 
 
 @app.command(name="list")

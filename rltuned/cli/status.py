@@ -154,6 +154,7 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
     model += f", {daemon['generation']}" if daemon.get("generation") else ""
     yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
+    model += f" ({daemon['verdict']})" if daemon.get("verdict") else ""  # none of an older daemon
     yield f"stage: {stage}; writes {daemon['write_mode']}; policy {daemon['policy']}{model}"
     skipped = [c for c in daemon["cycles"] if c["skip"]]
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import torch
 import typer
 
-from rltuned.cli import imitate
+from rltuned.cli import evolve, imitate
+from rltuned.cli.epochs import EpochLog, against
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.outputs import check_folder
-from rltuned.cli.tables import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
@@ -22,6 +22,8 @@ from rltuned.train.batch import Contest, Form, Reference
 from rltuned.train.course import (
     JUDGES,
     LEARN_UNTIL,
+    UNSEEN,
+    Predict,
     drawn,
     fit_to,
     from_files,
@@ -32,6 +34,7 @@ from rltuned.train.course import (
 )
 from rltuned.train.export import export_predictor
 from rltuned.train.learner import PpoSettings
+from rltuned.train.ppo import Report
 from rltuned.train.predictor_report import report_of, write_report
 from rltuned.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.train.reward import Objective
@@ -39,6 +42,7 @@ from rltuned.train.run import RULES, Exam, Job, beginning_from, perform
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.imitate)
+app.command()(evolve.evolve)
 
 
 @app.callback()
@@ -62,9 +66,6 @@ WorldsOption = Annotated[
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
 ]
-PredictOption = Annotated[
-    bool, typer.Option("--predict", help="The context network reads predicted run times.")
-]
 PredictorOption = Annotated[
     Path | None, typer.Option("--predictor", help="Folder of the predictor; the shipped one.")
 ]
@@ -84,6 +85,9 @@ DeviceOption = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="A smoke test of a minute: too few epochs to deploy.")
 ]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Export it although it is worse than the rule.")
+]
 DistributedOption = Annotated[
     bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")
 ]
@@ -100,7 +104,7 @@ def ppo(
     cluster: ClusterOption = None,
     worlds: WorldsOption = 0,
     work: WorkOption = None,
-    network: Annotated[Kind, typer.Option()] = "paper",
+    network: Annotated[Kind, typer.Option(help="`queue` reads predicted run times too.")] = "queue",
     base: Annotated[str, typer.Option(help="The rule of the other pipeline.")] = "delay",
     objective: Annotated[Objective, typer.Option()] = "wait",
     form: Annotated[Form, typer.Option("--reward")] = "dense",
@@ -112,7 +116,6 @@ def ppo(
     load: LoadOption = (0.7, 1.3),
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-3,
     entropy: Annotated[float, typer.Option(min=0.0)] = 0.01,
-    predict: PredictOption = False,
     predictor: PredictorOption = None,
     hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
@@ -125,13 +128,15 @@ def ppo(
     device: DeviceOption = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     quick: QuickOption = False,
+    force: ForceOption = False,
     distributed: DistributedOption = False,
 ) -> None:
     """Learn an order in the simulator: the actor-critic of RLTune, trained by PPO.
 
-    Exit codes: 0 = trained and exported; 2 = input cannot be used, or the training broke.
+    Exit codes: 0 = trained and exported; 2 = input cannot be used, the training broke, or its
+    actor is worse than the rule.
     """
-    _check_ppo(base, network, device, predict=predict)
+    _check_ppo(base, device)
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
         exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
@@ -139,20 +144,20 @@ def ppo(
         base, objective, form, reference, window_jobs, rollouts, loads=load, part=LEARN_UNTIL
     )
     settings = PpoSettings(
-        contest=contest, network=network, predict=predict, hidden=hidden, epochs=epochs, seed=seed,
+        contest=contest, network=network, hidden=hidden, epochs=epochs, seed=seed,
         batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
         reach=math.log(reach), exam_every=exam_every,
     )  # fmt: skip
     if start is not None:
         settings = beginning_from(start, settings)
-        predict = settings.predict
     clusters = list(map(cluster_named, cluster or ["philly-192"]))
-    guess = predictions(load_predictor(predictor or shipped_predictor())) if predict else nothing
+    guess = predicting(settings.network, predictor)
     found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
     job = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
-        sources=tuple(together(found, drawn(seed + 1, worlds, guess))),
+        sources=tuple(together(found, drawn(seed + 2, worlds, guess))),
         judges=tuple(drawn(JUDGES, worlds, guess)),
+        unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
         start=start, resume=resume, device=device,
         exam=Exam(exam_windows, exam_jobs),
@@ -162,31 +167,35 @@ def ppo(
 
 def _perform(job: Job, ranks: Ranks) -> None:
     """Train and export, and print what came of it; only the first rank shows anything."""
-    texts = (
-        "epoch {task.completed}/{task.total}",
-        "gap {task.fields[gap]:+.3f}  best exam {task.fields[held]:+.3f} vs delay",
-    )
-    with progress(*texts, keep=True, off=ranks.rank > 0) as bar:
-        task = bar.add_task("", total=job.settings.epochs, gap=float("nan"), held=float("nan"))
-        card = perform(
-            job,
-            ranks=ranks,
-            on_epoch=lambda r: bar.update(task, completed=r.epoch + 1, gap=r.gap, held=r.best),
-        )
+    log = EpochLog(job.folder, "epoch", job.settings.epochs, off=ranks.rank > 0)
+
+    def after(report: Report) -> None:
+        text = f"gap {report.gap:+.3f}"
+        if not math.isnan(report.validation):
+            change = (report.validation, report.validation_low, report.validation_high)
+            text += f", held out {against(RULES[0], change)}, best {report.best:+.1%}"
+        log.say(report.epoch + 1, text)
+
+    card = perform(job, ranks=ranks, on_epoch=after)
     if card is not None:
         short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
         changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
-        say(f"{job.out}: {changes}; {card.training.seconds:.0f} s")
+        say(f"{job.out}: {card.verdict}; {changes}; {card.training.seconds:.0f} s")
 
 
-def _check_ppo(base: str, network: Kind, device: str, *, predict: bool) -> None:
+def predicting(network: Kind, predictor: Path | None = None) -> Predict:
+    """What a kind of network is told of run times. predictor: a folder; None = the shipped one."""
+    if network == "paper":
+        return nothing
+    return predictions(load_predictor(predictor or shipped_predictor()))
+
+
+def _check_ppo(base: str, device: str) -> None:
     """Options that cannot go together are refused before the work."""
     if base not in BASELINES:
         raise typer.BadParameter(f"no rule {base!r}; there are: {', '.join(BASELINES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("no CUDA device here")
-    if predict and network == "paper":
-        raise typer.BadParameter("--predict: the paper's network reads no predictions")
 
 
 @app.command(name="predictor")

@@ -25,7 +25,7 @@ class Desk(NamedTuple):
     clock: [now, wake]. queue: (n,) pending jobs in submit order, marks[QUEUED] of them. fit,
     harmless: (S,) what is known of a shape, valid while fit_at, harmless_at equal the stamp of the
     moment. random: [state of the generator]. ranking: the rule that a network corrects, and its
-    bounds. asked: (n, 3) see Tape.
+    bounds. asked: (n, 4) see Tape; logits: (n, 2) what the network says.
     """
 
     clock: FloatArray
@@ -42,6 +42,7 @@ class Desk(NamedTuple):
     random: NDArray[np.uint64]
     ranking: Ranking
     asked: Float32Array
+    logits: FloatArray
 
 
 @in_place

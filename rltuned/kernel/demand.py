@@ -103,14 +103,26 @@ def reopen(demand: Demand, usable: BoolArray) -> None:
 
 
 @compiled
-def queue_s(
-    demand: Demand, jobs: IntArray, area: FloatArray, key: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """(k,) share x B of the jobs, and their places."""
-    pool, user = demand.pool[jobs], demand.user[jobs]
-    backlog_s = _backlogs_s(area, pool, demand.overlap, demand.gpus, user, demand.users)
-    place = _places(key, ascending(key), pool, demand.overlap, user, demand.users)
-    return demand.share * backlog_s, place
+def backlog_of(demand: Demand, jobs: IntArray, area: FloatArray) -> FloatArray:
+    """(k,) B of the jobs, in seconds."""
+    user = demand.user[jobs]
+    return _backlogs_s(area, demand.pool[jobs], demand.overlap, demand.gpus, user, demand.users)
+
+
+@compiled
+def places_of(demand: Demand, jobs: IntArray, key: FloatArray) -> FloatArray:
+    """(k,) their places by a key, smaller first."""
+    user = demand.user[jobs]
+    return _places(key, ascending(key), demand.pool[jobs], demand.overlap, user, demand.users)
+
+
+@in_place
+def note_end(demand: Demand, job: int, ran_s: float) -> None:
+    """A job has ended: what it used of its limit, for the expected times of those that wait."""
+    if len(demand.pool) > 0:
+        row = demand.user[job] + 1
+        row = row if row < len(demand.used) else 0  # of no known user
+        note_use(demand.used, row, ran_s, demand.length_s[job], demand.size[job])
 
 
 _FLAT, _WHOLE = np.zeros(0), np.zeros(0, dtype=np.int64)

@@ -35,9 +35,10 @@ from rltuned.kernel.choices import (
     walk_past,
 )
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry, in_place
+from rltuned.kernel.demand import Demand, note_end
 from rltuned.kernel.features import StaticFeatures, look
 from rltuned.kernel.network import Net, corrects, factor, forward
-from rltuned.kernel.ranking import NO_EYES, STATIC, wishes
+from rltuned.kernel.ranking import Eyes, heard
 from rltuned.kernel.state import RUNNING, Setup, State, begin_pass
 
 TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3, 4
@@ -47,10 +48,11 @@ TAPE_PASSES, TAPE_ROWS, TAPE_DECISIONS, TAPE_CANDIDATES, TAPE_FULL = 0, 1, 2, 3,
 class Tape(NamedTuple):
     """What is kept of an episode for learning. D decisions in Q passes over R rows.
 
-    rows: (R, F). asked: (R, 3) of each job its wait, the rule's delay and the bound, in units of
-    the score; zeros where no rule is corrected. first: (Q+1,) where the rows of a pass begin.
-    flags: (Q, 2) what the sampled slots hold (see look). now_s: (Q,). decision_pass: (D,). choice:
-    (D,) row of the chosen job. candidates: rows that could have been chosen, candidate_first
+    rows: (R, F). asked: (R, 4) of each job its wait, the two parts of the rule's delay and the
+    bound, in units of the score; zeros where no rule is corrected. first: (Q+1,) where the rows of
+    a pass begin. flags: (Q, 2) what the sampled slots hold (see look). now_s: (Q,). decision_pass:
+    (D,). choice: (D,) row of the chosen job. candidates: rows that could have been chosen,
+    candidate_first
     (D+1,) where they begin.
     """
 
@@ -103,7 +105,7 @@ def see(setup: Setup, state: State, desk: Desk, sight: StaticFeatures, flags: In
 
 @entry
 def score_rows(net: Net, rows: Float32Array, flags: IntArray, scores: FloatArray) -> None:
-    """Fill scores (n,) with what a network says of rows (n, NUM_FEATURES)."""
+    """Fill scores (n, 2) with what a network says of rows (n, F)."""
     forward(net, rows, len(rows), flags, scores)
 
 
@@ -119,7 +121,7 @@ def _advance(setup: Setup, state: State, desk: Desk) -> bool:
         if now == math.inf:
             return False
         desk.clock[NOW], desk.clock[WAKE] = now, math.inf
-        _end_all(setup, state, now)
+        _end_all(setup, state, desk.ranking.demand, now)
         while marks[ARRIVED] < len(submit_s) and submit_s[marks[ARRIVED]] == now:
             desk.queue[marks[QUEUED]] = marks[ARRIVED]
             marks[QUEUED] += 1
@@ -141,12 +143,13 @@ def _next_end(setup: Setup, state: State) -> float:
 
 
 @in_place
-def _end_all(setup: Setup, state: State, now: float) -> None:
+def _end_all(setup: Setup, state: State, demand: Demand, now: float) -> None:
     i = 0
     while i < state.counters[RUNNING]:
         job = state.running[i]
         if state.start_s[job] + setup.jobs.runs_s[job] == now:
             finish(setup, state, job)
+            note_end(demand, job, setup.jobs.runs_s[job])
         else:
             i += 1
 
@@ -155,30 +158,26 @@ def _end_all(setup: Setup, state: State, now: float) -> None:
 def _rank(
     setup: Setup, state: State, desk: Desk, sight: StaticFeatures, net: Net, tape: Tape
 ) -> None:
-    count, now = desk.marks[QUEUED], desk.clock[NOW]
+    count, now, ranking = desk.marks[QUEUED], desk.clock[NOW], desk.ranking
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
-    look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
-    forward(net, desk.features.rows, count, flags, desk.scores)
+    queue, demand = desk.queue[:count], ranking.demand
+    eyes = Eyes(sight, desk.features, net, demand.own_s, flags, desk.logits)
+    own_s, backlog_s, place = heard(setup, state, ranking, eyes, queue, now)
     if not corrects(net):
         desk.asked[:count] = 0.0
+        desk.scores[:count] = desk.logits[:count, 0]
         return
-    queue = desk.queue[:count]
-    wished_s, upper_s = wishes(setup, state, desk.ranking, NO_EYES, STATIC, queue, now)
-    unit_s = _unit_s(wished_s, upper_s)
+    own_s, queue_s = demand.own * own_s, demand.share * backlog_s * place
+    upper_s = np.minimum(demand.clip_s[queue] + demand.share * backlog_s, demand.most_s[queue])
+    unit_s = max(np.minimum(own_s + queue_s, upper_s).mean(), 1.0)
     for at in range(count):
         wait, upper = (now - setup.jobs.submit_s[queue[at]]) / unit_s, upper_s[at] / unit_s
-        wished = wished_s[at] / unit_s
-        desk.asked[at, 0], desk.asked[at, 1], desk.asked[at, 2] = wait, wished, upper
-        desk.scores[at] = wait - min(wished * factor(net, desk.scores[at]), upper)
-
-
-@in_place
-def _unit_s(wished_s: FloatArray, upper_s: FloatArray) -> float:
-    """How many seconds of virtual time weigh as much as the noise of a choice."""
-    total = 0.0
-    for at in range(len(wished_s)):
-        total += min(wished_s[at], upper_s[at])
-    return max(total / len(wished_s), 1.0)
+        own, share = own_s[at] / unit_s, queue_s[at] / unit_s
+        desk.asked[at, 0], desk.asked[at, 1] = wait, own
+        desk.asked[at, 2], desk.asked[at, 3] = share, upper
+        own *= factor(net, desk.logits[at, 0])
+        share *= factor(net, desk.logits[at, 1])
+        desk.scores[at] = wait - min(own + share, upper)
 
 
 @compiled

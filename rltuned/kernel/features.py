@@ -24,8 +24,8 @@ class StaticFeatures(NamedTuple):
     """What a policy may know and what never changes. S shapes, P partitions, T GPU types, n jobs.
 
     wanted: (S, T+1) rows of GPU types that a request accepts. all_gpus, nodes: (P, T+1) of the
-    hardware. fixed: (n, F) the columns that do not depend on the moment, others zero; F is
-    NUM_FEATURES, or more where a predictor adds its own.
+    hardware. fixed: (n, F) the columns of core/queue_features that do not depend on the moment,
+    others zero.
     """
 
     wanted: BoolArray

@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.kernel.backfill import finish
 from rltuned.kernel.compiler import FloatArray, IntArray, compiled, entry, in_place
 from rltuned.kernel.cycles import Cycles, cycle, next_tick, tick_at
-from rltuned.kernel.demand import note_use, reopen
+from rltuned.kernel.demand import note_end, reopen
 from rltuned.kernel.ends import drop_end
 from rltuned.kernel.queue import PENDING, STARTED, PendingQueue, enqueue
 from rltuned.kernel.ranking import FIXED, Eyes, Ranking
@@ -109,11 +109,8 @@ def _end_all(setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, 
         finish(setup, state, job)
         if len(known.slots) > 0:
             end(known, job, state.start_s[job], now - state.start_s[job])
-        elif len(demand.pool) > 0:
-            ran_s = now - state.start_s[job]
-            row = demand.user[job] + 1
-            row = row if row < len(demand.used) else 0  # of no known user
-            note_use(demand.used, row, ran_s, demand.length_s[job], demand.size[job])
+        else:
+            note_end(demand, job, now - state.start_s[job])
         freed = True
     return freed
 

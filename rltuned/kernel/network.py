@@ -10,7 +10,7 @@ from rltuned.core.observation import FIXED
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
 from rltuned.kernel.features import FRAGMENTED, SEVERAL
 
-PAPER, CONTEXT = 0, 1
+PAPER, QUEUE = 0, 1
 BLOCK = 256
 _FIXED_AT = np.array([COLUMN[name] for name in FIXED])
 _SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
@@ -18,15 +18,14 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
 
 class Net(NamedTuple):
-    """A network's weights. F inputs, H and K hidden units; kind: see PAPER; reach: see Network. w1
-    (F, H), b1 (H,), w2 (H, K), pooled (2 H, K; empty but for CONTEXT), b2 (K,), w3 (K,), b3 (1,).
+    """A network's weights. F inputs, H and K hidden units, O outputs; kind: see PAPER; reach: see
+    Network. w1 (F, H), b1 (H,), w2 (H, K), b2 (K,), w3 (K, O), b3 (O,).
     """
 
     kind: int
     w1: Float32Array
     b1: Float32Array
     w2: Float32Array
-    pooled: Float32Array
     b2: Float32Array
     w3: Float32Array
     b3: Float32Array
@@ -35,14 +34,12 @@ class Net(NamedTuple):
 
 @compiled
 def forward(net: Net, rows: Float32Array, count: int, flags: IntArray, scores: FloatArray) -> None:
-    """Fill scores[:count] from the features of the queue.
+    """Fill scores[:count] (n, 2) from the features of the queue; one output stands in both columns.
 
-    Only in the context network do jobs see each other: of the others a block of them at a time, so
-    that what a layer needs stays in the nearest cache.
+    A block of jobs at a time, so that what a layer needs stays in the nearest cache.
     """
-    step = max(count, 1) if net.kind == CONTEXT else BLOCK
-    for first in range(0, count, step):
-        last = min(first + step, count)
+    for first in range(0, count, BLOCK):
+        last = min(first + BLOCK, count)
         _together(net, rows[first:last], last - first, flags, scores[first:last])
 
 
@@ -54,19 +51,20 @@ def _together(
     _turn(net.kind, rows, count, flags, seen)
     hidden = np.empty((len(net.b1), count), dtype=np.float32)
     _dense(net.w1, net.b1, seen, hidden)
-    bias = net.b2.copy()
-    if net.kind == CONTEXT:
-        _pool(net, hidden, bias)
-    second = np.empty((len(bias), count), dtype=np.float32)
-    _dense(net.w2, bias, hidden, second)
-    total = np.zeros(count, dtype=np.float32)
-    for k in range(len(second)):
-        weight = net.w3[k]
+    second = np.empty((len(net.b2), count), dtype=np.float32)
+    _dense(net.w2, net.b2, hidden, second)
+    total = np.empty(count, dtype=np.float32)
+    for out in range(len(net.b3)):
+        total[:] = 0.0
+        for k in range(len(second)):
+            weight = net.w3[k, out]
+            for at in range(count):
+                total[at] += second[k, at] * weight
+        last = net.b3[out]
         for at in range(count):
-            total[at] += second[k, at] * weight
-    last = net.b3[0]
-    for at in range(count):
-        scores[at] = total[at] + last
+            scores[at, out] = total[at] + last
+    if len(net.b3) == 1:
+        scores[:, 1] = scores[:, 0]
 
 
 @in_place
@@ -112,20 +110,6 @@ def _dense(
                 out[k, at] += a * seen[i, at]
         for at in range(count):
             out[k, at] = max(out[k, at], np.float32(0.0))
-
-
-@in_place
-def _pool(net: Net, hidden: Float32Array, bias: Float32Array) -> None:
-    """Add what mean and maximum over the queue contribute to the second layer."""
-    width, count = hidden.shape
-    for k in range(width):
-        mean, most = np.float32(0.0), np.float32(0.0)
-        for at in range(count):
-            mean += hidden[k, at]
-            most = max(most, hidden[k, at])
-        mean /= np.float32(count)
-        for j in range(len(bias)):
-            bias[j] += mean * net.pooled[k, j] + most * net.pooled[width + k, j]
 
 
 @compiled

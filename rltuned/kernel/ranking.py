@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import run_times
-from rltuned.core.features import COLUMN, NUM_FEATURES, UNLIMITED_AS_S
+from rltuned.core import queue_features, run_times
+from rltuned.core.features import COLUMN, UNLIMITED_AS_S
+from rltuned.core.queue_features import FIRST_QUANTILE
+from rltuned.core.run_times import QUANTILES
 from rltuned.kernel.compiler import (
     Float32Array,
     FloatArray,
@@ -16,9 +18,9 @@ from rltuned.kernel.compiler import (
     in_place,
     with_inner,
 )
-from rltuned.kernel.demand import Demand, never_cheaper, queue_s, use_of
+from rltuned.kernel.demand import Demand, backlog_of, never_cheaper, places_of, use_of
 from rltuned.kernel.features import Features, StaticFeatures, look
-from rltuned.kernel.network import Net, corrects, factor, forward
+from rltuned.kernel.network import QUEUE, Net, corrects, factor, forward
 from rltuned.kernel.run_times import RunTimes, kin_shift
 from rltuned.kernel.state import Setup, State
 
@@ -30,10 +32,13 @@ _FITS_NOW = COLUMN["can_schedule_now"]
 _mean_s = in_place(run_times.mean_s)
 _plan_s = in_place(with_inner(run_times.plan_s, mean_s=_mean_s))
 _quantile = in_place(run_times.quantile)
+_fill_queue_columns = compiled(queue_features.fill_queue_columns)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue. asked_s: (n,) own seconds of the rule that it corrects."""
+    """How a network sees the queue. asked_s: (n,) own seconds of the rule that it corrects.
+    scores: (n, 2) see kernel/network.forward.
+    """
 
     sight: StaticFeatures
     features: Features
@@ -51,7 +56,8 @@ class Ranking(NamedTuple):
     the job itself, its size, its partition. constants: [points of full age, PriorityMaxAge] or of
     the formula. value: site factors (MULTIFACTOR). ahead: points that a partition's tier is worth,
     more than any priority. known: of run times. demand: for delays within their bounds, at
-    every event or of a daemon beside; without pools the pure order.
+    every event or of a daemon beside; empty where nothing needs it. bounded: the order at every
+    event is by delays within their bounds; otherwise it is the pure one.
     """
 
     rule: int
@@ -65,6 +71,15 @@ class Ranking(NamedTuple):
     ahead: FloatArray
     known: RunTimes
     demand: Demand
+    bounded: bool
+
+
+class Rows(NamedTuple):
+    """What a rule asks for k jobs: (k,) each. key: of its places."""
+
+    own_s: FloatArray
+    key: FloatArray
+    area: FloatArray
 
 
 @compiled
@@ -73,17 +88,19 @@ def scores(
 ) -> FloatArray:
     """(k,) of the jobs, higher = sooner: within bounds less the virtual time."""
     found = np.empty(len(jobs))
-    if ranking.rule >= QSSF and len(ranking.demand.pool) > 0:
+    if ranking.rule >= QSSF and ranking.bounded:
         wished_s, upper_s = wishes(setup, state, ranking, eyes, ranking.rule, jobs, now)
         for at in range(len(jobs)):
             found[at] = -(setup.jobs.submit_s[jobs[at]] + min(wished_s[at], upper_s[at]))
         return found
-    if ranking.rule >= NET:
-        _judge(setup, state, ranking, eyes, ranking.rule, jobs, now)
+    if ranking.rule == FIT:
+        _see_what_fits(setup, state, eyes, jobs, now)
+        found[:] = eyes.scores[: len(jobs), 0]
+        return found
+    if ranking.rule == NET:
+        own_s, _, _ = corrected(setup, state, ranking, eyes, jobs, now)
         for at in range(len(jobs)):
-            found[at] = eyes.scores[at]
-            if ranking.rule == NET and corrects(eyes.net):
-                found[at] = -_ruled_s(ranking, eyes, jobs[at]) * factor(eyes.net, eyes.scores[at])
+            found[at] = -own_s[at] if corrects(eyes.net) else eyes.scores[at, 0]
         return found
     for at in range(len(jobs)):
         job = jobs[at]
@@ -103,28 +120,76 @@ def wishes(
 ) -> tuple[FloatArray, FloatArray]:
     """(k,) the delays that a rule wishes now, and their bounds, in seconds; core/order."""
     demand = ranking.demand
-    if rule >= NET:
-        _judge(setup, state, ranking, eyes, rule, jobs, now)
-    own_s, key, area = _parts(ranking, eyes, rule, jobs)
-    share_s, place = np.zeros(len(jobs)), np.zeros(len(jobs))
-    if demand.share > 0.0:
-        share_s, place = queue_s(demand, jobs, area, key)
+    if rule == FIT:
+        _see_what_fits(setup, state, eyes, jobs, now)
+    if rule == NET:
+        own_s, backlog_s, place = corrected(setup, state, ranking, eyes, jobs, now)
+    else:
+        asked = _parts(ranking, eyes, rule, jobs)
+        own_s, backlog_s, place = asked.own_s, np.zeros(len(jobs)), np.zeros(len(jobs))
+        if demand.share > 0.0:
+            backlog_s = backlog_of(demand, jobs, asked.area)
+            place = places_of(demand, jobs, asked.key)
     wished_s, upper_s = np.empty(len(jobs)), np.empty(len(jobs))
     for at in range(len(jobs)):
-        job = jobs[at]
-        wished_s[at] = demand.own * own_s[at] + share_s[at] * place[at]
-        if rule == NET:
-            part = factor(eyes.net, eyes.scores[at])
-            wished_s[at] = demand.own * (own_s[at] * part) + share_s[at] * (place[at] * part)
-        upper_s[at] = min(demand.clip_s[job] + share_s[at], demand.most_s[job])
+        job, share_s = jobs[at], demand.share * backlog_s[at]
+        wished_s[at] = demand.own * own_s[at] + share_s * place[at]
+        upper_s[at] = min(demand.clip_s[job] + share_s, demand.most_s[job])
     return wished_s, upper_s
 
 
 @compiled
-def _parts(
-    ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray
+def corrected(
+    setup: Setup, state: State, ranking: Ranking, eyes: Eyes, jobs: IntArray, now: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(k,) own seconds, the keys of the places, and expected areas."""
+    """(k,) own seconds and places of the rule `delay` as a network corrects them, with the backlog
+    between them, in seconds. Fills eyes.scores.
+    """
+    own_s, backlog_s, place = heard(setup, state, ranking, eyes, jobs, now)
+    if corrects(eyes.net):
+        for at in range(len(jobs)):
+            own_s[at] *= factor(eyes.net, eyes.scores[at, 0])
+            place[at] *= factor(eyes.net, eyes.scores[at, 1])
+    return own_s, backlog_s, place
+
+
+@compiled
+def heard(
+    setup: Setup, state: State, ranking: Ranking, eyes: Eyes, jobs: IntArray, now: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(k,) own seconds, backlog and places of the rule `delay`; fills eyes.scores with what the
+    network says of the jobs.
+    """
+    demand, rows = ranking.demand, eyes.features.rows
+    asked = _parts(ranking, eyes, NET, jobs)
+    backlog_s, place = np.zeros(len(jobs)), np.zeros(len(jobs))
+    if eyes.net.kind == QUEUE or demand.share > 0.0:
+        backlog_s = backlog_of(demand, jobs, asked.area)
+        place = places_of(demand, jobs, asked.key)
+    look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
+    if eyes.net.kind == QUEUE:
+        if len(ranking.known.slots) > 0:
+            foresee(ranking.known, jobs, rows)
+        size = demand.size[jobs]
+        _fill_queue_columns(
+            rows[: len(jobs)],
+            places_of(demand, jobs, asked.own_s / np.sqrt(size)),
+            place,
+            places_of(demand, jobs, size),
+            backlog_s,
+            demand.length_s[jobs],
+            np.maximum(now - setup.jobs.submit_s[jobs], 0.0),
+            size,
+            demand.gpus[demand.pool[jobs]],
+            asked.area / size,
+        )
+    forward(eyes.net, rows, len(jobs), eyes.flags, eyes.scores)
+    return asked.own_s, backlog_s, place
+
+
+@compiled
+def _parts(ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray) -> Rows:
+    """Own seconds, the keys of the places, and expected areas."""
     own_s, key, area = np.empty(len(jobs)), np.empty(len(jobs)), np.empty(len(jobs))
     for at in range(len(jobs)):
         area[at] = _area(ranking, jobs[at])
@@ -132,10 +197,10 @@ def _parts(
     if len(ranking.known.slots) > 0:
         never_cheaper(ranking.demand, jobs, ranking.known.limit_s, own_s, area)
     if rule == QSSF:
-        return area, area, area
+        return Rows(area, area, area)
     if rule in (PLAN, NET):
-        return own_s, area, area
-    return own_s, key, area
+        return Rows(own_s, area, area)
+    return Rows(own_s, key, area)
 
 
 @in_place
@@ -144,7 +209,7 @@ def _asked(ranking: Ranking, eyes: Eyes, rule: int, job: int, at: int) -> tuple[
     if rule in (PLAN, NET):
         return _ruled_s(ranking, eyes, job), 0.0
     if rule == FIT:
-        asked_s = 0.0 if eyes.scores[at] > 0 else UNLIMITED_AS_S
+        asked_s = 0.0 if eyes.scores[at, 0] > 0 else UNLIMITED_AS_S
         return asked_s, asked_s
     return ranking.demand.own_s[job], ranking.demand.key[job]
 
@@ -162,18 +227,11 @@ def _area(ranking: Ranking, job: int) -> float:
 
 
 @compiled
-def _judge(
-    setup: Setup, state: State, ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray, now: float
-) -> None:
-    """Fill eyes.scores with what the network says, or with whether each job fits."""
+def _see_what_fits(setup: Setup, state: State, eyes: Eyes, jobs: IntArray, now: float) -> None:
+    """Fill eyes.scores with whether each job fits."""
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
-    if rule == NET:
-        if len(ranking.known.slots) > 0:
-            foresee(ranking.known, jobs, eyes.features.rows)
-        forward(eyes.net, eyes.features.rows, len(jobs), eyes.flags, eyes.scores)
-        return
     for at in range(len(jobs)):
-        eyes.scores[at] = eyes.features.rows[at, _FITS_NOW]
+        eyes.scores[at, 0] = eyes.features.rows[at, _FITS_NOW]
 
 
 @in_place
@@ -215,13 +273,13 @@ def _ruled_s(ranking: Ranking, eyes: Eyes, job: int) -> float:
 
 @in_place
 def foresee(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
-    """Fill the columns of rows (k, F) that a predictor adds: quantiles of x."""
+    """Fill the columns of rows (k, F) that a predictor knows: quantiles of x."""
     for at in range(len(jobs)):
         job = jobs[at]
         shift = kin_shift(known.stats, known.slots[job], known.before[job])
-        for place in range(rows.shape[1] - NUM_FEATURES):
+        for place in range(len(QUANTILES)):
             value = _quantile(known.predicted[job], place, shift, known.limit_s[job])
-            rows[at, NUM_FEATURES + place] = value
+            rows[at, FIRST_QUANTILE + place] = value
 
 
 @in_place
@@ -240,8 +298,8 @@ def _no_eyes() -> Eyes:
         np.zeros((0, 5)), np.zeros(0, np.int64), np.zeros((0, 0, 3)), np.zeros((0, 0)), none
     )
     sight = StaticFeatures(np.zeros((0, 0), dtype=bool), counts, counts, none)
-    net = Net(0, none, flat, none, none, flat, flat, flat, 0.0)
-    return Eyes(sight, features, net, np.zeros(0), np.zeros(2, np.int64), np.zeros(0))
+    net = Net(0, none, flat, none, flat, none, flat, 0.0)
+    return Eyes(sight, features, net, np.zeros(0), np.zeros(2, np.int64), np.zeros((0, 2)))
 
 
 NO_EYES = _no_eyes()

@@ -5,6 +5,7 @@ digested and parsed, so that no other user can exchange it in between; see files
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,74 +14,76 @@ import numpy as np
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
-from rltuned.core.observation import sample_features, windows
+from rltuned.core.observation import sample_features
 from rltuned.core.order import Wish
-from rltuned.core.run_times import LOG_FULL
+from rltuned.core.queue_features import queue_features
 from rltuned.errors import ModelError
 from rltuned.policies import files
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
-from rltuned.policies.network import Network, shapes
+from rltuned.policies.network import INPUTS, Kind, Network, outputs_of, shapes
 
 MAX_WINDOWS: Final = 64
 """Of a self-test: it runs at every start."""
 
 
 class NetworkPolicy:
-    """A network that corrects the delays of the rule `delay`, or is an order by itself. predicted:
-    it reads run times.
-    """
+    """A network that corrects the delays of the rule `delay`, or is an order by itself."""
 
-    def __init__(self, name: str, network: Network, *, predicted: bool) -> None:
+    def __init__(self, name: str, network: Network) -> None:
         self.name = name
         self.network = network
-        self.predicted = predicted
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) the order without bounds, higher = sooner."""
-        return -self.wish(matrix).own_s if self.network.corrects else self.logits(matrix)
+        if self.network.corrects:
+            return -self.wish(matrix).own_s
+        return self._scores(matrix, BASELINES["delay"].wish(matrix))[:, 0]
 
     def wish(self, matrix: StateMatrix) -> Wish:
-        """What the rule asks for, both parts corrected by the same factor. Raises ValueError: there
-        is no rule, as in no bundle.
+        """What the rule asks for, each part corrected by its factor. Raises ValueError: there is no
+        rule, as in no bundle.
         """
         if not self.network.corrects:
             raise ValueError(f"{self.name} corrects no rule: it asks for no delays")
-        factor, rule = self.network.factors(self.logits(matrix)), BASELINES["delay"].wish(matrix)
-        return Wish(rule.own_s * factor, rule.place * factor)
-
-    def logits(self, matrix: StateMatrix) -> FloatArray:
-        """(n,) one number per job, none left out; `paper` takes a long queue in windows."""
-        if not len(matrix):
-            return np.empty(0)
-        if self.network.kind == "context":
-            return self.forward(self.seen(matrix), np.ones(len(matrix), dtype=bool))
-        found = [self.forward(w.values, w.mask)[: w.count] for w in windows(self.seen(matrix))]
-        return np.concatenate(found)
+        rule = BASELINES["delay"].wish(matrix)
+        own, place = self.network.factors(self._scores(matrix, rule))
+        return Wish(rule.own_s * own, rule.place * place)
 
     def seen(self, matrix: StateMatrix) -> Float32Array:
         """(n, features) what the network reads."""
-        if self.network.kind == "paper":
-            return sample_features(matrix).values
-        if not self.predicted:
-            return matrix.values
-        # where nothing is predicted a job may run as long as its limit
-        run_s = np.where(np.isnan(matrix.run_s), matrix.limit_s[:, None], matrix.run_s)[:, 2:]
-        columns = np.clip(np.log1p(run_s) / LOG_FULL, 0.0, 1.0)
-        return np.column_stack([matrix.values, columns]).astype(np.float32)
+        return seen_by(self.network.kind, matrix)
 
     def forward(self, values: Float32Array, mask: BoolArray) -> FloatArray:
-        """Scores of one window, padded or not: (k, features) float32 and (k,) bool -> (k,)."""
+        """Scores of a queue, padded or not: (k, features) float32, (k,) bool -> (k, outputs)."""
         return self.network.forward(values, mask).astype(np.float64)
+
+    def _scores(self, matrix: StateMatrix, rule: Wish) -> FloatArray:
+        """(n, outputs) of every job, however long the queue is."""
+        values = seen_by(self.network.kind, matrix, rule)
+        return self.forward(values, np.ones(len(matrix), dtype=bool))
+
+
+def seen_by(kind: Kind, matrix: StateMatrix, rule: Wish | None = None) -> Float32Array:
+    """(n, features) what a kind of network reads. rule: what `delay` wishes, if known."""
+    if kind == "paper":
+        return sample_features(matrix).values
+    rule = BASELINES["delay"].wish(matrix) if rule is None else rule
+    return queue_features(matrix, rule.own_s, rule.place)
 
 
 class Actor(NetworkPolicy):
     """The network of a bundle."""
 
     def __init__(self, card: Card, card_sha256: str, network: Network) -> None:
-        super().__init__(f"model:{card.name}", network, predicted=card.architecture.predicted)
+        super().__init__(f"model:{card.name}", network)
         self.card = card
         self.digest = card_sha256
+
+    @property
+    def verdict(self) -> str:
+        """What its training found of it, for people."""
+        return str(self.card.verdict or "nobody has judged it against the rule delay")
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
@@ -117,7 +120,7 @@ def _load(bundle: Path) -> Actor:
 
 def _network(path: Path, card: Card) -> Network:
     form = card.architecture
-    wanted = shapes(form.kind, form.features, form.hidden)
+    wanted = shapes(INPUTS[form.kind], form.hidden, outputs_of(form.kind, form.reach))
     return Network(form.kind, files.read_tensors(path, _sealed(path, card), wanted), form.reach)
 
 
@@ -126,16 +129,21 @@ def _sealed(path: Path, card: Card) -> bytes:
 
 
 def _parity(path: Path, data: bytes, card: Card) -> tuple[Float32Array, BoolArray, Float32Array]:
-    """Windows (k, 256, features), masks (k, 256) and scores (k, 256) of the training."""
+    """Windows (k, 256, features), masks (k, 256) and scores (k, 256, outputs) of the training; with
+    one output the file may leave that axis out.
+    """
     values, masks, scores = files.read_arrays(path, data, "values", "masks", "scores")
-    shape = (card.architecture.max_jobs, card.architecture.features)
+    form = card.architecture
+    shape = (form.max_jobs, form.features)
     if values.shape[1:] != shape or masks.shape != values.shape[:2]:
         raise ModelError(f"model {path}: windows of shape {values.shape}, need (n, {shape})")
     if not 1 <= len(values) <= MAX_WINDOWS:
         raise ModelError(f"model {path}: {len(values)} windows, need 1 to {MAX_WINDOWS}")
     kinds = [str(array.dtype) for array in (values, masks, scores)]
-    if scores.shape != masks.shape or kinds != ["float32", "bool", "float32"]:
+    wanted = (*masks.shape, outputs_of(form.kind, form.reach))
+    if scores.size != math.prod(wanted) or kinds != ["float32", "bool", "float32"]:
         raise ModelError(f"model {path}: arrays of the wrong shape or type")
+    scores = scores.reshape(wanted)
     if not masks.any() or not np.isfinite(scores[masks]).all():
         raise ModelError(f"model {path}: no job in it, or a score that is not finite")
     return values, masks, scores

@@ -8,10 +8,9 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rltuned.core.features import NUM_FEATURES
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
-from rltuned.core.run_times import QUANTILES
-from rltuned.policies.network import Kind
+from rltuned.policies.network import INPUTS, Kind
+from rltuned.stats import percent
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
@@ -19,6 +18,7 @@ PARITY_FILE: Final = "parity.npz"
 FORMAT: Final = 2
 BUNDLE_NAME: Final = "[a-z0-9][a-z0-9._-]{0,63}"
 MAX_HIDDEN: Final = 4_096
+MAX_REACH: Final = 5.0
 
 
 class _CardPart(BaseModel):
@@ -28,26 +28,19 @@ class _CardPart(BaseModel):
 HIDDEN_LAYERS: Final = 2
 
 
-def features_of(kind: Kind, *, predicted: bool) -> int:
-    """How many features an architecture reads. Raises ValueError: `context` alone predicts."""
-    if kind != "context":
-        if predicted:
-            raise ValueError(f"the {kind} network reads no predictions")
-        return OBSERVED
-    return NUM_FEATURES + len(QUANTILES) * predicted
-
-
 class Architecture(_CardPart):
     """Enough to build the network before its weights are read. max_jobs: rows of the windows in
-    parity.npz; `paper` scores a longer queue window by window, `context` in one piece.
+    parity.npz; a queue may be longer.
     """
 
     kind: Kind
     features: int = OBSERVED
-    predicted: bool = Field(default=False, description="reads predicted run times")
+    predicted: bool = Field(default=False, description="reads predicted run times, as `queue` does")
     hidden: tuple[int, ...] = Field(description="widths of the hidden layers")
     reach: float = Field(
-        gt=0.0, le=5.0, description="ln of the largest factor on the delays of the rule `delay`"
+        gt=0.0,
+        le=MAX_REACH,
+        description="ln of the largest factor on the delays of the rule `delay`",
     )
     max_jobs: Literal[256] = MAX_QUEUE_SIZE
 
@@ -60,8 +53,10 @@ class Architecture(_CardPart):
 
     @model_validator(mode="after")
     def _reads_what_it_can(self) -> "Architecture":
-        if self.features != features_of(self.kind, predicted=self.predicted):
+        if self.features != INPUTS[self.kind]:
             raise ValueError(f"{self.kind} does not read {self.features} features")
+        if self.predicted != (self.kind == "queue"):
+            raise ValueError(f"{self.kind} does{' not' * self.predicted} read predictions")
         if len(self.hidden) != HIDDEN_LAYERS:
             raise ValueError(f"{self.kind} has {HIDDEN_LAYERS} hidden layers")
         return self
@@ -81,6 +76,27 @@ class Training(_CardPart):
     machine: str
 
 
+Word = Literal["better", "no proven difference", "worse"]
+
+
+class Verdict(_CardPart):
+    """The model against the rule `delay`, on windows that neither taught nor chose anything.
+    change: geometric mean of the ratios less 1, -0.05 = 5% less, and its 95% interval over windows.
+    """
+
+    word: Word
+    change: float
+    low: float | None
+    high: float | None
+    windows: int
+
+    def __str__(self) -> str:
+        """For people."""
+        than = " than" if self.word != "no proven difference" else " from"
+        figures = percent(self.change, self.low, self.high)
+        return f"{self.word}{than} the rule delay: {figures} on {self.windows} unseen windows"
+
+
 class Card(_CardPart):
     """card.json."""
 
@@ -95,6 +111,7 @@ class Card(_CardPart):
     torch_version: str
     training: Training
     results: dict[str, float]
+    verdict: Verdict | None = Field(default=None, description="null: nobody has judged it")
     caveats: list[str]
     ranges: dict[str, tuple[float, float]] = Field(
         default_factory=dict,

@@ -1,8 +1,9 @@
 """The actor's forward pass in numpy: what the daemon runs.
 
-Source: RLTune section 3.2 and Fig. 9. `paper` is a three-layer perceptron that slides over the
-jobs: one score per job, the same weights for every row, so a queue of any length can be scored
-and the order of its rows does not matter. `context` adds mean and maximum of the whole queue.
+Source: RLTune section 3.2 and Fig. 9: a three-layer perceptron that slides over the jobs, with the
+same weights for every row, so a queue of any length can be scored and the order of its rows does
+not matter. `paper` reads the paper's windows (core/observation), `queue` all features and where a
+job stands in its queue (core/queue_features), and corrects the two parts of a delay apart.
 train/network has both for PyTorch, kernel/network compiled; a bundle's parity file holds PyTorch's
 own scores, and every load compares them.
 """
@@ -15,14 +16,15 @@ import numpy as np
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import Float32Array, FloatArray
+from rltuned.core.observation import OBSERVED
+from rltuned.core.queue_features import QUEUE_FEATURES
 
-Kind = Literal["paper", "context"]
+Kind = Literal["paper", "queue"]
 Weights = Mapping[str, Float32Array]
 """By PyTorch's names; a layer's weight is (outputs, inputs)."""
-LAYERS: Final[Mapping[Kind, tuple[str, str, str]]] = {
-    "paper": ("layers.0", "layers.2", "layers.4"),
-    "context": ("encoder", "mix", "head"),
-}
+LAYERS: Final = ("layers.0", "layers.2", "layers.4")
+INPUTS: Final[Mapping[Kind, int]] = {"paper": OBSERVED, "queue": QUEUE_FEATURES}
+"""How many features each kind reads."""
 MASKED: Final = -1e9
 """Score of a row that is padding: its probability is zero in float32."""
 
@@ -38,50 +40,41 @@ class Network:
     reach: float
 
     def forward(self, values: Float32Array, mask: BoolArray) -> Float32Array:
-        """(jobs, features) and (jobs,) -> (jobs,) scores; rows that the mask leaves out: MASKED."""
-        first, second, head = LAYERS[self.kind]
-        code = relu(dense(self.weights, first, values))
-        if self.kind == "context":
-            code[~mask] = 0.0
-            code = self._mixed(second, code, max(int(mask.sum()), 1))
-        else:
-            code = dense(self.weights, second, code)
-        scores = dense(self.weights, head, relu(code))[:, 0]
-        return np.where(mask, scores, np.float32(MASKED))
+        """(jobs, features) and (jobs,) -> (jobs, outputs) scores; rows left out: MASKED."""
+        return np.where(mask[:, None], perceptron(self.weights, values), np.float32(MASKED))
 
     @property
     def corrects(self) -> bool:
         """Whether there is a rule that it corrects."""
         return self.reach > 0.0
 
-    def factors(self, scores: FloatArray) -> FloatArray:
-        """(n,) what a residual makes of the rule's delays; 1 at score 0, less for higher ones."""
-        found: FloatArray = np.exp(-self.reach * np.tanh(scores))
-        return found
-
-    def _mixed(self, layer: str, code: Float32Array, count: int) -> Float32Array:
-        """(jobs, K) of each job's code (jobs, H) beside mean and maximum of the queue. The pools
-        are the same for all jobs, so they enter as a part of the bias.
+    def factors(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(n,) what its scores (n, outputs) make of the two parts of the rule's delays, own seconds
+        and place; 1 at score 0, less for higher ones.
         """
-        weight, width = self.weights[f"{layer}.weight"], code.shape[1]
-        # codes are never negative, so a padded zero is no wrong maximum
-        pools = np.concatenate([code.sum(axis=0) / np.float32(count), code.max(axis=0, initial=0)])
-        bias = weight[:, width:] @ pools + self.weights[f"{layer}.bias"]
-        found: Float32Array = code @ weight[:, :width].T
-        found += bias
-        return found
+        found: FloatArray = np.exp(-self.reach * np.tanh(scores))
+        return found[:, 0], found[:, -1]
 
 
-def shapes(
-    kind: Kind, features: int, hidden: tuple[int, ...], outputs: int = 1
-) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor of an architecture, by its name; hidden: (H, K)."""
-    first, second = hidden
-    inputs = (features, 3 * first if kind == "context" else first, second)
+def outputs_of(kind: Kind, reach: float) -> int:
+    """Scores per job: one for each part of a delay, or one for all that it does."""
+    return 2 if kind == "queue" and reach > 0.0 else 1
+
+
+def shapes(inputs: int, hidden: tuple[int, ...], outputs: int) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor of a perceptron, by its name; hidden: (H, K)."""
     found: dict[str, tuple[int, ...]] = {}
-    for layer, units, width in zip(LAYERS[kind], (*hidden, outputs), inputs, strict=True):
+    widths = (inputs, *hidden)
+    for layer, units, width in zip(LAYERS, (*hidden, outputs), widths, strict=True):
         found |= {f"{layer}.weight": (units, width), f"{layer}.bias": (units,)}
     return found
+
+
+def perceptron(weights: Weights, values: Float32Array) -> Float32Array:
+    """(n, inputs) -> (n, outputs) of three layers."""
+    first, second, head = LAYERS
+    code = relu(dense(weights, first, values))
+    return dense(weights, head, relu(dense(weights, second, code)))
 
 
 def dense(weights: Weights, layer: str, values: Float32Array) -> Float32Array:

@@ -20,7 +20,7 @@ from rltuned.core import run_times
 from rltuned.core.run_times import BINS, INPUTS, KEYS, Float32Array, FloatArray
 from rltuned.errors import ModelError
 from rltuned.policies import files
-from rltuned.policies.network import LAYERS, Weights, dense, relu, shapes
+from rltuned.policies.network import Weights, perceptron, shapes
 
 PREDICTOR_FILE: Final = "predictor.safetensors"
 PARITY_FILE: Final = "parity.npz"
@@ -62,10 +62,7 @@ class Predictor:
 
     def logits(self, inputs: Float32Array) -> FloatArray:
         """(n, INPUTS) -> (n, BINS)."""
-        first, second, last = LAYERS["paper"]
-        code = relu(dense(self.weights, first, inputs))
-        code = relu(dense(self.weights, second, code))
-        return dense(self.weights, last, code).astype(np.float64)
+        return perceptron(self.weights, inputs).astype(np.float64)
 
     def to_bytes(self) -> bytes:
         return bytes(save({name: np.ascontiguousarray(w) for name, w in self.weights.items()}))
@@ -86,7 +83,7 @@ def load_predictor(folder: Path) -> Predictor:
                 f"model {folder / CARD_FILE}: fitted to inputs {card.inputs_id}, this release "
                 f"computes {INPUTS_ID}; fit it again"
             )
-        path, wanted = folder / PREDICTOR_FILE, shapes("paper", INPUTS, HIDDEN, BINS)
+        path, wanted = folder / PREDICTOR_FILE, shapes(INPUTS, HIDDEN, BINS)
         weights = files.read_tensors(path, _sealed(path, card), wanted)
         found = Predictor(weights, hashlib.sha256(raw).hexdigest())
         _self_test(found, folder / PARITY_FILE, _sealed(folder / PARITY_FILE, card))

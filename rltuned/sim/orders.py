@@ -7,8 +7,7 @@ import numpy as np
 
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.numbers import RESOLUTION_S
-from rltuned.core.order import Order
-from rltuned.core.run_times import LOG_FULL
+from rltuned.core.order import DEFAULT, Order
 from rltuned.core.select import Scope, select
 from rltuned.core.sla import SlaClass
 from rltuned.domain.snapshot import Snapshot
@@ -208,12 +207,6 @@ def _eyes(actor: NetworkPolicy | None, stage: Stage, *, pure: bool = False) -> E
     if not (pure or actor.network.corrects):
         raise ValueError(f"{actor.name} corrects no rule: it is played without bounds alone")
     net = net_of(actor.network)
-    added = len(net.w1) - sight.fixed.shape[1] if actor.predicted else 0
-    if added > 0:
-        # where nothing is predicted a job may run as long as its limit
-        limit = np.minimum(np.log1p(stage.limit_s) / LOG_FULL, 1.0).astype(np.float32)
-        room = np.repeat(limit[:, None], added, axis=1)
-        sight = sight._replace(fixed=np.hstack([sight.fixed, room]))
     asked_s = BASELINES["delay"].own(stage.matrix())
     return eyes_on(sight, prepared, net, asked_s=asked_s)
 
@@ -226,8 +219,9 @@ def _dynamic(
 ) -> Ranking:
     """At every event; order None = the pure order, which whether a job fits needs no memory for."""
     known = NOTHING_KNOWN if order is None and rule_code == FIT else _known(stage)
-    ranking = _plain(stage)._replace(rule=rule_code, known=known)
-    return ranking if order is None else ranking._replace(demand=stage.demand(order, rule))
+    demand = stage.demand(DEFAULT if order is None else order, rule)
+    bounded = order is not None
+    return _plain(stage)._replace(rule=rule_code, known=known, demand=demand, bounded=bounded)
 
 
 def _plain(stage: Stage) -> Ranking:
@@ -253,6 +247,7 @@ def _plain(stage: Stage) -> Ranking:
         ahead=np.zeros(count),
         known=NOTHING_KNOWN,
         demand=NO_DEMAND,
+        bounded=False,
     )
 
 

@@ -59,7 +59,7 @@ def load() -> None:
     zero, none = np.zeros(1), np.zeros(1, dtype=np.int64)
     ranking = Ranking(
         FIXED, zero, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NOTHING_KNOWN,
-        NO_DEMAND,
+        NO_DEMAND, False,
     )  # fmt: skip
     run(prepared, ranking, Rules())
 

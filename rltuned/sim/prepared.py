@@ -10,6 +10,13 @@ from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
 from rltuned.core.pools import units_of
+from rltuned.core.queue_features import (
+    FIRST_OF_QUEUE,
+    FIRST_QUANTILE,
+    QUEUE_FEATURES,
+    quantile_columns,
+)
+from rltuned.core.run_times import QUANTILES
 from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
@@ -17,7 +24,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import TraceError
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.kernel.features import Features, StaticFeatures
-from rltuned.kernel.network import CONTEXT, PAPER, Net
+from rltuned.kernel.network import PAPER, QUEUE, Net
 from rltuned.kernel.ranking import NO_EYES, Eyes
 from rltuned.kernel.state import Hardware, Jobs, Shapes
 from rltuned.policies.network import LAYERS, Network
@@ -223,11 +230,17 @@ def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> 
 def _fixed(
     jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str], snapshot: Snapshot
 ) -> Float32Array:
-    """What core/features makes of each job alone: its encoding, without the moment's columns."""
+    """What core/queue_features makes of each job alone, unpredicted: without the columns of the
+    moment and of the queue.
+    """
     pending = pending_jobs(jobs, prepared, partitions)
-    values = np.concatenate(
-        [encode(pending[at : at + 4096], snapshot).values for at in range(0, len(jobs), 4096)]
-    )
+    values = np.zeros((len(jobs), QUEUE_FEATURES), dtype=np.float32)
+    for at in range(0, len(jobs), 4096):
+        matrix = encode(pending[at : at + 4096], snapshot)
+        rows = values[at : at + 4096]
+        rows[:, :FIRST_QUANTILE] = matrix.values
+        nothing = matrix.run_s[:, -len(QUANTILES) :]
+        rows[:, FIRST_QUANTILE:FIRST_OF_QUEUE] = quantile_columns(matrix.limit_s, nothing)
     values[:, SLOTS_OF_THE_MOMENT] = 0.0
     return values
 
@@ -260,7 +273,7 @@ def pending_jobs(
 # -- What a network sees of a prepared trace, and the network itself, as the kernel's arrays ------
 
 
-KINDS = {"paper": PAPER, "context": CONTEXT}
+KINDS = {"paper": PAPER, "queue": QUEUE}
 
 
 def eyes_on(
@@ -276,7 +289,7 @@ def eyes_on(
         net=NO_EYES.net if net is None else net,
         asked_s=asked_s,
         flags=np.zeros(2, dtype=np.int64),
-        scores=np.empty(len(sight.fixed)),
+        scores=np.empty((len(sight.fixed), 2)),
     )
 
 
@@ -294,17 +307,6 @@ def room_for(sight: StaticFeatures, prepared: Prepared) -> Features:
 
 def net_of(network: Network) -> Net:
     """A network's weights in the form that the compiled forward reads."""
-    first, second, head = LAYERS[network.kind]
-    w, hidden = network.weights, len(network.weights[f"{first}.bias"])
-    whole = w[f"{second}.weight"].T  # of the context network: own, mean, most, stacked
-    return Net(
-        kind=KINDS[network.kind],
-        w1=np.ascontiguousarray(w[f"{first}.weight"].T),
-        b1=w[f"{first}.bias"],
-        w2=np.ascontiguousarray(whole[:hidden]),
-        pooled=np.ascontiguousarray(whole[hidden:]).reshape(-1, whole.shape[1]),
-        b2=w[f"{second}.bias"],
-        w3=np.ascontiguousarray(w[f"{head}.weight"][0]),
-        b3=w[f"{head}.bias"],
-        reach=network.reach,
-    )
+    w = [np.ascontiguousarray(network.weights[f"{layer}.weight"].T) for layer in LAYERS]
+    b = [network.weights[f"{layer}.bias"] for layer in LAYERS]
+    return Net(KINDS[network.kind], w[0], b[0], w[1], b[1], w[2], b[2], network.reach)

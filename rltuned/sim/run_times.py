@@ -93,6 +93,6 @@ def layers_of(predictor: Predictor) -> Layers:
     """A predictor's weights in the form that the compiled forward reads."""
     w = predictor.weights
     arrays = []
-    for layer in LAYERS["paper"]:
+    for layer in LAYERS:
         arrays += [np.ascontiguousarray(w[f"{layer}.weight"].T), w[f"{layer}.bias"]]
     return Layers(*arrays)

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rltuned.core.observation import sampled
 from rltuned.kernel.compiler import IntArray
 from rltuned.policies.network import Kind
 from rltuned.train.batch import Batch, spans
-from rltuned.train.critic import pooled
-from rltuned.train.network import ContextActor, PaperActor, placed_by
+from rltuned.train.network import TorchActor, placed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def part_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Part:
     starts = np.cumsum(lengths) - lengths
     shift = starts - batch.first[moments]
     rows = batch.rows[row_at]
-    seen = seen_by(kind, rows, batch.flags[moments][moment])
+    seen = read_by(kind, rows, batch.flags[moments][moment])
     place = np.arange(len(row_at)) - starts[moment]
 
     def tensor(array: np.ndarray) -> Tensor:
@@ -72,28 +71,14 @@ def _bounds(batch: Batch) -> IntArray:
     return np.append(batch.of_pass.searchsorted(np.arange(len(batch.first) - 1)), len(batch.choice))
 
 
-def seen_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
+def read_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
     """(R, features) what a network reads of rows; flags: of each row's moment, (R, 2)."""
     return sampled(rows, flags[:, 0] > 0, flags[:, 1] > 0) if kind == "paper" else rows
 
 
-def scores_of(actor: PaperActor | ContextActor, part: Part) -> Tensor:
+def scores_of(actor: TorchActor, part: Part) -> Tensor:
     """(R,) what every row is chosen by: less its virtual time; see kernel/episode."""
-    return placed_by(logits_of(actor, part), part.asked, actor.reach)
-
-
-def logits_of(actor: PaperActor | ContextActor, part: Part) -> Tensor:
-    """(R,) what the network says of every row."""
-    if isinstance(actor, PaperActor):
-        flat: Tensor = actor.layers(part.features).squeeze(-1)
-        return flat
-    code = torch.relu(actor.encoder(part.features))
-    mean, most, _ = pooled(code, part.moment, part.moments)
-    width = code.shape[1]
-    own = nn.functional.linear(code, actor.mix.weight[:, :width], actor.mix.bias)
-    queue = nn.functional.linear(torch.cat([mean, most], dim=-1), actor.mix.weight[:, width:])
-    scores: Tensor = actor.head(torch.relu(own + queue[part.moment])).squeeze(-1)
-    return scores
+    return placed_by(actor.layers(part.features), part.asked, actor.reach)
 
 
 def log_chances(scores: Tensor, part: Part) -> tuple[Tensor, Tensor]:

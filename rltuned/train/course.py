@@ -108,7 +108,9 @@ def drawn(
 
 
 JUDGES: Final = 0
-"""Seed of the worlds that choose epochs; a training's own seed is one more than it was given."""
+UNSEEN: Final = 1
+"""Seeds of the worlds that choose epochs, and of those that find the verdict; a training's own seed
+is two more than it was given."""
 
 
 def together(

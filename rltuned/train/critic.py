@@ -1,8 +1,8 @@
 """The critics: what is a moment worth? Used in training only, never shipped.
 
 `paper`: a three-layer perceptron over the flat 256 x 5 critic vector, zeros where no job waits;
-it depends on the order of the rows, as the paper's does. `context`: Deep Sets over all features of
-the queue; the order of its rows does not matter.
+it depends on the order of the rows, as the paper's does. `queue`: Deep Sets over all that the
+`queue` actor reads; the order of its rows does not matter.
 """
 
 import math
@@ -11,8 +11,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from rltuned.core.features import COLUMN, NUM_FEATURES
+from rltuned.core.features import COLUMN
 from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.policies.network import Kind
 from rltuned.train.network import perceptron
 
@@ -31,7 +32,7 @@ class PaperCritic(nn.Module):
         self.layers = perceptron(MAX_QUEUE_SIZE * len(_COLUMNS), hidden)
 
     def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
-        """Rows (R, NUM_FEATURES); moment, place (R,): whose row it is, and which of its rows."""
+        """Rows (R, QUEUE_FEATURES); moment, place (R,): whose row it is, and which of its rows."""
         padded = rows.new_zeros(moments, MAX_QUEUE_SIZE, len(_COLUMNS))
         seen = place < MAX_QUEUE_SIZE
         padded[moment[seen], place[seen]] = rows[seen][:, _COLUMNS]
@@ -39,10 +40,10 @@ class PaperCritic(nn.Module):
         return values
 
 
-class ContextCritic(nn.Module):
+class QueueCritic(nn.Module):
     """(rows of Q moments) -> (Q,) values, whatever the order of the rows."""
 
-    def __init__(self, features: int = NUM_FEATURES, hidden: tuple[int, int] = (32, 32)) -> None:
+    def __init__(self, features: int = QUEUE_FEATURES, hidden: tuple[int, int] = (32, 32)) -> None:
         super().__init__()
         self.encoder = nn.Linear(features, hidden[0])
         self.mix = nn.Linear(2 * hidden[0] + 1, hidden[1])
@@ -59,12 +60,12 @@ class ContextCritic(nn.Module):
         return values
 
 
-Critic = PaperCritic | ContextCritic
+Critic = PaperCritic | QueueCritic
 
 
-def critic_of(kind: Kind, features: int) -> Critic:
+def critic_of(kind: Kind) -> Critic:
     """What judges moments while a network of this kind learns; its weights still random."""
-    return ContextCritic(features) if kind == "context" else PaperCritic()
+    return QueueCritic() if kind == "queue" else PaperCritic()
 
 
 def pooled(code: Tensor, moment: Tensor, moments: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltuned.core.features import NUM_FEATURES
 from rltuned.core.order import DEFAULT, Order, Policy
+from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.kernel.choices import Desk
 from rltuned.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.kernel.episode import (
@@ -33,7 +33,7 @@ from rltuned.train.ground import MULTIFACTOR, Ground
 class Decisions:
     """The choices of one episode, ragged: D choices in Q passes over R rows.
 
-    rows: (R, NUM_FEATURES); asked: (R, 3), see kernel/episode.Tape; first: (Q+1,); flags: (Q, 2);
+    rows: (R, QUEUE_FEATURES); asked: (R, 4), see kernel/episode.Tape; first: (Q+1,); flags: (Q, 2);
     now_s: (Q,); of_pass, choice: (D,); candidates: (C,) row numbers; candidate_first: (D+1,).
     """
 
@@ -67,10 +67,10 @@ class Recorder:
     room: Scratch = Scratch()
     _tape: Tape | None = None
 
-    def tape(self, features: int = NUM_FEATURES) -> Tape:
-        """An empty tape for rows of so many features."""
-        if self._tape is None or self._tape.rows.shape[1] != features:
-            self._tape = _tape(self.room, features)
+    def tape(self) -> Tape:
+        """An empty tape."""
+        if self._tape is None:
+            self._tape = _tape(self.room)
         self._tape.used[:] = 0
         return self._tape
 
@@ -81,10 +81,10 @@ class Recorder:
         self._tape = None
 
 
-def _tape(room: Scratch, features: int = NUM_FEATURES) -> Tape:
+def _tape(room: Scratch) -> Tape:
     return Tape(
-        rows=np.empty((room.rows, features), dtype=np.float32),
-        asked=np.empty((room.rows, 3), dtype=np.float32),
+        rows=np.empty((room.rows, QUEUE_FEATURES), dtype=np.float32),
+        asked=np.empty((room.rows, 4), dtype=np.float32),
         first=np.zeros(room.decisions + 1, dtype=np.int64),
         flags=np.zeros((room.decisions, 2), dtype=np.int64),
         now_s=np.empty(room.decisions),
@@ -122,7 +122,7 @@ def play_sampled(
     """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
     while True:
         setup, state, desk, sight = tables(window, seed)
-        tape = recorder.tape(window.sight.fixed.shape[1])
+        tape = recorder.tape()
         episode(setup, state, desk, sight, net, tape)
         if not tape.used[TAPE_FULL]:
             return state.start_s, _decisions(tape)
@@ -163,7 +163,8 @@ def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeature
         features=room_for(window.sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
         ranking=ruled(stage, DEFAULT),
-        asked=np.empty((count, 3), dtype=np.float32),
+        asked=np.empty((count, 4), dtype=np.float32),
+        logits=np.empty((count, 2)),
     )
     state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
     return setup_of(prepared, window.rules), state, desk, window.sight

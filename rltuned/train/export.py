@@ -26,19 +26,20 @@ from rltuned.policies.card import (
     Architecture,
     Card,
     Training,
-    features_of,
+    Verdict,
 )
+from rltuned.policies.network import INPUTS
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import INPUTS_ID, PREDICTOR_FILE, PredictorCard, load_predictor
 from rltuned.policies.predictor import PARITY_FILE as PREDICTOR_PARITY
-from rltuned.train.network import ContextActor, PaperActor, hidden_of
+from rltuned.train.network import TorchActor, hidden_of
 from rltuned.train.predictor import Fitted, parity_bytes
 from rltuned.train.ranges import Ranges, ranges_shown
 
 
 def export_bundle(
     target: Path,
-    network: PaperActor | ContextActor,
+    network: TorchActor,
     *,
     name: str,
     summary: str,
@@ -46,8 +47,8 @@ def export_bundle(
     training: Training,
     results: dict[str, float],
     caveats: list[str],
-    predicted: bool = False,
     ranges: Ranges | None = None,
+    verdict: Verdict | None = None,
 ) -> Card:
     """Write weights, parity pairs and card into a new folder. parity: windows (k, 256, features),
     masks (k, 256). ranges: of the features; None = of the parity windows. Raises ModelError.
@@ -62,8 +63,8 @@ def export_bundle(
         schema_id=SCHEMA_ID,
         architecture=Architecture(
             kind=network.kind,
-            features=features_of(network.kind, predicted=predicted),
-            predicted=predicted,
+            features=INPUTS[network.kind],
+            predicted=network.kind == "queue",
             hidden=hidden_of(network),
             reach=network.reach,
         ),
@@ -73,6 +74,7 @@ def export_bundle(
         torch_version=str(torch.__version__),
         training=training,
         results=results,
+        verdict=verdict,
         caveats=caveats,
         ranges=ranges_shown(network.kind, *parity) if ranges is None else ranges,
     )
@@ -115,12 +117,12 @@ def card_bytes(card: BaseModel) -> bytes:
     return (card.model_dump_json(indent=2) + "\n").encode()
 
 
-def _files(network: PaperActor | ContextActor, parity: tuple[Tensor, Tensor]) -> dict[str, bytes]:
+def _files(network: TorchActor, parity: tuple[Tensor, Tensor]) -> dict[str, bytes]:
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
     return {WEIGHTS_FILE: weights, PARITY_FILE: _parity_bytes(network.eval(), *parity)}
 
 
-def _parity_bytes(network: PaperActor | ContextActor, values: Tensor, masks: Tensor) -> bytes:
+def _parity_bytes(network: TorchActor, values: Tensor, masks: Tensor) -> bytes:
     with torch.inference_mode():
         scores = network(values, masks)
     buffer = io.BytesIO()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.errors import TraceError
 from rltuned.kernel.compiler import Float32Array, FloatArray
 from rltuned.kernel.features import StaticFeatures
@@ -100,7 +101,8 @@ def foreseeing(ground: Ground, found: Foreseen | None) -> Ground:
     """The ground with what a run-time predictor says of its jobs; None: as it is."""
     if found is None:
         return ground
-    fixed = np.column_stack([ground.sight.fixed, found.quantiles]).astype(np.float32)
+    fixed = ground.sight.fixed.copy()
+    fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE] = found.quantiles
     foreseen_s = np.column_stack([found.plan_s, found.mean_s])
     return replace(ground, sight=ground.sight._replace(fixed=fixed), foreseen_s=foreseen_s)
 

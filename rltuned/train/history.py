@@ -11,20 +11,22 @@ the cluster while it runs, and that is all.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from rltuned.core.features import Float32Array, StateMatrix, encode
-from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
+from rltuned.core.features import encode
+from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.core.order import DEFAULT, Order
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
+from rltuned.policies.actor import seen_by
+from rltuned.policies.network import Kind
 from rltuned.slurm.accounting import JobRun
 from rltuned.train.imitation import Fitting, OrderedQueues, asked_of
 
@@ -36,15 +38,6 @@ COLUMNS: Final = (
 """What sacct has to tell; more does no harm."""
 FITTING: Final = Fitting(epochs=20, learning_rate=1e-3)
 """How the choices of a site are learned: they are few, so more steps learn them by heart."""
-
-
-Seen = Callable[[StateMatrix], Float32Array]
-"""(n, features) what a network reads of a queue."""
-
-
-def paper_sees(matrix: StateMatrix) -> Float32Array:
-    """What the paper's network reads."""
-    return sample_features(matrix).values
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +87,13 @@ def choices_of(
     gpus: int,
     *,
     most: int = 6_000,
-    seen_by: Seen = paper_sees,
+    kind: Kind = "queue",
     order: Order = DEFAULT,
 ) -> OrderedQueues:
     """Rebuild the moments at which one job had to be preferred.
 
     gpus: of the cluster, for the features that speak of free GPUs. most: moments; the latest are
-    kept. seen_by: what the network that learns reads of a queue. order: whose delays it corrects.
+    kept. kind: of the network that learns. order: whose delays it corrects.
 
     Raises TraceError: too few starts by the main scheduler had rivals.
     """
@@ -123,7 +116,7 @@ def choices_of(
         matrix = encode(snapshot.pending, snapshot)
         found.append(
             (
-                seen_by(matrix),
+                seen_by(kind, matrix),
                 asked_of(matrix, order),
                 [j.job_id for j in queue].index(chosen.job_id),
             )

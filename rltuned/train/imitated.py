@@ -9,7 +9,8 @@ from typing import Final
 
 from rltuned.policies.card import Training
 from rltuned.train.export import export_bundle
-from rltuned.train.imitation import Fitting, Network, OrderedQueues, agreement, fit
+from rltuned.train.imitation import Fitting, OrderedQueues, agreement, fit
+from rltuned.train.network import TorchActor
 from rltuned.train.ranges import ranges_shown
 
 PARITY_WINDOWS: Final = 4
@@ -30,14 +31,12 @@ def imitate_into(
     fitting: Fitting,
     about: Taught,
     *,
-    begin: Network | None = None,
-    predicted: bool = False,
+    begin: TorchActor | None = None,
     on_epoch: Callable[[float], None] | None = None,
 ) -> float:
     """Fit a network and export it; the share of the held-out pairs that it has right.
 
-    queues: to learn from, and held out. begin: see imitation.fit; predicted: it reads predicted run
-    times.
+    queues: to learn from, and held out. begin: see imitation.fit.
 
     Raises:
         FloatingPointError: the loss is no longer finite.
@@ -76,7 +75,6 @@ def imitate_into(
             f"It imitates {about.teacher}, can at best be as good, and claims no result.",
             "Agreement was measured on queues of the same origin as those that it learned from.",
         ],
-        predicted=predicted,
         ranges=ranges_shown(network.kind, values, masks),
     )
     return mean

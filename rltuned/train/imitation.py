@@ -9,7 +9,6 @@ choice over its pairs with those that were not chosen. A listwise likelihood wei
 places so much that bounded delays agree with fewer pairs.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -18,12 +17,12 @@ import torch
 from torch import Tensor
 
 from rltuned.core.features import Float32Array, StateMatrix
-from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
+from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.core.order import DEFAULT, Order, bounded
 from rltuned.policies.baselines import BASELINES
-from rltuned.train.network import ContextActor, PaperActor, build, placed_by
-
-Network = PaperActor | ContextActor
+from rltuned.policies.card import MAX_REACH
+from rltuned.policies.network import Kind
+from rltuned.train.network import TorchActor, placed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +32,26 @@ class Fitting:
     epochs: int = 40
     batch: int = 16
     learning_rate: float = 3e-3
+    network: Kind = "queue"
     hidden: tuple[int, ...] = (32, 16)
     seed: int = 1
-    reach: float = math.log(30)
+    reach: float = MAX_REACH
 
     def described(self) -> dict[str, int | float | str]:
         return {k: v if isinstance(v, int | float) else str(v) for k, v in asdict(self).items()}
 
 
 Ordered = tuple[Float32Array, Float32Array, Sequence[int]]
-"""Of a queue (n, features), (n, 3) see asked_of, and its rows from the first on."""
+"""Of a queue (n, features), (n, 4) see asked_of, and its rows from the first on."""
 
 
 def asked_of(matrix: StateMatrix, order: Order = DEFAULT) -> Float32Array:
-    """(n, 3) wait, delay and bound of each job under the rule `delay`; see kernel/episode.Tape."""
+    """(n, 4) wait, the two parts of the delay and the bound of each job under the rule `delay`; see
+    kernel/episode.Tape.
+    """
     delays = bounded(BASELINES["delay"], matrix, order)
     unit_s = max(float(np.minimum(delays.wished_s, delays.upper_s).mean()), 1.0)
-    columns = np.column_stack([matrix.wait_s, delays.wished_s, delays.upper_s])
+    columns = np.column_stack([matrix.wait_s, delays.own_s, delays.queue_s, delays.upper_s])
     return (columns / unit_s).astype(np.float32)
 
 
@@ -57,7 +59,7 @@ def asked_of(matrix: StateMatrix, order: Order = DEFAULT) -> Float32Array:
 class OrderedQueues:
     """Queues as the network sees them, with their known order.
 
-    values: (q, 256, features); asked: (q, 256, 3), see asked_of; masks: (q, 256); ranks: (q, 256),
+    values: (q, 256, features); asked: (q, 256, 4), see asked_of; masks: (q, 256); ranks: (q, 256),
     0 = first, padded rows last; known: so many places from the first are known, the others are in
     any order; None = all.
     """
@@ -75,7 +77,7 @@ class OrderedQueues:
     def of(cls, queues: Sequence[Ordered], known: int | None = None) -> "OrderedQueues":
         """From queues of at most 256 jobs."""
         values = np.zeros((len(queues), MAX_QUEUE_SIZE, queues[0][0].shape[1]), dtype=np.float32)
-        asked = np.zeros((*values.shape[:2], 3), dtype=np.float32)
+        asked = np.zeros((*values.shape[:2], 4), dtype=np.float32)
         masks = np.zeros(values.shape[:2], dtype=bool)
         ranks = np.tile(np.arange(MAX_QUEUE_SIZE), (len(queues), 1))
         for at, (rows, delays, order) in enumerate(queues):
@@ -114,7 +116,7 @@ def pairwise_loss(scores: Tensor, masks: Tensor, ranks: Tensor, known: int | Non
     return torch.nn.functional.softplus(-apart).mean()
 
 
-def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, float]:
+def agreement(network: TorchActor, orders: OrderedQueues) -> tuple[float, float, float]:
     """Share of the known pairs that the network orders right: mean over queues, and the worst."""
     with torch.inference_mode():
         scores = _scores(network, orders)
@@ -131,7 +133,7 @@ def agreement(network: Network, orders: OrderedQueues) -> tuple[float, float, fl
     return float(np.sum(same) / np.sum(pairs)), float(shares.mean()), float(shares.min())
 
 
-def _scores(network: Network, orders: OrderedQueues) -> Tensor:
+def _scores(network: TorchActor, orders: OrderedQueues) -> Tensor:
     logits = network(orders.values, orders.masks)
     return placed_by(logits, orders.asked, network.reach)
 
@@ -141,17 +143,17 @@ def fit(
     fitting: Fitting,
     on_epoch: Callable[[float], None] | None = None,
     *,
-    begin: Network | None = None,
-) -> tuple[Network, list[float]]:
+    begin: TorchActor | None = None,
+) -> tuple[TorchActor, list[float]]:
     """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
 
-    begin: the network that learns, changed in place; None = the paper's, not yet trained.
+    begin: the network that learns, changed in place; None = a blank one.
 
     Raises FloatingPointError: the loss is no longer finite.
     """
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
-    network = begin or build("paper", OBSERVED, fitting.hidden, fitting.reach)
+    network = begin or TorchActor(fitting.network, fitting.hidden, fitting.reach)
     optimiser = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     steps = fitting.epochs * -(-len(orders) // fitting.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

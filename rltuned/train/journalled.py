@@ -18,13 +18,14 @@ from itertools import pairwise
 from typing import Final
 
 from rltuned.core.features import Float32Array, encode
-from rltuned.core.observation import MAX_QUEUE_SIZE, sample_features
+from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.core.order import DEFAULT, Order
 from rltuned.core.select import Scope, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
 from rltuned.journal.snapshots import Recorded
+from rltuned.policies.actor import seen_by
 from rltuned.train.history import FEWEST_STARTS, fits_in_place_of
 from rltuned.train.imitation import OrderedQueues, asked_of
 
@@ -68,9 +69,9 @@ def choices_of(
 
 
 def _row(moment: Moment, order: Order) -> tuple[Float32Array, Float32Array, int]:
-    """(n, 8) features and (n, 3) delays of those compared, as the daemon sees them; who won."""
+    """(n, features) and (n, 4) delays of those compared, as the daemon sees them; who won."""
     matrix = encode(moment.queue, moment.seen)
-    seen, asked = sample_features(matrix).values, asked_of(matrix, order)
+    seen, asked = seen_by("queue", matrix), asked_of(matrix, order)
     places = sorted((moment.chosen, *moment.rivals[: MAX_QUEUE_SIZE - 1]))
     return seen[places], asked[places], places.index(moment.chosen)
 

@@ -7,11 +7,10 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from rltuned.policies.card import features_of
 from rltuned.policies.network import Kind
 from rltuned.train.batch import Contest
 from rltuned.train.critic import critic_of
-from rltuned.train.network import build
+from rltuned.train.network import TorchActor
 
 REACH: Final = math.log(8)
 """A network's delays are at least an eighth of the rule's, and at most eight times as long."""
@@ -26,7 +25,6 @@ class PpoSettings:
 
     Attributes:
         network: which one.
-        predict: the context network also reads the quantiles of a run-time predictor.
         reach: of a correction, see policies/network; 0 = the score is the order.
         hidden: widths of the actor's hidden layers.
         epochs, batches: updates, and episodes in each.
@@ -41,8 +39,7 @@ class PpoSettings:
     """
 
     contest: Contest = field(default_factory=Contest)
-    network: Kind = "paper"
-    predict: bool = False
+    network: Kind = "queue"
     reach: float = REACH
     hidden: tuple[int, ...] = (32, 16)
     epochs: int = 100
@@ -72,9 +69,8 @@ class Learner:
 
     def __init__(self, settings: PpoSettings, device: str = "cpu") -> None:
         torch.manual_seed(settings.seed)
-        features = features_of(settings.network, predicted=settings.predict)
-        self.actor = build(settings.network, features, settings.hidden, settings.reach)
-        self.critic = critic_of(settings.network, features)
+        self.actor = TorchActor(settings.network, settings.hidden, settings.reach)
+        self.critic = critic_of(settings.network)
         self.device = device
         self.actor.to(device)
         self.critic.to(device)

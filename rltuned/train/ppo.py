@@ -26,7 +26,7 @@ from rltuned.train.choices import Part, choices_at, log_chances, part_of, scores
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
-from rltuned.train.network import ContextActor, PaperActor, network_of
+from rltuned.train.network import TorchActor, network_of
 from rltuned.train.ranks import ALONE, Ranks
 
 # 1. Collect
@@ -191,13 +191,15 @@ class Report:
     explained: float
     choices: int
     validation: float
+    validation_low: float | None
+    validation_high: float | None
     best: float
     since_best: int
     rollout_s: float
     update_s: float
 
 
-Validate = Callable[[PaperActor | ContextActor], float]
+Validate = Callable[[TorchActor], tuple[float, float | None, float | None]]
 """Mean log of (own / base) on held-out windows, greedy; below zero is better than the base."""
 
 
@@ -235,12 +237,13 @@ def train(
         done = update(learner, batch, settings, epoch=epoch, ranks=ranks)
         ended = time.perf_counter()
         due = (epoch + 1) % settings.exam_every == 0 or epoch + 1 == settings.epochs
-        score = validate(learner.actor) if due else math.nan
+        score, low, high = validate(learner.actor) if due else (math.nan, None, None)
         since_best = 0 if score < best else since_best + 1
         best = score if score < best else best
         gap, own, base = _means(episodes)
         report = Report(
-            epoch=epoch, validation=score, best=best, since_best=since_best, gap=gap, own=own,
+            epoch=epoch, validation=score, validation_low=low, validation_high=high, best=best,
+            since_best=since_best, gap=gap, own=own,
             base=base, rollout_s=played - began, update_s=ended - played, **asdict(done),
         )  # fmt: skip
         on_epoch(report)

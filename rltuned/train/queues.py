@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.features import encode
-from rltuned.core.observation import sample_features
 from rltuned.core.order import DEFAULT, Policy, bounded
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
+from rltuned.policies.actor import seen_by
 from rltuned.train.imitation import OrderedQueues, asked_of
 
 NOW: Final = 1_000_000_000.0
@@ -55,7 +55,7 @@ def rule_orders(
     for _ in range(count):
         snapshot = random_snapshot(draw, shape or QueueBounds())
         matrix = encode(snapshot.pending, snapshot)
-        seen = sample_features(matrix).values
+        seen = seen_by("queue", matrix)
         virtual_s = matrix.submit_s + bounded(rule, matrix, DEFAULT).delay_s
         found.append((seen, asked_of(matrix), np.argsort(virtual_s, kind="stable").tolist()))
     return OrderedQueues.of(found)

@@ -12,14 +12,14 @@ from rltuned.policies.network import Kind
 from rltuned.sim.prepared import net_of
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
-from rltuned.train.network import ContextActor, PaperActor, network_of
+from rltuned.train.network import TorchActor, network_of
 from rltuned.train.trial import windows_between
 
 Ranges = dict[str, tuple[float, float]]
 
 SAMPLED: Final = ("job_size", "urgency", "num_ways", "free_nodes")
 """The paper's two last slots hold two of these at a time."""
-READ: Final[dict[Kind, tuple[str, ...]]] = {"context": COLUMNS, "paper": (*FIXED, *SAMPLED)}
+READ: Final[dict[Kind, tuple[str, ...]]] = {"queue": COLUMNS, "paper": (*FIXED, *SAMPLED)}
 """Features by the kind of network that reads them."""
 WINDOWS: Final = 48
 """Over all sources together, one each at least."""
@@ -29,7 +29,7 @@ def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
     """Smallest and largest value by feature, but for those whose meaning changes; empty: no job.
     values: (k, 256, features). masks: (k, 256), True on real jobs.
     """
-    names = {"context": COLUMNS, "paper": FIXED}.get(kind, ())
+    names = {"queue": COLUMNS, "paper": FIXED}.get(kind, ())
     seen = values[masks].numpy()
     if not len(seen):
         return {}
@@ -39,7 +39,7 @@ def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
 
 
 def ranges_played(
-    actor: PaperActor | ContextActor,
+    actor: TorchActor,
     sources: Sequence[DatasetSource],
     *,
     size: int,

@@ -12,20 +12,22 @@ import torch
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
-from rltuned.policies.card import BUNDLE_NAME, Card, Training, features_of
+from rltuned.policies.card import BUNDLE_NAME, Card, Training
+from rltuned.policies.network import INPUTS
 from rltuned.sim.prepared import net_of
-from rltuned.train.choices import seen_by
+from rltuned.train.choices import read_by
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.export import export_bundle
 from rltuned.train.ground import Ground
 from rltuned.train.learner import Learner, PpoSettings
-from rltuned.train.network import module_of, network_of
+from rltuned.train.network import TorchActor, module_of, network_of
 from rltuned.train.ppo import Report, train
 from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.session import Session, Standing
-from rltuned.train.trial import Trial, verdict, windows_between
+from rltuned.train.trial import Trial, changes, windows_between
+from rltuned.train.verdict import allow, judged, unseen_windows
 
 PARITY_WINDOWS = 4
 RULES = ("delay", "saf", "fcfs", "multifactor")
@@ -55,7 +57,8 @@ class Exam:
 @dataclass(frozen=True, slots=True)
 class Job:
     """One training. start: None = the rule `delay`. judges: grounds never learned from; a window of
-    each helps to choose the epoch. command: for the card.
+    each helps to choose the epoch; unseen: one of each helps to find the verdict. command: for the
+    card. force: a worse actor is exported too.
     """
 
     settings: PpoSettings
@@ -68,6 +71,8 @@ class Job:
     resume: bool = False
     device: str = "cpu"
     judges: tuple[DatasetSource, ...] = ()
+    unseen: tuple[DatasetSource, ...] = ()
+    force: bool = False
 
 
 def held_out(
@@ -101,8 +106,7 @@ def perform(
     ModelError: says what can be resumed; TraceError: the traces are too short.
     """
     settings = job.settings
-    if ranks.rank == 0 and job.out.exists():
-        raise ModelError(f"model {job.out}: exists already; remove it or choose another name")
+    check_name(job.out, ranks)
     check(job)
     session = Session(job.folder, settings, resume=job.resume) if ranks.rank == 0 else None
     trial = Trial.of(held_out(job.sources, job.exam, job.judges), settings.contest.objective, RULES)
@@ -137,10 +141,26 @@ def perform(
     return _export(job, learner, trial, session.seconds(), ranks.world)
 
 
+def check_name(out: Path, ranks: Ranks = ALONE) -> None:
+    """Raises ModelError: no bundle can have this name, or it exists already."""
+    if ranks.rank == 0 and out.exists():
+        raise ModelError(f"model {out}: exists already; remove it or choose another name")
+    if not re.fullmatch(BUNDLE_NAME, out.name):
+        raise ModelError(f"model {out}: small letters, digits, '.', '_' and '-' make its name")
+
+
+def data_of(sources: Sequence[DatasetSource]) -> str:
+    """What was learned from, for a card."""
+    return "; ".join(s.description for s in sources)
+
+
+def licences_of(sources: Sequence[DatasetSource]) -> str:
+    """Under what terms, for a card."""
+    return "; ".join(sorted({s.licence for s in sources}))
+
+
 def check(job: Job) -> None:
-    """Refuse what cannot work. Raises ModelError: the name; TraceError: a short trace."""
-    if not re.fullmatch(BUNDLE_NAME, job.out.name):
-        raise ModelError(f"model {job.out}: small letters, digits, '.', '_' and '-' make its name")
+    """Refuse what cannot work. Raises TraceError: a short trace."""
     size = job.settings.contest.window_jobs
     for source in job.sources:
         if len(source.ground) * LEARN_UNTIL < size:
@@ -153,9 +173,7 @@ def check(job: Job) -> None:
 def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
     """The settings, for a network like that of a bundle. Raises ModelError."""
     form = load_actor(bundle).card.architecture
-    return replace(
-        settings, network=form.kind, predict=form.predicted, hidden=form.hidden, reach=form.reach
-    )
+    return replace(settings, network=form.kind, hidden=form.hidden, reach=form.reach)
 
 
 def _begin(learner: Learner, job: Job) -> Standing:
@@ -170,10 +188,13 @@ def _begin(learner: Learner, job: Job) -> Standing:
 
 
 def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int) -> Card:
-    settings = job.settings
+    settings, exam = job.settings, job.exam
     actor = learner.actor.cpu()
-    results = verdict(trial, trial.totals(actor))
-    parity = parity_windows(trial.windows, learner)
+    windows = unseen_windows(job.sources, job.unseen, size=exam.window_jobs, loads=exam.loads)
+    found = judged(actor, windows)
+    allow(found, force=job.force)
+    results = changes(trial, trial.totals(actor))
+    parity = parity_windows(trial.windows, actor)
     return export_bundle(
         job.out,
         actor,
@@ -188,19 +209,19 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
             command=job.command,
             seed=settings.seed,
             settings=settings.described(),
-            data="; ".join(s.description for s in job.sources),
-            data_licence="; ".join(sorted({s.licence for s in job.sources})),
+            data=data_of(job.sources),
+            data_licence=licences_of(job.sources),
             seconds=round(seconds, 1),
             machine=f"{platform.machine()}, one thread, {job.device}"
             + (f", {ranks} ranks" if ranks > 1 else ""),
         ),
         results=results,
+        verdict=found,
         caveats=[
             WINDOWS_SAID,
             *((JUDGES_SAID,) if job.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
         ],
-        predicted=settings.predict,
         ranges=ranges_played(
             actor, job.sources, size=settings.contest.window_jobs, loads=settings.contest.loads
         ),
@@ -208,14 +229,11 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
 
 
 def parity_windows(
-    windows: Sequence[Ground], learner: Learner
+    windows: Sequence[Ground], actor: TorchActor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
-    net, kind = net_of(network_of(learner.actor)), learner.actor.kind
-    features = (
-        windows[0].sight.fixed.shape[1] if kind == "context" else features_of(kind, predicted=False)
-    )
-    values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, features), np.float32)
+    net, kind = net_of(network_of(actor)), actor.kind
+    values = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE, INPUTS[kind]), np.float32)
     masks = np.zeros((PARITY_WINDOWS, MAX_QUEUE_SIZE), dtype=bool)
     for k in range(PARITY_WINDOWS):
         _, kept = play_sampled(windows[k % len(windows)], net, k, Recorder())
@@ -226,6 +244,6 @@ def parity_windows(
         rows = kept.rows[kept.first[longest] : kept.first[longest + 1]]
         rows = rows[:MAX_QUEUE_SIZE]
         flags = np.repeat(kept.flags[longest][None], len(rows), axis=0)
-        values[k, : len(rows)] = seen_by(kind, rows, flags)
+        values[k, : len(rows)] = read_by(kind, rows, flags)
         masks[k, : len(rows)] = True
     return torch.from_numpy(values), torch.from_numpy(masks)

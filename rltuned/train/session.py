@@ -108,7 +108,9 @@ class Session:
             out.writerow([_short(v) for v in asdict(report).values()])
 
 
-def _short(value: float) -> str:
+def _short(value: float | None) -> str:
+    if value is None:
+        return ""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 

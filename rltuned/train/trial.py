@@ -10,10 +10,10 @@ import numpy as np
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.protocol import Protocol
-from rltuned.stats import paired
+from rltuned.stats import mean_with_ends, paired
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
-from rltuned.train.network import ContextActor, PaperActor, policy_of
+from rltuned.train.network import TorchActor, policy_of
 from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 
 _END = np.array([np.inf])
@@ -52,16 +52,16 @@ class Trial:
         }
         return cls(tuple(windows), objective, found)
 
-    def totals(self, actor: PaperActor | ContextActor) -> FloatArray:
+    def totals(self, actor: TorchActor) -> FloatArray:
         """(k,) what a network reaches, its best choice taken."""
         policy = policy_of(actor)
         return np.array(
             [total(self.objective, w, play_policy(w, policy, CYCLES)) for w in self.windows]
         )
 
-    def ratio(self, actor: PaperActor | ContextActor, rule: str) -> float:
-        """Mean log of (network / rule); below zero: the network is better."""
-        return float(np.mean(np.log(self.totals(actor) / self.rules[rule])))
+    def ratio(self, actor: TorchActor, rule: str) -> tuple[float, float | None, float | None]:
+        """Mean log of (network / rule) with its 95% interval; below zero: the network is better."""
+        return mean_with_ends(np.log(self.totals(actor) / self.rules[rule]))
 
 
 def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
@@ -71,7 +71,7 @@ def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
     return max(float(cost_at(objective, _END, start_s, window.work)[0]), FLOOR[objective])
 
 
-def verdict(trial: Trial, own: FloatArray) -> dict[str, float]:
+def changes(trial: Trial, own: FloatArray) -> dict[str, float]:
     """Change against each static rule, of the mean and of the geometric mean of the ratios.
 
     own: (k,) the model's totals on them. Returns `held_out_OBJECTIVE[_geometric]_against_RULE`, the

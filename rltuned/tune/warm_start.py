@@ -36,10 +36,9 @@ def imitated(past: Past, bundle: Path, predictor: Predictor, out: Path, *, seed:
         TraceError: the record shows too few starts by the main scheduler.
     """
     actor = load_actor(bundle)
-    starts = started_by_split(past, predictor)
-    choices = choices_of(starts, past.site.cluster.gpus, most=MOST_STARTS, seen_by=actor.seen)
+    form, starts = actor.card.architecture, started_by_split(past, predictor)
+    choices = choices_of(starts, past.site.cluster.gpus, most=MOST_STARTS, kind=form.kind)
     queues = choices.split(LEARNED_PART)
-    form = actor.card.architecture
     fitting = replace(FITTING, hidden=form.hidden, reach=form.reach, seed=seed)
     text = f"{len(queues[0])} starts with rivals of the site's own"
     agreed = imitate_into(
@@ -48,7 +47,6 @@ def imitated(past: Past, bundle: Path, predictor: Predictor, out: Path, *, seed:
         fitting,
         Taught("the site's own Slurm", text, "rltuned tune"),
         begin=module_of(actor.network).train(),
-        predicted=actor.predicted,
     )
     return f"imitates the site's own Slurm on {agreed:.1%} of the pairs not learned from"
 

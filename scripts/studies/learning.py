@@ -45,12 +45,12 @@ from rltuned.policies.network import Network
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import TraceJob
-from rltuned.stats import paired, student
+from rltuned.stats import mean_with_ends, paired, student
 from rltuned.train.batch import Contest
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut, make_ground
 from rltuned.train.learner import REACH, Learner, PpoSettings
-from rltuned.train.network import ContextActor, PaperActor, policy_of
+from rltuned.train.network import TorchActor, policy_of
 from rltuned.train.ppo import Report, train
 from rltuned.train.reward import Objective
 from rltuned.train.trial import AS_IT_IS, total
@@ -116,10 +116,11 @@ GROUNDS: Final[Mapping[str, Known]] = {
 }
 DEFAULT = PpoSettings(
     contest=Contest(reference="group", rollouts=10, loads=(LOAD, LOAD), part=1.0),
+    network="paper",
     learning_rate=5e-3,
     epochs=20,
 )
-"""As `rltuned train ppo`, but for the load and fewer epochs."""
+"""As `rltuned train ppo --network paper`, but for the load and fewer epochs."""
 PAPERS = replace(DEFAULT.contest, reference="base", form="gap", rollouts=1)
 RECIPES: Final[Mapping[str, tuple[PpoSettings, tuple[str, ...]]]] = {
     "default": (DEFAULT, tuple(GROUNDS)),
@@ -143,7 +144,7 @@ def longest_first(reach: float) -> NetworkPolicy:
         "layers.4.bias": [-steep * (low + high) / 2],
     }
     weights = {name: np.array(value, dtype=np.float32) for name, value in numbers.items()}
-    return NetworkPolicy(LONGEST, Network("paper", weights, reach), predicted=False)
+    return NetworkPolicy(LONGEST, Network("paper", weights, reach))
 
 
 @dataclass(frozen=True)
@@ -215,9 +216,9 @@ def play(run: Run, on_epoch: Callable[[Report], None] = lambda _report: None) ->
     settings = replace(recipe, contest=contest, reach=kind.reach, seed=run.seed)
     costs = [blank]
 
-    def validate(actor: PaperActor | ContextActor) -> float:
+    def validate(actor: TorchActor) -> tuple[float, float | None, float | None]:
         costs.append(exam.costs(policy_of(actor)))
-        return float(np.mean(np.log(costs[-1] / best)))
+        return mean_with_ends(np.log(costs[-1] / best))
 
     ground = ground_of(run.ground, run.seed)
     train(Learner(settings), [ground], settings, validate, on_epoch=on_epoch)

@@ -29,7 +29,7 @@ from rltuned.train.evaluate import (
     windows_of,
 )
 from rltuned.train.ground import cut
-from rltuned.train.network import PaperActor, policy_of
+from rltuned.train.network import TorchActor, policy_of
 from tests.packages import install
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
@@ -40,7 +40,7 @@ PURE = Protocol(bounded=False)
 
 def play_of(seed: int) -> Play:
     torch.manual_seed(seed)
-    policy = policy_of(PaperActor(8, (4, 4), 1.0))
+    policy = policy_of(TorchActor("paper", (4, 4), 1.0))
     return lambda window: play_policy(window, policy, PURE)
 
 

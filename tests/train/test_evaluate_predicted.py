@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rltuned.core.features import encode
+from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.snapshot import RunTime
-from rltuned.kernel.compiler import Float32Array
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -29,8 +29,7 @@ PREDICTOR = load_predictor(shipped_predictor())
 GROUND = foreseeing(PLAIN, foreseen(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
-    network="context",
-    predict=True,
+    network="queue",
     epochs=1,
     batches=4,
     hidden=(8, 8),
@@ -63,14 +62,10 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
     matrix = encode(predicted.pending, predicted)
     columns = np.log1p([known.low_s, known.median_s, known.high_s]) / LOG_FULL
     limits = np.clip(np.log1p(matrix.limit_s) / LOG_FULL, 0.0, 1.0)
-    wanted: Float32Array = np.column_stack(
-        [
-            matrix.values,
-            np.where(np.arange(len(matrix))[:, None] % 2, columns, limits[:, None]),
-        ]
-    ).astype(np.float32)
-    scores = actor.forward(wanted, np.ones(len(matrix), dtype=bool))
-    np.testing.assert_array_equal(actor.logits(matrix), scores)
+    wanted = np.where(np.arange(len(matrix))[:, None] % 2, columns, limits[:, None])
+    found = actor.seen(matrix)
+    np.testing.assert_array_equal(found[:, :FIRST_QUANTILE], matrix.values)
+    np.testing.assert_allclose(found[:, FIRST_QUANTILE:FIRST_OF_QUEUE], wanted, atol=1e-6)
     blind = encode(snapshot.pending, snapshot)
     assert (actor.score(blind) != actor.score(matrix)).any()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rltuned.core.features import NUM_FEATURES, encode
+from rltuned.core.features import encode
 from rltuned.policies.network import Kind
 from rltuned.sim.prepared import net_of
 from rltuned.sim.protocol import Protocol
@@ -15,19 +15,19 @@ from rltuned.train.batch import Contest, compete, join
 from rltuned.train.choices import part_of, scores_of
 from rltuned.train.episodes import Recorder, play_policy, play_rule, play_sampled
 from rltuned.train.ground import cut
-from rltuned.train.network import ContextActor, PaperActor, build, network_of, policy_of
+from rltuned.train.network import TorchActor, network_of, policy_of
 from rltuned.train.queues import QueueBounds, random_snapshot
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
 PURE = Protocol(bounded=False)
-KINDS = pytest.mark.parametrize("kind", ["paper", "context"])
+KINDS = pytest.mark.parametrize("kind", ["paper", "queue"])
 
 
-def drawn(kind: Kind, scale: float = 1.0) -> PaperActor | ContextActor:
+def drawn(kind: Kind, scale: float = 1.0) -> TorchActor:
     """An order of its own; scale: of its scores."""
     torch.manual_seed(4)
-    module = build(kind, 8 if kind == "paper" else NUM_FEATURES, (8, 8))
+    module = TorchActor(kind, (8, 8))
     last = [m for m in module.modules() if isinstance(m, torch.nn.Linear)][-1]
     torch.nn.init.normal_(last.weight, 0.0, scale)
     return module
@@ -36,7 +36,7 @@ def drawn(kind: Kind, scale: float = 1.0) -> PaperActor | ContextActor:
 @KINDS
 @pytest.mark.parametrize("cluster", ["two", "testbed"])
 def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> None:
-    blank = policy_of(build(kind, 8 if kind == "paper" else NUM_FEATURES, (8, 8)))
+    blank = policy_of(TorchActor(kind, (8, 8)))
     for seed, rules in enumerate([Rules(), Rules(backfill="none")]):
         window = cut(random_ground(cluster, seed, rules=rules), 10, 100, load=1.5)
         found = play_policy(window, blank, replace(PURE, rules=rules))
@@ -77,12 +77,12 @@ def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
     for at in range(part.moments):
         mine = (part.moment == at).numpy()
         rows = part.features.numpy()[mine]
-        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))
+        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))[:, 0]
         np.testing.assert_allclose(scores[mine], wanted, atol=1e-5)
 
 
 def test_it_asks_for_no_delays() -> None:
-    policy = policy_of(drawn("context"))
+    policy = policy_of(drawn("queue"))
     queue = random_snapshot(np.random.default_rng(1), QueueBounds(max_jobs=9))
     with pytest.raises(ValueError, match="corrects no rule"):
         policy.wish(encode(queue.pending, queue))

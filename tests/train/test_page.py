@@ -10,7 +10,7 @@ from matplotlib import image
 from rltuned.sim.protocol import Protocol
 from rltuned.train.episodes import play_policy
 from rltuned.train.evaluate import EvaluationPlan, compare
-from rltuned.train.network import PaperActor, policy_of
+from rltuned.train.network import TorchActor, policy_of
 from rltuned.train.page import read_curve, write_page
 from tests.browser import check_page, chromium
 from tests.train.worlds import random_ground
@@ -21,7 +21,7 @@ WIDE, TALL = 1300, 3000
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
-    nets = [policy_of(PaperActor(8, (4, 4), 1.0)) for _ in range(2)]
+    nets = [policy_of(TorchActor("paper", (4, 4), 1.0)) for _ in range(2)]
     ground = random_ground("testbed", 3, 300)
     plays = [lambda window, net=net: play_policy(window, net, Protocol()) for net in nets]
     found = [

@@ -11,27 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rltuned.core.features import NUM_FEATURES, encode
+from rltuned.core.features import encode
+from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.sim.prepared import net_of
 from rltuned.train.batch import Batch, Contest, compete, join
-from rltuned.train.choices import log_chances, logits_of, part_of, scores_of
+from rltuned.train.choices import log_chances, part_of, scores_of
 from rltuned.train.course import DatasetSource
-from rltuned.train.critic import ContextCritic
+from rltuned.train.critic import QueueCritic
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
 from rltuned.train.learner import LEAST_SPREAD, Learner
-from rltuned.train.network import (
-    ContextActor,
-    PaperActor,
-    build,
-    network_of,
-    placed_by,
-    policy_of,
-)
+from rltuned.train.network import TorchActor, network_of, placed_by, policy_of
 from rltuned.train.ppo import Report, advantages, train, update
 from rltuned.train.queues import QueueBounds, random_snapshot
 from rltuned.train.ranks import ALONE
@@ -71,7 +65,7 @@ def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
         assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["paper", "context"])
+@pytest.mark.parametrize("kind", ["paper", "queue"])
 def test_choices_are_scored_as_the_networks_score_windows(kind: Kind) -> None:
     learner, batch = batch_of(kind)
     moments = np.arange(len(batch.rewards))[::3]
@@ -94,10 +88,11 @@ def test_choices_are_scored_as_the_networks_score_windows(kind: Kind) -> None:
             torch.testing.assert_close(entropy[d], own, atol=1e-5, rtol=1e-5)
 
 
-def test_context_networks_do_not_care_about_the_order_of_rows() -> None:
+def test_networks_do_not_care_about_the_order_of_rows() -> None:
     torch.manual_seed(0)
-    actor, critic = ContextActor(NUM_FEATURES, (8, 8)), ContextCritic()
-    rows, mask = torch.rand(9, NUM_FEATURES), torch.ones(9, dtype=torch.bool)
+    actor, critic = TorchActor("queue", (8, 8), 1.0), QueueCritic()
+    next(actor.layers[-1].parameters()).data.normal_()
+    rows, mask = torch.rand(9, QUEUE_FEATURES), torch.ones(9, dtype=torch.bool)
     mixed = torch.randperm(9)
     moment, place = torch.zeros(9, dtype=torch.long), torch.arange(9)
     with torch.no_grad():
@@ -105,7 +100,7 @@ def test_context_networks_do_not_care_about_the_order_of_rows() -> None:
         torch.testing.assert_close(
             critic(rows, moment, place, 1), critic(rows[mixed], moment, place, 1)
         )
-        padded = torch.cat([rows, torch.rand(3, NUM_FEATURES)])
+        padded = torch.cat([rows, torch.rand(3, QUEUE_FEATURES)])
         longer = torch.cat([mask, torch.zeros(3, dtype=torch.bool)])
         torch.testing.assert_close(actor(padded, longer)[:9], actor(rows, mask))
 
@@ -140,10 +135,10 @@ def job_in(folder: Path, **settings: object) -> Job:
 
 def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path) -> None:
     seen: list[Report] = []
-    job = job_in(tmp_path, epochs=8, batches=16, learning_rate=1e-2, network="context")
+    job = job_in(tmp_path, epochs=8, batches=16, learning_rate=1e-2, network="queue")
     card = perform(job, on_epoch=seen.append)
     assert card is not None
-    assert load_actor(tmp_path / "model").card.architecture.kind == "context"
+    assert load_actor(tmp_path / "model").card.architecture.kind == "queue"
     assert np.mean([r.gap for r in seen[-3:]]) > np.mean([r.gap for r in seen[:2]])
     assert min(r.validation for r in seen) == pytest.approx(seen[-1].best)
     lines = (tmp_path / "work" / CURVES).read_text().splitlines()
@@ -264,17 +259,17 @@ def test_training_stops_early_when_nothing_gets_better() -> None:
 def test_a_trial_of_a_network_knows_the_rules() -> None:
     windows = windows_between(GROUND, (0.5, 1.0), count=3, size=100, loads=(1.0,))
     trial = Trial.of(windows, "wait", ["saf", "fcfs"])
-    ratio = trial.ratio(PaperActor(8, (4, 4), 1.0), "fcfs")
+    ratio = trial.ratio(TorchActor("paper", (4, 4), 1.0), "fcfs")
     assert np.isfinite(ratio)
     assert windows_between(GROUND, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
 
 
 def test_a_training_goes_on_from_a_bundle_of_any_make(tmp_path: Path) -> None:
-    first = perform(job_in(tmp_path / "a", network="context", hidden=(8, 4), reach=2.5))
+    first = perform(job_in(tmp_path / "a", network="queue", hidden=(8, 4), reach=2.5))
     assert first is not None
     begun = tmp_path / "a" / "model"
     settings = beginning_from(begun, SMALL)
-    assert (settings.network, settings.hidden, settings.reach) == ("context", (8, 4), 2.5)
+    assert (settings.network, settings.hidden, settings.reach) == ("queue", (8, 4), 2.5)
     job = replace(job_in(tmp_path / "b"), settings=replace(settings, learning_rate=0.0))
     card = perform(replace(job, start=begun))
     assert card is not None
@@ -294,7 +289,7 @@ def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
         np.testing.assert_array_equal(own, rule)
 
 
-@pytest.mark.parametrize("kind", ["paper", "context"])
+@pytest.mark.parametrize("kind", ["paper", "queue"])
 def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> None:
     learner, batch = batch_of(kind)
     part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
@@ -307,7 +302,7 @@ def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> N
         torch.testing.assert_close(
             first(part.features), apart @ as_drawn.T + bias, atol=1e-4, rtol=1e-4
         )
-        assert not logits_of(learner.actor, part).any()
+        assert not learner.actor.layers(part.features).any()
         last.weight.fill_(0.1)
         learned = first.weight.clone()
         learner.spread_out(part.features)
@@ -317,7 +312,7 @@ def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> N
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 4.0))
 def test_no_weights_correct_the_rule_by_more_than_the_reach(seed: int, reach: float) -> None:
     torch.manual_seed(seed)
-    module = build("context", NUM_FEATURES, (4, 4), reach)
+    module = TorchActor("queue", (4, 4), reach)
     with torch.no_grad():
         for weight in module.parameters():
             weight.normal_(0.0, 10.0 ** (seed % 5))

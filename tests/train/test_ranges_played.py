@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from rltuned.core.features import COLUMN, COLUMNS
-from rltuned.policies.card import features_of
+from rltuned.core.features import COLUMN
 from rltuned.policies.network import Kind
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.ground import make_ground
-from rltuned.train.network import build
+from rltuned.train.network import TorchActor
 from rltuned.train.ranges import READ, ranges_played
 from tests.train.worlds import random_ground
 
@@ -30,11 +29,11 @@ def source() -> DatasetSource:
     return DatasetSource(make_ground("w", ground.cluster, limited + jobs[learned:]), "", "")
 
 
-@pytest.mark.parametrize("kind", ["context", "paper"])
+@pytest.mark.parametrize("kind", ["queue", "paper"])
 def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
     torch.manual_seed(1)
     here = source()
-    network = build(kind, features_of(kind, predicted=False), (32, 16))
+    network = TorchActor(kind, (32, 16))
     found = ranges_played(network, [here], size=40, loads=LOADS)
     assert tuple(found) == READ[kind]
     fixed = here.ground.sight.fixed[: int(len(here.ground) * LEARN_UNTIL)]
@@ -51,7 +50,7 @@ def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
 
 def test_more_sources_widen_a_range_and_never_narrow_it() -> None:
     torch.manual_seed(1)
-    network = build("context", len(COLUMNS), (32, 16))
+    network = TorchActor("queue", (32, 16))
     one = ranges_played(network, [source()], size=40, loads=LOADS)
     other = DatasetSource(random_ground("testbed", seed=6), "", "")
     both = ranges_played(network, [source(), other], size=40, loads=LOADS)

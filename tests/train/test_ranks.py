@@ -18,7 +18,7 @@ from rltuned.train.ranks import ALONE, Ranks, join_ranks, leave
 from tests import two_ranks
 from tests.train.worlds import GROUND, SMALL
 
-SETTINGS = replace(SMALL, network="context", batches=6, epochs=2)
+SETTINGS = replace(SMALL, network="queue", batches=6, epochs=2)
 LOST = 9
 """Exit code of a rank that says that the other one is gone."""
 

@@ -53,7 +53,7 @@ def test_imitation_and_ppo_keep_the_make_of_the_network(
     own = load_actor(tmp_path / "own")
     assert own.card.architecture == before.card.architecture
     queues = choices_of(
-        started_by_split(past, predictor), past.site.cluster.gpus, seen_by=before.seen
+        started_by_split(past, predictor), past.site.cluster.gpus, kind=before.network.kind
     )
     was, now = (agreement(module_of(a.network), queues)[0] for a in (before, own))
     assert now > was, "it agrees better with the site's Slurm than before"

@@ -26,6 +26,7 @@ from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
 from rltuned.domain.plan import Result, SetPriority, SetSiteFactor
 from rltuned.journal.cycles import PastCycle
+from rltuned.policies.actor import Actor
 from rltuned.slurm.job_selector import asked_job
 
 Document = dict[str, Any]
@@ -192,6 +193,7 @@ class Board:
             "dry_run": None if rig is None else rig.dry_run,
             "policy": None if rig is None else rig.policy.name,
             "digest": None if rig is None else rig.digest,
+            "verdict": rig.policy.verdict if rig and isinstance(rig.policy, Actor) else "",
             "generation": None if rig is None else rig.generation,
             "write_mode": None if rig is None else rig.knobs.writing.mode,
             "interval_s": None if rig is None else rig.interval_s,

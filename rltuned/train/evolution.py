@@ -1,0 +1,244 @@
+"""An evolution strategy on the `queue` actor, in reading order.
+
+1. actor_of    eighteen numbers as an actor: linear in where a job stands in its queue
+2. Part        a stretch of a trace, with what the rule `delay` makes of it
+3. cost        of a schedule, against the rule's
+4. evolve      generations: draw actors, play all of them on the same parts, move the distribution
+
+Source: CMA-ES, Hansen 2016 (arXiv:1604.00772), in the library cma.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Final
+
+import cma
+import numpy as np
+import torch
+
+from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
+from rltuned.kernel.compiler import FloatArray
+from rltuned.policies.actor import NetworkPolicy
+from rltuned.sim.metrics import SHORTEST_S
+from rltuned.stats import mean_with_ends
+from rltuned.train.episodes import play_policy
+from rltuned.train.ground import Ground, cut
+from rltuned.train.learner import REACH
+from rltuned.train.network import TorchActor, policy_of
+from rltuned.train.ranks import ALONE, Ranks
+from rltuned.train.trial import CYCLES
+
+WIDTH: Final = len(QUEUE_COLUMNS)
+NUMBERS: Final = 2 * (WIDTH + 1)
+"""Of an actor: for each part of a delay a weight per column, and a constant."""
+RULE: Final = "delay"
+Interval = tuple[float, float | None, float | None]
+"""A mean and its 95% interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionSettings:
+    """What is searched and how.
+
+    Attributes:
+        generations: of the search. members: actors in each. parts: of traces that all of them play.
+        part_jobs: in each part; the first `warm_up` of them fill the cluster and count for nothing.
+        loads: bounds of the GPU demand that parts are stretched to.
+        step: the first deviation of the numbers.
+        price: of a larger 99% wait and longest wait, beside the mean of wait and slowdown.
+        reach: of a correction, see policies/network.
+        exam_every: generations from one exam to the next; the last one is always examined.
+        seed: of parts and actors.
+    """
+
+    generations: int = 15
+    members: int = 20
+    parts: int = 30
+    part_jobs: int = 2_000
+    warm_up: float = 0.2
+    loads: tuple[float, float] = (0.7, 1.1)
+    step: float = 0.3
+    price: float = 0.25
+    reach: float = REACH
+    exam_every: int = 5
+    seed: int = 1
+
+    def described(self) -> dict[str, int | float | str]:
+        return {k: v if isinstance(v, int | float) else str(v) for k, v in asdict(self).items()}
+
+
+# 1. Actors
+
+
+def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
+    """(NUMBERS,) as an actor. The hidden layers hand the columns on: none of them is negative."""
+    actor = TorchActor("queue", (WIDTH, WIDTH), reach)
+    rows = torch.tensor(numbers.reshape(2, WIDTH + 1), dtype=torch.float32)
+    seen = torch.zeros(WIDTH, FIRST_OF_QUEUE + WIDTH)
+    seen[:, FIRST_OF_QUEUE:] = torch.eye(WIDTH)
+    weights = (seen, torch.eye(WIDTH), rows[:, :WIDTH])
+    biases = (torch.zeros(WIDTH), torch.zeros(WIDTH), rows[:, WIDTH])
+    state = {}
+    for layer, weight, bias in zip(
+        ("layers.0", "layers.2", "layers.4"), weights, biases, strict=True
+    ):
+        state |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
+    actor.load_state_dict(state)
+    return actor
+
+
+# 2. Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a trace; rule: (4,) see measured."""
+
+    window: Ground
+    rule: FloatArray
+
+
+def part_of(window: Ground, warm_up: float) -> Part:
+    """A window with what the rule makes of it."""
+    return Part(window, measured(window, play_policy(window, RULE, CYCLES), warm_up))
+
+
+def drawn(grounds: Sequence[Ground], settings: EvolutionSettings, generation: int) -> list[Ground]:
+    """The windows of a generation; seed and generation alone say which. Grounds that are shorter
+    than a part are played whole.
+    """
+    draw = np.random.default_rng([settings.seed, generation])
+    found = []
+    for _ in range(settings.parts):
+        ground = grounds[int(draw.integers(len(grounds)))]
+        size = min(settings.part_jobs, len(ground))
+        first = int(draw.integers(0, len(ground) - size + 1))
+        found.append(cut(ground, first, size, load=float(draw.uniform(*settings.loads))))
+    return found
+
+
+# 3. Costs
+
+
+def measured(window: Ground, start_s: FloatArray, warm_up: float) -> FloatArray:
+    """(4,) mean wait, mean bounded slowdown, 99% wait and longest wait of the jobs that count. A
+    second is added to each wait, so that a window in which no job waits is no change.
+    """
+    first = int(len(start_s) * warm_up)
+    wait_s = (start_s - window.submit_s)[first:]
+    run_s = window.duration_s[first:]
+    slowdown = np.maximum((wait_s + run_s) / np.maximum(run_s, SHORTEST_S), 1.0)
+    most = np.quantile(wait_s, 0.99), wait_s.max()
+    return np.array([wait_s.mean() + 1.0, slowdown.mean(), *(m + 1.0 for m in most)])
+
+
+def cost(own: FloatArray, rule: FloatArray, price: float) -> float:
+    """Mean of log wait and log slowdown against the rule; below zero: better. What is worse at the
+    99% and the longest wait is added, what is better there is not taken off.
+    """
+    wait, slowdown, *tail = np.log(own / rule).tolist()
+    return float((wait + slowdown) / 2 + price * sum(max(one, 0.0) for one in tail))
+
+
+@dataclass(frozen=True, slots=True)
+class Players:
+    """Who plays: threads of all ranks together."""
+
+    settings: EvolutionSettings
+    ranks: Ranks = ALONE
+    workers: int = 1
+
+    def costs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+        """(policies, parts), whoever plays them."""
+        settings = self.settings
+
+        def play(pair: tuple[NetworkPolicy, Part]) -> float:
+            policy, part = pair
+            start_s = play_policy(part.window, policy, CYCLES)
+            return cost(measured(part.window, start_s, settings.warm_up), part.rule, settings.price)
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            own = list(pool.map(play, self.ranks.share(list(product(policies, parts)))))
+        return np.array(self.ranks.gather(own)).reshape(len(policies), len(parts))
+
+
+# 4. Generations
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What came of one. costs: (members,) means over its parts; change: their mean and its interval
+    over parts; exam: the same of the middle of the distribution on held-out windows, None = not
+    examined. seconds: what it took.
+    """
+
+    number: int
+    costs: tuple[float, ...]
+    change: Interval
+    exam: Interval | None
+    seconds: float
+
+
+def evolve(
+    grounds: Sequence[Ground],
+    exam: Sequence[Part],
+    players: Players,
+    *,
+    known: Sequence[Generation] = (),
+    on_generation: Callable[[Generation], None] = lambda _found: None,
+) -> tuple[TorchActor, int]:
+    """The actor that did best in an exam, and its generation; -1 = the rule itself. known:
+    generations of an interrupted search, which are not played again. Raises FloatingPointError: a
+    cost is not finite.
+    """
+    settings = players.settings
+    best, chosen = 0.0, (actor_of(np.zeros(NUMBERS), settings.reach), -1)
+    search, already = _distribution(settings), list(known)
+    for number in range(settings.generations):
+        members = search.ask()
+        if number < len(already):
+            found = already[number]
+            search.tell(members, list(found.costs))
+        else:
+            found = _generation(search, members, number, grounds, exam, players)
+            on_generation(found)
+        if found.exam is not None and found.exam[0] < best:
+            best, chosen = found.exam[0], (actor_of(np.array(search.mean), settings.reach), number)
+    return chosen
+
+
+def _distribution(settings: EvolutionSettings) -> cma.CMAEvolutionStrategy:
+    """Around the rule; what it draws depends on the seed alone."""
+    draw = np.random.default_rng([settings.seed, NUMBERS])
+    options = {
+        "popsize": settings.members, "verbose": -9, "seed": settings.seed + 1,
+        "randn": lambda *shape: draw.standard_normal(shape),
+    }  # fmt: skip
+    return cma.CMAEvolutionStrategy(np.zeros(NUMBERS), settings.step, options)
+
+
+def _generation(  # noqa: PLR0917 - by place
+    search: cma.CMAEvolutionStrategy,
+    members: Sequence[FloatArray],
+    number: int,
+    grounds: Sequence[Ground],
+    exam: Sequence[Part],
+    players: Players,
+) -> Generation:
+    """Play the members, move the distribution, and examine its middle where that is due."""
+    settings, began = players.settings, time.perf_counter()
+    parts = [part_of(window, settings.warm_up) for window in drawn(grounds, settings, number)]
+    actors = [policy_of(actor_of(np.array(one), settings.reach)) for one in members]
+    table = players.costs(actors, parts)
+    if not np.isfinite(table).all():
+        raise FloatingPointError(f"generation {number}: a cost is not finite")
+    costs, examined = table.mean(axis=1).tolist(), None
+    search.tell(members, costs)
+    if (number + 1) % settings.exam_every == 0 or number + 1 == settings.generations:
+        middle = policy_of(actor_of(np.array(search.mean), settings.reach))
+        examined = mean_with_ends(players.costs([middle], exam)[0])
+    seconds = time.perf_counter() - began
+    return Generation(number, tuple(costs), mean_with_ends(table.mean(axis=0)), examined, seconds)

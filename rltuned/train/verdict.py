@@ -1,0 +1,64 @@
+"""Is an actor better than the rule? On windows that chose nothing, before it is exported."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rltuned.errors import ModelError
+from rltuned.policies.card import Verdict, Word
+from rltuned.stats import paired
+from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
+from rltuned.train.ground import Ground
+from rltuned.train.network import TorchActor
+from rltuned.train.trial import AS_IT_IS, DIGITS, Trial, windows_between
+
+RULE: Final = "delay"
+WINDOWS: Final = 3
+"""Of each trace after TEST_FROM; of each random world one."""
+
+
+def unseen_windows(
+    sources: Sequence[DatasetSource],
+    worlds: Sequence[DatasetSource],
+    *,
+    size: int,
+    loads: Sequence[float],
+) -> list[Ground]:
+    """Windows that neither taught nor chose anything, none longer than there is room for. worlds:
+    random ones that a training has not met.
+    """
+    found = []
+    for number, source in enumerate([*sources, *worlds]):
+        is_world = number >= len(sources)
+        part = (LEARN_UNTIL if is_world else TEST_FROM, 1.0)
+        room = int(len(source.ground) * part[1]) - int(len(source.ground) * part[0])
+        count, fits = 1 if is_world else WINDOWS, min(size, max(room, 2))
+        turned = [loads[(number + i) % len(loads)] for i in range(count)]
+        found += windows_between(source.ground, part, count=count, size=fits, loads=turned)
+    return found
+
+
+def judged(actor: TorchActor, windows: Sequence[Ground]) -> Verdict | None:
+    """The actor against the rule, window by window, by wait, slowdown and tail together; None =
+    there are no windows.
+    """
+    if not windows:
+        return None
+    trial = Trial.of(windows, "mix", (RULE,))
+    found = paired(trial.totals(actor), trial.rules[RULE], AS_IT_IS)
+    low, high = found.geometric_low, found.geometric_high
+    word: Word = "no proven difference"
+    if low is not None and high is not None and (high < 0.0 or low > 0.0):
+        word = "better" if high < 0.0 else "worse"
+    return Verdict(
+        word=word,
+        change=round(found.geometric, DIGITS),
+        low=None if low is None else round(low, DIGITS),
+        high=None if high is None else round(high, DIGITS),
+        windows=len(windows),
+    )
+
+
+def allow(verdict: Verdict | None, *, force: bool) -> None:
+    """Raises ModelError: it is worse than the rule, and nobody insists."""
+    if verdict is not None and verdict.word == "worse" and not force:
+        raise ModelError(f"not exported: {verdict}; --force exports it all the same")
