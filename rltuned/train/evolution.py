@@ -81,7 +81,7 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
     seen[:, FIRST_OF_QUEUE:] = torch.eye(WIDTH)
     weights = (seen, torch.eye(WIDTH), rows[:, :WIDTH])
     biases = (torch.zeros(WIDTH), torch.zeros(WIDTH), rows[:, WIDTH])
-    state = {}
+    state: dict[str, torch.Tensor] = {}
     for layer, weight, bias in zip(
         ("layers.0", "layers.2", "layers.4"), weights, biases, strict=True
     ):

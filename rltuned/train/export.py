@@ -145,9 +145,12 @@ def git_commit(root: Path) -> str:
     """The commit checked out at root, read off .git; "unknown" outside a checkout."""
     git = root / ".git"
     try:
+        if git.is_file():  # of a worktree, which keeps its HEAD beside the branches of all
+            git = Path(git.read_text().strip().removeprefix("gitdir: "))
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref: "):
             return head
-        return (git / head.removeprefix("ref: ")).read_text().strip()
+        shared = git.parents[1] if git.parent.name == "worktrees" else git
+        return (shared / head.removeprefix("ref: ")).read_text().strip()
     except OSError:
         return "unknown"

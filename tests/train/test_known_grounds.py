@@ -8,7 +8,7 @@ import pytest
 from rltuned.sim.prepared import net_of
 from rltuned.train.episodes import Recorder, play_sampled
 from rltuned.train.ground import cut
-from rltuned.train.network import build, network_of
+from rltuned.train.network import TorchActor, network_of
 from rltuned.train.ppo import Report
 from scripts.studies import learning
 from scripts.studies.learning import GROUNDS, LONGEST, Run, exam_of, ground_of, passed, play
@@ -40,7 +40,7 @@ def test_the_load_is_what_it_says() -> None:
 
 
 def test_one_gpu_that_is_freed_asks_for_one_choice() -> None:
-    net = net_of(network_of(build("paper", 8, (4, 4))))
+    net = net_of(network_of(TorchActor("paper", (4, 4))))
     _, kept = play_sampled(cut(ground_of("shortest", 1), 0, 300), net, 1, Recorder())
     assert len(kept) == len(kept.now_s) > 100
     waiting = np.diff(kept.first)

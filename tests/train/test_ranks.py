@@ -25,7 +25,7 @@ LOST = 9
 
 def learned(ranks: Ranks) -> dict[str, torch.Tensor]:
     learner = Learner(SETTINGS)
-    train(learner, [GROUND], SETTINGS, lambda _: 0.0, ranks=ranks)
+    train(learner, [GROUND], SETTINGS, lambda _: (0.0, None, None), ranks=ranks)
     return {k: v.clone() for k, v in learner.actor.state_dict().items()}
 
 
