@@ -35,6 +35,7 @@ WIDTH: Final = len(QUEUE_COLUMNS)
 NUMBERS: Final = 2 * (WIDTH + 1)
 """Of an actor: for each part of a delay a weight per column, and a constant."""
 RULE: Final = "delay"
+ADDED_S: Final = 60.0
 Interval = tuple[float, float | None, float | None]
 """A mean and its 95% interval."""
 
@@ -125,14 +126,16 @@ def drawn(grounds: Sequence[Ground], settings: EvolutionSettings, generation: in
 
 def measured(window: Ground, start_s: FloatArray, warm_up: float) -> FloatArray:
     """(4,) mean wait, mean bounded slowdown, 99% wait and longest wait of the jobs that count. A
-    second is added to each wait, so that a window in which no job waits is no change.
+    minute, the daemon's interval, is added to each wait: where hardly a job waits, ratios are
+    chance.
     """
     first = int(len(start_s) * warm_up)
     wait_s = (start_s - window.submit_s)[first:]
     run_s = window.duration_s[first:]
     slowdown = np.maximum((wait_s + run_s) / np.maximum(run_s, SHORTEST_S), 1.0)
     most = np.quantile(wait_s, 0.99), wait_s.max()
-    return np.array([wait_s.mean() + 1.0, slowdown.mean(), *(m + 1.0 for m in most)])
+    each_s = np.array([wait_s.mean(), *most]) + ADDED_S
+    return np.array([each_s[0], slowdown.mean(), each_s[1], each_s[2]])
 
 
 def cost(own: FloatArray, rule: FloatArray, price: float) -> float:
