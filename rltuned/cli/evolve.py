@@ -46,7 +46,7 @@ def evolve(
     generations: Annotated[int, typer.Option(min=1)] = 15,
     members: Annotated[int, typer.Option(help="Actors in each generation.", min=4)] = 20,
     parts: Annotated[int, typer.Option(help="Of traces that all of them play.", min=2)] = 30,
-    part_jobs: Annotated[int, typer.Option(help="Jobs of a part.", min=10)] = 2_000,
+    part_jobs: Annotated[int, typer.Option(help="Jobs of a part.", min=10)] = 1_500,
     load: Annotated[tuple[float, float], typer.Option(help="Offered load, from and to.")] = (
         0.7,
         1.1,

@@ -11,7 +11,7 @@ Source: CMA-ES, Hansen 2016 (arXiv:1604.00772), in the library cma.
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Final
 
@@ -23,6 +23,7 @@ from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.sim.metrics import SHORTEST_S
+from rltuned.sim.protocol import Protocol
 from rltuned.stats import mean_with_ends
 from rltuned.train.episodes import play_policy
 from rltuned.train.ground import Ground, cut
@@ -47,6 +48,8 @@ class EvolutionSettings:
     Attributes:
         generations: of the search. members: actors in each. parts: of traces that all of them play.
         part_jobs: in each part; the first `warm_up` of them fill the cluster and count for nothing.
+        interval_s: of the cycles there. Exams have the daemon's; five times as many cycles would be
+            five times as slow and change delays of hours by minutes.
         loads: bounds of the GPU demand that parts are stretched to.
         step: the first deviation of the numbers.
         price: of a larger 99% wait and longest wait, beside the mean of wait and slowdown.
@@ -58,7 +61,8 @@ class EvolutionSettings:
     generations: int = 15
     members: int = 20
     parts: int = 30
-    part_jobs: int = 2_000
+    part_jobs: int = 1_500
+    interval_s: float = 300.0
     warm_up: float = 0.2
     loads: tuple[float, float] = (0.7, 1.1)
     step: float = 0.3
@@ -96,15 +100,17 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a trace; rule: (4,) see measured."""
+    """A stretch of a trace, and how it is played; rule: (4,) see measured."""
 
     window: Ground
+    protocol: Protocol
     rule: FloatArray
 
 
-def part_of(window: Ground, warm_up: float) -> Part:
+def part_of(window: Ground, warm_up: float, protocol: Protocol = CYCLES) -> Part:
     """A window with what the rule makes of it."""
-    return Part(window, measured(window, play_policy(window, RULE, CYCLES), warm_up))
+    start_s = play_policy(window, RULE, protocol)
+    return Part(window, protocol, measured(window, start_s, warm_up))
 
 
 def drawn(grounds: Sequence[Ground], settings: EvolutionSettings, generation: int) -> list[Ground]:
@@ -160,7 +166,7 @@ class Players:
 
         def play(pair: tuple[NetworkPolicy, Part]) -> float:
             policy, part = pair
-            start_s = play_policy(part.window, policy, CYCLES)
+            start_s = play_policy(part.window, policy, part.protocol)
             return cost(measured(part.window, start_s, settings.warm_up), part.rule, settings.price)
 
         with ThreadPoolExecutor(self.workers) as pool:
@@ -233,7 +239,9 @@ def _generation(  # noqa: PLR0917 - by place
 ) -> Generation:
     """Play the members, move the distribution, and examine its middle where that is due."""
     settings, began = players.settings, time.perf_counter()
-    parts = [part_of(window, settings.warm_up) for window in drawn(grounds, settings, number)]
+    protocol = replace(CYCLES, interval_s=settings.interval_s)
+    windows = drawn(grounds, settings, number)
+    parts = [part_of(window, settings.warm_up, protocol) for window in windows]
     actors = [policy_of(actor_of(np.array(one), settings.reach)) for one in members]
     table = players.costs(actors, parts)
     if not np.isfinite(table).all():

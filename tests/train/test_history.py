@@ -23,7 +23,7 @@ from rltuned.sim.synth import synthesize
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from rltuned.train.episodes import play_rule
-from rltuned.train.ground import Ground, cut, make_ground
+from rltuned.train.ground import MULTIFACTOR, Ground, cut, make_ground
 from rltuned.train.history import (
     COLUMNS,
     FEWEST_STARTS,
@@ -50,6 +50,20 @@ MIXED = make_ground(
 )
 
 
+def virtual_s(rule: str, window: Ground) -> np.ndarray:
+    """(n,) by which a site orders its queue, smaller first; multifactor's points as seconds."""
+    matrix = window.stage().matrix()
+    if rule == "multifactor":
+        share = matrix.gpus / window.prepared.cluster_gpus
+        each_s = MULTIFACTOR.max_age_s / MULTIFACTOR.age_weight
+        return window.submit_s - each_s * MULTIFACTOR.size_weight * share
+    bound_s = np.minimum(clip_s(matrix.length_s, matrix.size, ORDER), ORDER.max_delay_s)
+    found: np.ndarray = window.submit_s + np.minimum(
+        ORDER.own * BASELINES[rule].own(matrix), bound_s
+    )
+    return found
+
+
 def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[Started]:
     """What a site that orders its queue by a rule's delays would have in its accounting data."""
     count = len(ground)
@@ -57,9 +71,7 @@ def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[St
     starts = play_rule(window, rule, ORDER)
     ends = starts + window.prepared.jobs.runs_s
     order = np.lexsort((np.arange(count), starts))
-    matrix = window.stage().matrix()
-    bound_s = np.minimum(clip_s(matrix.length_s, matrix.size, ORDER), ORDER.max_delay_s)
-    key = window.submit_s + np.minimum(ORDER.own * BASELINES[rule].own(matrix), bound_s)
+    key = virtual_s(rule, window)
     waiting_better = [
         ((window.submit_s <= starts[i]) & (starts > starts[i]) & (key < key[i])).any()
         for i in range(count)
@@ -87,7 +99,7 @@ def test_a_known_scheduler_is_recovered(rule: str) -> None:
     assert agreement(network, later)[0] >= 0.95
 
 
-@pytest.mark.parametrize("rule", ["fcfs", "sjf", "saf"])
+@pytest.mark.parametrize("rule", ["fcfs", "sjf", "saf", "multifactor"])
 def test_a_known_scheduler_is_recovered_on_nodes_of_three_types(rule: str) -> None:
     history = history_of(rule, MIXED, 1.2)
     earlier, later = choices_of(history, 13, order=ORDER).split(0.8)

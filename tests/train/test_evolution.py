@@ -1,0 +1,283 @@
+"""The evolution strategy: what it plays and keeps, and that it ends the same however it ran."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rltuned.cli import app
+from rltuned.core.features import encode
+from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
+from rltuned.errors import ModelError
+from rltuned.kernel.compiler import FloatArray
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.card import Verdict
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.trace import Trace, write_trace
+from rltuned.train.course import DatasetSource
+from rltuned.train.evolution import (
+    ADDED_S,
+    NUMBERS,
+    WIDTH,
+    EvolutionSettings,
+    Generation,
+    Players,
+    actor_of,
+    cost,
+    drawn,
+    evolve,
+    measured,
+    part_of,
+)
+from rltuned.train.evolved import GENERATIONS, Search, perform
+from rltuned.train.ground import cut, foreseeing
+from rltuned.train.network import policy_of
+from rltuned.train.predictor import foreseen
+from rltuned.train.queues import QueueBounds, random_snapshot
+from rltuned.train.ranks import join_ranks
+from rltuned.train.run import Exam
+from rltuned.train.verdict import allow, judged
+from tests import two_ranks
+from tests.train.worlds import random_ground
+
+PLAIN = random_ground("testbed", 21, 400)
+GROUND = foreseeing(PLAIN, foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
+SETTINGS = EvolutionSettings(
+    generations=3, members=4, parts=3, part_jobs=80, loads=(1.1, 1.3), exam_every=2, step=0.6
+)
+SOURCE = DatasetSource(GROUND, "made up", "none")
+
+
+def search_in(folder: Path, **changes: object) -> Search:
+    """Of two generations and more, all small."""
+    found = Search(
+        settings=SETTINGS,
+        sources=(SOURCE,),
+        judges=(),
+        unseen=(),
+        folder=folder / "work",
+        out=folder / "model",
+        command="a test",
+        exam=Exam(2, 40),
+        force=True,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "actor.safetensors").read_bytes()
+
+
+def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
+    numbers = np.random.default_rng(1).normal(0.0, 0.5, NUMBERS)
+    queue = random_snapshot(np.random.default_rng(2), QueueBounds(max_jobs=40))
+    matrix = encode(queue.pending, queue)
+    policy = policy_of(actor_of(numbers, 2.0))
+    columns = policy.seen(matrix)[:, FIRST_OF_QUEUE:]
+    assert columns.shape == (len(matrix), len(QUEUE_COLUMNS))
+    table = numbers.reshape(2, WIDTH + 1)
+    scores = columns @ table[:, :WIDTH].T + table[:, WIDTH]
+    rule, found = BASELINES["delay"].wish(matrix), policy.wish(matrix)
+    factors = np.exp(-2.0 * np.tanh(scores))
+    np.testing.assert_allclose(found.own_s, rule.own_s * factors[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(found.place, rule.place * factors[:, 1], rtol=1e-4)
+
+
+def test_no_numbers_are_the_rule() -> None:
+    window = cut(GROUND, 0, 80, load=1.3)
+    part = part_of(window, 0.2)
+    nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
+    np.testing.assert_array_equal(Players(SETTINGS).costs([nothing], [part]), [[0.0]])
+
+
+def test_what_is_measured_by_hand() -> None:
+    window = cut(GROUND, 0, 5)
+    start_s = window.submit_s + np.array([9e9, 0.0, 60.0, 120.0, 600.0])
+    found = measured(window, start_s, 0.2)  # the first one fills the cluster
+    run_s = window.duration_s[1:]
+    slowdown = 1 + np.array([0.0, 60.0, 120.0, 600.0]) / np.maximum(run_s, 10.0)
+    wanted = [195.0 + ADDED_S, slowdown.mean(), 585.6 + ADDED_S, 600.0 + ADDED_S]
+    np.testing.assert_allclose(found, wanted)
+
+
+def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
+    rule = np.array([100.0, 10.0, 500.0, 900.0])
+    assert cost(rule, rule, 0.25) == 0.0
+    assert cost(rule * [0.5, 0.5, 1.0, 1.0], rule, 0.25) == pytest.approx(np.log(0.5))
+    assert cost(rule * [1.0, 1.0, 1.0, 2.0], rule, 0.25) == pytest.approx(0.25 * np.log(2.0))
+    assert cost(rule * [1.0, 1.0, 0.5, 0.5], rule, 0.25) == 0.0
+
+
+def test_parts_are_those_of_the_seed_and_the_generation() -> None:
+    def drew(seed: int, generation: int) -> list[tuple[int, float]]:
+        windows = drawn([GROUND], replace(SETTINGS, seed=seed), generation)
+        return [(w.first, float(w.submit_s[-1])) for w in windows]
+
+    assert drew(1, 0) == drew(1, 0)
+    assert drew(1, 0) != drew(1, 1)
+    assert drew(1, 0) != drew(2, 0)
+
+
+class Bowl(Players):
+    """Costs that are known: the distance from a place, the same on every part."""
+
+    def costs(self, policies: object, parts: object) -> FloatArray:
+        rows = []
+        for policy in policies:  # type: ignore[attr-defined]
+            head = policy.network.weights["layers.4.weight"]
+            rows.append([float(((head - 0.4) ** 2).sum()) - 0.1] * len(parts))  # type: ignore[arg-type]
+        return np.array(rows)
+
+
+def test_it_finds_what_costs_least() -> None:
+    settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, exam_every=20)
+    exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
+    seen: list[Generation] = []
+    actor, number = evolve([GROUND], exam, Bowl(settings), on_generation=seen.append)
+    np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
+    exams = [one.exam[0] for one in seen if one.exam is not None]
+    assert len(exams) == 3
+    assert number == 19 + 20 * int(np.argmin(exams))
+
+
+def test_what_is_never_better_than_the_rule_in_an_exam_is_the_rule() -> None:
+    class Worse(Bowl):
+        def costs(self, policies: object, parts: object) -> FloatArray:
+            return super().costs(policies, parts) + 9.0
+
+    exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
+    actor, number = evolve([GROUND], exam, Worse(SETTINGS))
+    assert number == -1
+    assert not any(one.any() for one in actor.layers[-1].parameters())
+
+
+def test_a_cost_that_is_no_number_ends_the_search() -> None:
+    class Broken(Bowl):
+        def costs(self, policies: object, parts: object) -> FloatArray:
+            return super().costs(policies, parts) * np.nan
+
+    with pytest.raises(FloatingPointError, match="generation 0"):
+        evolve([GROUND], [part_of(cut(GROUND, 300, 20), 0.2)], Broken(SETTINGS))
+
+
+def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
+    whole = perform(search_in(tmp_path / "a"))
+    assert whole is not None
+    assert whole.verdict is not None
+    seen: list[int] = []
+
+    def stop(found: Generation) -> None:
+        seen.append(found.number)
+        if found.number == 1:
+            raise KeyboardInterrupt
+
+    part = search_in(tmp_path / "b", workers=2)
+    with pytest.raises(KeyboardInterrupt):
+        perform(part, on_generation=stop)
+    again = replace(part, resume=True)
+    later = perform(again, on_generation=lambda found: seen.append(found.number))
+    assert seen == [0, 1, 2]
+    assert later is not None
+    assert later.verdict == whole.verdict
+    assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reply"),
+    [
+        (lambda text: text[:-20], "cannot be resumed"),
+        (lambda text: text[:0], "cannot be resumed"),
+        (lambda text: text.replace('"seed": 1', '"seed": 2'), "another seed"),
+        (lambda text: text.replace('"number": 0', '"number": 1'), "generations are missing"),
+    ],
+)
+def test_a_record_that_cannot_be_gone_on_from_is_named(
+    tmp_path: Path, damage: Callable[[str], str], reply: str
+) -> None:
+    perform(search_in(tmp_path))
+    record = tmp_path / "work" / GENERATIONS
+    assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
+    record.write_text(damage(record.read_text()))
+    again = search_in(tmp_path, out=tmp_path / "other", resume=True)
+    with pytest.raises(ModelError, match=reply):
+        perform(again)
+    with pytest.raises(ModelError, match="continue it with --resume"):
+        perform(replace(again, resume=False))
+
+
+def test_a_verdict_says_what_the_interval_allows() -> None:
+    windows = [cut(GROUND, first, 80, load=1.3) for first in range(0, 320, 40)]
+    nothing = judged(actor_of(np.zeros(NUMBERS), 2.0), windows)
+    assert nothing is not None
+    assert (nothing.word, nothing.change) == ("no proven difference", 0.0)
+    numbers = np.zeros((2, WIDTH + 1))
+    numbers[:, 1], numbers[:, WIDTH] = 6.0, -3.0  # large work first
+    bad = judged(actor_of(numbers.ravel(), 2.0), windows)
+    assert bad is not None
+    assert bad.word == "worse"
+    assert str(bad).startswith("worse than the rule delay: +")
+    with pytest.raises(ModelError, match=r"worse than the rule delay.*--force"):
+        allow(bad, force=False)
+    allow(bad, force=True)
+    allow(nothing, force=False)
+    assert judged(actor_of(np.zeros(NUMBERS), 2.0), []) is None
+
+
+def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> None:
+    trace, out = tmp_path / "t.csv", tmp_path / "mine"
+    write_trace(Trace(GROUND.jobs), trace)
+    words = ["train", "evolve", "--trace", str(trace), "--cluster", "testbed", "--out", str(out)]
+    small = ["--generations", "2", "--members", "4", "--parts", "2", "--part-jobs", "60"]
+    few = ["--exam-windows", "1", "--exam-jobs", "30", "--force"]
+    ran = CliRunner().invoke(app, [*words, *small, *few])
+    assert ran.exit_code == 0, ran.output
+    log = (tmp_path / "mine.training" / "training.log").read_text().splitlines()
+    assert ["generation 1/2: " in log[0], "generation 2/2: " in log[1]] == [True, True]
+    assert "against delay" in log[0]
+    assert "held out" in log[1]
+    assert log[1].split(" ", 2)[2] in ran.output
+    verdict = load_actor(out).verdict
+    assert verdict in ran.output
+    shown = CliRunner().invoke(app, ["models", "verify", str(out)])
+    assert verdict in shown.stdout
+    again = CliRunner().invoke(app, [*words, *small])
+    assert "exists already" in str(again.exception)
+
+
+def test_a_verdict_in_words() -> None:
+    verdict = Verdict(word="better", change=-0.05, low=-0.08, high=-0.01, windows=9)
+    assert str(verdict) == "better than the rule delay: -5.0% [-8.0%, -1.0%] on 9 unseen windows"
+
+
+def main(out: str) -> None:
+    """One of two ranks."""
+    perform(search_in(Path(out)), ranks=join_ranks())
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_end_as_one(tmp_path: Path) -> None:
+    running = two_ranks.start(__name__, str(tmp_path / "two"))
+    assert perform(search_in(tmp_path / "one")) is not None
+    said = [process.communicate(timeout=200)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    assert weights(tmp_path / "one" / "model") == weights(tmp_path / "two" / "model")
+    rows = [
+        [
+            json.loads(line)
+            for line in (tmp_path / name / "work" / GENERATIONS).read_text().split("\n")[:-1]
+        ]
+        for name in ("one", "two")
+    ]
+    assert [row["costs"] for row in rows[0][1:]] == [row["costs"] for row in rows[1][1:]]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
