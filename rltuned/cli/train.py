@@ -184,7 +184,7 @@ def _perform(job: Job, ranks: Ranks) -> None:
 
 
 def predicting(network: Kind, predictor: Path | None = None) -> Predict:
-    """What a kind of network is told of run times. predictor: a folder; None = the shipped one."""
+    """What a kind of network reads of run times. predictor: a folder; None = the shipped one."""
     if network == "paper":
         return nothing
     return predictions(load_predictor(predictor or shipped_predictor()))

@@ -83,7 +83,7 @@ class Actor(NetworkPolicy):
     @property
     def verdict(self) -> str:
         """What its training found of it, for people."""
-        return str(self.card.verdict or "nobody has judged it against the rule delay")
+        return str(self.card.verdict or "not judged against the rule delay")
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:

@@ -111,7 +111,7 @@ class Card(_CardPart):
     torch_version: str
     training: Training
     results: dict[str, float]
-    verdict: Verdict | None = Field(default=None, description="null: nobody has judged it")
+    verdict: Verdict | None = Field(default=None, description="null: not judged")
     caveats: list[str]
     ranges: dict[str, tuple[float, float]] = Field(
         default_factory=dict,

@@ -161,7 +161,7 @@ class Players:
     workers: int = 1
 
     def costs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
-        """(policies, parts), whoever plays them."""
+        """(policies, parts), the same for any number of threads and ranks."""
         settings = self.settings
 
         def play(pair: tuple[NetworkPolicy, Part]) -> float:

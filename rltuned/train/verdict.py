@@ -59,6 +59,6 @@ def judged(actor: TorchActor, windows: Sequence[Ground]) -> Verdict | None:
 
 
 def allow(verdict: Verdict | None, *, force: bool) -> None:
-    """Raises ModelError: it is worse than the rule, and nobody insists."""
+    """Raises ModelError: it is worse than the rule, and is not forced."""
     if verdict is not None and verdict.word == "worse" and not force:
         raise ModelError(f"not exported: {verdict}; --force exports it all the same")

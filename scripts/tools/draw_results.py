@@ -38,6 +38,8 @@ ORDERS = {
 }
 """Policy, own, share, and max_delay in days: of the daemon, of release 0.2.0, and two that are
 played without bounds."""
+NETWORK = ("model:rltune", *ORDERS["default"][1:])
+BESIDE = ("wait_s", "bsld", "wait_p99_s", "wait_max_s", "writes_per_job")
 COPIES, FRONT_COPIES = 4, 2
 SMALL = "testbed"
 """The ground where first come, first served is best; geometric means leave it out."""
@@ -110,7 +112,7 @@ def cells() -> list[Cell]:
                 policy: sorted(
                     (
                         r
-                        for r in _of(rows, policy, "own")
+                        for r in _of(rows, ORDERS[policy], "own")
                         if (r["ground"], r["load"]) == (ground, load)
                     ),
                     key=lambda r: r["copy"],
@@ -132,6 +134,35 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
         change(waits["default"], waits["saf"]),
         longest["default"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
     )  # fmt: skip
+
+
+def beside_the_rule() -> Iterator[str]:
+    """Lines of a Markdown table: the shipped actor as a multiple of the default, geometric means
+    over the grounds but the testbed, for limits and loads of which all are played.
+    """
+    names = "mean wait | slowdown | 99% wait | longest wait | writes | testbed, wait"
+    yield f"| limits | load | {names} |"
+    yield f"|{'---|' * 8}"
+    for limits in ("own", "weak", "none"):
+        for load in LOADS:
+            found = {ground: _multiples(ground, load, limits) for ground in GROUNDS}
+            if all(found.values()):
+                large = [one for ground, one in found.items() if ground != SMALL]
+                means = np.exp(np.mean(np.log(large), axis=0)).tolist()
+                cells = " | ".join(f"{x:.2f}" for x in (*means, found[SMALL][0]))
+                yield f"| {limits} | {load:g} | {cells} |"
+
+
+def _multiples(ground: str, load: float, limits: str) -> list[float]:
+    """BESIDE of the actor over the default's, of means over copies; empty: not all are played."""
+    played = []
+    for order in (NETWORK, ORDERS["default"]):
+        rows = _of(_rows(), order, limits)
+        rows = [r for r in rows if (r["ground"], r["load"]) == (ground, load)]
+        if len(rows) != COPIES:
+            return []
+        played.append([float(np.mean([r[name] for r in rows])) for name in BESIDE])
+    return [own / rule for own, rule in zip(*played, strict=True)]
 
 
 def _text(found: Interval) -> str:
@@ -170,7 +201,7 @@ def frontier() -> Iterator[str]:
     yield f"|{'---|' * 8}"
     for order in sorted({(r["own"], r["share"], r["max_delay_d"]) for r in rows}):
         own = [r for r in rows if (r["own"], r["share"], r["max_delay_d"]) == order]
-        fcfs = [r for r in _of(_rows(), "fcfs", "own") if r["copy"] <= FRONT_COPIES]
+        fcfs = [r for r in _of(_rows(), ORDERS["fcfs"], "own") if r["copy"] <= FRONT_COPIES]
         bold = "**" if order == ORDERS["default"][1:] else ""
         numbers = " | ".join(f"{bold}{x:g}{bold}" for x in order)
         writes = np.mean([r["writes_per_job"] for r in own if r["ground"] != SMALL])
@@ -184,9 +215,9 @@ def by_limits() -> Iterator[str]:
     yield f"|{'---|' * 7}"
     for limits in ("own", "weak", "none"):
         for load in LOADS:
-            fcfs = [r for r in _of(_rows(), "fcfs", limits) if r["load"] == load]
+            fcfs = [r for r in _of(_rows(), ORDERS["fcfs"], limits) if r["load"] == load]
             for name, label in (("length", "0.2.0"), ("default", "default"), ("saf", "SAF")):
-                own = [r for r in _of(_rows(), name, limits) if r["load"] == load]
+                own = [r for r in _of(_rows(), ORDERS[name], limits) if r["load"] == load]
                 if len(own) < COPIES * len(GROUNDS):
                     continue
                 cells = " | ".join(f"{x:.2f}" for x in _against(own, fcfs))
@@ -198,10 +229,12 @@ def _rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in DATA.read_text().splitlines()]
 
 
-def _of(rows: Sequence[dict[str, Any]], name: str, limits: str) -> list[dict[str, Any]]:
+def _of(
+    rows: Sequence[dict[str, Any]], order: tuple[str, float, float, float], limits: str
+) -> list[dict[str, Any]]:
     return [
         r for r in rows
-        if (r["policy"], r["own"], r["share"], r["max_delay_d"]) == ORDERS[name]
+        if (r["policy"], r["own"], r["share"], r["max_delay_d"]) == order
         and (r["limits"], r["fair_d"]) == (limits, 0)
     ]  # fmt: skip
 

@@ -214,7 +214,7 @@ def test_a_record_that_cannot_be_gone_on_from_is_named(
 
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
-    windows = [cut(GROUND, first, 80, load=1.3) for first in range(0, 320, 40)]
+    windows = [cut(GROUND, first, 200, load=2.0) for first in range(0, 201, 25)]
     nothing = judged(actor_of(np.zeros(NUMBERS), 2.0), windows)
     assert nothing is not None
     assert (nothing.word, nothing.change) == ("no proven difference", 0.0)
