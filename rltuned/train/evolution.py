@@ -144,11 +144,13 @@ def measured(window: Ground, start_s: FloatArray, warm_up: float) -> FloatArray:
     return np.array([each_s[0], slowdown.mean(), each_s[1], each_s[2]])
 
 
-def cost(own: FloatArray, rule: FloatArray, price: float) -> float:
-    """Mean of log wait and log slowdown against the rule; below zero: better. What is worse at the
-    99% and the longest wait is added, what is better there is not taken off.
+def cost(logs: FloatArray, price: float) -> float:
+    """Of the logarithms of `measured` against the rule's, (parts, 4): mean of wait and slowdown;
+    below zero: better. Where the 99% or the longest wait is worse on average, that is added; where
+    it is better, nothing is taken off.
     """
-    wait, slowdown, *tail = np.log(own / rule).tolist()
+    wait, slowdown, *tail = logs.mean(axis=0).tolist()
+    # of the mean: on a single part these two are mostly chance, which would price any difference
     return float((wait + slowdown) / 2 + price * sum(max(one, 0.0) for one in tail))
 
 
@@ -160,18 +162,21 @@ class Players:
     ranks: Ranks = ALONE
     workers: int = 1
 
-    def costs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
-        """(policies, parts), the same for any number of threads and ranks."""
-        settings = self.settings
+    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+        """(policies, parts, 4) logarithms of `measured` against the rule's; the same for any number
+        of threads and ranks.
+        """
 
-        def play(pair: tuple[NetworkPolicy, Part]) -> float:
+        def play(pair: tuple[NetworkPolicy, Part]) -> FloatArray:
             policy, part = pair
             start_s = play_policy(part.window, policy, part.protocol)
-            return cost(measured(part.window, start_s, settings.warm_up), part.rule, settings.price)
+            found = measured(part.window, start_s, self.settings.warm_up)
+            logs: FloatArray = np.log(found / part.rule)
+            return logs
 
         with ThreadPoolExecutor(self.workers) as pool:
             own = list(pool.map(play, self.ranks.share(list(product(policies, parts)))))
-        return np.array(self.ranks.gather(own)).reshape(len(policies), len(parts))
+        return np.array(self.ranks.gather(own)).reshape(len(policies), len(parts), -1)
 
 
 # 4. Generations
@@ -179,15 +184,17 @@ class Players:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What came of one. costs: (members,) means over its parts; change: their mean and its interval
-    over parts; exam: the same of the middle of the distribution on held-out windows, None = not
-    examined. seconds: what it took.
+    """What came of one. costs: of its members; change: of the mean of log wait and log slowdown
+    against the rule, over all members, with its interval over parts; exam: the same of the middle
+    of the distribution on held-out windows, and exam_cost what it costs there; None = not examined.
+    seconds: what it took.
     """
 
     number: int
     costs: tuple[float, ...]
     change: Interval
     exam: Interval | None
+    exam_cost: float | None
     seconds: float
 
 
@@ -214,8 +221,11 @@ def evolve(
         else:
             found = _generation(search, members, number, grounds, exam, players)
             on_generation(found)
-        if found.exam is not None and found.exam[0] < best:
-            best, chosen = found.exam[0], (actor_of(np.array(search.mean), settings.reach), number)
+        if found.exam_cost is not None and found.exam_cost < best:
+            best, chosen = (
+                found.exam_cost,
+                (actor_of(np.array(search.mean), settings.reach), number),
+            )
     return chosen
 
 
@@ -243,13 +253,20 @@ def _generation(  # noqa: PLR0917 - by place
     windows = drawn(grounds, settings, number)
     parts = [part_of(window, settings.warm_up, protocol) for window in windows]
     actors = [policy_of(actor_of(np.array(one), settings.reach)) for one in members]
-    table = players.costs(actors, parts)
-    if not np.isfinite(table).all():
+    logs = players.logs(actors, parts)
+    if not np.isfinite(logs).all():
         raise FloatingPointError(f"generation {number}: a cost is not finite")
-    costs, examined = table.mean(axis=1).tolist(), None
+    costs, examined, exam_cost = [cost(one, settings.price) for one in logs], None, None
     search.tell(members, costs)
     if (number + 1) % settings.exam_every == 0 or number + 1 == settings.generations:
         middle = policy_of(actor_of(np.array(search.mean), settings.reach))
-        examined = mean_with_ends(players.costs([middle], exam)[0])
+        held_out = players.logs([middle], exam)[0]
+        examined, exam_cost = _change(held_out), cost(held_out, settings.price)
     seconds = time.perf_counter() - began
-    return Generation(number, tuple(costs), mean_with_ends(table.mean(axis=0)), examined, seconds)
+    change = _change(logs.mean(axis=0))
+    return Generation(number, tuple(costs), change, examined, exam_cost, seconds)
+
+
+def _change(logs: FloatArray) -> Interval:
+    """Of wait and slowdown, (parts, 4)."""
+    return mean_with_ends(logs[:, :2].mean(axis=1))

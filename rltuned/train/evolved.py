@@ -198,6 +198,7 @@ def _generation(row: dict[str, Any]) -> Generation:
         costs=tuple(map(float, row["costs"])),
         change=_interval(row["change"]),
         exam=None if exam is None else _interval(exam),
+        exam_cost=None if row["exam_cost"] is None else float(row["exam_cost"]),
         seconds=float(row["seconds"]),
     )
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from rltuned.core.features import encode
 from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
 from rltuned.kernel.compiler import FloatArray
-from rltuned.policies.actor import load_actor
+from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Verdict
 from rltuned.policies.predictor import load_predictor
@@ -29,6 +29,7 @@ from rltuned.train.evolution import (
     WIDTH,
     EvolutionSettings,
     Generation,
+    Part,
     Players,
     actor_of,
     cost,
@@ -95,7 +96,7 @@ def test_no_numbers_are_the_rule() -> None:
     window = cut(GROUND, 0, 80, load=1.3)
     part = part_of(window, 0.2)
     nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
-    np.testing.assert_array_equal(Players(SETTINGS).costs([nothing], [part]), [[0.0]])
+    np.testing.assert_array_equal(Players(SETTINGS).logs([nothing], [part]), np.zeros((1, 1, 4)))
 
 
 def test_what_is_measured_by_hand() -> None:
@@ -109,11 +110,15 @@ def test_what_is_measured_by_hand() -> None:
 
 
 def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
-    rule = np.array([100.0, 10.0, 500.0, 900.0])
-    assert cost(rule, rule, 0.25) == 0.0
-    assert cost(rule * [0.5, 0.5, 1.0, 1.0], rule, 0.25) == pytest.approx(np.log(0.5))
-    assert cost(rule * [1.0, 1.0, 1.0, 2.0], rule, 0.25) == pytest.approx(0.25 * np.log(2.0))
-    assert cost(rule * [1.0, 1.0, 0.5, 0.5], rule, 0.25) == 0.0
+    def of(*logs: tuple[float, float, float, float]) -> float:
+        return cost(np.array(logs), 0.25)
+
+    assert of((0.0, 0.0, 0.0, 0.0)) == 0.0
+    assert of((-0.4, -0.2, 0.0, 0.0)) == pytest.approx(-0.3)
+    assert of((0.0, 0.0, 0.0, 0.8)) == pytest.approx(0.2)
+    assert of((0.0, 0.0, -0.8, -0.8)) == 0.0
+    # chance on single parts is no price: the mean counts
+    assert of((0.0, 0.0, 0.5, 0.9), (0.0, 0.0, -0.5, -0.9)) == 0.0
 
 
 def test_parts_are_those_of_the_seed_and_the_generation() -> None:
@@ -129,11 +134,12 @@ def test_parts_are_those_of_the_seed_and_the_generation() -> None:
 class Bowl(Players):
     """Costs that are known: the distance from a place, the same on every part."""
 
-    def costs(self, policies: object, parts: object) -> FloatArray:
+    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
         rows = []
-        for policy in policies:  # type: ignore[attr-defined]
+        for policy in policies:
             head = policy.network.weights["layers.4.weight"]
-            rows.append([float(((head - 0.4) ** 2).sum()) - 0.1] * len(parts))  # type: ignore[arg-type]
+            log = float(((head - 0.4) ** 2).sum()) - 0.1
+            rows.append([[log, log, 0.0, 0.0]] * len(parts))
         return np.array(rows)
 
 
@@ -143,15 +149,15 @@ def test_it_finds_what_costs_least() -> None:
     seen: list[Generation] = []
     actor, number = evolve([GROUND], exam, Bowl(settings), on_generation=seen.append)
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
-    exams = [one.exam[0] for one in seen if one.exam is not None]
+    exams = [one.exam_cost for one in seen if one.exam_cost is not None]
     assert len(exams) == 3
     assert number == 19 + 20 * int(np.argmin(exams))
 
 
 def test_what_is_never_better_than_the_rule_in_an_exam_is_the_rule() -> None:
     class Worse(Bowl):
-        def costs(self, policies: object, parts: object) -> FloatArray:
-            return super().costs(policies, parts) + 9.0
+        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+            return super().logs(policies, parts) + 9.0
 
     exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
     actor, number = evolve([GROUND], exam, Worse(SETTINGS))
@@ -161,8 +167,8 @@ def test_what_is_never_better_than_the_rule_in_an_exam_is_the_rule() -> None:
 
 def test_a_cost_that_is_no_number_ends_the_search() -> None:
     class Broken(Bowl):
-        def costs(self, policies: object, parts: object) -> FloatArray:
-            return super().costs(policies, parts) * np.nan
+        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+            return super().logs(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
         evolve([GROUND], [part_of(cut(GROUND, 300, 20), 0.2)], Broken(SETTINGS))
