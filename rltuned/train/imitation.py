@@ -154,6 +154,7 @@ def fit(
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
     network = begin or TorchActor(fitting.network, fitting.hidden, fitting.reach)
+    network.spread_out(orders.values[orders.masks])
     optimiser = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     steps = fitting.epochs * -(-len(orders) // fitting.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import torch
-from torch import Tensor, nn
 
 from rltuned.policies.network import Kind
 from rltuned.train.batch import Contest
@@ -14,9 +13,6 @@ from rltuned.train.network import TorchActor
 
 REACH: Final = math.log(8)
 """A network's delays are at least an eighth of the rule's, and at most eight times as long."""
-
-LEAST_SPREAD: Final = 0.05
-"""Deviation that a feature is counted with where it hardly differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +78,6 @@ class Learner:
             lr=settings.learning_rate,
             eps=1e-5,
         )
-
-    def spread_out(self, features: Tensor) -> None:
-        """Let a blank actor's first layer see features (n, F) with mean 0 and deviation 1, by its
-        weights; one that has learned is left as it is.
-
-        Features are in [0, 1] and mostly close together: what they have in common would be learned
-        long before what tells jobs apart.
-        """
-        first, *_, last = (m for m in self.actor.modules() if isinstance(m, nn.Linear))
-        if last.weight.any():
-            return
-        with torch.no_grad():
-            first.weight.div_(features.std(dim=0).clamp(min=LEAST_SPREAD))
-            first.bias.sub_(first.weight @ features.mean(dim=0))
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimiser.param_groups:

@@ -1,10 +1,15 @@
 """The actor as a PyTorch module: what training fits. policies/network runs the same weights."""
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import INPUTS, MASKED, Kind, Network, outputs_of
+
+LEAST_SPREAD: Final = 0.05
+"""Deviation that a feature is counted with where it hardly differs."""
 
 
 class TorchActor(nn.Module):
@@ -25,6 +30,20 @@ class TorchActor(nn.Module):
         """Score each job; rows where mask is False get MASKED."""
         scores: Tensor = self.layers(observation)
         return scores.masked_fill(~mask.unsqueeze(-1), MASKED)
+
+    def spread_out(self, features: Tensor) -> None:
+        """Let a blank actor's first layer see features (n, F) with mean 0 and deviation 1, by its
+        weights; one that has learned is left as it is.
+
+        Features are in [0, 1] and mostly close together: what they have in common would be learned
+        long before what tells jobs apart.
+        """
+        first, *_, last = (m for m in self.layers if isinstance(m, nn.Linear))
+        if last.weight.any():
+            return
+        with torch.no_grad():
+            first.weight.div_(features.std(dim=0).clamp(min=LEAST_SPREAD))
+            first.bias.sub_(first.weight @ features.mean(dim=0))
 
 
 def placed_by(logits: Tensor, asked: Tensor, reach: float) -> Tensor:

@@ -233,7 +233,9 @@ def train(
         batch = join(useful)
         if epoch == 0:
             every = np.arange(len(batch.rewards))
-            learner.spread_out(part_of(batch, every, settings.network, learner.device).features)
+            learner.actor.spread_out(
+                part_of(batch, every, settings.network, learner.device).features
+            )
         done = update(learner, batch, settings, epoch=epoch, ranks=ranks)
         ended = time.perf_counter()
         due = (epoch + 1) % settings.exam_every == 0 or epoch + 1 == settings.epochs

@@ -24,8 +24,8 @@ from rltuned.train.course import DatasetSource
 from rltuned.train.critic import QueueCritic
 from rltuned.train.episodes import Recorder
 from rltuned.train.ground import cut
-from rltuned.train.learner import LEAST_SPREAD, Learner
-from rltuned.train.network import TorchActor, network_of, placed_by, policy_of
+from rltuned.train.learner import Learner
+from rltuned.train.network import LEAST_SPREAD, TorchActor, network_of, placed_by, policy_of
 from rltuned.train.ppo import Report, advantages, train, update
 from rltuned.train.queues import QueueBounds, random_snapshot
 from rltuned.train.ranks import ALONE
@@ -302,7 +302,7 @@ def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> N
     part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
     first, *_, last = (m for m in learner.actor.modules() if isinstance(m, nn.Linear))
     as_drawn, bias = first.weight.clone(), first.bias.clone()
-    learner.spread_out(part.features)
+    learner.actor.spread_out(part.features)
     deviation = part.features.std(dim=0)
     apart = (part.features - part.features.mean(dim=0)) / deviation.clamp(min=LEAST_SPREAD)
     with torch.no_grad():
@@ -312,7 +312,7 @@ def test_a_blank_actor_sees_features_spread_out_and_stays_blank(kind: Kind) -> N
         assert not learner.actor.layers(part.features).any()
         last.weight.fill_(0.1)
         learned = first.weight.clone()
-        learner.spread_out(part.features)
+        learner.actor.spread_out(part.features)
     assert torch.equal(first.weight, learned)
 
 

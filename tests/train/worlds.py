@@ -180,6 +180,7 @@ GROUND = random_ground("testbed", 11, 700)
 
 
 SMALL = PpoSettings(
+    network="paper",
     contest=Contest(window_jobs=60, rollouts=2, reference="group"),
     epochs=2,
     batches=4,
