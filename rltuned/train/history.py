@@ -36,7 +36,7 @@ COLUMNS: Final = (
     "Flags",
 )
 """What sacct has to tell; more does no harm."""
-FITTING: Final = Fitting(epochs=20)
+FITTING: Final = Fitting(epochs=20, learning_rate=1e-3)
 """How the choices of a site are learned: they are few, so more steps learn them by heart."""
 
 
