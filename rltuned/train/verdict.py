@@ -23,17 +23,17 @@ def unseen_windows(
     size: int,
     loads: Sequence[float],
 ) -> list[Ground]:
-    """Windows that neither taught nor chose anything, none longer than there is room for. worlds:
-    random ones that a training has not met.
+    """Windows that neither taught nor chose anything; shorter ones where none of `size` jobs has
+    room. worlds: random ones that a training has not met.
     """
-    found = []
-    for number, source in enumerate([*sources, *worlds]):
-        is_world = number >= len(sources)
-        part = (LEARN_UNTIL if is_world else TEST_FROM, 1.0)
-        room = int(len(source.ground) * part[1]) - int(len(source.ground) * part[0])
-        count, fits = 1 if is_world else WINDOWS, min(size, max(room, 2))
-        turned = [loads[(number + i) % len(loads)] for i in range(count)]
-        found += windows_between(source.ground, part, count=count, size=fits, loads=turned)
+    parts = [(s.ground, (TEST_FROM, 1.0), WINDOWS) for s in sources]
+    parts += [(s.ground, (LEARN_UNTIL, 1.0), 1) for s in worlds]
+    room = max(int(len(ground) * part[1]) - int(len(ground) * part[0]) for ground, part, _ in parts)
+    found: list[Ground] = []
+    for ground, part, count in parts:
+        turned = [loads[(len(found) + i) % len(loads)] for i in range(count)]
+        jobs = max(min(size, room), 2)
+        found += windows_between(ground, part, count=count, size=jobs, loads=turned)
     return found
 
 
