@@ -66,7 +66,7 @@ class EvolutionSettings:
     warm_up: float = 0.2
     loads: tuple[float, float] = (0.7, 1.1)
     step: float = 0.3
-    price: float = 0.25
+    price: float = 1.0
     reach: float = REACH
     exam_every: int = 5
     seed: int = 1
