@@ -19,12 +19,6 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
-COMPILING = (
-    "backtest", "sim", "train", "tune",
-    "unit/cli/test_backtest.py", "unit/test_bench_check.py", "unit/test_experiment_slurm.py",
-)  # fmt: skip
-COMPILING_S = 900
-"""The first call of compiled code compiles it: minutes on a busy machine, then never again."""
 LONGEST = (
     "faults/test_memory.py", "integration/test_remedies.py", "e2e/test_tune_slurm.py",
     "faults/test_inputs.py", "faults/test_killed.py", "faults/test_slurm.py",
@@ -63,9 +57,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
-    for item in items:
-        if any(item.path.is_relative_to(here / name) for name in COMPILING):
-            item.add_marker(pytest.mark.timeout(COMPILING_S))
 
 
 def slurm_or_skip() -> None:

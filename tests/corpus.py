@@ -285,7 +285,7 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
         lab.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
     jobs = [lab.sbatch(*FULL, f"--time={minutes}") for minutes in (90, 60, 30)]
     taken = [put(lab, odd, jobs[0], lambda: lab.sbatch(*FULL)) for odd in entries]
-    lab.wait_for(lambda: lab.state(jobs[0]) == "PD", 30, "a job waits")
+    lab.wait_for(lambda: lab.state(jobs[0]) == "PD", "a job waits")
     ran = _rltuned(config, "run", "--live", "--cycles", "2", "--interval", "1")
     back = _rltuned(config, "restore", "--all")
     wrong = [line for line in ran.stderr.splitlines() if "cycle_skipped" in line]

@@ -32,9 +32,8 @@ BACKUP = "backup1"
 FAILOVER_S = 4
 """SlurmctldTimeout with a backup. A heartbeat comes at a quarter of it in whole seconds: below 4
 that is 0, and slurmctld replaces the file without a pause."""
-HANDBACK_S = 90.0
-START_S = 30.0
-COMMAND_S = 30.0
+PATIENCE_S = 120.0
+"""For a command, or for what comes within seconds on an idle machine."""
 
 
 class LabError(RuntimeError):
@@ -185,7 +184,7 @@ class SlurmLab:
         self.start_controller()
         for name in self.node_names:
             self.start_node(name)
-        self.wait_for(self._all_nodes_up, START_S, "all nodes up")
+        self.wait_for(self._all_nodes_up, "all nodes up")
 
     def stop(self) -> None:
         """End every process of this cluster by its id; remove a temporary folder."""
@@ -204,9 +203,7 @@ class SlurmLab:
 
     def start_controller(self) -> None:
         self._spawn("slurmctld", ["slurmctld", "-D", "-i"])
-        # a backup that has just taken over does not always give way at once
-        wait_s = HANDBACK_S if self.backup else START_S
-        self.wait_for(self.controller_up, wait_s, "slurmctld answers")
+        self.wait_for(self.controller_up, "slurmctld answers")
 
     def stop_controller(self) -> None:
         self._end("slurmctld")
@@ -230,15 +227,11 @@ class SlurmLab:
             return
         saved, since = self.root / "state" / "job_state", time.time()
         self.scontrol("update", f"JobId={jobs[0]}", "Comment=a-change-to-be-saved")
-        self.wait_for(
-            lambda: saved.exists() and saved.stat().st_mtime >= since, START_S, "jobs are saved"
-        )
+        self.wait_for(lambda: saved.exists() and saved.stat().st_mtime >= since, "jobs are saved")
 
     def _wait_for_a_beat(self) -> None:
         beat, since = self.root / "state" / "heartbeat", time.time()
-        self.wait_for(
-            lambda: beat.exists() and beat.stat().st_mtime >= since, START_S, "a heartbeat"
-        )
+        self.wait_for(lambda: beat.exists() and beat.stat().st_mtime >= since, "a heartbeat")
 
     def start_backup(self) -> None:
         """The second slurmctld, in name and address spaces of its own, as on another machine."""
@@ -261,9 +254,7 @@ class SlurmLab:
             ],
         )
         self.wait_for(
-            lambda: f"{BACKUP} is UP" in self.run("scontrol", "ping", check=False),
-            START_S,
-            "backup",
+            lambda: f"{BACKUP} is UP" in self.run("scontrol", "ping", check=False), "backup"
         )
 
     def stop_backup(self) -> None:
@@ -294,7 +285,7 @@ class SlurmLab:
     # -- work ---------------------------------------------------------------------------------
 
     def run(
-        self, *argv: str, text: str | None = None, check: bool = True, timeout_s: float = COMMAND_S
+        self, *argv: str, text: str | None = None, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> str:
         """Run one Slurm command; its standard output (and its error when check is False)."""
         done = subprocess.run(
@@ -331,8 +322,8 @@ class SlurmLab:
         def taken() -> bool:
             return not self.run("scontrol", "reconfigure", check=False).strip()
 
-        self.wait_for(taken, START_S, "slurmctld takes its configuration")
-        self.wait_for(self.controller_up, START_S, "slurmctld answers")
+        self.wait_for(taken, "slurmctld takes its configuration")
+        self.wait_for(self.controller_up, "slurmctld answers")
 
     def scontrol(self, *words: str) -> str:
         return self.run("scontrol", *words)
@@ -349,11 +340,11 @@ class SlurmLab:
         for start in range(0, len(ids), 200):
             self.run("scancel", "--signal=KILL", *ids[start : start + 200], check=False)
             self.run("scancel", *ids[start : start + 200], check=False)
-        self.wait_for(lambda: not self.run("squeue", "-h", "-a").strip(), 30, "an empty queue")
+        self.wait_for(lambda: not self.run("squeue", "-h", "-a").strip(), "an empty queue")
         for name in self.node_names:
             self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
 
-    def wait_for(self, seen: Callable[[], bool], seconds: float, what: str) -> None:
+    def wait_for(self, seen: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
         """Ask until it is so; LabError after `seconds`."""
         end = time.monotonic() + seconds
         while not seen():
@@ -494,18 +485,16 @@ class SlurmLab:
             ],
         )
         # the socket is there a moment before munged answers, and slurmctld asks only once
-        self.wait_for((folder / "s").exists, START_S, "munge socket")
+        self.wait_for((folder / "s").exists, "munge socket")
 
     def _start_accounting(self) -> None:
         if self._database is None:
             return
         if self.beside is None:
             self._database.prepare()
-            self._database.start(self._spawn, lambda seen, what: self.wait_for(seen, START_S, what))
+            self._database.start(self._spawn, self.wait_for)
         self.wait_for(
-            lambda: "Cluster" in self.run("sacctmgr", "show", "cluster", check=False),
-            START_S,
-            "slurmdbd",
+            lambda: "Cluster" in self.run("sacctmgr", "show", "cluster", check=False), "slurmdbd"
         )
         self.run("sacctmgr", "-i", "add", "cluster", self.cluster)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.accounting import OWNER, PLAIN, THIRD
 
-JOBS = 1_500
+JOBS = 1_200
 BY_AGE = "PriorityWeightAge=1000000000"
 """Beside it nothing counts, so the order of the jobs is the same at every speed of the clock."""
 WAVES = ((0.4, 3.4), (0.8, 2.2), (1.0, 4.5))

@@ -95,7 +95,7 @@ def fill(lab: SlurmLab) -> Zoo:
     for name, options in RUNNING.items():
         zoo.ids[name] = lab.sbatch(f"--job-name={name}", *options)
     zoo.ids["r_array"] = lab.sbatch("--array=0-3%2", "-n1", "-wp1", "-t5", "--mem=100")
-    lab.wait_for(lambda: _running(lab) == len(RUNNING) + 2, 30, "the zoo's running jobs")
+    lab.wait_for(lambda: _running(lab) == len(RUNNING) + 2, "the zoo's running jobs")
     lab.scontrol("update", "NodeName=p2", "State=DRAIN", "Reason=remedy")
     lab.scontrol(
         "create", "reservation", "ReservationName=zoo", "Users=root", "Nodes=m1",

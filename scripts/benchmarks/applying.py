@@ -22,7 +22,7 @@ def measure() -> list[Figure]:
         line = f"sbatch --output=/dev/null --chdir=/ {JOB} --wrap='sleep 600' >/dev/null\n"
         lab.run("sh", text=line * (JOBS + 1), timeout_s=120)
         backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-        lab.wait_for(lambda: len(backend.observe().pending) == JOBS, 30, "one job runs")
+        lab.wait_for(lambda: len(backend.observe().pending) == JOBS, "one job runs")
         value = statistics.median(_round(backend, JOBS) for _ in range(ROUNDS))
     source = "own bound; Slurm of this machine, its answer read back"
     return [Figure(f"apply_{JOBS}_priority_changes", value, "s", TARGET_S, source)]

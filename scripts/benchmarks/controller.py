@@ -80,7 +80,7 @@ def busy_slurm(pending: int, nodes: int) -> Iterator[SlurmLab]:
         for name in real:
             lab.sbatch("--exclusive", "-w", name, "--gres=gpu:a100:8", "--time=1-0",
                        wrap="sleep 86400")  # fmt: skip
-        lab.wait_for(lambda: lab.run("squeue", "-h", "-t", "R").count("\n") == REAL, 60, "full")
+        lab.wait_for(lambda: lab.run("squeue", "-h", "-t", "R").count("\n") == REAL, "full")
         draw = np.random.default_rng(SEED)
         for number in range(-(-pending // PER_ARRAY)):
             gpus, minutes = int(draw.choice(GPUS)), int(draw.choice(MINUTES))
@@ -93,7 +93,6 @@ def busy_slurm(pending: int, nodes: int) -> Iterator[SlurmLab]:
             lab.run("scontrol", text=lines, timeout_s=600)
         lab.wait_for(
             lambda: lab.run("squeue", "-h", "-t", "PD", "-o", "%i").count("\n") == pending,
-            60,
             f"{pending} records",
         )
         time.sleep(SETTLED_S)

@@ -34,8 +34,6 @@ from pathlib import Path
 
 import coverage
 
-from tests.conftest import COMPILING
-
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
 PACKAGES = ("core", "journal", "slurm", "daemon")
@@ -54,6 +52,11 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 DRIVING = ("booted", "contract", "e2e", "faults", "integration")
 """Tests that drive Slurm: minutes a mutant."""
+COMPILING = (
+    "backtest", "sim", "train", "tune",
+    "unit/cli/test_backtest.py", "unit/test_bench_check.py", "unit/test_experiment_slurm.py",
+)  # fmt: skip
+"""Tests whose code a mutant has compiled again: minutes too."""
 WORKERS = 2
 COVERAGE = """[run]
 include = {include}

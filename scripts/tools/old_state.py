@@ -117,7 +117,7 @@ def submit(lab: SlurmLab, one: Scenario) -> list[int]:
         lab.run("sacctmgr", "-i", "add", "account", "fast")
         lab.run("sacctmgr", "-i", "add", "user", "root", "account=fast")
     first = lab.sbatch(*one.jobs[0])
-    lab.wait_for(lambda: lab.state(first) == "R", 30, "all nodes are busy")
+    lab.wait_for(lambda: lab.state(first) == "R", "all nodes are busy")
     return [first, *(lab.sbatch(*options) for options in one.jobs[1:])]
 
 

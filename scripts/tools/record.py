@@ -133,8 +133,8 @@ def _happen(lab: SlurmLab) -> dict[str, int]:
     het = lab.run("sbatch", "--parsable", "--output=/dev/null", "-n1", GPUS, "-t5", ":", "-n1",
                   "-t5", "--wrap=sleep 1")  # fmt: skip
     ids["het"] = int(het.strip().split(";")[0])
-    lab.wait_for(lambda: lab.state(ids["requeued"]) == "R", 30, "a job to requeue")
-    lab.wait_for(lambda: lab.state(ids["killed"]) == "R", 30, "a job to kill")
+    lab.wait_for(lambda: lab.state(ids["requeued"]) == "R", "a job to requeue")
+    lab.wait_for(lambda: lab.state(ids["killed"]) == "R", "a job to kill")
     time.sleep(2)
     lab.scontrol("requeue", str(ids["requeued"]))
     lab.run("scancel", str(ids["killed"]))
@@ -142,7 +142,7 @@ def _happen(lab: SlurmLab) -> dict[str, int]:
     ids["running"] = lab.sbatch("--nodes=2", "--gres=gpu:4", "-t60", "-pgpu")
     ids["waiting"] = lab.sbatch("--nodes=2", "--gres=gpu:4", "-t60", "-pgpu")
     ids["waiting_array"] = lab.sbatch("--nodes=2", "--gres=gpu:4", "-t60", "--array=1-5")
-    lab.wait_for(lambda: lab.state(ids["running"]) == "R", 60, "a job that runs at the end")
+    lab.wait_for(lambda: lab.state(ids["running"]) == "R", "a job that runs at the end")
     time.sleep(8)
     return ids
 

@@ -252,7 +252,7 @@ def restored(week: Week) -> list[str]:
     Slurm shows no site factor of a held job, so restore leaves such a job: it is released first.
     """
     week.stop()
-    week.lab.wait_for(week.clear_odd, 120, "odd jobs are cancelled")
+    week.lab.wait_for(week.clear_odd, "odd jobs are cancelled")
     for job in week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A", timeout_s=120).split():
         week.lab.run("scontrol", "release", job, check=False, timeout_s=120)
     argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",

@@ -15,7 +15,7 @@ from tests.conftest import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 NODE = (NodeSpec(("g1",), cpus=8, mem_mib=8_000, gpu_type="t4", gpus=4),)
 PARTITION = ("PartitionName=gpu Nodes=ALL Default=YES MaxTime=60 DefaultTime=5",)
 RUNS_S = (1, 1, 2)
@@ -39,7 +39,7 @@ def site() -> Iterator[tuple[SlurmLab, float, list[int]]]:
         ids = [_submit(lab, i) for i in range(COUNT)]
         withdrawn = lab.sbatch("--gres=gpu:4", "-t5", "--mem=100")
         lab.run("scancel", str(withdrawn))
-        lab.wait_for(lambda: not lab.run("squeue", "-h", "-a").strip(), 150, "all jobs have run")
+        lab.wait_for(lambda: not lab.run("squeue", "-h", "-a").strip(), "all jobs have run", 600)
         yield lab, began, ids
 
 

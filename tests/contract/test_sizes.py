@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slurm
 
 
 def runs(*words: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def await_words(lab: SlurmLab, job: int, expected: tuple[str, ...]) -> None:
         words = lab.run("scontrol", "-o", "show", "job", "-d", str(job)).split()
         return all(any(w == e or w.startswith(f"{e}(") for w in words) for e in expected)
 
-    lab.wait_for(seen, 30, " ".join(expected))
+    lab.wait_for(seen, " ".join(expected))
 
 
 @pytest.mark.parametrize("change", ["NumNodes=1-2", "NumNodes=2-2"])
@@ -55,7 +55,7 @@ def test_a_range_that_an_operator_puts_back_starts_on_its_fewest(
 
 def test_features_that_are_put_back_are_in_force(lab: SlurmLab) -> None:
     kepler = [lab.sbatch(f"-w{name}", "--exclusive", "-t60") for name in ("k1", "k2")]
-    lab.wait_for(lambda: all(lab.state(j) == "R" for j in kepler), 30, "both k nodes are busy")
+    lab.wait_for(lambda: all(lab.state(j) == "R" for j in kepler), "both k nodes are busy")
     job = lab.sbatch("-H", "-Cpascal|kepler", "--gres=gpu:1", "-n1")
     for features in ("kepler", "pascal|kepler"):
         lab.scontrol("update", f"JobId={job}", f"Features={features}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_S = 60.0
+from tests.lab import PATIENCE_S
 
 
 class Daemon:
@@ -46,7 +46,7 @@ class Daemon:
     ) -> None:
         if self._child.poll() is None:
             self._child.kill()
-        self._child.wait(timeout=30)
+        self._child.wait(timeout=PATIENCE_S)
 
     @property
     def pid(self) -> int:
@@ -55,14 +55,14 @@ class Daemon:
     def signal(self, number: signal.Signals) -> None:
         self._child.send_signal(number)
 
-    def ends(self, seconds: float = START_S) -> int:
+    def ends(self, seconds: float = PATIENCE_S) -> int:
         """Wait for its end; its exit code."""
         return self._child.wait(timeout=seconds)
 
     def log(self) -> str:
         return self.err.read_text()
 
-    def wait_for(self, seen: Callable[[], bool], what: str, seconds: float = START_S) -> None:
+    def wait_for(self, seen: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
         """Ask until it is so; AssertionError with the log when it does not come about."""
         end = time.monotonic() + seconds
         while not seen():
@@ -70,7 +70,7 @@ class Daemon:
             assert self._child.poll() is None, f"ended before: {what}\n{self.log()}"
             time.sleep(0.05)
 
-    def wait_for_log(self, text: str, times: int = 1, seconds: float = START_S) -> None:
+    def wait_for_log(self, text: str, times: int = 1, seconds: float = PATIENCE_S) -> None:
         self.wait_for(lambda: self.log().count(text) >= times, f"{times} x {text!r}", seconds)
 
     def url(self) -> str:
@@ -80,7 +80,7 @@ class Daemon:
         return self.log()[start:].split("/metrics")[0]
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url() + path, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(self.url() + path, timeout=PATIENCE_S) as answer:  # noqa: S310
             text: bytes = answer.read()
         return text.decode()
 

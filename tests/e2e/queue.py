@@ -37,16 +37,16 @@ def waiting(
     """Both p nodes are busy; a long, a middling and a short job wait, in this order."""
     for node in ("p1", "p2"):
         blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
-        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
+        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", "a blocker runs")  # type: ignore[misc]
     jobs = [
         slurm.sbatch(*FULL, f"--time={m}", f"--nice={nice}", f"-J t{m}")
         for m, nice in zip(minutes, nices, strict=True)
     ]
-    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "three jobs wait")
+    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), "three jobs wait")
     # the scheduler's next pass makes a job eligible, and only then sprio shows it
     shown = {str(j) for j in jobs}
     slurm.wait_for(
-        lambda: shown <= {*slurm.run("sprio", "-h", "-o", "%i").split()}, 30, "sprio shows them"
+        lambda: shown <= {*slurm.run("sprio", "-h", "-o", "%i").split()}, "sprio shows them"
     )
     long, middle, short = jobs
     return long, middle, short

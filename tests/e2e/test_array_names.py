@@ -14,7 +14,7 @@ from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, waiting
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture

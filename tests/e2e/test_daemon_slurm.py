@@ -14,7 +14,7 @@ from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 
 def factors(slurm: SlurmLab) -> dict[int, int]:
@@ -92,7 +92,7 @@ def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -
     assert done.returncode == 0, done.stderr
     running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
     slurm.run("scancel", *running)
-    slurm.wait_for(lambda: slurm.state(short) == "R", 30, "the short job starts")
+    slurm.wait_for(lambda: slurm.state(short) == "R", "the short job starts")
     assert slurm.state(long) == "PD"
 
 
@@ -124,7 +124,7 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     assert priority(slurm, long) == 0
     slurm.scontrol("release", str(long))
     slurm.wait_for(
-        lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), 30, "its site factor"
+        lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), "its site factor"
     )
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout
@@ -147,7 +147,7 @@ def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
     assert priority(slurm, long) == 0
     slurm.scontrol("release", str(long))
     slurm.wait_for(
-        lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), 30, "its site factor"
+        lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), "its site factor"
     )
     assert factors(slurm)[long] == 0
 
@@ -223,7 +223,7 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert "SLA partition" in done.stdout
     assert "Changes so far: unknown" in done.stdout  # no cycle has made a journal yet
     assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
-    slurm.wait_for(lambda: reply(short)["starts"]["slurm_expects_at"], 60, "backfill plans it")
+    slurm.wait_for(lambda: reply(short)["starts"]["slurm_expects_at"], "backfill plans it")
     near = reply(short)
     assert near["starts"]["slurm_expects_at"] > near["submitted_at"]
     assert near["starts"]["by_limits"] == "at_latest"
@@ -263,12 +263,12 @@ def test_a_requeued_job_is_given_back(slurm: SlurmLab, config: Path) -> None:
     assert ours > 0
     running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
     slurm.run("scancel", *running)
-    slurm.wait_for(lambda: slurm.state(short) == "R", 30, "the short job starts")
+    slurm.wait_for(lambda: slurm.state(short) == "R", "the short job starts")
     assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
     slurm.run("scontrol", "requeue", str(short))
-    slurm.wait_for(lambda: slurm.state(short) == "PD", 60, "it waits again")
+    slurm.wait_for(lambda: slurm.state(short) == "PD", "it waits again")
     slurm.scontrol("update", f"JobId={short}", "StartTime=now")  # or it waits two minutes
-    slurm.wait_for(lambda: short in factors(slurm), 60, "it may run again")
+    slurm.wait_for(lambda: short in factors(slurm), "it may run again")
     assert factors(slurm)[short] == ours
     done = rltuned("restore", "--all", "--config", str(config))
     assert f"job {short}: given back: site factor {ours} -> 0" in done.stdout

@@ -15,7 +15,7 @@ from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slurm
 
 CONFIG = """
 [daemon]

@@ -22,7 +22,7 @@ from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
 from tests.lab import SlurmLab
 from tests.switchback_world import switchback_at
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 PROGRAMS = ("squeue", "sinfo", "sprio", "sdiag")
 
@@ -77,7 +77,7 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
     with Daemon(tmp_path, "--config", str(config)) as daemon:
         daemon.wait_for_log("mode=observe", times=2)
         slurm.run("scancel", *slurm.run("squeue", "-h", "-t", "R", "-o", "%A").split())
-        slurm.wait_for(lambda: slurm.state(long) == "R", 30, "jobs start")
+        slurm.wait_for(lambda: slurm.state(long) == "R", "jobs start")
         daemon.wait_for(
             lambda: (
                 daemon.metric('rltuned_job_wait_seconds_count{delays="off",partition="gpu"}') >= 2

@@ -9,7 +9,7 @@ from tests.e2e.process import Daemon
 from tests.e2e.queue import priority, queue, waiting
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 
 def test_busy_then_not(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.lab import SlurmLab
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
 from tests.switchback_world import switchback_at
 
-pytestmark = [pytest.mark.slurm, pytest.mark.prometheus, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slurm, pytest.mark.prometheus]
 
 SMALL = ("--gres=gpu:k80:1", "-n1", "--time=1")
 SHORT_JOBS = 16

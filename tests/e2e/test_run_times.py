@@ -18,7 +18,7 @@ from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slurm
 PAST = 3
 PRIVATE = "nobodysbusiness"
 
@@ -53,7 +53,7 @@ def test_what_was_learned_is_there_after_a_restart(
     lab: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     past = [submit(lab, n, 2) for n in range(PAST)]
-    lab.wait_for(lambda: all(lab.state(n) in {"CD", ""} for n in past), 60, "they end")
+    lab.wait_for(lambda: all(lab.state(n) in {"CD", ""} for n in past), "they end")
     time.sleep(3)  # slurmdbd learns of jobs every now and then
     state = tmp_path / "state"
     with Daemon(tmp_path, "--config", str(config)) as daemon:

@@ -17,7 +17,7 @@ from tests.conftest import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
 from tests.real_jobs import BY_AGE, JOBS, Record, Site, add_users, check_night, play, sped_up
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = (
@@ -103,19 +103,22 @@ def as_service(lab: SlurmLab, place: Path, *words: str | Path) -> subprocess.Com
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=1200,
         check=False,
     )
 
 
 def settings(lab: SlurmLab, place: Path) -> Path:
-    """Beside its state."""
+    """Beside its state. A second of these jobs is hours: cycles of a minute take ten times as long
+    to play as those of ten minutes, and change little.
+    """
     config = place / "rltuned.toml"
     config.write_text(
         f"""
 [daemon]
 state_dir = "{place}/state"
 pause_file = "{place}/PAUSE"
+interval_s = 600.0
 [policy]
 name = "tuned"
 [slurm]
@@ -125,25 +128,53 @@ conf = "{lab.conf}"
     return config
 
 
-def night(lab: SlurmLab, place: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """As the unit starts it; little time is left for PPO."""
-    words = (sys.executable, "-m", "rltuned", "tune", "-c", settings(lab, place))
-    return as_service(lab, place, *words, "--minutes", "6", "--json", *more)
+SHORT_NIGHT = """\
+#!{python}
+import sys
+from unittest.mock import patch
+sys.path.insert(0, {root!r})
+from rltuned.backtest import fit_order
+from rltuned.cli import main
+from rltuned.train import run
+sys.argv += {exam!r}
+with (
+    patch.multiple(fit_order, EPOCHS=2, BATCHES=10, PARTS=4),
+    patch.multiple(run, LEARN_UNTIL=0.5, TEST_FROM=1.0),
+):
+    main()
+"""
+"""`rltuned` with a short PPO, in windows that fill the cluster though the record is short. A night
+ends when its work is done: its minutes are for a busy machine."""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "tune"
+    path.write_text(SHORT_NIGHT.format(python=sys.executable, root=str(ROOT), exam=EXAM))
+    path.chmod(0o755)
+    return path
+
+
+def night(lab: SlurmLab, place: Path, *program: str | Path) -> subprocess.CompletedProcess[str]:
+    """As the unit starts it."""
+    return as_service(lab, place, *program, "tune", "-c", settings(lab, place), "--json")
 
 
 def test_too_few_jobs_end_the_night_with_3(lab: SlurmLab, place: Path) -> None:
     play(site_of(lab), FEW)
-    done = night(lab, place)
+    done = night(lab, place, sys.executable, "-m", "rltuned")
     assert done.returncode == 3, done.stderr
     assert "nothing tuned: " in done.stderr
     assert json.loads(done.stdout)["verdict"] == "nothing"
 
 
 def test_a_night_on_jobs_of_several_users_that_really_waited(
-    lab: SlurmLab, place: Path, record: Record
+    lab: SlurmLab, place: Path, record: Record, program: Path
 ) -> None:
     keep_machine_code(place / "numba")
-    done = night(lab, place, *EXAM)
+    own = place / "tune"
+    shutil.copy2(program, own)
+    done = night(lab, place, own)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     check_night(record, found)
@@ -154,38 +185,19 @@ def test_a_night_on_jobs_of_several_users_that_really_waited(
     assert made == (found["verdict"] == "proposed")
 
 
-SHORT_NIGHT = """\
-#!{python}
-import sys
-sys.path.insert(0, {root!r})
-from rltuned.backtest import fit_order
-from rltuned.cli import main
-from rltuned.train import run
-from rltuned.tune import candidates
-candidates.STRETCHES, candidates.LONGEST_DELAYS_S = (1.0,), (86_400.0,)
-fit_order.EPOCHS, fit_order.BATCHES, fit_order.PARTS = 2, 10, 4
-run.LEARN_UNTIL, run.TEST_FROM = 0.5, 1.0
-sys.argv += {exam!r}
-main()
-"""
-"""The program that the job runs: few orders, and a short PPO in windows that fill the cluster,
-though the record is short."""
-
-
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_a_night_as_a_slurm_job(lab: SlurmLab, tmp_path: Path, record: Record, tasks: int) -> None:
-    program, out, models = tmp_path / "tune", tmp_path / "out", tmp_path / "state" / "models"
-    program.write_text(SHORT_NIGHT.format(python=sys.executable, root=str(ROOT), exam=EXAM))
-    program.chmod(0o755)
+def test_a_night_as_a_slurm_job(
+    lab: SlurmLab, tmp_path: Path, record: Record, program: Path, tasks: int
+) -> None:
+    out, models = tmp_path / "out", tmp_path / "state" / "models"
     config = settings(lab, tmp_path)
     # a job of this minute would be the end of the record, days after those that were sped up
     site_of(lab).query("delete from rltlab_job_table where job_name = 'rltuned-tune'")
     job = lab.run(
         "sbatch", "--parsable", f"--nodes={tasks}", f"--ntasks={tasks}", f"--output={out}",
-        f"--export=ALL,RLTUNED={program},MINUTES=10", str(ROOT / "deploy" / "tune.sbatch"),
-        str(config),
+        f"--export=ALL,RLTUNED={program}", str(ROOT / "deploy" / "tune.sbatch"), str(config),
     ).strip()  # fmt: skip
-    lab.wait_for(lambda: lab.state(job) not in {"PD", "R", "CG"}, 400, "the job to end")
+    lab.wait_for(lambda: lab.state(job) not in {"PD", "R", "CG"}, "the job to end", 800)
     assert lab.state(job) == "CD", out.read_text()
     found = json.loads((models / "last-night" / "results.json").read_text())
     assert found["record"]["sources"]["sacct"] >= record.jobs

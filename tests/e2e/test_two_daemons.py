@@ -8,7 +8,7 @@ from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 JOBS = 14
 
@@ -35,9 +35,9 @@ def test_the_second_of_two_daemons_observes_and_says_why(
 ) -> None:
     with SlurmLab(priority_type=priority_type) as slurm:
         blocker = slurm.sbatch("-wm1", "-n4", "--time=2:00:00")
-        slurm.wait_for(lambda: slurm.state(blocker) == "R", 30, "the node is busy")
+        slurm.wait_for(lambda: slurm.state(blocker) == "R", "the node is busy")
         jobs = [slurm.sbatch("-wm1", "-n4", f"--time={10 + 40 * n}") for n in range(JOBS)]
-        slurm.wait_for(lambda: slurm.state(jobs[-1]) == "PD", 30, "jobs wait")
+        slurm.wait_for(lambda: slurm.state(jobs[-1]) == "PD", "jobs wait")
         one, two = (
             settings(tmp_path / name, slurm, policy)
             for name, policy in (("one", "sjf"), ("two", "fcfs"))

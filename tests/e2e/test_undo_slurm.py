@@ -21,7 +21,7 @@ from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 TIMELESS = ("PriorityWeightAge=0", "PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
@@ -94,7 +94,7 @@ def fill(slurm: SlurmLab) -> list[int]:
     times = 200 if "PriorityMaxAge=365-0" in slurm.extra else 1
     for node in ("p1", "p2"):
         blocker = slurm.sbatch(*FULL, f"-w{node}", "--time=2:00:00")
-        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", 30, "a blocker runs")  # type: ignore[misc]
+        slurm.wait_for(lambda b=blocker: slurm.state(b) == "R", "a blocker runs")  # type: ignore[misc]
     kinds = [
         (f"--time={90 * times}",),
         (f"--time={80 * times}", "--nice=70"),
@@ -107,7 +107,7 @@ def fill(slurm: SlurmLab) -> list[int]:
         (f"--time={10 * times}",),
     ]
     jobs = [slurm.sbatch(*FULL, *kind) for kind in kinds]
-    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), 30, "all wait")
+    slurm.wait_for(lambda: all(slurm.state(j) == "PD" for j in jobs), "all wait")
     return jobs
 
 
@@ -271,7 +271,7 @@ def of_two_partitions(slurm: SlurmLab) -> int:
     fill(slurm)
     slurm.sbatch(*FULL, "--time=1")
     both = slurm.sbatch(*FULL, "-pgpu,short", "--time=5", "--nice=100")
-    slurm.wait_for(lambda: len(standings(slurm, both)) == 2, 30, "it waits in both")
+    slurm.wait_for(lambda: len(standings(slurm, both)) == 2, "it waits in both")
     return both
 
 

@@ -32,7 +32,7 @@ from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 DATA: Final = Path(__file__).resolve().parents[1] / "data" / "0.2.0"
 WORDS: Final = {
@@ -88,7 +88,7 @@ def left_by(name: str, folder: Path) -> Iterator[Left]:
         assert jobs == list(range(1, len(jobs) + 1))
         config = write_settings(folder / "rltuned.toml", lab.conf, state, **settings_of(one))
         left = Left(lab, config, state, {})
-        lab.wait_for(lambda: settled(left.pending(), one), 30, "the queue is at rest")
+        lab.wait_for(lambda: settled(left.pending(), one), "the queue is at rest")
         left.untouched = left.pending()
         rows = journal_of(name, left)
         left.held = {(address, name) for address, name, _ in rows}

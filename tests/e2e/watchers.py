@@ -14,9 +14,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.lab import PATIENCE_S
 from tests.queries import ALERTS, DEPLOY, RECORDING
-
-PATIENCE_S = 60.0
 
 
 def free_port() -> int:
@@ -73,12 +72,12 @@ def running(folder: Path, name: str, *words: str, url: str) -> Iterator[None]:
         yield
     finally:
         child.terminate()
-        child.wait(timeout=30)
+        child.wait(timeout=PATIENCE_S)
 
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
@@ -155,7 +154,7 @@ class Prometheus:
         query = urllib.parse.urlencode(words)
         try:
             with urllib.request.urlopen(  # noqa: S310
-                f"{self.url}/api/v1/{path}?{query}", timeout=20
+                f"{self.url}/api/v1/{path}?{query}", timeout=PATIENCE_S
             ) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:

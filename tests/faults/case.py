@@ -81,10 +81,10 @@ class Case:
             self.lab.sbatch(*FULL, f"-w{node}", "--time=2:00:00") for node in ("p1", "p2")
         )
         self.lab.wait_for(
-            lambda: all(self.lab.state(job) == "R" for job in self.running), 30, "both run"
+            lambda: all(self.lab.state(job) == "R" for job in self.running), "both run"
         )
         self.waiting = tuple(self.lab.sbatch(*FULL, f"--time={m}", "--nice=5") for m in MINUTES)
-        self.lab.wait_for(lambda: len(self.sprio()) == len(self.waiting), 30, "three wait")
+        self.lab.wait_for(lambda: len(self.sprio()) == len(self.waiting), "three wait")
         self.natural = self.sprio()
         return self
 

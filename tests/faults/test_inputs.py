@@ -20,7 +20,7 @@ from rltuned.journal.journal import Journal
 from tests.faults.case import FULL, Case
 from tests.loops import Received
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
@@ -215,12 +215,12 @@ def weighing(case: Case, age: int) -> Iterator[None]:
     try:
         case.lab.conf.write_text(conf.replace("WeightAge=1825", f"WeightAge={age}"))
         case.lab.scontrol("reconfigure")
-        case.lab.wait_for(case.lab.controller_up, 30, "slurmctld answers")
+        case.lab.wait_for(case.lab.controller_up, "slurmctld answers")
         yield
     finally:
         case.lab.conf.write_text(conf)
         case.lab.scontrol("reconfigure")
-        case.lab.wait_for(case.lab.controller_up, 30, "slurmctld answers")
+        case.lab.wait_for(case.lab.controller_up, "slurmctld answers")
 
 
 def site_factors(case: Case) -> dict[int, int]:

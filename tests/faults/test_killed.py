@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.case import Case
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 KILL = "kill -KILL $PPID"
 LATER = 'mv "$here/later-squeue" "$here/once-squeue"'

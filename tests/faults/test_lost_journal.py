@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.process import Daemon
 from tests.faults.case import FULL, Case
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 
 def killed(case: Case) -> None:

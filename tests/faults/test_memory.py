@@ -81,7 +81,6 @@ ROW = (
 )
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("pending", "script", "says"),
     [
@@ -114,7 +113,6 @@ def test_peak_memory_of_a_long_answer(tmp_path: Path, pending: int, script: str,
     _judge(done.stdout, says)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("jobs", "wide", "says"),
     [
@@ -150,7 +148,6 @@ def test_peak_memory_of_pyslurms_answer(tmp_path: Path, jobs: int, wide: int, sa
     _judge(done.stdout, says)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("job", "says"),
     [

@@ -18,7 +18,7 @@ from rltuned.slurm.undoer import SlurmUndoer
 from tests.faults.case import FULL, Case
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 NO_NUMPY = "raise ImportError('restore must not need this')\n"
 
@@ -154,9 +154,9 @@ def test_an_array_whose_list_of_tasks_is_long(tmp_path: Path) -> None:
     """Half of 2,400 tasks are held after the write: the others are named in 5,900 characters."""
     with SlurmLab(extra=("MaxArraySize=3001",)) as lab:
         runs = [lab.sbatch(*FULL, f"-w{node}", "--time=2:00:00") for node in ("p1", "p2")]
-        lab.wait_for(lambda: all(lab.state(job) == "R" for job in runs), 30, "both run")
+        lab.wait_for(lambda: all(lab.state(job) == "R" for job in runs), "both run")
         array = lab.sbatch(*FULL, "--time=30", "--nice=7", "--array=0-2399")
-        lab.wait_for(lambda: lab.state(array) == "PD", 30, "it waits")
+        lab.wait_for(lambda: lab.state(array) == "PD", "it waits")
         clock, journal = SystemClock(), Journal(tmp_path)
         undoer = SlurmUndoer(SlurmCli(conf=lab.conf), clock.now)
         (job,) = undoer.look().pending

@@ -24,7 +24,7 @@ from rltuned.journal.snapshots import SCHEMA_VERSION
 from tests.faults.case import Case
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 JOURNAL: Final = "journal.sqlite"
 BASIC: Final = '"$REAL" "$@" | sed "s|priority/multifactor|priority/basic|"'

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.process import Daemon
 from tests.faults.case import Case
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.case import Case
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 
 def squeue_with(job: int, old: str, new: str) -> str:

@@ -55,7 +55,7 @@ class Site:
         self.world = SlurmBackend(SlurmCli(conf=self.lab.conf), time.time)
         self.lab.clear()
         blocker = self.submit("-t1:00:00")
-        self.lab.wait_for(lambda: self.lab.state(blocker) == "R", 30, "the node is busy")
+        self.lab.wait_for(lambda: self.lab.state(blocker) == "R", "the node is busy")
 
     def submit(self, *options: str) -> int:
         return self.lab.sbatch(*ON_ONE_NODE, *options)

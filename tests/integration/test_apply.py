@@ -40,7 +40,7 @@ def block(lab: SlurmLab) -> tuple[int, int]:
     """Jobs that hold both p nodes, so that whatever needs p100 waits."""
     first = lab.sbatch(*FULL, "-wp1")
     second = lab.sbatch(*FULL, "-wp2")
-    lab.wait_for(lambda: {lab.state(first), lab.state(second)} == {"R"}, 20, "both p nodes busy")
+    lab.wait_for(lambda: {lab.state(first), lab.state(second)} == {"R"}, "both p nodes busy")
     return first, second
 
 
@@ -106,7 +106,7 @@ def test_job_moved_up_starts_first(slurm: SlurmLab) -> None:
     moved = set_priority(job(snapshot, ids[-1]), lead + 100)
     assert results(it.apply(Plan((moved,)))) == [Result.APPLIED]
     slurm.run("scancel", str(first))
-    slurm.wait_for(lambda: slurm.state(ids[-1]) == "R", 30, "the job that was moved up runs")
+    slurm.wait_for(lambda: slurm.state(ids[-1]) == "R", "the job that was moved up runs")
     assert [slurm.state(i) for i in ids[:-1]] == ["PD"] * 3
 
 
@@ -130,7 +130,7 @@ def test_job_that_started_meanwhile_is_gone(slurm: SlurmLab) -> None:
     it = backend(slurm)
     plan = Plan((set_priority(job(it.observe(), waiting), 9_000),))
     slurm.run("scancel", str(first))
-    slurm.wait_for(lambda: slurm.state(waiting) == "R", 30, "it runs")
+    slurm.wait_for(lambda: slurm.state(waiting) == "R", "it runs")
     assert results(it.apply(plan)) == [Result.GONE]
 
 
@@ -257,7 +257,7 @@ def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
     it = backend(slurm)
     # sprio lists an array only once the scheduler has made it eligible
     slurm.wait_for(
-        lambda: all(j.site_factor == 0 for j in it.observe().pending), 20, "sprio shows both"
+        lambda: all(j.site_factor == 0 for j in it.observe().pending), "sprio shows both"
     )
     before = {i: job(it.observe(), i) for i in ids}
     up = Plan(
@@ -297,13 +297,13 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     exclusive = slurm.sbatch("-n2", "--exclusive", "-wp1")
     slurm.sbatch(*FULL, "-wp2")
     it = backend(slurm)
-    slurm.wait_for(lambda: len(it.observe().running) == 2, 20, "the others run")
+    slurm.wait_for(lambda: len(it.observe().running) == 2, "the others run")
     found = job(it.observe(), exclusive)
     assert (found.oversubscribe, found.request.exclusive) == ("NO", True)
     assert it.observe().preemption is False
     share = SetOverSubscribe(target(found), found.oversubscribe, "YES")
     assert results(it.apply(Plan((share,)))) == [Result.APPLIED]
-    slurm.wait_for(lambda: slurm.state(exclusive) == "R", 20, "it runs beside the other")
+    slurm.wait_for(lambda: slurm.state(exclusive) == "R", "it runs beside the other")
     assert results(it.apply(Plan((share,)))) == [Result.GONE]
 
 
@@ -313,9 +313,9 @@ def test_a_job_that_was_reported_to_share_keeps_others_off_again(slurm: SlurmLab
     for word in ("YES", "NO"):
         slurm.scontrol("update", f"JobId={alone}", f"OverSubscribe={word}")
     slurm.scontrol("release", str(alone))
-    slurm.wait_for(lambda: slurm.state(alone) == slurm.state(plain) == "R", 20, "both run")
+    slurm.wait_for(lambda: slurm.state(alone) == slurm.state(plain) == "R", "both run")
     beside_alone, beside_plain = slurm.sbatch("-n1", "-wp1"), slurm.sbatch("-n1", "-wk1")
-    slurm.wait_for(lambda: slurm.state(beside_plain) == "R", 20, "it runs beside a plain job")
+    slurm.wait_for(lambda: slurm.state(beside_plain) == "R", "it runs beside a plain job")
     assert slurm.state(beside_alone) == "PD"
 
 
@@ -361,7 +361,7 @@ def eventually(lab: SlurmLab, seen: Callable[[], bool]) -> None:
         except BackendError:
             return False
 
-    lab.wait_for(calm, 30, "the controller answers again")
+    lab.wait_for(calm, "the controller answers again")
 
 
 def test_no_rights_is_refused_not_failed(slurm: SlurmLab) -> None:

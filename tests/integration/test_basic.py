@@ -41,7 +41,7 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
     with SlurmLab(priority_type="priority/basic") as lab:
         lab.sbatch("-wm1", "-n4")
         waiting = [lab.sbatch("-wm1", "-n4", f"--nice={n}") for n in (0, 7, 0)]
-        lab.wait_for(lambda: lab.state(waiting[0]) == "PD", 20, "a queue")
+        lab.wait_for(lambda: lab.state(waiting[0]) == "PD", "a queue")
         world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
         journal = Journal(tmp_path)
         before = {j.job_id: j.priority for j in world.observe().pending}
@@ -78,7 +78,7 @@ def test_every_job_in_scope_is_written_and_the_others_stand_behind(tmp_path: Pat
     """Also those that are asked for no delay at all: fcfs asks nobody."""
     with SlurmLab(priority_type="priority/basic") as lab:
         blocker = lab.sbatch("-wm1", "-n4")
-        lab.wait_for(lambda: lab.state(blocker) == "R", 20, "the node is busy")
+        lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
         alone = lab.sbatch("-wm1", "-n4", "-psla")
         waiting = [lab.sbatch("-wm1", "-n4") for _ in range(2)]
         world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)

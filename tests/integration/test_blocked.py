@@ -17,7 +17,7 @@ from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slurm
 
 ONE = ("-n1", "-t60", "--mem=100")
 LIMITS = {"one": "MaxJobsPerUser=1", "small": "GrpTRES=cpu=2", "short": "MaxWall=10"}
@@ -69,14 +69,14 @@ def test_a_job_that_a_limit_holds_has_no_place_until_the_limit_lets_it_go(
     lab: SlurmLab, options: tuple[str, ...], starts: str
 ) -> None:
     first = lab.sbatch(*ONE, *options)
-    lab.wait_for(lambda: lab.state(first) == "R", 30, "the limit is reached")
+    lab.wait_for(lambda: lab.state(first) == "R", "the limit is reached")
     second = lab.sbatch(*ONE, *options)
-    lab.wait_for(lambda: reason(lab, second).startswith(starts), 30, "Slurm says so")
+    lab.wait_for(lambda: reason(lab, second).startswith(starts), "Slurm says so")
     found = look(lab)
     assert (second, Refusal.BLOCKED) in {(int(j), why) for j, why in found.refused}
     assert second not in {int(entry.job.job_id) for entry in found.entries}
     lab.run("scancel", str(first))
-    lab.wait_for(lambda: lab.state(second) == "R", 30, "the limit lets it go")
+    lab.wait_for(lambda: lab.state(second) == "R", "the limit lets it go")
 
 
 def test_a_job_whose_nodes_are_kept_for_another_has_no_place(lab: SlurmLab) -> None:
@@ -85,17 +85,17 @@ def test_a_job_whose_nodes_are_kept_for_another_has_no_place(lab: SlurmLab) -> N
         "Nodes=m1", "Users=nobody",
     )  # fmt: skip
     job = lab.sbatch(*ONE, "-wm1")
-    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), 30, "Slurm says so")
+    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "Slurm says so")
     assert blocked(lab) == {job}
     lab.scontrol("delete", "reservation", "kept")
-    lab.wait_for(lambda: lab.state(job) == "R", 30, "it is free")
+    lab.wait_for(lambda: lab.state(job) == "R", "it is free")
 
 
 def test_a_job_that_waits_for_resources_alone_keeps_its_place(lab: SlurmLab) -> None:
     busy = lab.sbatch("-n4", "-t60", "--mem=100", "-wm1")
-    lab.wait_for(lambda: lab.state(busy) == "R", 30, "the node is in use")
+    lab.wait_for(lambda: lab.state(busy) == "R", "the node is in use")
     jobs = [lab.sbatch("-n4", f"-t{10 * i}", "--mem=100", "-wm1") for i in (1, 2)]
-    lab.wait_for(lambda: reason(lab, jobs[0]) == "Resources", 30, "Slurm says so")
+    lab.wait_for(lambda: reason(lab, jobs[0]) == "Resources", "Slurm says so")
     found = look(lab)
     reasons = [reason(lab, job) for job in jobs], found.refused
     assert {int(entry.job.job_id) for entry in found.entries} == set(jobs), reasons

@@ -41,7 +41,7 @@ from tests.lab import PARTITIONS, LabError, SlurmLab
 from tests.loops import Received
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slurm
 
 SLOPE: Final = 100_000 / 86_400.0
 WEIGHTS = ("PriorityWeightAge=100000", "PriorityMaxAge=1-0", "PriorityWeightPartition=3000000")
@@ -156,7 +156,7 @@ class Watched:
         )
         self.lab.clear()
         block = self.lab.sbatch("-N5", "--exclusive", "-t1:00:00")
-        self.lab.wait_for(lambda: self.lab.state(block) == "R", 30, "the nodes are busy")
+        self.lab.wait_for(lambda: self.lab.state(block) == "R", "the nodes are busy")
         for limit in ("-t45", "-t300", "-t1-0"):
             self.lab.sbatch("--gres=gpu:1", "-n1", limit)
         self.job = self.submit()

@@ -20,7 +20,7 @@ from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 from tests.switchback_world import switchback_at
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 WEIGHTS = ("PriorityWeightAge=100000", "PriorityMaxAge=1-0", "PriorityWeightQOS=20000")
 """1.16 points a second: the longest delay here, 40 minutes, is 2778 points, a QOS 20000."""
@@ -249,9 +249,7 @@ def test_held_tasks_and_arrays_that_cannot_be_named_take_no_numbers(site: Site) 
     split = site.submit("-t1", "--array=0-9")
     site.lab.scontrol("uhold", f"{split}_7")
     endless = site.submit("-t1", "--array=0-89999")
-    site.lab.wait_for(
-        lambda: site.pending()[endless].eligible_at is not None, 30, "it is looked at"
-    )
+    site.lab.wait_for(lambda: site.pending()[endless].eligible_at is not None, "it is looked at")
     decision = site.cycle()
     refused = {int(job): reason for job, reason in decision.refused}
     assert refused[endless] is Refusal.UNADDRESSABLE

@@ -16,7 +16,7 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import write_trace
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]  # the first call compiles
+pytestmark = pytest.mark.slurm
 
 ROOT = Path(__file__).parents[2]
 NODES = ("p1", "p2", "k1")
@@ -54,9 +54,9 @@ def test_the_script_of_the_docs_trains_on_three_nodes_as_one_rank_does(
         f"--export=ALL,PATH={tools},OMP_NUM_THREADS=1", f"--output={out}", f"--chdir={ROOT}",
         str(script), "--out", str(tmp_path / "three"), *common,
     ).strip()  # fmt: skip
-    slurm.wait_for(lambda: slurm.state(job) in {"R", "CD", "F"}, 30, "the job to start")
+    slurm.wait_for(lambda: slurm.state(job) in {"R", "CD", "F"}, "the job to start")
     shown = slurm.scontrol("-o", "show", "job", job)
-    slurm.wait_for(lambda: slurm.state(job) not in {"R", "CG", "PD"}, 300, "the job to end")
+    slurm.wait_for(lambda: slurm.state(job) not in {"R", "CG", "PD"}, "the job to end", 800)
     reply = out.read_text()
     assert "NumNodes=3" in shown
     assert "NumTasks=3" in shown

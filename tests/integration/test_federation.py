@@ -15,7 +15,7 @@ from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 NODES = ("-wm1", "-n4", "-t60")
 
@@ -33,7 +33,6 @@ def clusters() -> Iterator[tuple[SlurmLab, SlurmLab]]:
                     f"Sibling:    {other}" in (out := lab.run("scontrol", "show", "federation"))
                     and "Synced:Yes" in out
                 ),
-                60,
                 "the clusters know each other",
             )
         yield one, two
@@ -55,11 +54,11 @@ def test_siblings_share_one_number_so_both_daemons_leave_them_alone(
 
     # a job that is first before one runs would start itself
     runs = ("squeue", "--local", "-h", "-t", "R")
-    one.wait_for(lambda: all(lab.run(*runs) for lab in clusters), 60, "a job runs in each cluster")
-    one.wait_for(lambda: min(numbers()) > 0, 60, "the sibling is in both queues")
+    one.wait_for(lambda: all(lab.run(*runs) for lab in clusters), "a job runs in each cluster")
+    one.wait_for(lambda: min(numbers()) > 0, "the sibling is in both queues")
     least = max(numbers()) + 4_000
     one.scontrol("update", f"JobId={last}", "SiteFactor=5000")
-    one.wait_for(lambda: min(numbers()) > least, 60, "a write in one cluster is in force in both")
+    one.wait_for(lambda: min(numbers()) > least, "a write in one cluster is in force in both")
     for lab in (one, two):
         seen = SlurmBackend(SlurmCli(conf=lab.conf), time.time).observe()
         assert seen.cluster == lab.cluster

@@ -52,7 +52,7 @@ def test_a_void_partition_is_left_alone_and_says_so(slurm: SlurmLab) -> None:
     for node in ("k1", "k2"):
         slurm.sbatch("-pwhole", f"-w{node}", "--gres=gpu:k80:1", "-t2")
     waiting = [slurm.sbatch("-pwhole", "--exclusive", "--gres=gpu:k80:1", "-t2") for _ in range(2)]
-    slurm.wait_for(lambda: slurm.state(waiting[0]) == "PD", 20, "they wait")
+    slurm.wait_for(lambda: slurm.state(waiting[0]) == "PD", "they wait")
     backend, knobs = guided(slurm, frozenset({"whole"}))
     decision, flagged = cycle(backend, knobs)
     assert flagged == 0
@@ -64,7 +64,7 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     slurm: SlurmLab, tmp_path: Path
 ) -> None:
     busy = [slurm.sbatch("-c1", f"-w{name}", "-t5") for name in slurm.node_names]
-    slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), 20, "no node is idle")
+    slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), "no node is idle")
     # held, or Slurm may start it before the flag is read back
     alone = slurm.sbatch(*ALONE, "--requeue", "--hold")
     backend, _ = guided(slurm, frozenset({"gpu"}))
@@ -72,10 +72,10 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     (found,) = backend.observe().pending
     write(backend, journal, Plan((share_action(found),)))
     slurm.scontrol("release", str(alone))
-    slurm.wait_for(lambda: slurm.state(alone) == "R", 20, "it runs beside another")
+    slurm.wait_for(lambda: slurm.state(alone) == "R", "it runs beside another")
     journal.close_gone("rltlab", set())
     slurm.scontrol("requeuehold", str(alone))
-    slurm.wait_for(lambda: slurm.state(alone) == "PD", 20, "it waits again")
+    slurm.wait_for(lambda: slurm.state(alone) == "PD", "it waits again")
     (item,) = restore(undoer(slurm), journal, clock)
     assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "oversubscribe")
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
@@ -98,7 +98,7 @@ def test_jobs_are_reported_before_their_node_falls_free(slurm: SlurmLab) -> None
     """One look while all is full; nobody looks when the nodes fall free, and they are shared."""
     names = [name for name in slurm.node_names if name.startswith("p")]
     busy = [slurm.sbatch(*ALONE, f"-w{name}", wrap="sleep 300") for name in names]
-    slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), 20, "all are taken whole")
+    slurm.wait_for(lambda: all(slurm.state(i) == "R" for i in busy), "all are taken whole")
     waiting = [slurm.sbatch(*ALONE, wrap="sleep 300") for _ in range(2 * len(names))]
     backend, knobs = guided(slurm, frozenset({"gpu"}))
     decision, flagged = cycle(backend, knobs)
@@ -107,6 +107,6 @@ def test_jobs_are_reported_before_their_node_falls_free(slurm: SlurmLab) -> None
     assert flagged == len(waiting)
     slurm.run("scancel", str(busy[0]))
     slurm.wait_for(
-        lambda: all(slurm.state(i) == "R" for i in waiting), 30, "one node carries what fits on it"
+        lambda: all(slurm.state(i) == "R" for i in waiting), "one node carries what fits on it"
     )
     assert all(slurm.state(i) == "R" for i in busy[1:])

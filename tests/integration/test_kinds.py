@@ -51,7 +51,7 @@ def until_ended(
         found[:] = world.ended_jobs(time.time() - 600, time.time()) or []
         return so(found)
 
-    lab.wait_for(asked, 60, "ended jobs in sacct")
+    lab.wait_for(asked, "ended jobs in sacct")
     return found
 
 
@@ -80,7 +80,7 @@ def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
         "--mem=100", text="#!/bin/sh\nsleep 600\n",
     )  # fmt: skip
     het = int(out.strip().split(";")[0])
-    lab.wait_for(lambda: {lab.state(n) for n in (one, two, other, het)} == {"R"}, 30, "it all runs")
+    lab.wait_for(lambda: {lab.state(n) for n in (one, two, other, het)} == {"R"}, "it all runs")
     seen = known(world)
     first = seen[one].kinds
     expected = DIGESTER.kinds(("name", "command", "work_dir"), "train_", train, str(lab.root))
@@ -151,7 +151,7 @@ def test_run_times_of_sacct_leave_out_suspension_and_requeues(
 ) -> None:
     paused = submit(lab, str(script(lab, "paused.sh", "sleep 8")))
     again = submit(lab, str(script(lab, "again.sh", "sleep 600")))
-    lab.wait_for(lambda: lab.state(paused) == lab.state(again) == "R", 30, "running jobs")
+    lab.wait_for(lambda: lab.state(paused) == lab.state(again) == "R", "running jobs")
     time.sleep(2)
     lab.scontrol("suspend", str(paused))
     time.sleep(4)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slurm
 
 def test_lab_runs_a_job_on_a_typed_gpu(slurm: SlurmLab) -> None:
     job = slurm.sbatch("--gres=gpu:p100:4", "-n2")
-    slurm.wait_for(lambda: slurm.state(job) == "R", 15, "the job runs")
+    slurm.wait_for(lambda: slurm.state(job) == "R", "the job runs")
     gres = slurm.run("sinfo", "-h", "-N", "-n", "p1,p2", "-O", "gresused:|")
     assert "gpu:p100:4(IDX:0-3)" in gres
 

@@ -17,7 +17,7 @@ from rltuned.slurm.commands import SlurmCli
 from tests.conftest import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 
 CLOUD = ("c1", "c2", "c3")
 SPECIAL = "s1"
@@ -123,12 +123,12 @@ def test_a_node_that_powers_up_takes_jobs_and_then_runs_them(lab: PoweredLab) ->
     seen = world.observe()
     assert {int(j.job_id) for j in seen.running} == {first, second}
     lab.power_up("c1")
-    lab.wait_for(lambda: lab.state(second) == "R", 60, "the node is up")
+    lab.wait_for(lambda: lab.state(second) == "R", "the node is up")
     assert lab.node("c1").free.gpus == 0
     lab.clear()
     lab.scontrol("update", "NodeName=c1", "State=POWER_DOWN")
     shown = ("sinfo", "-h", "-N", "-n", "c1", "-O", "statecomplete:60")
-    lab.wait_for(lambda: "powered_down" in lab.run(*shown), 60, "it is down again")
+    lab.wait_for(lambda: "powered_down" in lab.run(*shown), "it is down again")
     lab.stop_node("c1")
     c1 = {str(n.name): n for n in world.observe().nodes}["c1"]
     assert (c1.schedulable, c1.free.gpus, c1.total.gpus) == (True, 2, 2)
@@ -162,7 +162,6 @@ def reserve(lab: PoweredLab) -> None:
     )  # fmt: skip
     lab.wait_for(
         lambda: "reserved" in lab.run("sinfo", "-h", "-N", "-n", "p1", "-O", "statecomplete:60"),
-        30,
         "it is reserved",
     )
 

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 ODD = "NodeName=odd1 CPUs=16 Sockets=2 CoresPerSocket=4 ThreadsPerCore=3"
 """Has the commands complain of the node, and answer as ever."""

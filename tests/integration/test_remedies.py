@@ -35,7 +35,7 @@ from tests.lab import SEARCH, SlurmLab
 from tests.needs import skip_or_fail
 from tests.remedies import remedies, says
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 
 Lines = Mapping[str, str | None]
 """Of slurm.conf, by key; None = none."""
@@ -524,7 +524,7 @@ def test_remedies_that_do_not_end_the_state(site: Site) -> None:
     keys: dict[str, object] = {"scope.sla_partitions": ["sla"], "scope.min_age_s": 0}
     site.settings(keys)
     blocker = site.lab.sbatch("-wm1", "-n4", "-psla")  # which no other job pre-empts
-    site.lab.wait_for(lambda: site.lab.state(blocker) == "R", 30, "the node is busy")
+    site.lab.wait_for(lambda: site.lab.state(blocker) == "R", "the node is busy")
     jobs = [site.lab.sbatch("-wm1", "-n4", f"-p{name}", "-t30") for name in ("gpu", "sla")]
     try:
         reply = {job: site.rltuned("explain", str(job), "--json") for job in jobs}
@@ -722,10 +722,10 @@ def test_two_controllers(labs: Callable[[str], Site]) -> None:
 def waiting(lab: SlurmLab, *jobs: tuple[str, ...]) -> None:
     """Jobs that wait for one node, which is busy."""
     blocker = lab.sbatch("-wm1", "-n4", "-t90")
-    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
     numbers = {str(lab.sbatch("-wm1", "-n4", *words)) for words in jobs}
     lab.wait_for(
-        lambda: numbers <= set(lab.run("sprio", "-h", "-o", "%i").split()), 30, "sprio shows them"
+        lambda: numbers <= set(lab.run("sprio", "-h", "-o", "%i").split()), "sprio shows them"
     )
 
 
@@ -834,7 +834,7 @@ def test_rights_by_slurmdbd(accounted: Site) -> None:
         ), accounted.check(PLAIN)
         lab.start_slurmdbd()
         lab.wait_for(
-            lambda: "Cluster" in lab.run("sacctmgr", "show", "cluster", check=False), 30, "slurmdbd"
+            lambda: "Cluster" in lab.run("sacctmgr", "show", "cluster", check=False), "slurmdbd"
         )
         lab.run("sh", "-c", command)
         left = [row["name"] for row in accounted.check(PLAIN)]
@@ -872,7 +872,7 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
         rows = site.lab.run("sprio", "-h", "-o", "%i %S").splitlines()
         return {int(job): int(number) for job, number in map(str.split, rows)}
 
-    site.lab.wait_for(lambda: set(factors()) == set(jobs), 30, "two wait, and sprio shows them")
+    site.lab.wait_for(lambda: set(factors()) == set(jobs), "two wait, and sprio shows them")
     done = subprocess.run(
         [*as_user(OWNER), sys.executable, "-m", "rltuned", "run", "--live", "--once",
          "--config", str(site.config)],

@@ -22,7 +22,7 @@ from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.configs import write_settings
 from tests.lab import SEARCH, SlurmLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
@@ -53,7 +53,7 @@ def sbatch(lab: SlurmLab, user: str, *options: str) -> int:
 @pytest.fixture
 def jobs(accounts: SlurmLab) -> Queue:
     running = [sbatch(accounts, OWNER, *FULL, "--time=200") for _ in range(2)]
-    accounts.wait_for(lambda: all(accounts.state(j) == "R" for j in running), 30, "two run")
+    accounts.wait_for(lambda: all(accounts.state(j) == "R" for j in running), "two run")
     waiting = [
         sbatch(accounts, OWNER, *FULL, f"--time={m}", "--nice=5", "--exclusive", "-Jsecretname")
         for m in (300, 200, 100)
@@ -117,7 +117,7 @@ def test_an_operator_can_do_all_that_is_needed(
     given = rltuned(OPERATOR, path, "restore", "--all")
     assert given.returncode == 0, given.stdout
     # they differ by age alone, which an update counts again for one job, Slurm for all in a minute
-    jobs.lab.wait_for(lambda: jobs.order() == jobs.waiting, 90, "Slurm's own order")
+    jobs.lab.wait_for(lambda: jobs.order() == jobs.waiting, "Slurm's own order")
     nice = jobs.lab.run("squeue", "-h", "-O", "Nice:|", "-j", str(jobs.waiting[0])).strip(" |\n")
     assert nice == "5"
 
@@ -313,9 +313,9 @@ def test_a_user_gets_the_numbers_that_the_daemon_holds(
         cwd="/", env={"PATH": SEARCH}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        jobs.lab.wait_for(lambda: "planned_priority" in job_at(port, mine), 60, "a decision")
-        jobs.lab.wait_for(lambda: job_at(port, mine)["changed_by_rltuned"], 60, "a number")
-        jobs.lab.wait_for(lambda: job_at(port, mine)["expected_start"], 60, "a forecast")
+        jobs.lab.wait_for(lambda: "planned_priority" in job_at(port, mine), "a decision")
+        jobs.lab.wait_for(lambda: job_at(port, mine)["changed_by_rltuned"], "a number")
+        jobs.lab.wait_for(lambda: job_at(port, mine)["expected_start"], "a forecast")
         told = json.loads(without_rights(path, "explain", mine, "--json").stdout)
         root = json.loads(rltuned(OPERATOR, path, "explain", mine, "--json").stdout)
         assert abs(told["planned_priority"] - jobs.priority(jobs.of_plain)) <= 2

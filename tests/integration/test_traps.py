@@ -18,7 +18,7 @@ from tests.integration.site import Site
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slurm
 
 WEIGHTS = (
     "PriorityWeightAge=600",
@@ -64,7 +64,7 @@ def test_a_site_factor_survives_what_slurm_and_people_do(site: Site) -> None:
     assert number < 0 != factor(site, short)
 
     def still(what: str) -> None:
-        lab.wait_for(lambda: factor(site, long) == number, 30, f"the factor after {what}")
+        lab.wait_for(lambda: factor(site, long) == number, f"the factor after {what}")
 
     lab.scontrol("update", f"JobId={long}", "Partition=sla")
     still("another partition")
@@ -90,12 +90,12 @@ def test_a_site_factor_survives_a_requeue_and_is_given_back(site: Site) -> None:
     number = factor(site, short)
     assert number
     lab.run("scancel", "--state=RUNNING", "--user=root")
-    lab.wait_for(lambda: lab.state(short) == "R", 30, "it starts")
+    lab.wait_for(lambda: lab.state(short) == "R", "it starts")
     site.cycle()
     lab.scontrol("requeue", str(short))
-    lab.wait_for(lambda: lab.state(short) == "PD", 30, "it is back")
+    lab.wait_for(lambda: lab.state(short) == "PD", "it is back")
     lab.scontrol("update", f"JobId={short}", "StartTime=now")  # Slurm lets it wait two minutes
-    lab.wait_for(lambda: factor(site, short) == number, 30, "the factor after a requeue")
+    lab.wait_for(lambda: factor(site, short) == number, "the factor after a requeue")
     for _ in range(3):
         site.cycle()
         assert factor(site, short) == pytest.approx(number, abs=60)  # it counts once
@@ -107,7 +107,7 @@ def test_a_site_factor_survives_a_requeue_and_is_given_back(site: Site) -> None:
 def test_a_task_that_is_parted_takes_the_site_factor_along(site: Site) -> None:
     site.limits(40, 20)
     array = site.submit("-t5", "--array=0-5")
-    site.lab.wait_for(lambda: factor(site, array) is not None, 30, "sprio shows it")
+    site.lab.wait_for(lambda: factor(site, array) is not None, "sprio shows it")
     site.cycle()
     number = factor(site, array)
     assert number
@@ -126,7 +126,7 @@ def test_a_job_that_is_held_while_it_is_written_stays_rltuneds(site: Site, tmp_p
     """Slurm sets the site factor of a held job, and does not show it."""
     lab = site.lab
     long, short = site.limits(40, 5)
-    lab.wait_for(lambda: factor(site, short) is not None, 30, "sprio shows it")
+    lab.wait_for(lambda: factor(site, short) is not None, "sprio shows it")
     for program in ("squeue", "sinfo", "sprio", "sdiag", "scontrol"):
         (tmp_path / program).symlink_to(shutil.which(program) or "")
     (tmp_path / "scontrol").unlink()
@@ -144,7 +144,7 @@ def test_a_job_that_is_held_while_it_is_written_stays_rltuneds(site: Site, tmp_p
     assert outcomes[long].result is Result.APPLIED
     assert not site.journal.is_clean()
     lab.scontrol("release", str(short))
-    lab.wait_for(lambda: bool(factor(site, short)), 30, "sprio shows what was written")
+    lab.wait_for(lambda: bool(factor(site, short)), "sprio shows what was written")
     assert site.give_back() == {Fate.GIVEN_BACK}
     assert [factor(site, j) for j in (long, short)] == [0, 0]
 
@@ -170,9 +170,9 @@ def test_a_job_beyond_priority_max_age_keeps_its_place(site: Site) -> None:
     number = factor(site, old)
     assert number is not None
     submitted = site.pending()[old].submitted_at
-    site.lab.wait_for(lambda: time.time() > submitted + 130, 200, "the old job has waited")
+    site.lab.wait_for(lambda: time.time() > submitted + 130, "the old job has waited", 600)
     new = site.submit("-t2")
-    site.lab.wait_for(lambda: factor(site, new) is not None, 30, "sprio shows it")
+    site.lab.wait_for(lambda: factor(site, new) is not None, "sprio shows it")
     site.cycle()
     first = site.first_to_last()
     assert first.index(old) < first.index(new)
@@ -182,16 +182,16 @@ def test_a_job_beyond_priority_max_age_keeps_its_place(site: Site) -> None:
 def test_a_job_that_may_not_gather_age_yet_has_none(site: Site) -> None:
     """MaxJobsAccruePU=1: the second job begins to age when the first one is gone."""
     first, second = site.limits(5, 5, options=("--qos=one",))
-    site.lab.wait_for(lambda: bool(site.pending()[first].accrue_at), 30, "the first one ages")
+    site.lab.wait_for(lambda: bool(site.pending()[first].accrue_at), "the first one ages")
     submitted = site.pending()[second].submitted_at
-    site.lab.wait_for(lambda: time.time() > submitted + 10, 30, "it has waited")
+    site.lab.wait_for(lambda: time.time() > submitted + 10, "it has waited")
     seen = site.world.observe()
     waiting = next(j for j in seen.pending if j.job_id == second)
     assert seen.taken_at - waiting.ages_since < 5  # Slurm counts no age of it
     site.lab.run("scancel", str(first))
     site.lab.wait_for(
-        lambda: (site.pending()[second].accrue_at or 0) > submitted + 5, 120, "the second one ages"
+        lambda: (site.pending()[second].accrue_at or 0) > submitted + 5, "the second one ages"
     )
     begun = site.pending()[second].ages_since
-    site.lab.wait_for(lambda: time.time() > begun + 5, 30, "it has aged")
+    site.lab.wait_for(lambda: time.time() > begun + 5, "it has aged")
     assert site.pending()[second].ages_since == pytest.approx(begun, abs=2)

@@ -17,7 +17,7 @@ from tests.conftest import slurm_or_skip
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slurm
 
 WEIGHTS = (
     "PriorityWeightAge=1000",
@@ -53,10 +53,10 @@ def checks(lab: SlurmLab) -> list[Check]:
 
 def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> None:
     blocker = submit(lab, "normal")
-    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
     jobs = {name: submit(lab, name) for name in ("normal", "long", "high")}
     lab.wait_for(
-        lambda: len(lab.run("sprio", "-h", "-o", "%i").split()) == len(jobs), 30, "sprio shows them"
+        lambda: len(lab.run("sprio", "-h", "-o", "%i").split()) == len(jobs), "sprio shows them"
     )
     points = {
         name: int(lab.run("sprio", "-h", "-o", "%Q", "-j", str(job))) for name, job in jobs.items()
@@ -89,12 +89,10 @@ def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> Non
 def test_priorities_without_room_are_counted(lab: SlurmLab) -> None:
     lab.clear()
     blocker = submit(lab, "normal")
-    lab.wait_for(lambda: lab.state(blocker) == "R", 30, "the node is busy")
+    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
     low = submit(lab, "normal", "--nice=100000", "-t7-0")
     submit(lab, "high", "-t7-0")
-    lab.wait_for(
-        lambda: str(low) in lab.run("sprio", "-h", "-o", "%i").split(), 30, "sprio shows it"
-    )
+    lab.wait_for(lambda: str(low) in lab.run("sprio", "-h", "-o", "%i").split(), "sprio shows it")
     (found,) = [c for c in checks(lab) if "priorities too low" in c.detail]
     assert found.status is Status.WARN
     assert found.detail.startswith("1 of 2 pending jobs")

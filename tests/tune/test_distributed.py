@@ -34,8 +34,14 @@ LATE_S = 8.0
 """That a rank of these tests waits for one that stands still."""
 
 
-def past_of(folder: Path) -> Past:
-    made = site(folder / "site", jobs(700, load=1.1), replace(WEIGHTED, size_weight=0))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site whose record all ranks of all tests read."""
+    by_age = replace(WEIGHTED, size_weight=0)
+    return site(tmp_path_factory.mktemp("site"), jobs(700, load=1.1), by_age)
+
+
+def past_of(made: Path) -> Past:
     _, found = read_record(
         made, history_file(made), zone_of("UTC"), Span(EPOCH), lambda _what, _part: None
     )
@@ -59,7 +65,7 @@ def lose_at(number: signal.Signals, when: str) -> None:
     setattr(fit_order, "perform", stages[when])  # noqa: B010
 
 
-def night(folder: Path, minutes: float, lost: str) -> None:
+def night(made: Path, folder: Path, minutes: float, lost: str) -> None:
     """What a rank does: the first trains, the others join in. lost: who, by which signal, when."""
     who, signalled, when = lost.split()
     two_ranks.meet(folder)
@@ -69,7 +75,7 @@ def night(folder: Path, minutes: float, lost: str) -> None:
     if ranks.rank:
         fit_order.join_in(ranks)
     else:
-        past = past_of(folder)
+        past = past_of(made)
         try:
             bundle, text = fit_order.fit_order(
                 past, MODEL, load_predictor(shipped_predictor()), folder / "made",
@@ -84,9 +90,11 @@ def night(folder: Path, minutes: float, lost: str) -> None:
     leave()
 
 
-def run(folder: Path, minutes: float, lost: str = "nobody - -") -> tuple[list[int], str]:
+def run(
+    made: Path, folder: Path, minutes: float, lost: str = "nobody - -"
+) -> tuple[list[int], str]:
     """Exit codes of two ranks, and what they printed. One that stands still goes on at the end."""
-    running = two_ranks.start(__name__, str(folder), str(minutes), lost)
+    running = two_ranks.start(__name__, str(made), str(folder), str(minutes), lost)
     try:
         shown = running[0].communicate(timeout=WITHIN_S)[0]
         running[1].send_signal(signal.SIGCONT)
@@ -98,8 +106,8 @@ def run(folder: Path, minutes: float, lost: str = "nobody - -") -> tuple[list[in
     return [process.returncode for process in running], shown
 
 
-def test_two_ranks_train_what_one_exports(tmp_path: Path) -> None:
-    codes, shown = run(tmp_path, 5.0)
+def test_two_ranks_train_what_one_exports(made: Path, tmp_path: Path) -> None:
+    codes, shown = run(made, tmp_path, 5.0)
     assert codes == [0, 0], shown
     assert "by PPO for 2 epochs" in shown
     card = load_actor(tmp_path / "made").card
@@ -107,8 +115,8 @@ def test_two_ranks_train_what_one_exports(tmp_path: Path) -> None:
     assert card.training.machine.endswith("2 ranks")
 
 
-def test_all_ranks_stop_when_the_first_one_s_time_is_up(tmp_path: Path) -> None:
-    codes, shown = run(tmp_path, 1e-6)
+def test_all_ranks_stop_when_the_first_one_s_time_is_up(made: Path, tmp_path: Path) -> None:
+    codes, shown = run(made, tmp_path, 1e-6)
     assert codes == [0, 0], shown
     assert "by PPO for 1 epochs" in shown
     load_actor(tmp_path / "made")
@@ -125,16 +133,18 @@ def test_all_ranks_stop_when_the_first_one_s_time_is_up(tmp_path: Path) -> None:
     ],
 )
 def test_a_rank_that_dies_or_stands_still_ends_the_training_of_all(
-    tmp_path: Path, lost: str, wanted: list[int]
+    made: Path, tmp_path: Path, lost: str, wanted: list[int]
 ) -> None:
-    codes, shown = run(tmp_path, 5.0, lost)
+    codes, shown = run(made, tmp_path, 5.0, lost)
     assert codes == wanted, shown
     assert "another rank of this training is gone" in shown
     assert not (tmp_path / "made").exists()
 
 
-def test_a_rank_that_dies_after_the_training_costs_the_night_nothing(tmp_path: Path) -> None:
-    codes, shown = run(tmp_path, 5.0, "1 SIGKILL after")
+def test_a_rank_that_dies_after_the_training_costs_the_night_nothing(
+    made: Path, tmp_path: Path
+) -> None:
+    codes, shown = run(made, tmp_path, 5.0, "1 SIGKILL after")
     assert codes == [0, -signal.SIGKILL], shown
     assert "let go: another rank of this training is gone" in shown
     load_actor(tmp_path / "made")
@@ -149,8 +159,8 @@ def test_a_rank_that_was_not_started_as_one_says_what_is_missing(
         CliRunner().invoke(app, ["tune", "--distributed"], catch_exceptions=False)
 
 
-def test_the_first_rank_trains_alone_after_it_left(tmp_path: Path) -> None:
-    past = past_of(tmp_path)
+def test_the_first_rank_trains_alone_after_it_left(made: Path, tmp_path: Path) -> None:
+    past = past_of(made)
     with patch.multiple(fit_order, EPOCHS=1, BATCHES=5):
         bundle, _ = fit_order.fit_order(
             past, MODEL, load_predictor(shipped_predictor()), tmp_path / "made",
@@ -164,4 +174,4 @@ def test_the_first_rank_trains_alone_after_it_left(tmp_path: Path) -> None:
 if __name__ == "__main__":
     np.seterr(all="raise")
     with patch.multiple(fit_order, EPOCHS=2, BATCHES=10):
-        night(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+        night(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4])

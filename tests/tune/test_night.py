@@ -62,7 +62,8 @@ def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few plays and no network: the rule `delay` alone."""
+    """Few plays, a predictor of few steps and no network: the rule `delay` alone."""
+    monkeypatch.setattr("rltuned.train.predictor.STEPS", 60)
     monkeypatch.setitem(BASELINES, "qssf", BASELINES["delay"])
     monkeypatch.setattr(night, "FEWEST_ENDED", 500)
     monkeypatch.setattr("rltuned.tune.candidates.OWNS", (1.0,))
@@ -315,7 +316,7 @@ def test_what_sacct_lacks_comes_from_the_journal(tmp_path: Path, config: Path) -
 def test_a_site_without_accounting_is_tuned_on_the_journal_alone(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, count = saved(tmp_path), 1_200
+    site, count = saved(tmp_path), 700
     shown = site / "config.txt"
     shown.write_text(shown.read_text() + "AccountingStorageType = accounting_storage/none\n")
     scontrol = tmp_path / "bin" / "scontrol"
