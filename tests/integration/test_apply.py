@@ -302,7 +302,11 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     assert (found.oversubscribe, found.request.exclusive) == ("NO", True)
     assert it.observe().preemption is False
     share = SetOverSubscribe(target(found), found.oversubscribe, "YES")
-    assert results(it.apply(Plan((share,)))) == [Result.APPLIED]
+    slurm.scontrol("update", "PartitionName=gpu", "State=DOWN")  # else it may start before the look
+    try:
+        assert results(it.apply(Plan((share,)))) == [Result.APPLIED]
+    finally:
+        slurm.scontrol("update", "PartitionName=gpu", "State=UP")
     slurm.wait_for(lambda: slurm.state(exclusive) == "R", "it runs beside the other")
     assert results(it.apply(Plan((share,)))) == [Result.GONE]
 
