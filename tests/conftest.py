@@ -24,15 +24,21 @@ LONGEST = (
     "faults/test_inputs.py", "faults/test_killed.py", "faults/test_slurm.py",
     "integration/test_traps.py", "e2e/test_daemon_slurm.py", "e2e/test_undo_slurm.py",
     "faults/test_restore.py",
+    "tune/test_distributed.py", "tune/test_night.py", "sim/test_floods.py", "sim/test_cycles.py",
 )  # fmt: skip
 """Files that take minutes begin first: else a process is left with one at the end."""
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30
+"""A journal waits for the disk with every write; unit/daemon/test_monitor.py alone 57,000 times."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A folder for all processes of the run, which those of xdist find in their environment; and
-    the width of a terminal, which xdist puts there, is taken out: what commands print follows it.
+    """Temporary files in memory, and a folder for all processes of the run: those of xdist find
+    both in their environment. The width of a terminal, which xdist puts there, is taken out: what
+    commands print follows it.
     """
     os.environ.pop("COLUMNS", None)
+    if "TMPDIR" not in os.environ and has_room(MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
     if accounting.SHARED in os.environ:
         return
     shared = tempfile.mkdtemp(prefix="rltuned-tests-")
@@ -44,6 +50,14 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(shared)
 
     config.add_cleanup(remove)
+
+
+def has_room(memory: Path) -> bool:
+    """Whether the tests' files, programs among them, may lie there."""
+    if not os.access(memory, os.W_OK):
+        return False
+    found = os.statvfs(memory)
+    return not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize >= ROOM
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
