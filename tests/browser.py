@@ -63,7 +63,7 @@ def chromium(
     given += [f"--user-data-dir={profile}", f"--window-size={size}"]
     given += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     done = subprocess.run(
-        [*given, *asked, address], capture_output=True, text=True, timeout=120, check=True
+        [*given, *asked, address], capture_output=True, text=True, timeout=300, check=True
     )
     return done.stdout
 

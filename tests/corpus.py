@@ -306,4 +306,4 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
 
 def _rltuned(config: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "rltuned", *words, "--config", str(config)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)

@@ -154,6 +154,6 @@ def check_exposition(daemon: Daemon) -> None:
         input=daemon.get("/metrics").encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -27,7 +27,7 @@ def rltuned(*args: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -139,7 +139,7 @@ def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={"RLTUNED_CONFIG": str(config), "PATH": "/usr/bin:/bin"},
     )
     assert (done.returncode, done.stdout) == (3, ""), "no journal, and no Slurm to ask"
@@ -150,7 +150,7 @@ def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
 def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:
     shell = f"{sys.executable} -m rltuned plan --backend sim --json | head -c 10"
     done = subprocess.run(
-        ["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=300
     )
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr

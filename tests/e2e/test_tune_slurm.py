@@ -85,7 +85,7 @@ def keep_machine_code(cache: Path) -> None:
     place.mkdir(parents=True)
     for file in own.glob("*.nb?"):
         shutil.copy2(file, place)
-    subprocess.run(["chown", "-R", OPERATOR, cache], check=True, timeout=60)
+    subprocess.run(["chown", "-R", OPERATOR, cache], check=True, timeout=300)
 
 
 def as_service(lab: SlurmLab, place: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -80,7 +80,7 @@ def rltuned(*args: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -205,7 +205,7 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         env={
             **os.environ,
             "RLTUNED_CONFIG": str(config),

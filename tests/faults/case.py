@@ -112,7 +112,7 @@ class Case:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
             env={**os.environ, "TMPDIR": str(self.temporary), **(environ or {})},
         )
 

@@ -189,7 +189,7 @@ def disk(left: Left, how: str) -> Iterator[None]:
     gone(left)
     state.mkdir(mode=0o700)
     options = ["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(state)]
-    subprocess.run(["mount", *options], check=True, timeout=30)
+    subprocess.run(["mount", *options], check=True, timeout=300)
     try:
         shutil.copytree(left.folder, state, dirs_exist_ok=True)
         if how == "full":
@@ -199,10 +199,10 @@ def disk(left: Left, how: str) -> Iterator[None]:
                         while out.write(b"x" * piece):
                             pass
         else:
-            subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True, timeout=30)
+            subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True, timeout=300)
         yield
     finally:
-        subprocess.run(["umount", str(state)], check=True, timeout=30)
+        subprocess.run(["umount", str(state)], check=True, timeout=300)
 
 
 @pytest.fixture

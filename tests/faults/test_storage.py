@@ -20,14 +20,14 @@ def small_disk(case: Case) -> Iterator[Path]:
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(case.state)],
         check=True,
-        timeout=30,
+        timeout=300,
     )
     yield case.state
-    subprocess.run(["umount", str(case.state)], check=True, timeout=30)
+    subprocess.run(["umount", str(case.state)], check=True, timeout=300)
 
 
 def remount(place: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True, timeout=30)
+    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True, timeout=300)
 
 
 def fill(file: Path) -> None:

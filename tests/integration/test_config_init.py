@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 def rltuned(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "rltuned", *args],
-        capture_output=True, text=True, check=False, timeout=100,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_lab_command_line(slurm: SlurmLab) -> None:
                 check=True,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=300,
             ).stdout
 
         # the shell of somebody who did as `env` says

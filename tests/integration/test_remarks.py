@@ -50,7 +50,7 @@ def beside(slurm: SlurmLab, folder: Path, line: str) -> Path:
 def rltuned(config: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "rltuned", *words, "--config", str(config)],
-        capture_output=True, text=True, check=False, timeout=120, env=dict(os.environ),
+        capture_output=True, text=True, check=False, timeout=300, env=dict(os.environ),
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ class Site:
         if user:
             done = subprocess.run(
                 [*as_user(user), sys.executable, "-m", "rltuned", *words],
-                capture_output=True, text=True, check=False, timeout=120, cwd="/",
+                capture_output=True, text=True, check=False, timeout=300, cwd="/",
                 env={"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
             )  # fmt: skip
             out, wrong = done.stdout, done.stderr
@@ -480,7 +480,7 @@ def test_programs_that_are_missing_or_fail(
     accounted.settings({"slurm.bin_dir": place})
     assert accounted.prints(remedy), accounted.check()
     if scripts:  # by hand it fails as well
-        assert subprocess.run([f"{place}/sinfo"], check=False, timeout=60).returncode == 3
+        assert subprocess.run([f"{place}/sinfo"], check=False, timeout=300).returncode == 3
     accounted.tools()
     assert not accounted.prints(remedy)
 
@@ -556,7 +556,7 @@ def test_commands_are_right_as_they_stand(site: Site, state: str) -> None:
     commands = ("mkdir -p {} && chown -R {}: {} && chmod 0700 {}", "chmod go-w {}", "chown root {}")
     steps = 0
     while out := [command for remedy in commands if (command := site.prints(remedy))]:
-        subprocess.run(["sh", "-c", out[0]], check=True, timeout=30)
+        subprocess.run(["sh", "-c", out[0]], check=True, timeout=300)
         steps += 1
         assert steps < 4, site.check()
     assert steps
@@ -625,7 +625,7 @@ def test_what_run_times_are_predicted_with(site: Site) -> None:
     salt.chmod(0o640)
     private = site.prints("chmod 0600 {}")
     assert private, site.check()
-    subprocess.run(["sh", "-c", private], check=True, timeout=30)
+    subprocess.run(["sh", "-c", private], check=True, timeout=300)
     assert not site.prints("chmod 0600 {}")
     salt.unlink()
     assert not site.prints(drawn_again)
@@ -876,7 +876,7 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
     done = subprocess.run(
         [*as_user(OWNER), sys.executable, "-m", "rltuned", "run", "--live", "--once",
          "--config", str(site.config)],
-        capture_output=True, text=True, check=False, timeout=120, cwd="/",
+        capture_output=True, text=True, check=False, timeout=300, cwd="/",
         env={"PATH": site.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -96,7 +96,7 @@ def rltuned(user: str, config: Path, *args: str) -> "subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         cwd="/",
         env={"PATH": SEARCH, "PYTHONDONTWRITEBYTECODE": "1"},
     )
@@ -177,7 +177,7 @@ def test_what_an_operator_may_do_and_what_not(jobs: Queue) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=300,
         )
         return done.returncode == 0
 
@@ -291,7 +291,7 @@ def without_rights(config: Path, *args: str) -> "subprocess.CompletedProcess[str
     command = [*who, sys.executable, "-m", "rltuned", *args, "--config", str(config)]
     env = {"PATH": SEARCH, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, cwd="/", env=env
+        command, capture_output=True, text=True, check=False, timeout=300, cwd="/", env=env
     )
     if "Permission denied" in done.stderr and "No module" in done.stderr:
         pytest.skip("the checkout lies where users may not read")

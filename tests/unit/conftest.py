@@ -19,5 +19,5 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> HttpKeys:
         "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
         "-keyout", str(key), "-out", str(chain),
     )  # fmt: skip
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=300)
     return HttpKeys(tls_cert=chain, tls_key=key)

@@ -106,7 +106,7 @@ def test_every_manual_page_is_well_formed(page: Path) -> None:
     program("mandoc")
     done = subprocess.run(
         ["mandoc", "-T", "lint", "-W", "warning", str(page)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -171,7 +171,7 @@ def test_make_demo() -> None:
     """-o: the environment that runs this test is the one that it is to use, however old."""
     done = subprocess.run(
         ["make", "-o", ".venv/.ready", "demo"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=110,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "on average under Slurm alone" in done.stdout

@@ -135,7 +135,7 @@ def test_the_daemon_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (sys.executable, "-m", "rltuned", *words),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         check=False,
     )

@@ -23,7 +23,7 @@ def test_a_task_takes_its_settings_and_3_is_no_failure(
     environ = {"PATH": "/usr/bin:/bin", "RLTUNED": tune}
     environ |= {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
     done = subprocess.run(
-        ["sh", str(SCRIPT), "a.toml", "b.toml"], env=environ, check=False, timeout=20
+        ["sh", str(SCRIPT), "a.toml", "b.toml"], env=environ, check=False, timeout=300
     )
     assert done.returncode == code
     asked = (tmp_path / "asked").read_text()
@@ -56,7 +56,7 @@ def test_several_tasks_meet_on_the_first_node_and_its_exit_code_counts(
         "SLURM_JOB_ID": "20007",
         "SLURM_JOB_NODELIST": "gpu[1-2]",
     }
-    done = subprocess.run(["sh", str(SCRIPT), "a.toml"], env=environ, check=False, timeout=20)
+    done = subprocess.run(["sh", str(SCRIPT), "a.toml"], env=environ, check=False, timeout=300)
     assert done.returncode == code
     words = "tune --config a.toml --minutes 40 --distributed of-gpu1 20007\n"
     assert (tmp_path / "asked").read_text() == f"1 {words}0 {words}"

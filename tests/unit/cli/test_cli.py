@@ -510,7 +510,7 @@ def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> N
         env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
         text=True,
         check=False,
-        timeout=110,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("changes proposed, nothing written") == 2

@@ -46,7 +46,9 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def output(env: dict[str, str], *command: str) -> str:
-    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, check=False, env=env, capture_output=True, text=True, timeout=300
+    )
     assert done.stdout.strip(), done.stderr
     return done.stdout
 
@@ -96,7 +98,7 @@ def test_zsh(env: dict[str, str], tmp_path: Path, typed: str, expected: list[str
 
 
 def _until(terminal: int, wanted: str) -> None:
-    text, ends = "", time.monotonic() + 30.0
+    text, ends = "", time.monotonic() + 300.0
     while wanted not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x08", "", text):
         left = ends - time.monotonic()
         assert left > 0, repr(text)

@@ -207,7 +207,7 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     with reading(tmp_path / FILE_NAME) as db:
@@ -254,7 +254,7 @@ def blocked(*args: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")},
     )
 

@@ -27,7 +27,7 @@ BUNDLE = ROOT / "models" / "rltune"
 
 def run(program: str, *args: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", program, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def imported(*args: str) -> set[str]:

@@ -248,20 +248,20 @@ def test_watch_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, 
     try:
         seen = b""
         while seen.count(f"rltuned: {FRESH}".encode()) < 2 or b"q ends" not in seen:
-            assert select.select([ours], [], [], 30.0)[0], seen
+            assert select.select([ours], [], [], 300.0)[0], seen
             seen += os.read(ours, 65_536)  # shown twice: it looks again by itself
         if end == "q":
             os.write(ours, b"q")
         else:
             child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=30) == 0
+        assert child.wait(timeout=300) == 0
         assert b"up 2" in seen
         assert b"\x1b[?1049h" in seen  # a screen of its own, which goes away again
         assert b"\x1b[?1049l" in _rest(ours)
         assert termios.tcgetattr(theirs)[3] == before[3]
     finally:
         child.kill()
-        child.wait(timeout=30)
+        child.wait(timeout=300)
         os.close(theirs)
         os.close(ours)
 

@@ -19,7 +19,7 @@ def shell(line: str, *more: str) -> "subprocess.CompletedProcess[str]":
     """A line of the shell in which $R is our command."""
     return subprocess.run(
         ["bash", "-c", line.replace("$R", f"{sys.executable} -m rltuned"), *more],
-        capture_output=True, text=True, check=False, timeout=120, env=dict(os.environ),
+        capture_output=True, text=True, check=False, timeout=300, env=dict(os.environ),
     )  # fmt: skip
 
 

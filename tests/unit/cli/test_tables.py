@@ -47,7 +47,9 @@ def at_pipe(width: int, *args: str, **more: str) -> list[str]:
     """The lines of a command into a pipe."""
     command = [sys.executable, "-m", "rltuned", *args]
     env = {**os.environ, "COLUMNS": str(width), **more}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90, env=env)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=env
+    )
     assert done.returncode in {0, 1}, done.stderr
     return done.stdout.splitlines()
 
@@ -67,7 +69,7 @@ def at_terminal(width: int, *args: str) -> list[str]:
     while piece := _read(ours):
         text += piece
     os.close(ours)
-    assert child.wait(timeout=90) in {0, 1}
+    assert child.wait(timeout=300) in {0, 1}
     return ESCAPES.sub("", text.decode()).splitlines()
 
 

@@ -148,7 +148,7 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
         "j.intend(Plan((set_priority(job(7), 900),)), cluster='test', cycle=3, at=0.0)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=300)
     assert done.returncode == -9
     journal = Journal(tmp_path)
     assert owned(journal, job(7)) == Ownership(
@@ -293,7 +293,7 @@ def test_a_full_disk_is_reported_and_nothing_half_written_stays(tmp_path: Path) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     error, kept, after = done.stdout.splitlines()

@@ -202,7 +202,7 @@ def test_promtool_finds_nothing_to_complain_about(metrics: Metrics) -> None:
         input=generate_latest(metrics.registry),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

@@ -44,7 +44,7 @@ def test_equal_recipes_have_one_text_in_every_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
             env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
         ).stdout.strip()
         for seed in ("1", "2")

@@ -460,6 +460,6 @@ def test_restore_needs_no_numpy() -> None:
         "import rltuned.cli.restore\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr

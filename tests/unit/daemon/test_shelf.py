@@ -63,7 +63,7 @@ def test_a_network_needs_no_torch(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
     assert "policy=model:rltune" in ran.stderr

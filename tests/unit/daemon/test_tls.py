@@ -87,7 +87,7 @@ def test_files_that_cannot_be_used_are_one_clear_line(signed: HttpKeys, tmp_path
     locked = tmp_path / "locked.pem"
     source, target = str(signed.tls_key), str(locked)
     words = ("openssl", "ec", "-in", source, "-aes256", "-passout", "pass:x", "-out", target)
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=300)
     with pytest.raises(SettingsError, match="the key has a password"):
         endpoint_context(signed.model_copy(update={"tls_key": locked}))
 

@@ -205,7 +205,7 @@ print("alive")
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("alive\n")

@@ -102,7 +102,7 @@ def test_timeout_holds_when_the_pipes_are_closed_but_it_lives_on(tmp_path: Path)
 
 
 def ended(pid: int) -> bool:
-    for _ in range(100):
+    for _ in range(5_000):
         try:
             if b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return True

@@ -39,7 +39,7 @@ def installed(unit: Path, folder: Path) -> Path:
 
 def analyze(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["systemd-analyze", *argv], capture_output=True, text=True, check=False, timeout=60
+        ["systemd-analyze", *argv], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -105,7 +105,7 @@ def test_the_user_file_is_understood() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0
     assert "Creating user 'rltuned'" in done.stderr or not done.stderr  # it may exist already
