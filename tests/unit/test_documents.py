@@ -12,7 +12,7 @@ from rltuned import __version__
 from rltuned.cli import COMMANDS
 from scripts.studies.forecasts import rows as forecast_rows
 from scripts.tools.docs import PAGES as GENERATED
-from scripts.tools.draw_results import DRAWN, by_limits, frontier, table
+from scripts.tools.draw_results import DRAWN, beside_the_rule, by_limits, frontier, table
 from scripts.tools.reference.commands import Command, commands
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
@@ -180,9 +180,10 @@ def test_make_demo() -> None:
 def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
     """docs/data/delays.jsonl holds the runs."""
     shown = [(README, [*table((DRAWN,))])]
-    shown += [(RESULTS, rows) for rows in ([*table()], [*frontier()], [*by_limits()])]
+    pages = (table(), frontier(), by_limits(), beside_the_rule())
+    shown += [(RESULTS, [*rows]) for rows in pages]
     for text, rows in shown:
-        assert len(rows) > 7
+        assert len(rows) > 6
         assert "\n".join(rows) in text
 
 
