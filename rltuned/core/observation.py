@@ -1,4 +1,4 @@
-"""The windows that the paper's actor reads: 256 x 8.
+"""What the paper's actor reads: eight features of each of at most 256 jobs; here of any number.
 
 Source: RLTune section 3.2 (feature sampling, observation vector). The paper gives no
 thresholds: CFF_HIGH and SEVERAL_WAYS are chosen here. The two sampled slots keep one meaning
@@ -16,6 +16,7 @@ from rltuned.core.features import COLUMN, Float32Array, StateMatrix
 from rltuned.core.survey import WAYS_CAP
 
 MAX_QUEUE_SIZE: Final = 256
+"""Jobs of a window, in the paper, in parity files and in imitation."""
 OBSERVED: Final = 8
 CFF_HIGH: Final = 0.5
 """From here on free GPUs are mostly scraps and small jobs are favoured over old ones."""
@@ -42,17 +43,6 @@ class Observation:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationWindow:
-    """At most MAX_QUEUE_SIZE jobs, padded with zeros: values (MAX_QUEUE_SIZE, features); mask, True
-    on real jobs, is never read off the values.
-    """
-
-    values: Float32Array
-    mask: BoolArray
-    count: int
-
-
 def sample_features(matrix: StateMatrix) -> Observation:
     """Choose eight features by the state of the cluster.
 
@@ -75,14 +65,3 @@ def sampled(
     sixth = np.where(fragmented, 1 - rows[:, _SIZE], rows[:, _URGENCY])
     seventh = np.where(several, rows[:, _WAYS], rows[:, _FREE])
     return np.column_stack([rows[:, _FIXED_AT], sixth, seventh]).astype(np.float32)
-
-
-def windows(values: Float32Array, size: int = MAX_QUEUE_SIZE) -> list[ObservationWindow]:
-    """Cut all rows into windows of one size, the last one padded; their scores compare."""
-    found = []
-    for start in range(0, len(values), size):
-        rows = values[start : start + size]
-        padded = np.zeros((size, values.shape[1]), dtype=np.float32)
-        padded[: len(rows)] = rows
-        found.append(ObservationWindow(padded, np.arange(size) < len(rows), len(rows)))
-    return found

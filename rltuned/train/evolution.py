@@ -22,6 +22,7 @@ import torch
 from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.kernel.compiler import FloatArray
 from rltuned.policies.actor import NetworkPolicy
+from rltuned.policies.network import LAYERS
 from rltuned.sim.metrics import SHORTEST_S
 from rltuned.sim.protocol import Protocol
 from rltuned.stats import mean_with_ends
@@ -87,9 +88,7 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
     weights = (seen, torch.eye(WIDTH), rows[:, :WIDTH])
     biases = (torch.zeros(WIDTH), torch.zeros(WIDTH), rows[:, WIDTH])
     state: dict[str, torch.Tensor] = {}
-    for layer, weight, bias in zip(
-        ("layers.0", "layers.2", "layers.4"), weights, biases, strict=True
-    ):
+    for layer, weight, bias in zip(LAYERS, weights, biases, strict=True):
         state |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
     actor.load_state_dict(state)
     return actor

@@ -1,17 +1,14 @@
-"""Every feature against a value worked out by hand, and the windows of the paper."""
+"""Every feature against a value worked out by hand, and what the paper's actor reads."""
 
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode, schema_id
 from rltuned.core.observation import (
-    MAX_QUEUE_SIZE,
     OBSERVED,
     sample_features,
-    windows,
 )
 from tests.builders import NOW, job, node, running, snapshot
 
@@ -129,15 +126,3 @@ def test_fragmentation_decides_the_sixth_slot_and_ways_the_seventh() -> None:
     assert found.columns[6:] == ("urgency", "free_nodes")
     assert found.values.shape == (1, OBSERVED)
     assert found.values[0, 7] == 1.0
-
-
-def test_windows_hold_every_job_with_padding_and_a_mask() -> None:
-    shot = snapshot(*(job(i, gpus=0) for i in range(1, 601)))
-    matrix = encode(shot.pending, shot)
-    found = windows(sample_features(matrix).values)
-    assert [w.count for w in found] == [256, 256, 88]
-    assert all(w.values.shape == (MAX_QUEUE_SIZE, OBSERVED) for w in found)
-    assert found[2].mask.sum() == 88
-    assert not found[2].values[88:].any()
-    rows = np.concatenate([w.values[w.mask] for w in found])
-    assert np.array_equal(rows, sample_features(matrix).values)
