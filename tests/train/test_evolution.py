@@ -272,7 +272,7 @@ def main(out: str) -> None:
 def test_two_ranks_end_as_one(tmp_path: Path) -> None:
     running = two_ranks.start(__name__, str(tmp_path / "two"))
     assert perform(search_in(tmp_path / "one")) is not None
-    said = [process.communicate(timeout=200)[0] for process in running]
+    said = [process.communicate(timeout=600)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
     assert weights(tmp_path / "one" / "model") == weights(tmp_path / "two" / "model")
     rows = [

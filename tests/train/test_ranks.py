@@ -58,7 +58,7 @@ def test_two_ranks_give_the_same_update_as_one_with_all_the_windows(tmp_path: Pa
     running = two_ranks.start(__name__, str(tmp_path))
     alone = learned(ALONE)
     for process in running:
-        process.communicate(timeout=100)
+        process.communicate(timeout=600)
     assert [process.returncode for process in running] == [0, 0]
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     moved = Learner(SETTINGS).actor.state_dict()
@@ -74,11 +74,11 @@ def test_no_rank_waits_long_for_one_that_stands_still_before_the_training(
 ) -> None:
     first, second = two_ranks.start(__name__, f"{tmp_path} still")
     try:
-        shown, _ = first.communicate(timeout=100)
+        shown, _ = first.communicate(timeout=600)
         assert first.returncode == LOST, shown
         assert "another rank of this training is gone" in shown
         second.send_signal(signal.SIGCONT)
-        shown, _ = second.communicate(timeout=100)
+        shown, _ = second.communicate(timeout=600)
         assert second.returncode == LOST, shown
         assert "another rank of this training is gone" in shown
     finally:
