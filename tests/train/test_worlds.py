@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
@@ -59,7 +60,8 @@ def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> No
     for number, source in enumerate(drawn(0, 3, guess, jobs=400)):
         answers = [found for found in guess(source.ground.jobs) if found is not None]
         own = answers[number]
-        np.testing.assert_array_equal(source.ground.sight.fixed[:, -3:], own.quantiles)
+        seen = source.ground.sight.fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE]
+        np.testing.assert_array_equal(seen, own.quantiles)
         foreseen_s = np.column_stack([own.plan_s, own.mean_s])
         np.testing.assert_array_equal(source.ground.foreseen_s, foreseen_s)
         assert len({found.quantiles.tobytes() for found in answers}) == 3
