@@ -13,24 +13,32 @@ from rltuned.cli import evolve, imitate
 from rltuned.cli.epochs import EpochLog, against
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.outputs import check_folder
+from rltuned.cli.training import (
+    ClusterOption,
+    DistributedOption,
+    ForceOption,
+    HeldOutOption,
+    LoadOption,
+    OutOption,
+    PredictorOption,
+    ResumeOption,
+    TraceOption,
+    WorkOption,
+    WorldsOption,
+    learned_on,
+    predicting,
+)
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.presets import cluster_named
 from rltuned.train.batch import Contest, Form, Reference
 from rltuned.train.course import (
     JUDGES,
     LEARN_UNTIL,
     UNSEEN,
-    Predict,
     drawn,
     fit_to,
-    from_files,
-    generated,
-    nothing,
-    predictions,
-    together,
 )
 from rltuned.train.export import export_predictor
 from rltuned.train.learner import PpoSettings
@@ -53,22 +61,6 @@ def train() -> None:
 QUICK_EPOCHS, QUICK_BATCHES = 12, 60
 
 
-TraceOption = Annotated[
-    list[Path] | None,
-    typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),
-]
-ClusterOption = Annotated[
-    list[str] | None, typer.Option("--cluster", help="Cluster TOML or preset; again for more.")
-]
-WorldsOption = Annotated[
-    int, typer.Option(help="Random clusters and job mixes to learn from as well.", min=0)
-]
-WorkOption = Annotated[
-    Path | None, typer.Option("--work", help="Checkpoints and curves; OUT.training if absent.")
-]
-PredictorOption = Annotated[
-    Path | None, typer.Option("--predictor", help="Folder of the predictor; the shipped one.")
-]
 ReachOption = Annotated[
     float,
     typer.Option(
@@ -85,20 +77,11 @@ DeviceOption = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="A smoke test of a minute: too few epochs to deploy.")
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Export it although it is worse than the rule.")
-]
-DistributedOption = Annotated[
-    bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")
-]
-
-
-LoadOption = Annotated[tuple[float, float], typer.Option(help="Offered load, from and to.")]
 
 
 @app.command()
 def ppo(
-    out: Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")],
+    out: OutOption,
     *,
     trace: TraceOption = None,
     cluster: ClusterOption = None,
@@ -122,11 +105,11 @@ def ppo(
     seed: Annotated[int, typer.Option(min=0)] = 1,
     reach: ReachOption = 8.0,
     start: StartOption = None,
-    exam_windows: Annotated[int, typer.Option(help="Held out, per ground.", min=1)] = 12,
+    exam_windows: HeldOutOption = 12,
     exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
     exam_every: Annotated[int, typer.Option(help="Epochs between exams.", min=1)] = 1,
     device: DeviceOption = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    resume: ResumeOption = False,
     quick: QuickOption = False,
     force: ForceOption = False,
     distributed: DistributedOption = False,
@@ -150,12 +133,10 @@ def ppo(
     )  # fmt: skip
     if start is not None:
         settings = beginning_from(start, settings)
-    clusters = list(map(cluster_named, cluster or ["philly-192"]))
     guess = predicting(settings.network, predictor)
-    found = from_files(trace, clusters, predict=guess) if trace else generated(seed, predict=guess)
     job = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
-        sources=tuple(together(found, drawn(seed + 2, worlds, guess))),
+        sources=learned_on(trace, cluster, worlds, seed, guess),
         judges=tuple(drawn(JUDGES, worlds, guess)),
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
@@ -181,13 +162,6 @@ def _perform(job: Job, ranks: Ranks) -> None:
         short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
         changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
         say(f"{job.out}: {card.verdict}; {changes}; {card.training.seconds:.0f} s")
-
-
-def predicting(network: Kind, predictor: Path | None = None) -> Predict:
-    """What a kind of network reads of run times. predictor: a folder; None = the shipped one."""
-    if network == "paper":
-        return nothing
-    return predictions(load_predictor(predictor or shipped_predictor()))
 
 
 def _check_ppo(base: str, device: str) -> None:

@@ -161,7 +161,7 @@ def _rank(
     count, now, ranking = desk.marks[QUEUED], desk.clock[NOW], desk.ranking
     flags = tape.flags[min(tape.used[TAPE_PASSES], len(tape.flags) - 1)]
     queue, demand = desk.queue[:count], ranking.demand
-    eyes = Eyes(sight, desk.features, net, demand.own_s, flags, desk.logits)
+    eyes = Eyes(sight, desk.features, net, flags, desk.logits)
     own_s, backlog_s, place = heard(setup, state, ranking, eyes, queue, now)
     if not corrects(net):
         desk.asked[:count] = 0.0

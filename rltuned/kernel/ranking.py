@@ -36,14 +36,11 @@ _fill_queue_columns = compiled(queue_features.fill_queue_columns)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue. asked_s: (n,) own seconds of the rule that it corrects.
-    scores: (n, 2) see kernel/network.forward.
-    """
+    """How a network sees the queue. scores: (n, 2) see kernel/network.forward."""
 
     sight: StaticFeatures
     features: Features
     net: Net
-    asked_s: FloatArray
     flags: IntArray
     scores: FloatArray
 
@@ -74,7 +71,7 @@ class Ranking(NamedTuple):
     bounded: bool
 
 
-class Rows(NamedTuple):
+class RuleParts(NamedTuple):
     """What a rule asks for k jobs: (k,) each. key: of its places."""
 
     own_s: FloatArray
@@ -188,7 +185,7 @@ def heard(
 
 
 @compiled
-def _parts(ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray) -> Rows:
+def _parts(ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray) -> RuleParts:
     """Own seconds, the keys of the places, and expected areas."""
     own_s, key, area = np.empty(len(jobs)), np.empty(len(jobs)), np.empty(len(jobs))
     for at in range(len(jobs)):
@@ -197,17 +194,17 @@ def _parts(ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray) -> Rows:
     if len(ranking.known.slots) > 0:
         never_cheaper(ranking.demand, jobs, ranking.known.limit_s, own_s, area)
     if rule == QSSF:
-        return Rows(area, area, area)
+        return RuleParts(area, area, area)
     if rule in (PLAN, NET):
-        return Rows(own_s, area, area)
-    return Rows(own_s, key, area)
+        return RuleParts(own_s, area, area)
+    return RuleParts(own_s, key, area)
 
 
 @in_place
 def _asked(ranking: Ranking, eyes: Eyes, rule: int, job: int, at: int) -> tuple[float, float]:
     """A job's own seconds, and the key of its place, but for those that go by expected areas."""
     if rule in (PLAN, NET):
-        return _ruled_s(ranking, eyes, job), 0.0
+        return _ruled_s(ranking, job), 0.0
     if rule == FIT:
         asked_s = 0.0 if eyes.scores[at, 0] > 0 else UNLIMITED_AS_S
         return asked_s, asked_s
@@ -265,10 +262,10 @@ def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
 
 
 @in_place
-def _ruled_s(ranking: Ranking, eyes: Eyes, job: int) -> float:
+def _ruled_s(ranking: Ranking, job: int) -> float:
     """Own seconds of the rule `delay`, which a network corrects."""
     known = len(ranking.known.slots) > 0
-    return float(_predicted_s(ranking, PLAN, job) if known else eyes.asked_s[job])
+    return float(_predicted_s(ranking, PLAN, job) if known else ranking.demand.own_s[job])
 
 
 @in_place
@@ -299,7 +296,7 @@ def _no_eyes() -> Eyes:
     )
     sight = StaticFeatures(np.zeros((0, 0), dtype=bool), counts, counts, none)
     net = Net(0, none, flat, none, flat, none, flat, 0.0)
-    return Eyes(sight, features, net, np.zeros(0), np.zeros(2, np.int64), np.zeros((0, 2)))
+    return Eyes(sight, features, net, np.zeros(2, np.int64), np.zeros((0, 2)))
 
 
 NO_EYES = _no_eyes()

@@ -65,7 +65,8 @@ def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
 def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
     """A policy, or its name, at every event; order None = its pure order. Raises KeyError."""
     if isinstance(policy, NetworkPolicy):
-        return _dynamic(NET, stage, order), _eyes(policy, stage, pure=order is None)
+        ranking = _dynamic(NET, stage, order, BASELINES["delay"])
+        return ranking, _eyes(policy, stage, pure=order is None)
     policy = policy if isinstance(policy, str) else policy.name
     pure = order is None or policy in {*FUTURE, "multifactor"}
     if policy in FORESEEING and stage.predictor is not None:
@@ -172,7 +173,8 @@ def _promised(stage: Stage, classes: Sequence[SlaClass]) -> BoolArray:
 def _wish(policy: Policy | str, stage: Stage, order: Order) -> tuple[int, Demand, RunTimes, Eyes]:
     """A policy's rule, what it may ask for, its memory and its eyes."""
     if isinstance(policy, NetworkPolicy):
-        return NET, stage.demand(order), _known(stage), _eyes(policy, stage)
+        demand = stage.demand(order, BASELINES["delay"])
+        return NET, demand, _known(stage), _eyes(policy, stage)
     if not isinstance(policy, Baseline):
         raise KeyError(policy)
     if policy.name in FORESEEING and stage.predictor is not None:
@@ -206,9 +208,7 @@ def _eyes(actor: NetworkPolicy | None, stage: Stage, *, pure: bool = False) -> E
         return eyes_on(sight, prepared)
     if not (pure or actor.network.corrects):
         raise ValueError(f"{actor.name} corrects no rule: it is played without bounds alone")
-    net = net_of(actor.network)
-    asked_s = BASELINES["delay"].own(stage.matrix())
-    return eyes_on(sight, prepared, net, asked_s=asked_s)
+    return eyes_on(sight, prepared, net_of(actor.network))
 
 
 def _dynamic(

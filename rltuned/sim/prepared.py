@@ -280,14 +280,12 @@ def eyes_on(
     sight: StaticFeatures,
     prepared: Prepared,
     net: Net | None = None,
-    asked_s: FloatArray = NO_EYES.asked_s,
 ) -> Eyes:
-    """Eyes with work space; net None: they only see what fits. asked_s: see Eyes."""
+    """Eyes with work space; net None: they only see what fits."""
     return Eyes(
         sight=sight,
         features=room_for(sight, prepared),
         net=NO_EYES.net if net is None else net,
-        asked_s=asked_s,
         flags=np.zeros(2, dtype=np.int64),
         scores=np.empty((len(sight.fixed), 2)),
     )

@@ -1,7 +1,7 @@
 """An evolution strategy on the `queue` actor, in reading order.
 
 1. actor_of    eighteen numbers as an actor: linear in where a job stands in its queue
-2. Part        a stretch of a trace, with what the rule `delay` makes of it
+2. TracePart        a stretch of a trace, with what the rule `delay` makes of it
 3. cost        of a schedule, against the rule's
 4. evolve      generations: draw actors, play all of them on the same parts, move the distribution
 
@@ -31,12 +31,11 @@ from rltuned.train.ground import Ground, cut
 from rltuned.train.learner import REACH
 from rltuned.train.network import TorchActor, policy_of
 from rltuned.train.ranks import ALONE, Ranks
-from rltuned.train.trial import CYCLES
+from rltuned.train.trial import CYCLES, RULE
 
 WIDTH: Final = len(QUEUE_COLUMNS)
 NUMBERS: Final = 2 * (WIDTH + 1)
 """Of an actor: for each part of a delay a weight per column, and a constant."""
-RULE: Final = "delay"
 ADDED_S: Final = 60.0
 Interval = tuple[float, float | None, float | None]
 """A mean and its 95% interval."""
@@ -98,7 +97,7 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TracePart:
     """A stretch of a trace, and how it is played; rule: (4,) see measured."""
 
     window: Ground
@@ -106,10 +105,10 @@ class Part:
     rule: FloatArray
 
 
-def part_of(window: Ground, warm_up: float, protocol: Protocol = CYCLES) -> Part:
+def part_of(window: Ground, warm_up: float, protocol: Protocol = CYCLES) -> TracePart:
     """A window with what the rule makes of it."""
     start_s = play_policy(window, RULE, protocol)
-    return Part(window, protocol, measured(window, start_s, warm_up))
+    return TracePart(window, protocol, measured(window, start_s, warm_up))
 
 
 def drawn(grounds: Sequence[Ground], settings: EvolutionSettings, generation: int) -> list[Ground]:
@@ -161,12 +160,12 @@ class Players:
     ranks: Ranks = ALONE
     workers: int = 1
 
-    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
         """(policies, parts, 4) logarithms of `measured` against the rule's; the same for any number
         of threads and ranks.
         """
 
-        def play(pair: tuple[NetworkPolicy, Part]) -> FloatArray:
+        def play(pair: tuple[NetworkPolicy, TracePart]) -> FloatArray:
             policy, part = pair
             start_s = play_policy(part.window, policy, part.protocol)
             found = measured(part.window, start_s, self.settings.warm_up)
@@ -182,7 +181,7 @@ class Players:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class SearchGeneration:
     """What came of one. costs: of its members; change: of the mean of log wait and log slowdown
     against the rule, over all members, with its interval over parts; exam: the same of the middle
     of the distribution on held-out windows, and exam_cost what it costs there; None = not examined.
@@ -199,11 +198,11 @@ class Generation:
 
 def evolve(
     grounds: Sequence[Ground],
-    exam: Sequence[Part],
+    exam: Sequence[TracePart],
     players: Players,
     *,
-    known: Sequence[Generation] = (),
-    on_generation: Callable[[Generation], None] = lambda _found: None,
+    known: Sequence[SearchGeneration] = (),
+    on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
 ) -> tuple[TorchActor, int]:
     """The actor that did best in an exam, and its generation; -1 = the rule itself. known:
     generations of an interrupted search, which are not played again. Raises FloatingPointError: a
@@ -243,9 +242,9 @@ def _generation(  # noqa: PLR0917 - by place
     members: Sequence[FloatArray],
     number: int,
     grounds: Sequence[Ground],
-    exam: Sequence[Part],
+    exam: Sequence[TracePart],
     players: Players,
-) -> Generation:
+) -> SearchGeneration:
     """Play the members, move the distribution, and examine its middle where that is due."""
     settings, began = players.settings, time.perf_counter()
     protocol = replace(CYCLES, interval_s=settings.interval_s)
@@ -263,7 +262,7 @@ def _generation(  # noqa: PLR0917 - by place
         examined, exam_cost = _change(held_out), cost(held_out, settings.price)
     seconds = time.perf_counter() - began
     change = _change(logs.mean(axis=0))
-    return Generation(number, tuple(costs), change, examined, exam_cost, seconds)
+    return SearchGeneration(number, tuple(costs), change, examined, exam_cost, seconds)
 
 
 def _change(logs: FloatArray) -> Interval:

@@ -17,12 +17,11 @@ from rltuned.errors import ModelError
 from rltuned.policies.card import Card, Training
 from rltuned.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.train.evolution import (
-    RULE,
     EvolutionSettings,
-    Generation,
     Interval,
-    Part,
     Players,
+    SearchGeneration,
+    TracePart,
     evolve,
     part_of,
 )
@@ -41,7 +40,7 @@ from rltuned.train.run import (
     licences_of,
     parity_windows,
 )
-from rltuned.train.trial import DIGITS
+from rltuned.train.trial import DIGITS, RULE
 from rltuned.train.verdict import allow, judged, unseen_windows
 
 GENERATIONS: Final = "generations.jsonl"
@@ -72,14 +71,16 @@ def perform(
     search: Search,
     *,
     ranks: Ranks = ALONE,
-    on_generation: Callable[[Generation], None] = lambda _found: None,
+    on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
 ) -> Card | None:
     """Search, keep a record, export the best; None on ranks beyond 0. Raises ModelError: the name,
     the record, or the actor is worse than the rule; TraceError: the traces are too short.
     """
     check_name(search.out, ranks)
     settings = search.settings
-    record = Record(search.folder, settings, resume=search.resume) if ranks.rank == 0 else None
+    record = (
+        SearchRecord(search.folder, settings, resume=search.resume) if ranks.rank == 0 else None
+    )
     known = ranks.from_first([] if record is None else record.known)
     taught = [
         cut(s.ground, 0, max(1, int(len(s.ground) * LEARN_UNTIL)))
@@ -90,7 +91,7 @@ def perform(
     exam = [part_of(window, settings.warm_up) for window in windows]
     players = Players(settings, ranks, search.workers)
 
-    def after(found: Generation) -> None:
+    def after(found: SearchGeneration) -> None:
         if record is not None:
             record.add(found)
         on_generation(found)
@@ -107,8 +108,8 @@ def perform(
 def _export(
     search: Search,
     found: tuple[TorchActor, int],
-    exam: Sequence[Part],
-    record: "Record",
+    exam: Sequence[TracePart],
+    record: "SearchRecord",
     ranks: Ranks,
 ) -> Card:
     actor, number = found
@@ -146,7 +147,7 @@ def _export(
     )
 
 
-class Record:
+class SearchRecord:
     """The folder of a search. known: its generations so far. Raises ModelError: it cannot be used,
     or is of other settings.
     """
@@ -154,7 +155,7 @@ class Record:
     def __init__(self, folder: Path, settings: EvolutionSettings, *, resume: bool) -> None:
         self._path = folder / GENERATIONS
         self._described: dict[str, Any] = json.loads(json.dumps(settings.described()))
-        self.known: list[Generation] = []
+        self.known: list[SearchGeneration] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not self._path.exists():
@@ -175,7 +176,7 @@ class Record:
         if [one.number for one in self.known] != list(range(len(self.known))):
             raise ModelError(f"{self._path}: cannot be resumed: generations are missing")
 
-    def add(self, found: Generation) -> None:
+    def add(self, found: SearchGeneration) -> None:
         """Keep one more. Raises ModelError: the disk is full, or not to be written to."""
         self.known.append(found)
         rows = [self._described, *map(asdict, self.known)]
@@ -191,9 +192,9 @@ class Record:
             raise ModelError(f"{self._path}: was begun with another {other[0]}")
 
 
-def _generation(row: dict[str, Any]) -> Generation:
+def _generation(row: dict[str, Any]) -> SearchGeneration:
     exam = row["exam"]
-    return Generation(
+    return SearchGeneration(
         number=int(row["number"]),
         costs=tuple(map(float, row["costs"])),
         change=_interval(row["change"]),

@@ -26,11 +26,11 @@ from rltuned.train.ppo import Report, train
 from rltuned.train.ranges import ranges_played
 from rltuned.train.ranks import ALONE, Ranks
 from rltuned.train.session import Session, Standing
-from rltuned.train.trial import Trial, changes, windows_between
+from rltuned.train.trial import RULE, Trial, changes, windows_between
 from rltuned.train.verdict import allow, judged, unseen_windows
 
 PARITY_WINDOWS = 4
-RULES = ("delay", "saf", "fcfs", "multifactor")
+RULES = (RULE, "saf", "fcfs", "multifactor")
 """Played before the training begins; the first one chooses the best epoch."""
 
 

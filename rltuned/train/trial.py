@@ -18,6 +18,8 @@ from rltuned.train.reward import FLOOR, MIXED, Objective, cost_at
 
 _END = np.array([np.inf])
 DIGITS: Final = 4
+RULE: Final = "delay"
+"""What a network is measured against: what it corrects."""
 CYCLES: Final = Protocol(mode="cycle")
 """The daemon's own decision every minute, with its bounds and its memory."""
 AS_IT_IS: Final = "bsld"

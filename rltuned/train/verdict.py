@@ -9,9 +9,8 @@ from rltuned.stats import paired
 from rltuned.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.train.ground import Ground
 from rltuned.train.network import TorchActor
-from rltuned.train.trial import AS_IT_IS, DIGITS, Trial, windows_between
+from rltuned.train.trial import AS_IT_IS, DIGITS, RULE, Trial, windows_between
 
-RULE: Final = "delay"
 WINDOWS: Final = 3
 """Of each trace after TEST_FROM; of each random world one."""
 

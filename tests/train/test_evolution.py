@@ -28,9 +28,9 @@ from rltuned.train.evolution import (
     NUMBERS,
     WIDTH,
     EvolutionSettings,
-    Generation,
-    Part,
     Players,
+    SearchGeneration,
+    TracePart,
     actor_of,
     cost,
     drawn,
@@ -134,7 +134,7 @@ def test_parts_are_those_of_the_seed_and_the_generation() -> None:
 class Bowl(Players):
     """Costs that are known: the distance from a place, the same on every part."""
 
-    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
         rows = []
         for policy in policies:
             head = policy.network.weights["layers.4.weight"]
@@ -146,7 +146,7 @@ class Bowl(Players):
 def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, exam_every=20)
     exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
-    seen: list[Generation] = []
+    seen: list[SearchGeneration] = []
     actor, number = evolve([GROUND], exam, Bowl(settings), on_generation=seen.append)
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
     exams = [one.exam_cost for one in seen if one.exam_cost is not None]
@@ -156,7 +156,7 @@ def test_it_finds_what_costs_least() -> None:
 
 def test_what_is_never_better_than_the_rule_in_an_exam_is_the_rule() -> None:
     class Worse(Bowl):
-        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
             return super().logs(policies, parts) + 9.0
 
     exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
@@ -167,7 +167,7 @@ def test_what_is_never_better_than_the_rule_in_an_exam_is_the_rule() -> None:
 
 def test_a_cost_that_is_no_number_ends_the_search() -> None:
     class Broken(Bowl):
-        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
             return super().logs(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
@@ -180,7 +180,7 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
     assert whole.verdict is not None
     seen: list[int] = []
 
-    def stop(found: Generation) -> None:
+    def stop(found: SearchGeneration) -> None:
         seen.append(found.number)
         if found.number == 1:
             raise KeyboardInterrupt

@@ -3,14 +3,26 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
+from typer.testing import CliRunner
 
+from rltuned.cli import app
+from rltuned.core.decide import Knobs
+from rltuned.daemon.runtime import Rig
+from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.wiring import find_policy, model_path
 from rltuned.errors import SettingsError
 from rltuned.policies import shelf
+from rltuned.policies.actor import load_actor
 from rltuned.settings import Settings, load
+from tests.builders import NOW, snapshot
+from tests.fakes import FakeBackend
+from tests.loops import FRESH, UNJUDGED
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = '[policy]\nname = "model:rltune"\n'
@@ -30,6 +42,26 @@ def test_the_default_policy_is_a_rule_and_the_shipped_model_is_found(tmp_path: P
     assert policy.name == "model:rltune"
     assert digest
     assert schema
+
+
+def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) -> None:
+    actor = load_actor(ROOT / "models" / "rltune")
+    assert actor.card.verdict is not None
+    config = settings_in(tmp_path, f'{MODEL}[daemon]\nstate_dir = "{tmp_path}"\n')
+    shown = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
+    assert actor.verdict in " ".join(shown.split())
+    board = Board(Showing(), lambda: NOW)
+    board.loaded(Rig(FakeBackend(snapshot()), actor, Knobs(), True, 60.0, 600.0, tmp_path / "PAUSE"))
+    registry = CollectorRegistry()
+    with closing(
+        MetricsServer(
+            "127.0.0.1", 0, registry, lambda: FRESH, status=lambda: board.document(FRESH, UNJUDGED)
+        )
+    ) as server:
+        with config.open("a") as file:
+            file.write(f"[http]\nport = {server.port}\n")
+        status = CliRunner().invoke(app, ["status", "--config", str(config)]).stdout
+    assert f"policy model:rltune ({actor.verdict})" in status
 
 
 def test_bundles_are_found_where_pip_puts_them(
