@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals, days_of
 from rltuned.core.backfill import OVERDUE_S
 from rltuned.core.capacity import Capacity
 from rltuned.core.durations import FloatArray, IntArray, alike, knots, runs_s
@@ -41,7 +42,6 @@ COARSE: Final = 0.02
 """Slurm looks at the queue every PASS_S. What lies far ahead is looked at in steps of such a share
 of its distance, which is far less than what run times leave open."""
 HORIZON_S: Final = 90 * 86_400.0
-DAY_S: Final = 86_400.0
 QUANTILES: Final = (0.1, 0.5, 0.9)
 _CROWD: Final = 2_000
 """With so many in line, those that arrive behind every job of the forecast are left out."""
@@ -54,26 +54,6 @@ class PlayedJob:
     job: PendingJob
     key_s: float
     run_time: RunTime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A job that came within the last days. ago_s: so long ago."""
-
-    job: PendingJob
-    ago_s: float
-    run_time: RunTime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """All that came within the last window_s; 0 = not known, and none come."""
-
-    jobs: tuple[Arrival, ...] = ()
-    window_s: float = 0.0
-
-
-NO_ARRIVALS: Final = Arrivals()
 
 
 def play_forward(
@@ -132,7 +112,7 @@ class _Ground:
         self.keys_s = [one.key_s for one in line]
         self.delays_s = _delays_s(line, jobs, self.knots, now)
         self.day_s = min(arrivals.window_s, DAY_S)
-        self.days = _days(arrivals, self.day_s, self.count)
+        self.days = days_of(arrivals, self.day_s, self.count)
         held = [(run, taken_by(run.shares, self.capacity)) for run in snapshot.running]
         self.runs = [(run, taken) for run, taken in held if taken is not None]
         self.run_ends_s = [max(run.latest_end() - now, OVERDUE_S) for run, _ in self.runs]
@@ -200,18 +180,6 @@ def _delays_s(
     place = np.searchsorted(known, came) + np.searchsorted(known, came, side="right") - 1
     found: list[float] = np.interp(place / 2, np.arange(len(own)), own).tolist()
     return found
-
-
-def _days(arrivals: Arrivals, day_s: float, first: int) -> list[list[tuple[float, int]]]:
-    """Whole days of the window, or all of a shorter one: (seconds since its begin, job) each."""
-    if day_s <= 0.0:
-        return []
-    found: list[list[tuple[float, int]]] = [[] for _ in range(int(arrivals.window_s // day_s))]
-    for number, one in enumerate(arrivals.jobs, start=first):
-        back = int(one.ago_s // day_s)
-        if 0 <= back < len(found):
-            found[back].append(((back + 1) * day_s - one.ago_s, number))
-    return [sorted(day) for day in found]
 
 
 class _Play:

@@ -7,18 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
 from rltuned.core.decide import Decision
 from rltuned.core.explaining import CANNOT_START, in_line
-from rltuned.core.forecast import (
-    DAY_S,
-    DRAWS,
-    NO_ARRIVALS,
-    Arrival,
-    Arrivals,
-    PlayedJob,
-    play_forward,
-    quantiles,
-)
+from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
 from rltuned.core.refusal_words import OF_ONE
 from rltuned.core.select import Refusal
 from rltuned.domain.jobs import PendingJob, RunningJob

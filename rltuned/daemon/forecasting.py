@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned import children
+from rltuned.core.arrivals import DAY_S, Arrival, Arrivals
 from rltuned.core.decide import Decision
-from rltuned.core.forecast import DAY_S, Arrival, Arrivals
 from rltuned.core.hindsight import Hindsight, corrected
 from rltuned.core.starts import ARRIVALS, Expected, Start, arrivals_of, starts_by, to_play, waiting
 from rltuned.daemon.forecast_child import answer, packed

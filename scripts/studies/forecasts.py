@@ -22,10 +22,11 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
+from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray
-from rltuned.core.forecast import HORIZON_S, Arrival, Arrivals
+from rltuned.core.forecast import HORIZON_S
 from rltuned.core.hindsight import Hindsight, corrected
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.sizes import Sizes

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.cli.expected import ordinal
+from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.durations import knots, runs_s
-from rltuned.core.forecast import Arrival, Arrivals, PlayedJob, play_forward, quantiles
+from rltuned.core.forecast import PlayedJob, play_forward, quantiles
 from rltuned.core.select import Scope
 from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, starts_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
