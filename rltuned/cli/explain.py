@@ -12,8 +12,7 @@ from rltuned.cli.expected import expected, what_if, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import NOT_KNOWN, look
-from rltuned.core.refusal_words import OF_ONE
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import BY_LABEL, Refusal
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
 from rltuned.slurm.values import parse_limit_s
@@ -155,7 +154,7 @@ def _decided(document: dict[str, Any]) -> list[str]:
 
 
 def _refused(reason: str) -> str:
-    return OF_ONE[Refusal(reason)] if reason in set(Refusal) else reason
+    return BY_LABEL[reason].sentence if reason in BY_LABEL else reason
 
 
 def _changed(document: dict[str, Any]) -> list[str]:
@@ -219,7 +218,7 @@ def _name(document: dict[str, Any]) -> str:
 
 def _unreadable(document: dict[str, Any]) -> str:
     return (
-        f"rltuned leaves it alone: {OF_ONE[Refusal.UNREADABLE]} ({document['unreadable']}). "
+        f"rltuned leaves it alone: {Refusal.UNREADABLE.sentence} ({document['unreadable']}). "
         "`rltuned restore` gives back what rltuned changed of it."
     )
 

@@ -16,7 +16,7 @@ from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.core.hindsight import Hindsight, Scales, corrected
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import Refusal
 from rltuned.core.starts import Expected, arrivals_of, starts_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests

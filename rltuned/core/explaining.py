@@ -19,8 +19,8 @@ from rltuned.core.features import COLUMN, COLUMNS, EXPECTED, FloatArray, StateMa
 from rltuned.core.node_counts import nodes_by_completion
 from rltuned.core.order import Order, Policy, bounded
 from rltuned.core.placement import is_outside
+from rltuned.core.refusals import Means
 from rltuned.core.run_times import LOG_FULL
-from rltuned.core.select import Refusal
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.text import span
 
@@ -33,20 +33,6 @@ _RAW: Final = {
 }
 """Features that the classic rules read unscaled, and where."""
 RUN_TIME: Final = "run_time"
-CANNOT_START: Final = frozenset(
-    {
-        Refusal.UNREADABLE,
-        Refusal.HELD,
-        Refusal.HELD_USER,
-        Refusal.HELD_ADMIN,
-        Refusal.DEPENDENCY,
-        Refusal.NOT_ELIGIBLE,
-        Refusal.RESERVATION,
-        Refusal.UNFULFILLABLE,
-        Refusal.BLOCKED,
-    }
-)
-"""Jobs that are not in line for the nodes, so no one waits behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +258,7 @@ def _on(request: Request, nodes: int) -> Request:
 
 def in_line(decision: Decision, *, as_is: bool = False) -> Sequence[PendingJob]:
     """The jobs that could start, in the order that rltuned proposes; as_is: in the present one."""
-    left = {job_id for job_id, reason in decision.refused if reason in CANNOT_START}
+    left = {job_id for job_id, reason in decision.refused if Means.NOT_IN_LINE in reason.means}
     proposed = {} if as_is else {e.job.job_id: e.proposed for e in decision.entries}
     line = [j for j in decision.snapshot.pending if j.priority and j.job_id not in left]
     return sorted(line, key=lambda j: -proposed.get(j.job_id, j.priority))

@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from rltuned.core.numbers import base_now
 from rltuned.core.reach import Reach
+from rltuned.core.refusals import Refusal
 from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
@@ -21,40 +21,6 @@ after five one-second retries inside the controller; leave new jobs alone for th
 FEDERATED_FROM = 2**26
 """Local job ids end below it (slurm.conf(5), MaxJobId); in a federation the bits above name the
 cluster that a job was submitted to."""
-
-
-class Refusal(StrEnum):
-    """Why a pending job is not to be moved. The value is the metric label and the log word."""
-
-    UNREADABLE = "unreadable"
-    SLA_PARTITION = "sla_partition"
-    OUT_OF_SCOPE = "out_of_scope"
-    BREAKER_OPEN = "breaker_open"
-    EXCLUDED_USER = "excluded_user"
-    EXCLUDED_ACCOUNT = "excluded_account"
-    EXCLUDED_QOS = "excluded_qos"
-    HELD_USER = "held_user"
-    HELD_ADMIN = "held_admin"
-    HELD = "held"
-    CRON = "cron"
-    TAKEN_OVER = "taken_over"
-    FIXED = "fixed"
-    FEDERATED = "federated"
-    RESERVATION = "reservation"
-    DEPENDENCY = "dependency"
-    NOT_ELIGIBLE = "not_eligible"
-    UNFULFILLABLE = "unfulfillable"
-    BLOCKED = "blocked"
-    TOO_YOUNG = "too_young"
-    PARTITION_PRIORITIES = "partition_priorities"
-    INCR_ONLY = "incr_only"
-    BASE_UNKNOWN = "base_unknown"
-    SITE_FACTOR_UNKNOWN = "site_factor_unknown"
-    UNADDRESSABLE = "unaddressable"
-    OFF_BLOCK = "off_block"
-    JOB_BUDGET = "job_budget"
-    HANDED_BACK = "handed_back"
-    CHANGE_BUDGET = "change_budget"
 
 
 _UNFULFILLABLE_REASONS = frozenset(

@@ -9,10 +9,9 @@ import numpy as np
 
 from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
 from rltuned.core.decide import Decision
-from rltuned.core.explaining import CANNOT_START, in_line
+from rltuned.core.explaining import in_line
 from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
-from rltuned.core.refusal_words import OF_ONE
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import Means, Refusal
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
@@ -231,7 +230,7 @@ def _left(decision: Decision, in_line_ids: set[JobId]) -> list[Start]:
     for job in decision.snapshot.pending:
         if job.job_id in in_line_ids:
             continue
-        reason = reasons.get(job.job_id)
-        why = OF_ONE[reason if reason in CANNOT_START else Refusal.HELD]
+        reason = reasons.get(job.job_id, Refusal.HELD)
+        why = (reason if Means.NOT_IN_LINE in reason.means else Refusal.HELD).sentence
         found.append(Start(job.job_id, 0, why=why.replace("see Slurm's reason", job.reason)))
     return found

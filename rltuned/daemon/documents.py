@@ -9,7 +9,7 @@ from rltuned.core.decide import Decision, Entry, Knobs
 from rltuned.core.explaining import sentence
 from rltuned.core.features import COLUMNS
 from rltuned.core.placement import Placement
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
 from rltuned.core.starts import Expected, start_document
 from rltuned.domain.jobs import ArrayInfo, PendingJob

@@ -10,8 +10,8 @@ from math import ceil
 from typing import Any, Final, Literal
 
 from rltuned.core.decide import Decision
-from rltuned.core.explaining import CANNOT_START
 from rltuned.core.features import StateMatrix, encode
+from rltuned.core.refusals import Means
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -91,7 +91,11 @@ def sums_of(
 
 def in_line(seen: Snapshot, decision: Decision | None) -> list[PendingJob]:
     """The jobs that wait for nodes, and for nothing else."""
-    left = {job_id for job_id, why in decision.refused if why in CANNOT_START} if decision else ()
+    left = (
+        {job_id for job_id, why in decision.refused if Means.NOT_IN_LINE in why.means}
+        if decision
+        else ()
+    )
     return [job for job in seen.pending if job.priority and job.job_id not in left]
 
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.entry import Entry
-from rltuned.core.refusal_words import OF_ONE
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
@@ -134,7 +133,7 @@ def left(job: PendingJob, decision: Decision, *, named: bool) -> Document:
             ("delay_s", "rank_before", "rank_after", "planned", "moves", "what", "bound", "fits")
         ),
         "priority": job.priority,
-        "refusal": "it was not ranked" if why is None else OF_ONE[why],
+        "refusal": "it was not ranked" if why is None else why.sentence,
     }
 
 
