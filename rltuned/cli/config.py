@@ -160,7 +160,7 @@ app.command()(init)
 def check(file: Annotated[Path, typer.Argument(help="The settings file to check.")]) -> None:
     """Check a settings file without starting anything. Keys that are gone are warned of.
 
-    Exit codes: 0 = it can be used; 2 = it cannot, with file, line, key and reason.
+    Exit codes: 0 = fit; 2 = unfit, with file, line, key and reason.
     """
     loaded = load(file)
     check_policy_name(loaded)

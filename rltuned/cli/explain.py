@@ -56,8 +56,8 @@ def explain(
 ) -> None:
     """Show when a job is expected to start, where it stands, why, and what rltuned would do.
 
-    Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
-    2 = settings or model cannot be used.
+    Exit codes: 0 = the job was found; 1 = it is not in the queue, or the cluster gave no
+    usable answer; 2 = settings or model cannot be used.
     """
     limit_s = _limit_s(limit)
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))

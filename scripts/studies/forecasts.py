@@ -297,7 +297,7 @@ def rows() -> Iterator[str]:
 
 
 def table(_: argparse.Namespace) -> None:
-    head("ground", "forecasts", "real starts in the 80% interval", "before the record corrects",
+    head("trace", "forecasts", "real starts in the 80% interval", "before the record corrects",
          "median error", "by time limits", "ratio", "median wait left", "processor")  # fmt: skip
     print(*rows(), sep="\n")
 

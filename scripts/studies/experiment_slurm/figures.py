@@ -1,4 +1,4 @@
-"""What is read off a run: the definitions of docs/contract.md, QOS, shares, and the simulator's."""
+"""What is read off a run: figures of docs/interfaces.md, QOS, shares, and the simulator's."""
 
 from collections.abc import Sequence
 from dataclasses import replace
