@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
+from rltuned.lab.train.export import export_bundle
+from rltuned.lab.train.network import TorchActor
 from rltuned.policies.card import Training
 from rltuned.policies.network import INPUTS
-from rltuned.train.export import export_bundle
-from rltuned.train.network import TorchActor
 
 
 def small_network(target: Path, *, seed: int = 1) -> Path:

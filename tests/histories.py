@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rltuned.lab.replay.metrics import FloatArray
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.metrics import FloatArray
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.values import format_limit
 

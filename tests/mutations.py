@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.backtest.past import Span, past_of
-from rltuned.backtest.site import read_site_model
 from rltuned.cli.group_plan import read_graph
-from rltuned.cli.traces import READERS
 from rltuned.errors import RltunedError
+from rltuned.lab.backtest.past import Span, past_of
+from rltuned.lab.backtest.site import read_site_model
+from rltuned.lab.cli.traces import READERS
+from rltuned.lab.replay.readers.clusters import read_swf
+from rltuned.lab.replay.readers.rows import ParsedTrace, finish
+from rltuned.lab.train.history import started_of
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
-from rltuned.sim.readers.clusters import read_swf
-from rltuned.sim.readers.rows import ParsedTrace, finish
 from rltuned.sim.tables import Bad
 from rltuned.sim.trace import read_trace
 from rltuned.sim.world import read_faults
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.sacct import COLUMNS, lines_of
-from rltuned.train.history import started_of
 from tests.backtest.worlds import jobs, site
 
 ROWS = 60

@@ -25,6 +25,7 @@ from rltuned.cli.streams import guard
 from rltuned.cli.words import is_completing, words_of
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
+LAB: Final = "Offline"
 PANELS: Final = {
     "Daily": {
         "plan": "Decide once, show what would change, and write nothing.",
@@ -43,7 +44,7 @@ PANELS: Final = {
         "models": "The bundles of trained policies.",
         "export": "Write units, dashboards, alerts or examples into a folder.",
     },
-    "Offline": {
+    LAB: {
         "train": "Learn policies offline (needs the train extra).",
         "simulate": "Play a trace on a simulated cluster under policies (needs the train extra).",
         "traces": "Traces of jobs: convert, fetch, describe, synth, window, scale.",
@@ -52,7 +53,7 @@ PANELS: Final = {
         "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
     },
 }
-"""Heading of the help text -> command -> what it does. Module rltuned.cli.NAME has its `app`."""
+"""Heading of the help text -> command -> what it does. `module_of` has its `app`."""
 COMMANDS: Final = {name: about for those in PANELS.values() for name, about in those.items()}
 _PANEL_OF: Final = {name: panel for panel, those in PANELS.items() for name in those}
 
@@ -109,10 +110,15 @@ def _reflow(command: Any) -> None:
         _reflow(child)
 
 
+def module_of(name: str) -> str:
+    """The module of a command."""
+    return f"rltuned.{'lab.cli' if _PANEL_OF[name] == LAB else 'cli'}.{name}"
+
+
 def _module(name: str) -> Any:
     gc.disable()  # what an import makes stays: the search for reference cycles finds nothing
     try:
-        return importlib.import_module(f"rltuned.cli.{name}")
+        return importlib.import_module(module_of(name))
     finally:
         gc.freeze()
         gc.enable()

@@ -96,7 +96,7 @@ def _find(world: BackendChoice, loaded: Loaded) -> Found:
     try:
         if world is BackendChoice.SLURM:
             return _ask(loaded)
-        from rltuned.sim.demo import WEIGHTS  # noqa: PLC0415 - numba's floor
+        from rltuned.sim.demo import WEIGHTS  # noqa: PLC0415 - simulated clusters only
 
         seen = open_world(world).backend(loaded).observe()
         return Found(seen, site_of(loaded, seen, Priorities("priority/multifactor", WEIGHTS)))

@@ -83,10 +83,10 @@ def planner_of(name: PlannerName) -> Planner:
     if name == "heft":
         return heft
     if name == "woa":
-        from rltuned.train.whales import whales  # noqa: PLC0415 - the offline half
+        from rltuned.lab.train.whales import whales  # noqa: PLC0415 - the offline half
 
         return whales
-    from rltuned.train.group_dqn import double_dqn, whales_dqn  # noqa: PLC0415 - torch
+    from rltuned.lab.train.group_dqn import double_dqn, whales_dqn  # noqa: PLC0415 - torch
 
     return double_dqn if name == "ddqn" else whales_dqn
 

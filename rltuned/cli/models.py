@@ -54,7 +54,7 @@ def verify(
     actor = load_actor(bundle)
     beside = ""
     if torch:
-        from rltuned.train.probes import compare_with_torch  # noqa: PLC0415 - an extra
+        from rltuned.lab.train.probes import compare_with_torch  # noqa: PLC0415 - an extra
 
         beside = f", PyTorch's scores up to {compare_with_torch(actor, bundle):.1g}"
     say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}{beside}; {actor.verdict}")

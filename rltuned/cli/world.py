@@ -57,7 +57,7 @@ def open_world(
                 loaded, system, on_call, lease, on_reading, digester=digester(loaded)
             ),
         )
-    from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - numba's floor
+    from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - simulated clusters only
 
     clock = ScaledClock(system, speed)
     simulated = demo_backend(seed, clock)

@@ -1,4 +1,4 @@
-"""The simulated world: traces, a cluster that behaves as Slurm does, and honest comparisons.
+"""The simulated cluster in plain Python: traces, nodes, and a Slurm that starts jobs on them.
 
-True run times exist on this floor and nowhere else.
+Backend `sim` (demo, dry runs) and the referee of the compiled kernel, rltuned/lab/kernel.
 """

@@ -26,9 +26,9 @@ import numpy as np
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.joint import place_jointly
 from rltuned.daemon.schedule import uncollected
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import simulate, whole
 from rltuned.policies.actor import load_actor
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import simulate, whole
 from rltuned.solver import Cbc
 from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer
 from scripts.benchmarks.growth import GOAL, LEAST, crowd, curves, exponent

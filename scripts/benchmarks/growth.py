@@ -20,10 +20,10 @@ from matplotlib.ticker import NullFormatter
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import simulate, whole
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import BackfillRule
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import simulate, whole
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from scripts.benchmarks import Figure

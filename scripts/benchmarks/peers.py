@@ -18,10 +18,10 @@ from venv import create
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.errors import BackendError
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run import simulate, whole
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.reshape import scale
-from rltuned.sim.run import simulate, whole
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules

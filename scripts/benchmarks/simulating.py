@@ -13,15 +13,15 @@ import numpy as np
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.readers.clusters import read_philly_csv
+from rltuned.lab.replay.readers.rows import finish
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run import compare, simulate, whole, windows
 from rltuned.policies.shelf import MODEL_PREFIX
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.readers.clusters import read_philly_csv
-from rltuned.sim.readers.rows import finish
-from rltuned.sim.reshape import scale
-from rltuned.sim.run import compare, simulate, whole, windows
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run import possible, simulate, whole
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.demo import demo_trace
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.reshape import scale
-from rltuned.sim.run import possible, simulate, whole
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules

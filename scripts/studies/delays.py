@@ -42,12 +42,12 @@ import numpy as np
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT, Order, clip_s
+from rltuned.lab.replay.reshape import jittered
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.presets import preset
-from rltuned.sim.reshape import jittered
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob, read_trace
 from scripts.studies import plays

@@ -40,20 +40,20 @@ from rltuned.core.features import LIMIT_FULL_S, FloatArray
 from rltuned.core.observation import FIXED, OBSERVED
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.batch import Contest
+from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.ground import Ground, cut, make_ground
+from rltuned.lab.train.learner import REACH, Learner, PpoSettings
+from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.ppo import Report, train
+from rltuned.lab.train.reward import Objective
+from rltuned.lab.train.trial import AS_IT_IS, total
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import Network
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.protocol import Protocol
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import mean_with_ends, paired, student
-from rltuned.train.batch import Contest
-from rltuned.train.episodes import play_policy
-from rltuned.train.ground import Ground, cut, make_ground
-from rltuned.train.learner import REACH, Learner, PpoSettings
-from rltuned.train.network import TorchActor, policy_of
-from rltuned.train.ppo import Report, train
-from rltuned.train.reward import Objective
-from rltuned.train.trial import AS_IT_IS, total
 from scripts.studies import plays
 from scripts.studies.plays import Row, known
 

@@ -22,11 +22,11 @@ from typing import Literal
 
 import numpy as np
 
+from rltuned.lab.replay.metrics import score
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.readers.clusters import read_swf
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.cluster import parse_cluster
-from rltuned.sim.metrics import score
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.readers.clusters import read_swf
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 

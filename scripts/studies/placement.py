@@ -27,12 +27,12 @@ import numpy as np
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.sharing import Sharing
-from rltuned.sim.metrics import score
+from rltuned.lab.replay.metrics import score
+from rltuned.lab.replay.protocol import Protocol, jointly
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol, jointly
-from rltuned.sim.reshape import scale
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from rltuned.solver import Cbc

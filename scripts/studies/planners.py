@@ -27,9 +27,9 @@ from rltuned.core.heft import (
     heft,
     lower_bound_s,
 )
+from rltuned.lab.train.group_dqn import double_dqn
+from rltuned.lab.train.whales import search
 from rltuned.stats import drawn, interval
-from rltuned.train.group_dqn import double_dqn
-from rltuned.train.whales import search
 from scripts.studies import plays
 from scripts.studies.workflows import SHAPES, Workflow, workflow
 

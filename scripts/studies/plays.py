@@ -22,26 +22,26 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.run_times import PLAN_SCALE
+from rltuned.lab.replay.metrics import slowdown
+from rltuned.lab.replay.orders import in_cycles
+from rltuned.lab.replay.play import Played
+from rltuned.lab.replay.play import run as play_out
+from rltuned.lab.replay.prepared import prepare
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run import possible
+from rltuned.lab.replay.run_times import layers_of
+from rltuned.lab.replay.stage import Stage
+from rltuned.lab.train.predictor import fit
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.limits import draw_limits
-from rltuned.sim.metrics import slowdown
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.orders import in_cycles
-from rltuned.sim.play import Played
-from rltuned.sim.play import run as play_out
-from rltuned.sim.prepared import prepare
-from rltuned.sim.reshape import scale
-from rltuned.sim.run import possible
-from rltuned.sim.run_times import layers_of
-from rltuned.sim.stage import Stage
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
 from rltuned.stats import paired, percent
-from rltuned.train.predictor import fit
 
 TRACES = Path("../shared/traces")
 ORDERS = (

@@ -37,34 +37,34 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.play import daemon_knobs
-from rltuned.backtest.site import SiteModel
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.backtest.site import SiteModel
+from rltuned.lab.replay.orders import slurms_order
+from rltuned.lab.replay.play import run
+from rltuned.lab.replay.prepared import prepare
+from rltuned.lab.replay.readers.clusters import read_philly_csv
+from rltuned.lab.replay.readers.rows import finish
+from rltuned.lab.replay.stage import Stage
+from rltuned.lab.train.predictor import fit
+from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family
+from rltuned.lab.tune.exam import Difference, Promise, difference, pooled, verdict
+from rltuned.lab.tune.night import Asked, split_of
+from rltuned.lab.tune.tuning import COPIES, NightRun
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node, read_cluster
 from rltuned.sim.natural import Natural
-from rltuned.sim.orders import slurms_order
-from rltuned.sim.play import run
-from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
-from rltuned.sim.readers.clusters import read_philly_csv
-from rltuned.sim.readers.rows import finish
-from rltuned.sim.stage import Stage
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
 from rltuned.slurm.accounting import JobRun, SacctAnswer
 from rltuned.slurm.site import SlurmSite
 from rltuned.stats import DAY_S
-from rltuned.train.predictor import fit
-from rltuned.tune.candidates import Course, Daemon, Entrant, Family
-from rltuned.tune.exam import Difference, Promise, difference, pooled, verdict
-from rltuned.tune.night import Asked, split_of
-from rltuned.tune.tuning import COPIES, NightRun
 from scripts.studies.plays import TRACES, loaded
 
 GPUS, USERS, LOAD = 16, 30, 0.9

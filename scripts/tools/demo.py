@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rltuned.lab.replay.decided import DecidedWorld
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import scale
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.decided import DecidedWorld
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.reshape import scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World

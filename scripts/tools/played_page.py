@@ -24,12 +24,12 @@ from rltuned.daemon.web import pages
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.journal.journal import Journal
+from rltuned.lab.replay.reshape import scale
 from rltuned.report import style
 from rltuned.settings import load
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
-from rltuned.sim.reshape import scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules, World
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.backtest.fit import fit_site
-from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.site import read_site_model
+from rltuned.lab.backtest.fit import fit_site
+from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.site import read_site_model
+from rltuned.lab.train.predictor import fit
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
-from rltuned.train.predictor import fit
 from tests.backtest.worlds import cluster, jobs
 from tests.histories import EPOCH, rows, save_site
 

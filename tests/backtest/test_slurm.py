@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rltuned.cli.backtest import app
+from rltuned.lab.cli.backtest import app
 from tests import accounting
 from tests.accounting import OWNER, PLAIN, as_user
 from tests.conftest import slurm_or_skip

@@ -9,18 +9,18 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from rltuned.backtest import past as of_the_past
-from rltuned.backtest.calibration import calibrate
-from rltuned.backtest.past import Past, Span, past_of
-from rltuned.backtest.play import play_natural, play_ours, stage_of
-from rltuned.backtest.plugged import play_plugged
-from rltuned.backtest.site import read_site_model
-from rltuned.backtest.study import run_study
 from rltuned.core.order import Order
 from rltuned.errors import TraceError
+from rltuned.lab.backtest import past as of_the_past
+from rltuned.lab.backtest.calibration import calibrate
+from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.play import play_natural, play_ours, stage_of
+from rltuned.lab.backtest.plugged import play_plugged
+from rltuned.lab.backtest.site import read_site_model
+from rltuned.lab.backtest.study import run_study
+from rltuned.lab.replay.play import Played
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
-from rltuned.sim.play import Played
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site

@@ -8,10 +8,10 @@ import numpy as np
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.metrics import FloatArray
+from rltuned.lab.replay.reshape import scale
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.metrics import FloatArray
 from rltuned.sim.natural import Natural
-from rltuned.sim.reshape import scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules, World

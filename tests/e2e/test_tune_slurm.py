@@ -77,9 +77,9 @@ def keep_machine_code(cache: Path) -> None:
     """
     from numba.core.caching import UserProvidedCacheLocator  # noqa: PLC0415
 
-    from rltuned.kernel import loop  # noqa: PLC0415
+    from rltuned.lab.kernel import loop  # noqa: PLC0415
 
-    subprocess.run([sys.executable, "-m", "rltuned.train.compile"], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "rltuned.lab.train.compile"], check=True, timeout=600)
     own = Path(loop.play.stats.cache_path)  # type: ignore[attr-defined]
     place = cache / UserProvidedCacheLocator.get_suitable_cache_subpath(loop.__file__)  # type: ignore[no-untyped-call]
     place.mkdir(parents=True)
@@ -133,9 +133,9 @@ SHORT_NIGHT = """\
 import sys
 from unittest.mock import patch
 sys.path.insert(0, {root!r})
-from rltuned.backtest import fit_order
+from rltuned.lab.backtest import fit_order
 from rltuned.cli import main
-from rltuned.train import run
+from rltuned.lab.train import run
 sys.argv += {exam!r}
 with (
     patch.multiple(fit_order, EPOCHS=2, BATCHES=10, PARTS=4),

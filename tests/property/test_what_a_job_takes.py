@@ -3,14 +3,14 @@
 from hypothesis import HealthCheck, given, settings
 
 from rltuned.core.features import encode
+from rltuned.lab.replay.prepared import pending_jobs, prepare
+from rltuned.lab.replay.run_times import known_of, layers_of
+from rltuned.lab.replay.stage import Stage
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import idle
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.prepared import pending_jobs, prepare
-from rltuned.sim.run_times import known_of, layers_of
-from rltuned.sim.stage import Stage
 from rltuned.sim.trace import TraceJob
 from tests.sim.worlds import cases
 

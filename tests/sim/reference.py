@@ -16,15 +16,15 @@ from rltuned.core.features import (
     encode,
 )
 from rltuned.core.order import Order, bounded
+from rltuned.lab.replay.decided import PlayedWorld, SimulatedJournal, at_once, next_time, tick_at
+from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, schedule_of
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.decided import PlayedWorld, SimulatedJournal, at_once, next_time, tick_at
 from rltuned.sim.dispatch import Pending
-from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, schedule_of
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
 
@@ -32,7 +32,7 @@ Ranking = Callable[[World], Sequence[Pending]]
 
 
 def plainly(window: TraceWindow, where: Cluster, policy: str, protocol: Protocol) -> Schedule:
-    """As sim/run.simulate."""
+    """As replay/run.simulate."""
     rules = protocol.rules
     if policy == "multifactor":
         own = rules.natural if rules.natural != AGE_ONLY else Natural()

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
-from rltuned.kernel.compiler import entry
+from rltuned.lab.kernel.compiler import entry
 
 @entry
 def double(value):
@@ -41,7 +41,7 @@ def test_an_index_that_cannot_be_read_any_more_is_not_opened(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("floor", ["kernel", "core", "domain"])
 def test_the_sources_of_the_kernel_and_its_constants_are_part_of_the_name(floor: str) -> None:
-    from rltuned.kernel import compiler  # noqa: PLC0415 - numba
+    from rltuned.lab.kernel import compiler  # noqa: PLC0415 - numba
 
     folder = Path(compiler.__file__).parents[1] / floor
     assert all(path.read_bytes() in compiler._SOURCES for path in folder.glob("*.py"))

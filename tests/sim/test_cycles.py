@@ -12,10 +12,10 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.core.sla import SlaClass
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules
 from tests.sim import worlds

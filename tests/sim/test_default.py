@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from rltuned.lab.replay.policy import DEFAULT_POLICY, policy_of
+from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default
+from rltuned.lab.replay.run import simulate
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
-from rltuned.sim.policy import DEFAULT_POLICY, policy_of
-from rltuned.sim.protocol import DAEMON, Protocol, by_default
-from rltuned.sim.run import simulate
 from tests.sim.worlds import assert_alike, crowd
 
 

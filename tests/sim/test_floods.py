@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from tests.sim import worlds
 

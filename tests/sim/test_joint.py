@@ -9,10 +9,10 @@ from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
-from rltuned.sim.metrics import Schedule
+from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.protocol import Protocol, jointly
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol, jointly
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.solver import Cbc
 

@@ -11,12 +11,12 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Order, Wish
 from rltuned.journal.snapshots import encode_snapshot
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, schedule_of, simulate
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.fakes import alone

@@ -5,11 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.sim.metrics import Schedule, bound, fragmentation, jain, mean_fragmentation, score
-from rltuned.sim.plot import steps
+from rltuned.lab.replay.metrics import (
+    Schedule,
+    bound,
+    fragmentation,
+    jain,
+    mean_fragmentation,
+    score,
+)
+from rltuned.lab.replay.plot import steps
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from tests.sim.worlds import cluster, job
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
+from rltuned.lab.replay.protocol import Mode, Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.protocol import Mode, Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.world import Rules, World
 from tests.sim.reference import plainly
 from tests.sim.worlds import job, starts

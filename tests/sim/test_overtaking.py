@@ -9,14 +9,14 @@ from rltuned.core.features import FloatArray
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.lab.replay.decided import play_decided
+from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.prepared import prepare
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, schedule_of, simulate
 from rltuned.policies.plugins import Plugin
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.decided import play_decided
-from rltuned.sim.metrics import Schedule
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.prepared import prepare
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, schedule_of, simulate
 from rltuned.sim.world import Rules
 from tests.sim.worlds import crowd
 

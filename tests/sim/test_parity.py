@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
-from rltuned.kernel.placement import MANY_FROM
+from rltuned.lab.kernel.placement import MANY_FROM
+from rltuned.lab.replay.policy import CLAIRVOYANT
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.policy import CLAIRVOYANT
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules

@@ -6,11 +6,11 @@ import pytest
 
 from rltuned.core import memory
 from rltuned.errors import TraceError
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.synth import synthesize
 from tests.packages import install
 

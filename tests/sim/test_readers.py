@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.traces import read_sacct_text
 from rltuned.errors import TraceError
-from rltuned.sim.readers.alibaba import read_openb, read_pai
-from rltuned.sim.readers.clusters import read_helios, read_philly_csv, read_philly_log, read_swf
-from rltuned.sim.readers.rows import finish
+from rltuned.lab.cli.traces import read_sacct_text
+from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
+from rltuned.lab.replay.readers.clusters import (
+    read_helios,
+    read_philly_csv,
+    read_philly_log,
+    read_swf,
+)
+from rltuned.lab.replay.readers.rows import finish
 
 PHILLY = """\
 job_id,submit_local,submit_epoch,num_gpus,run_time,n_attempts,vc,final_status,user,vc_source

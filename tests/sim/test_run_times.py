@@ -18,19 +18,19 @@ from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.kernel.run_times import replay
+from rltuned.lab.kernel.run_times import replay
+from rltuned.lab.replay.orders import play
+from rltuned.lab.replay.prepared import prepare
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
+from rltuned.lab.replay.stage import Stage
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.habits import Habits
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.orders import play
-from rltuned.sim.prepared import prepare
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.reshape import scale
-from rltuned.sim.run_times import known_of, layers_of, runs_of
-from rltuned.sim.stage import Stage
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import Trace, TraceJob
 

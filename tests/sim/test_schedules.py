@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.policy import CLAIRVOYANT
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.policy import CLAIRVOYANT
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.sim.worlds import cluster, job, starts

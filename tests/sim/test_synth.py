@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rltuned.errors import TraceError
+from rltuned.lab.replay.reshape import cut, describe, jittered, offered_gpus, scale
 from rltuned.sim.demo import ScaledClock, demo_backend
 from rltuned.sim.habits import PARTS, Habits, scripts_of, users_of
 from rltuned.sim.limits import draw_limits, ranks, spearman
-from rltuned.sim.reshape import cut, describe, jittered, offered_gpus, scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from tests.fakes import FakeClock

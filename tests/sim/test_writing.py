@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.run import possible, whole
 from rltuned.sim.demo import demo_trace
-from rltuned.sim.reshape import scale
-from rltuned.sim.run import possible, whole
 from rltuned.sim.trace import Trace
 from scripts.benchmarks import writing
 from scripts.benchmarks.__main__ import main

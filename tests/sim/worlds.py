@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.metrics import Schedule
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.run import TraceWindow, simulate
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.sim.reference import plainly

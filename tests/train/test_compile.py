@@ -6,9 +6,9 @@ from typing import Any
 from typer.testing import CliRunner
 
 from rltuned.cli import app
-from rltuned.kernel import episode, loop, run_times
+from rltuned.lab.kernel import episode, loop, run_times
+from rltuned.lab.train.compile import compile_all
 from rltuned.sim.trace import Trace, write_trace
-from rltuned.train.compile import compile_all
 from tests.train.worlds import random_ground
 
 ENTRIES: tuple[Any, ...] = (loop.play, run_times.replay, episode.episode)

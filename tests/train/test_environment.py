@@ -9,21 +9,21 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rltuned.errors import TraceError
+from rltuned.lab.replay.decided import play_decided
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import scale
+from rltuned.lab.train.environment import NAME, QueueEnv
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.decided import play_decided
 from rltuned.sim.presets import preset
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.reshape import scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
-from rltuned.train.environment import NAME, QueueEnv
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-a-policy.md"
 TRACE = synthesize("testbed-1024", jobs=40, seed=6)
 
 
 def test_it_is_what_gymnasium_expects() -> None:
-    check_env(gymnasium.make(f"rltuned.train.environment:{NAME}", jobs=24, slots=8).unwrapped)
+    check_env(gymnasium.make(f"rltuned.lab.train.environment:{NAME}", jobs=24, slots=8).unwrapped)
 
 
 def test_without_corrections_it_is_the_rule_delay_and_the_return_its_mean_wait() -> None:

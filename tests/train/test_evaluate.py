@@ -10,15 +10,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rltuned.cli.evaluate import app
 from rltuned.errors import ModelError, TraceError
-from rltuned.policies.actor import load_actor
-from rltuned.sim.metrics import METRICS
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.trace import Trace, write_trace
-from rltuned.stats import paired, sign_test
-from rltuned.train.episodes import play_policy
-from rltuned.train.evaluate import (
+from rltuned.lab.cli.evaluate import app
+from rltuned.lab.replay.metrics import METRICS
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.evaluate import (
     RULES,
     Comparison,
     EvaluationPlan,
@@ -28,8 +25,11 @@ from rltuned.train.evaluate import (
     is_proven,
     windows_of,
 )
-from rltuned.train.ground import cut
-from rltuned.train.network import TorchActor, policy_of
+from rltuned.lab.train.ground import cut
+from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.policies.actor import load_actor
+from rltuned.sim.trace import Trace, write_trace
+from rltuned.stats import paired, sign_test
 from tests.packages import install
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground

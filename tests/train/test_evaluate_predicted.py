@@ -10,18 +10,18 @@ from rltuned.core.features import encode
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.snapshot import RunTime
+from rltuned.lab.replay.protocol import Mode, Protocol
+from rltuned.lab.train.batch import Contest
+from rltuned.lab.train.course import DatasetSource
+from rltuned.lab.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
+from rltuned.lab.train.ground import foreseeing
+from rltuned.lab.train.learner import PpoSettings
+from rltuned.lab.train.predictor import foreseen
+from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.run import Exam, Job, perform
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.protocol import Mode, Protocol
-from rltuned.train.batch import Contest
-from rltuned.train.course import DatasetSource
-from rltuned.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
-from rltuned.train.ground import foreseeing
-from rltuned.train.learner import PpoSettings
-from rltuned.train.predictor import foreseen
-from rltuned.train.queues import QueueBounds, random_snapshot
-from rltuned.train.run import Exam, Job, perform
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)

@@ -15,15 +15,9 @@ from rltuned.cli import app
 from rltuned.core.features import encode
 from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
-from rltuned.kernel.compiler import FloatArray
-from rltuned.policies.actor import NetworkPolicy, load_actor
-from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import Verdict
-from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.trace import Trace, write_trace
-from rltuned.train.course import DatasetSource
-from rltuned.train.evolution import (
+from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.train.course import DatasetSource
+from rltuned.lab.train.evolution import (
     ADDED_S,
     NUMBERS,
     WIDTH,
@@ -38,14 +32,20 @@ from rltuned.train.evolution import (
     measured,
     part_of,
 )
-from rltuned.train.evolved import GENERATIONS, Search, perform
-from rltuned.train.ground import cut, foreseeing
-from rltuned.train.network import policy_of
-from rltuned.train.predictor import foreseen
-from rltuned.train.queues import QueueBounds, random_snapshot
-from rltuned.train.ranks import join_ranks
-from rltuned.train.run import Exam
-from rltuned.train.verdict import allow, judged
+from rltuned.lab.train.evolved import GENERATIONS, Search, perform
+from rltuned.lab.train.ground import cut, foreseeing
+from rltuned.lab.train.network import policy_of
+from rltuned.lab.train.predictor import foreseen
+from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.ranks import join_ranks
+from rltuned.lab.train.run import Exam
+from rltuned.lab.train.verdict import allow, judged
+from rltuned.policies.actor import NetworkPolicy, load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.card import Verdict
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.trace import Trace, write_trace
 from tests import two_ranks
 from tests.train.worlds import random_ground
 

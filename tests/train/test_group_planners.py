@@ -3,9 +3,9 @@
 import pytest
 
 from rltuned.core.heft import Planner, heft
-from rltuned.train import group_dqn
-from rltuned.train.group_dqn import double_dqn, whales_dqn
-from rltuned.train.whales import whales
+from rltuned.lab.train import group_dqn
+from rltuned.lab.train.group_dqn import double_dqn, whales_dqn
+from rltuned.lab.train.whales import whales
 from tests.group_plans import check, published
 
 

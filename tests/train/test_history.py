@@ -9,22 +9,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rltuned.cli.train import app
 from rltuned.core.order import Order, clip_s
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
-from rltuned.policies.actor import load_actor
-from rltuned.policies.baselines import BASELINES
-from rltuned.sim.cluster import parse_cluster
-from rltuned.sim.presets import preset
-from rltuned.sim.synth import synthesize
-from rltuned.slurm.accounting import read_history
-from rltuned.slurm.sacct import lines_of
-from rltuned.train.episodes import play_rule
-from rltuned.train.ground import MULTIFACTOR, Ground, cut, make_ground
-from rltuned.train.history import (
+from rltuned.lab.cli.train import app
+from rltuned.lab.train.episodes import play_rule
+from rltuned.lab.train.ground import MULTIFACTOR, Ground, cut, make_ground
+from rltuned.lab.train.history import (
     COLUMNS,
     FEWEST_STARTS,
     FITTING,
@@ -32,7 +25,14 @@ from rltuned.train.history import (
     choices_of,
     started_of,
 )
-from rltuned.train.imitation import agreement, fit
+from rltuned.lab.train.imitation import agreement, fit
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.sim.cluster import parse_cluster
+from rltuned.sim.presets import preset
+from rltuned.sim.synth import synthesize
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
 from tests.train.worlds import CLUSTER, single_jobs
 
 EPOCH = 1_700_000_000

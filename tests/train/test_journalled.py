@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rltuned.cli.train import app
 from rltuned.core.order import Order
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
@@ -17,14 +16,15 @@ from rltuned.domain.units import UnixTime
 from rltuned.errors import TraceError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, Recorded, recorded
+from rltuned.lab.cli.train import app
+from rltuned.lab.train.history import FITTING
+from rltuned.lab.train.imitation import agreement, fit
+from rltuned.lab.train.journalled import choices_of, moments_of
 from rltuned.policies.actor import load_actor
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.dispatch import Pending
 from rltuned.sim.world import World
-from rltuned.train.history import FITTING
-from rltuned.train.imitation import agreement, fit
-from rltuned.train.journalled import choices_of, moments_of
 from tests.builders import NOW, job, running, sight, snapshot
 from tests.train.worlds import CLUSTER, single_jobs
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.sim.prepared import net_of
-from rltuned.train.episodes import Recorder, play_sampled
-from rltuned.train.ground import cut
-from rltuned.train.network import TorchActor, network_of
-from rltuned.train.ppo import Report
+from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.train.episodes import Recorder, play_sampled
+from rltuned.lab.train.ground import cut
+from rltuned.lab.train.network import TorchActor, network_of
+from rltuned.lab.train.ppo import Report
 from scripts.studies import learning
 from scripts.studies.learning import GROUNDS, LONGEST, Run, exam_of, ground_of, passed, play
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from rltuned.core.features import encode
+from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.batch import Contest, compete, join
+from rltuned.lab.train.choices import part_of, scores_of
+from rltuned.lab.train.episodes import Recorder, play_policy, play_rule, play_sampled
+from rltuned.lab.train.ground import cut
+from rltuned.lab.train.network import TorchActor, network_of, policy_of
+from rltuned.lab.train.queues import QueueBounds, random_snapshot
 from rltuned.policies.network import Kind
-from rltuned.sim.prepared import net_of
-from rltuned.sim.protocol import Protocol
 from rltuned.sim.world import Rules
-from rltuned.train.batch import Contest, compete, join
-from rltuned.train.choices import part_of, scores_of
-from rltuned.train.episodes import Recorder, play_policy, play_rule, play_sampled
-from rltuned.train.ground import cut
-from rltuned.train.network import TorchActor, network_of, policy_of
-from rltuned.train.queues import QueueBounds, random_snapshot
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 

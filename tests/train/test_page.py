@@ -7,11 +7,11 @@ import pytest
 import torch
 from matplotlib import image
 
-from rltuned.sim.protocol import Protocol
-from rltuned.train.episodes import play_policy
-from rltuned.train.evaluate import EvaluationPlan, compare
-from rltuned.train.network import TorchActor, policy_of
-from rltuned.train.page import read_curve, write_page
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.evaluate import EvaluationPlan, compare
+from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.page import read_curve, write_page
 from tests.browser import check_page, chromium
 from tests.train.worlds import random_ground
 

@@ -14,24 +14,24 @@ from torch import nn
 from rltuned.core.features import encode
 from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
+from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.train.batch import Batch, Contest, compete, join
+from rltuned.lab.train.choices import log_chances, part_of, scores_of
+from rltuned.lab.train.course import DatasetSource
+from rltuned.lab.train.critic import QueueCritic
+from rltuned.lab.train.episodes import Recorder
+from rltuned.lab.train.ground import cut
+from rltuned.lab.train.learner import Learner
+from rltuned.lab.train.network import LEAST_SPREAD, TorchActor, network_of, placed_by, policy_of
+from rltuned.lab.train.ppo import Report, advantages, train, update
+from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.ranks import ALONE
+from rltuned.lab.train.run import Exam, Job, beginning_from, perform
+from rltuned.lab.train.session import BEST, CURVES, Session
+from rltuned.lab.train.trial import Trial, windows_between
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
-from rltuned.sim.prepared import net_of
-from rltuned.train.batch import Batch, Contest, compete, join
-from rltuned.train.choices import log_chances, part_of, scores_of
-from rltuned.train.course import DatasetSource
-from rltuned.train.critic import QueueCritic
-from rltuned.train.episodes import Recorder
-from rltuned.train.ground import cut
-from rltuned.train.learner import Learner
-from rltuned.train.network import LEAST_SPREAD, TorchActor, network_of, placed_by, policy_of
-from rltuned.train.ppo import Report, advantages, train, update
-from rltuned.train.queues import QueueBounds, random_snapshot
-from rltuned.train.ranks import ALONE
-from rltuned.train.run import Exam, Job, beginning_from, perform
-from rltuned.train.session import BEST, CURVES, Session
-from rltuned.train.trial import Trial, windows_between
 from tests.train.worlds import GROUND, SMALL
 
 

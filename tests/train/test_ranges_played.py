@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from rltuned.core.features import COLUMN
+from rltuned.lab.train.course import LEARN_UNTIL, DatasetSource
+from rltuned.lab.train.ground import make_ground
+from rltuned.lab.train.network import TorchActor
+from rltuned.lab.train.ranges import READ, ranges_played
 from rltuned.policies.network import Kind
-from rltuned.train.course import LEARN_UNTIL, DatasetSource
-from rltuned.train.ground import make_ground
-from rltuned.train.network import TorchActor
-from rltuned.train.ranges import READ, ranges_played
 from tests.train.worlds import random_ground
 
 LOADS = (0.9, 1.3)

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rltuned.errors import ModelError, SettingsError
-from rltuned.train.learner import Learner
-from rltuned.train.ppo import train
-from rltuned.train.ranks import ALONE, Ranks, join_ranks, leave
+from rltuned.lab.train.learner import Learner
+from rltuned.lab.train.ppo import train
+from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks, leave
 from tests import two_ranks
 from tests.train.worlds import GROUND, SMALL
 

@@ -6,8 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rltuned.train.ground import cut
-from rltuned.train.reward import Objective, Work, cost_at
+from rltuned.lab.train.ground import cut
+from rltuned.lab.train.reward import Objective, Work, cost_at
 from tests.train.worlds import GROUND
 
 SUBMIT = np.array([0.0, 10.0, 20.0])

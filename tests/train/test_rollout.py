@@ -8,18 +8,18 @@ import torch
 
 from rltuned.core.features import NUM_FEATURES, encode
 from rltuned.core.observation import sample_features
-from rltuned.kernel.choices import QUEUED
-from rltuned.kernel.episode import advance, choose, score_rows, see
+from rltuned.lab.kernel.choices import QUEUED
+from rltuned.lab.kernel.episode import advance, choose, score_rows, see
+from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import demand
+from rltuned.lab.train.episodes import Recorder, play_rule, play_sampled, tables
+from rltuned.lab.train.ground import MULTIFACTOR, Ground, cut
+from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
-from rltuned.sim.prepared import net_of
-from rltuned.sim.protocol import Protocol
-from rltuned.sim.reshape import demand
 from rltuned.sim.world import Rules
-from rltuned.train.episodes import Recorder, play_rule, play_sampled, tables
-from rltuned.train.ground import MULTIFACTOR, Ground, cut
-from rltuned.train.network import TorchActor, network_of
 from tests.sim.reference import clairvoyant, play_direct
 from tests.train.worlds import random_ground, snapshot_now
 

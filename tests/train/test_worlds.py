@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
+from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
+from rltuned.lab.train.episodes import play_rule
+from rltuned.lab.train.ground import cut
+from rltuned.lab.train.predictor import fit
+from rltuned.lab.train.run import Exam, held_out
+from rltuned.lab.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 from rltuned.sim.fitting import EmptyCluster
-from rltuned.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
-from rltuned.train.episodes import play_rule
-from rltuned.train.ground import cut
-from rltuned.train.predictor import fit
-from rltuned.train.run import Exam, held_out
-from rltuned.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 
 
 @settings(max_examples=25, deadline=None)

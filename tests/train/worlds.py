@@ -6,15 +6,15 @@ from rltuned.domain.cluster import GpuCount, Resources
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
-from rltuned.kernel.choices import QUEUED, Desk
-from rltuned.kernel.state import RUNNING, State
+from rltuned.lab.kernel.choices import QUEUED, Desk
+from rltuned.lab.kernel.state import RUNNING, State
+from rltuned.lab.train.batch import Contest
+from rltuned.lab.train.ground import Ground, make_ground
+from rltuned.lab.train.learner import PpoSettings
 from rltuned.sim.cluster import Cluster, parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
-from rltuned.train.batch import Contest
-from rltuned.train.ground import Ground, make_ground
-from rltuned.train.learner import PpoSettings
 
 TWO_PARTITIONS = """
 [[partitions]]

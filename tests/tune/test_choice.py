@@ -11,20 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rltuned.backtest.past import Past, Span
-from rltuned.backtest.play import daemon_knobs
-from rltuned.cli.site_files import history_file, read_record, zone_of
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
+from rltuned.lab.backtest.past import Past, Span
+from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.cli.site_files import history_file, read_record, zone_of
+from rltuned.lab.tune import candidates
+from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, Asked, advise
+from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family, Lesson, pick
+from rltuned.lab.tune.exam import JobScores, Promise
+from rltuned.lab.tune.night import lesson_before
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
-from rltuned.tune import candidates
-from rltuned.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, Asked, advise
-from rltuned.tune.candidates import Course, Daemon, Entrant, Family, Lesson, pick
-from rltuned.tune.exam import JobScores, Promise
-from rltuned.tune.night import lesson_before
 from tests.browser import check_page
 from tests.histories import EPOCH
 from tests.tune.record import saved

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rltuned.backtest import fit_order
-from rltuned.backtest.past import Past, Span
 from rltuned.cli import app
-from rltuned.cli.site_files import history_file, read_record, zone_of
 from rltuned.errors import ModelError, SettingsError
+from rltuned.lab.backtest import fit_order
+from rltuned.lab.backtest.past import Past, Span
+from rltuned.lab.cli.site_files import history_file, read_record, zone_of
+from rltuned.lab.train.ranks import Ranks, join_ranks, leave
+from rltuned.lab.train.run import Job, perform
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.train.ranks import Ranks, join_ranks, leave
-from rltuned.train.run import Job, perform
 from tests import two_ranks
 from tests.backtest.worlds import WEIGHTED, jobs, site
 from tests.histories import EPOCH

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rltuned.stats import DAY_S, Stretches
-from rltuned.tune.exam import (
+from rltuned.lab.tune.exam import (
     JobScores,
     Promise,
     ScoredJobs,
@@ -15,6 +14,7 @@ from rltuned.tune.exam import (
     power_of,
     verdict,
 )
+from rltuned.stats import DAY_S, Stretches
 
 DAYS, A_DAY = 14, 40
 DRAW = np.random.default_rng(7)

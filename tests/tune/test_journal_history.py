@@ -7,8 +7,7 @@ from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.snapshots import Recorded
-from rltuned.slurm.accounting import JobRun, SacctAnswer
-from rltuned.tune.journal_history import (
+from rltuned.lab.tune.journal_history import (
     NO_END,
     NO_START,
     NO_SUBMIT,
@@ -17,6 +16,7 @@ from rltuned.tune.journal_history import (
     completed,
     seen_runs,
 )
+from rltuned.slurm.accounting import JobRun, SacctAnswer
 from tests.builders import NOW, job, running, snapshot
 
 

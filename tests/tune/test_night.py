@@ -17,15 +17,15 @@ from rltuned.domain.units import UnixTime
 from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
+from rltuned.lab.replay.play import load
+from rltuned.lab.tune import night
+from rltuned.lab.tune.candidates import Course
+from rltuned.lab.tune.exam import JobScores
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import read_state
-from rltuned.sim.play import load
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import DAY_S
-from rltuned.tune import night
-from rltuned.tune.candidates import Course
-from rltuned.tune.exam import JobScores
 from tests.backtest.worlds import cluster, played
 from tests.browser import check_page
 from tests.builders import request, running, sight, snapshot
@@ -63,13 +63,13 @@ def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few plays, a predictor of few steps and no network: the rule `delay` alone."""
-    monkeypatch.setattr("rltuned.train.predictor.STEPS", 60)
+    monkeypatch.setattr("rltuned.lab.train.predictor.STEPS", 60)
     monkeypatch.setitem(BASELINES, "qssf", BASELINES["delay"])
     monkeypatch.setattr(night, "FEWEST_ENDED", 500)
-    monkeypatch.setattr("rltuned.tune.candidates.OWNS", (1.0,))
-    monkeypatch.setattr("rltuned.tune.candidates.SHARES", (0.0,))
-    monkeypatch.setattr("rltuned.tune.candidates.LONGEST_DELAYS_S", (DAY_S,))
-    monkeypatch.setattr("rltuned.cli.tune.BEGUN_FROM", "none")
+    monkeypatch.setattr("rltuned.lab.tune.candidates.OWNS", (1.0,))
+    monkeypatch.setattr("rltuned.lab.tune.candidates.SHARES", (0.0,))
+    monkeypatch.setattr("rltuned.lab.tune.candidates.LONGEST_DELAYS_S", (DAY_S,))
+    monkeypatch.setattr("rltuned.lab.cli.tune.BEGUN_FROM", "none")
 
 
 @pytest.mark.usefixtures("quick")
@@ -211,7 +211,7 @@ def test_a_predictor_with_too_few_jobs_is_left_out(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that had ended, only what had ended at the last submission is an example."""
-    monkeypatch.setattr("rltuned.train.predictor.FEWEST_JOBS", JOBS)
+    monkeypatch.setattr("rltuned.lab.train.predictor.FEWEST_JOBS", JOBS)
     found = tuned(config, saved(tmp_path), "--dry-run")
     assert f"at least {JOBS}" in found["left_out"]["the site's predictor"]
     assert [c["name"] for c in found["candidates"]] == ["delay"]
@@ -225,7 +225,7 @@ def test_a_night_that_breaks_off_counts_as_failed(
         raise OSError("killed")
 
     site = saved(tmp_path)
-    monkeypatch.setattr("rltuned.cli.tune._spend", broken)
+    monkeypatch.setattr("rltuned.lab.cli.tune._spend", broken)
     for nights in (1, 2, 3):
         result = run("tune", "--config", str(config), "--site", str(site))
         assert isinstance(result.exception, OSError)
@@ -253,8 +253,8 @@ def test_a_model_that_does_not_load_is_a_failed_night(
 
 
 def test_the_exam_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path) -> None:
-    from rltuned.backtest.past import Span  # noqa: PLC0415
-    from rltuned.cli.site_files import history_file, read_record, zone_of  # noqa: PLC0415
+    from rltuned.lab.backtest.past import Span  # noqa: PLC0415
+    from rltuned.lab.cli.site_files import history_file, read_record, zone_of  # noqa: PLC0415
 
     site = saved(tmp_path)
     nothing: Callable[[str, float], None] = lambda _what, _part: None  # noqa: E731
@@ -354,7 +354,7 @@ def test_an_order_turned_round_is_kept_out(
 ) -> None:
     monkeypatch.setitem(BASELINES, "delay", negated("saf"))
     monkeypatch.setitem(BASELINES, "qssf", negated("saf"))
-    monkeypatch.setattr("rltuned.sim.orders.FORESEEING", {})
+    monkeypatch.setattr("rltuned.lab.replay.orders.FORESEEING", {})
     found = tuned(config, saved(tmp_path))
     assert found["verdict"] == "kept"
     assert not any(c["passes"] for c in found["candidates"])

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.backtest import fit_order
-from rltuned.backtest.past import Past, Span
-from rltuned.cli.site_files import history_file, read_record, zone_of
 from rltuned.errors import TraceError
+from rltuned.lab.backtest import fit_order
+from rltuned.lab.backtest.past import Past, Span
+from rltuned.lab.cli.site_files import history_file, read_record, zone_of
+from rltuned.lab.train.history import choices_of
+from rltuned.lab.train.imitation import agreement
+from rltuned.lab.train.network import module_of
+from rltuned.lab.tune.warm_start import imitated, started_by_split
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.train.history import choices_of
-from rltuned.train.imitation import agreement
-from rltuned.train.network import module_of
-from rltuned.tune.warm_start import imitated, started_by_split
 from tests.backtest.worlds import WEIGHTED, jobs, site
 from tests.histories import EPOCH
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.sim.reshape import offered_gpus
+from rltuned.lab.replay.reshape import offered_gpus
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from rltuned.stats import DAY_S

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from rltuned.core.observation import FIXED
+from rltuned.lab.train.export import export_bundle
+from rltuned.lab.train.network import module_of
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import Card
-from rltuned.train.export import export_bundle
-from rltuned.train.network import module_of
 
 BUNDLE = Path(__file__).parents[2] / "models" / "warmstart-saf"
 

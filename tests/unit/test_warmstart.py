@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit, pairwise_loss
+from rltuned.lab.train.network import TorchActor
+from rltuned.lab.train.queues import QueueBounds, random_snapshot, rule_orders
 from rltuned.policies.baselines import BASELINES
-from rltuned.train.imitation import Fitting, OrderedQueues, agreement, fit, pairwise_loss
-from rltuned.train.network import TorchActor
-from rltuned.train.queues import QueueBounds, random_snapshot, rule_orders
 
 QUICK, SMALL = Fitting(epochs=15), QueueBounds(max_jobs=64)
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from rltuned.core.joint import Tuning
 from rltuned.core.sharing import Sharing
+from rltuned.lab.replay.metrics import Schedule, score
+from rltuned.lab.replay.protocol import Protocol, jointly
+from rltuned.lab.replay.run import simulate, whole
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.metrics import Schedule, score
-from rltuned.sim.protocol import Protocol, jointly
-from rltuned.sim.run import simulate, whole
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.solver import Cbc

@@ -9,11 +9,11 @@ import numpy as np
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.reshape import scale
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.limits import draw_limits
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
-from rltuned.sim.reshape import scale
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob, read_trace
 from rltuned.stats import DAY_S

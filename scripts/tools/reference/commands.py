@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from typer import Context, Typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from rltuned.cli import COMMANDS
+from rltuned.cli import COMMANDS, module_of
 
 _KINDS: Final = {Path: "path", str: "text", int: "integer", float: "number"}
 
@@ -74,7 +74,7 @@ class Command:
 def commands() -> tuple[Command, ...]:
     """The commands in the order of `rltuned --help`; imports every one of them."""
     return tuple(
-        _group(importlib.import_module(f"rltuned.cli.{name}").app, f"rltuned {name}", summary)
+        _group(importlib.import_module(module_of(name)).app, f"rltuned {name}", summary)
         for name, summary in COMMANDS.items()
     )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rltuned.cli.backtest import app
 from rltuned.errors import BackendError, ModelError, TraceError
+from rltuned.lab.cli.backtest import app
 from tests.backtest.worlds import jobs, site
 from tests.browser import check_page
 from tests.histories import EPOCH

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from rltuned.cli import backtest, evaluate
 from rltuned.cli.status import SortName
 from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
 from rltuned.cli.watch import SORTS, QueueView
 from rltuned.daemon.last_state import QueuePosition
+from rltuned.lab.cli import backtest, evaluate
 from tests.builders import job
 from tests.unit.cli.journalled import live
 

@@ -1,0 +1,73 @@
+"""Fit predictor, or predictor and order, to the earlier part, so as to judge on the later one.
+
+Only jobs that had ended when rltuned is switched on count: one that still ran has no run time yet.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rltuned.lab.backtest.past import Past
+from rltuned.lab.train.predictor import FEWEST_JOBS, Fitted, fit
+from rltuned.policies.predictor import Predictor
+
+Report = Callable[[float], None]
+"""Called with how much of the time is used, 0..1."""
+Lesson = Literal["none", "predictor", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """What was learned, and a sentence for the report.
+
+    bundle: of the order; None = the shipped ones. fitted: of the predictor; None = nothing.
+    """
+
+    bundle: Path | None
+    fitted: Fitted | None
+    text: str
+
+
+def fit_site(
+    lesson: Lesson,
+    past: Past,
+    model: Path,
+    begin: Predictor,
+    out: Path,
+    *,
+    minutes: float,
+    seed: int,
+    report: Report = lambda _part: None,
+) -> FitResult:
+    """Learn from a site's earlier part.
+
+    model: the bundle to begin from; its network must read predictions. out: folder of a new bundle;
+    must not exist. minutes: the longest that PPO may take (`full`); an epoch that began is
+    finished.
+
+    Raises ModelError: a bundle cannot be used or written.
+    """
+    jobs, start_s = past.known()
+    if lesson == "none":
+        return FitResult(None, None, "nothing was learned from the earlier part (--train none)")
+    if len(jobs) < FEWEST_JOBS:
+        return FitResult(
+            None,
+            None,
+            f"nothing was learned: {len(jobs)} jobs had ended before the switch, {FEWEST_JOBS} are "
+            "needed",
+        )
+    fitted = fit(jobs, start_s=start_s, begin=begin, seed=seed)
+    text = (
+        f"run-time predictor fitted to {fitted.examples} jobs of the earlier part; loss "
+        f"{fitted.pinball:.3f} on its last fifth, {fitted.plain:.3f} without looking at the job"
+    )
+    if lesson == "predictor":
+        return FitResult(None, fitted, f"{text}. The orders themselves are the shipped ones")
+    from rltuned.lab.backtest.fit_order import fit_order  # noqa: PLC0415 - brings numba
+
+    bundle, order = fit_order(
+        past, model, fitted.predictor, out, minutes=minutes, seed=seed, report=report
+    )
+    return FitResult(bundle, fitted, f"{order}; {text}")

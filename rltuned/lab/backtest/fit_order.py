@@ -1,0 +1,130 @@
+"""Train the shipped order on, on a site's own earlier part, within a stated time."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from rltuned.errors import ModelError, TraceError
+from rltuned.lab.backtest.fit import Report
+from rltuned.lab.backtest.past import Past
+from rltuned.lab.train.batch import Contest
+from rltuned.lab.train.course import DatasetSource
+from rltuned.lab.train.ground import foreseeing, make_ground
+from rltuned.lab.train.learner import PpoSettings
+from rltuned.lab.train.ppo import Report as Epoch
+from rltuned.lab.train.predictor import foreseen
+from rltuned.lab.train.ranks import ALONE, Ranks, leave
+from rltuned.lab.train.run import Exam, Job, beginning_from, perform
+from rltuned.policies.predictor import Predictor
+
+WINDOW_JOBS: Final = 256
+SMALLEST_WINDOW: Final = 32
+PARTS: Final = 12
+"""A window is at most such a part of what there is to learn from."""
+EPOCHS: Final = 60
+BATCHES: Final = 20
+ROLLOUTS: Final = 5
+LOADS: Final = (0.6, 1.3)
+MINUTE_S: Final = 60.0
+
+
+class _TimeIsUpError(Exception):
+    """Raised by rltuned's own hook; what there is then is exported."""
+
+
+def fit_order(
+    past: Past,
+    model: Path,
+    predictor: Predictor,
+    out: Path,
+    *,
+    minutes: float,
+    seed: int,
+    report: Report,
+    ranks: Ranks = ALONE,
+) -> tuple[Path | None, str]:
+    """PPO from the model's order; see `fit_site`. The new bundle, and a sentence. ranks: this is
+    the first, and the others are in `join_in`. Raises ModelError: one of them is gone.
+    """
+    jobs, start_s = past.known()
+    size = min(WINDOW_JOBS, len(jobs) // PARTS)
+    if size < SMALLEST_WINDOW:
+        return None, (
+            f"no order was learned: {len(jobs)} jobs had ended before the switch, --train full "
+            f"needs {SMALLEST_WINDOW * PARTS}"
+        )
+    ground = make_ground("the earlier part", past.site.cluster, jobs)
+    ground = foreseeing(ground, foreseen(predictor, jobs, start_s=start_s))
+    contest = Contest(
+        base="delay", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS
+    )
+    settings = PpoSettings(contest=contest, epochs=EPOCHS, batches=BATCHES, entropy=0.0, seed=seed)
+    settings = beginning_from(model, settings)
+    with TemporaryDirectory() as folder:
+        job = Job(
+            settings=settings,
+            sources=(
+                DatasetSource(ground, f"{len(jobs)} jobs of the site's own", "the site's own"),
+            ),
+            folder=Path(folder, "work"),
+            out=out,
+            command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",
+            exam=Exam(windows_per_ground=6, window_jobs=size),
+            start=model,
+            force=True,  # the night has an exam of its own
+        )
+        ranks = ranks.present()
+        try:
+            ranks.work((job, minutes))
+            epochs = _perform(job, minutes, report, ranks)
+        except (ModelError, TraceError):
+            leave()
+            raise
+    return out, (
+        f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
+        f"{ranks.words} in windows of {size} of the {len(jobs)} jobs that had ended before the "
+        "switch"
+    )
+
+
+def join_in(ranks: Ranks) -> None:
+    """What the other ranks do: train when the first one trains, until it calls `let_go`. Raises
+    ModelError: a rank is gone.
+    """
+    nothing: tuple[Job, float] | None = None
+    while (handed := ranks.work(nothing)) is not None:
+        job, minutes = handed
+        # the first rank's files are its own
+        _perform(replace(job, start=None), minutes, lambda _part: None, ranks)
+
+
+def let_go(ranks: Ranks) -> str:
+    """The first rank needs the others no more. What is wrong where one is gone, else nothing."""
+    try:
+        ranks.work(None)
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def _perform(job: Job, minutes: float, report: Report, ranks: Ranks) -> int:
+    """Train until the time is up and export the best epoch; how many there were."""
+    began, done = time.perf_counter(), 0
+
+    def after(done_now: Epoch) -> None:
+        nonlocal done
+        done = done_now.epoch + 1
+        used = (time.perf_counter() - began) / (minutes * MINUTE_S)
+        report(min(1.0, used))
+        if ranks.from_first(used >= 1):
+            raise _TimeIsUpError
+
+    try:
+        perform(job, ranks=ranks, on_epoch=after)
+    except _TimeIsUpError:
+        # the last epoch's checkpoint is whole: as if that were all that was wanted, it is exported
+        if ranks.rank == 0:
+            perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
+    return done

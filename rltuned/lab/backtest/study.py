@@ -1,0 +1,216 @@
+"""The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned import __version__
+from rltuned.core.decide import Knobs, Policy
+from rltuned.lab.backtest.calibration import Calibration, Match, calibrate
+from rltuned.lab.backtest.outcome import OrderOutcome, outcome_of
+from rltuned.lab.backtest.past import Past
+from rltuned.lab.backtest.play import daemon_knobs, play_natural, play_ours, stage_of
+from rltuned.lab.backtest.plugged import play_plugged
+from rltuned.lab.replay.play import Played
+from rltuned.lab.replay.policy import BY_DEFAULT
+from rltuned.lab.replay.run_times import layers_of
+from rltuned.lab.replay.stage import Stage
+from rltuned.policies.plugins import Plugin
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.settings import Settings
+from rltuned.slurm.accounting import SacctAnswer
+from rltuned.stats import in_words
+from rltuned.text import utc
+
+Report = Callable[[str, float], None]
+"""Called with what is being worked on, and how much of it is done, 0..1."""
+FEW_SHOWN: Final = 5
+VERDICTS: Final = {
+    "close": "close: simulated waits can be read as they are",
+    "rough": "rough: believe the direction and the rough size of a change, not the seconds",
+    "poor": "poor: the simulator does not behave as this Slurm did; take no decision from it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Everything that was found. base: played under multifactor; own: by name of the order."""
+
+    past: Past
+    base: Played
+    calibration: Calibration
+    own: Mapping[str, Played]
+    outcomes: Mapping[str, OrderOutcome]
+
+
+def run_study(
+    past: Past,
+    policies: Mapping[str, Policy],
+    interval_s: float,
+    knobs: Knobs,
+    predictor: Predictor | None = None,
+    *,
+    names: bool,
+    report: Report = lambda _what, _part: None,
+) -> Study:
+    """Play everything.
+
+    interval_s, knobs, predictor: the daemon's. names: show users by their names, not by numbers.
+
+    Raises PolicyError: a policy's scores cannot be used.
+    """
+    report("multifactor", 0.0)
+    stage = stage_of(past)
+    base = play_natural(past, stage, interval_s)
+    calibration = calibrate(past, base)
+    if predictor is not None:
+        stage = replace(stage, predictor=layers_of(predictor))
+    users = [j.user for j in past.jobs]
+    shown = users if names else aliases(users, "user")
+    own, outcomes = {}, {}
+    for name, policy in policies.items():
+        report(name, 0.0)
+        if name == BY_DEFAULT:
+            own[name] = _by_default(past, stage, policy)
+        elif isinstance(policy, Plugin):
+            own[name] = play_plugged(past, policy, interval_s, knobs, predictor)
+        else:
+            own[name] = play_ours(past, stage, policy, interval_s, knobs)
+        outcomes[name] = outcome_of(past, base, own[name], shown)
+    return Study(past, base, calibration, own, outcomes)
+
+
+def _by_default(past: Past, stage: Stage, policy: Policy) -> Played:
+    """Whatever this site has set or taught."""
+    plain, shipped = Settings(), load_predictor(shipped_predictor())
+    stage = replace(stage, predictor=layers_of(shipped))
+    return play_ours(past, stage, policy, plain.daemon.interval_s, daemon_knobs(plain))
+
+
+def aliases(names: Sequence[str], kind: str) -> list[str]:
+    """Numbers in place of names, in the order in which they first came."""
+    known: dict[str, str] = {}
+    return [known.setdefault(name, f"{kind} {len(known) + 1}") for name in names]
+
+
+def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything for JSON: what is unknown is null.
+
+    asked: how it was asked for: command, train, interval, seed, ...
+    """
+    past, calibration = study.past, study.calibration
+    return {
+        "rltuned": __version__,
+        "asked": dict(asked),
+        "calibration": {
+            "verdict": calibration.whole.verdict,
+            "means": VERDICTS[calibration.whole.verdict],
+            "whole": _match(calibration.whole),
+            "later": _match(calibration.later),
+            "partitions": {n: _match(m) for n, m in calibration.partitions.items()},
+            "unit": calibration.unit,
+            "order": _order_text(past),
+            "not_played": [*past.site.unplayed, *past.noted],
+        },
+        "record": _record(past, history),
+        "real": _real(past),
+        "orders": {name: asdict(o) for name, o in study.outcomes.items()},
+        "headline": _headline(study),
+    }
+
+
+def _headline(study: Study) -> str:
+    """The first order, and how far the simulator is to be trusted, in one sentence."""
+    name, outcome = next(iter(study.outcomes.items()))
+    off = study.calibration.whole.mean.change
+    return (
+        f"{name} instead of multifactor: mean wait {in_words(outcome.metrics['wait_s'])}; the "
+        f"simulator is off by {'an unknown part' if off is None else f'{off:+.1%}'}"
+    )
+
+
+def _order_text(past: Past) -> str:
+    """Which order the simulated Slurm had."""
+    natural, other = past.site.natural, past.site.other_weight
+    if natural.kind == "fcfs":
+        return "priority/basic: first come, first served"
+    text = (
+        f"multifactor: age {natural.age_weight}, job size {natural.size_weight}, partition "
+        f"{natural.partition_weight}"
+    )
+    if past.use_recorded:
+        return (
+            f"{text}; what else there was (fair share, QOS, nice ...: {other:.0%} of the weights) "
+            "from the priority that slurmdbd recorded of each job, unchanged while it waits"
+        )
+    if other:
+        return (
+            f"{text}; {other:.0%} of the weights are of factors that are not played, and the "
+            "recorded priorities are missing"
+        )
+    return text
+
+
+def _record(past: Past, history: SacctAnswer) -> dict[str, Any]:
+    cluster = past.site.cluster
+    reasons = history.left_out + past.left_out
+    return {
+        "cluster": cluster.name,
+        "slurm": ".".join(map(str, past.site.slurm.version)),
+        "nodes": len(cluster.nodes),
+        "gpus": cluster.gpus,
+        "nodes_left_out": list(past.absent),
+        "site_left_out": list(past.site.left_out),
+        "begin": utc(past.begin),
+        "switch": utc(past.begin + past.split_s),
+        "until": utc(past.until),
+        "rows": history.rows,
+        "jobs_played": len(past.jobs),
+        "jobs_scored": int(past.scored.sum()),
+        "jobs_later": int(past.later.sum()),
+        "running_at_begin": len(past.running),
+        "waiting_at_begin": len(past.waiting),
+        "run_times_assumed": past.assumed,
+        "left_out": dict(reasons.most_common()),
+        "left_out_lines": {k: v[:FEW_SHOWN] for k, v in history.lines.items() if k in reasons},
+        "columns_missing": list(history.missing),
+        "times_without_zone": history.zoneless,
+    }
+
+
+def _real(past: Past) -> dict[str, Any]:
+    """What users really waited: start - eligible, and start - submit."""
+    found = {}
+    for name, mask in (("whole", past.scored), ("later", past.later)):
+        waits, pended = past.wait_s[mask], past.pended_s[mask]
+        found[name] = {
+            "jobs": int(mask.sum()),
+            "wait_s": float(waits.mean()),
+            "wait_p50_s": float(np.median(waits)),
+            "wait_p95_s": float(np.quantile(waits, 0.95)),
+            "wait_max_s": float(waits.max()),
+            "since_submit_s": float(pended.mean()),
+        }
+    return found
+
+
+def _match(match: Match) -> dict[str, Any]:
+    return {**asdict(match), "verdict": match.verdict}
+
+
+def account_names(past: Past) -> dict[str, str]:
+    """Account -> its number."""
+    names = [j.account or "(none)" for j in past.jobs]
+    return dict(zip(names, aliases(names, "account"), strict=True))
+
+
+def anonymous(document: dict[str, Any], past: Past) -> dict[str, Any]:
+    """The same without names of accounts."""
+    known = account_names(past)
+    for order in document["orders"].values():
+        groups = order["groups"]
+        groups["account"] = {known[n]: g for n, g in groups["account"].items()}
+    return document

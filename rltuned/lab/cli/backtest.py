@@ -1,0 +1,273 @@
+"""`rltuned backtest`: would it have been worth it, on this site's own history?"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
+from rltuned.cli.tables import Bars, Column, console, progress, show_table
+from rltuned.core.decide import Policy
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.wiring import in_force
+from rltuned.lab.backtest.collect import check_new
+from rltuned.lab.backtest.fit import Lesson, fit_site
+from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.backtest.study import account_names, anonymous, document, run_study
+from rltuned.lab.cli import site_files
+from rltuned.lab.cli.chosen import chosen_setting, show_choice
+from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT_POLICY
+from rltuned.policies.generations import TUNED
+from rltuned.policies.named import policy_named
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
+from rltuned.settings import Loaded, Settings
+from rltuned.stats import Change, in_words
+
+app = typer.Typer()
+
+BEGUN_FROM: Final = "model:rltune"
+SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
+TRAINED: Final = "trained here"
+LEFT_OUT_SHOWN: Final = 8
+
+
+SiteOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the saved files; without it the live Slurm is asked."),
+]
+HistoryOption = Annotated[
+    Path | None, typer.Option(help="sacct's rows, if not in SITE/sacct.txt or .gz.")
+]
+CollectOption = Annotated[
+    Path | None,
+    typer.Option("--collect", help="Only save the live site's files to this new folder."),
+]
+SinceOption = Annotated[
+    str | None, typer.Option(help="30d, 12h, or 2026-01-31T12:00. Live: 30d; saved: the first end.")
+]
+SplitOption = Annotated[
+    float,
+    typer.Option(
+        help="Part of the jobs that comes before rltuned is switched on.", min=0.1, max=0.95
+    ),
+]
+PoliciesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", "-p", help="A rule, `default`, model:NAME (or its folder), plugin:NAME; again."
+    ),
+]
+TrainOption = Annotated[Lesson, typer.Option(help="What is learned from the earlier part.")]
+MinutesOption = Annotated[
+    float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
+]
+ChooseOption = Annotated[
+    bool,
+    typer.Option(help="Choose own, share, max_delay_s on the earlier part: some 30 more plays."),
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
+]
+
+
+@app.command()
+def backtest(
+    *,
+    config: ConfigOption = None,
+    site: SiteOption = None,
+    history: HistoryOption = None,
+    collect_to: CollectOption = None,
+    since: SinceOption = None,
+    until: Annotated[str | None, typer.Option(help="End of the record; live: now.")] = None,
+    timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
+    split: SplitOption = 0.7,
+    policy: PoliciesOption = None,
+    train: TrainOption = "predictor",
+    train_minutes: MinutesOption = 10.0,
+    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
+    names: Annotated[
+        bool, typer.Option("--names", help="Show users and accounts by name.")
+    ] = False,
+    choose: ChooseOption = True,
+    report: ReportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play this site's past under Slurm's own order and under rltuned's. Changes nothing.
+
+    Ends with the lines of [order] to write, or that the setting stays.
+
+    Saved files, one folder: config.txt (scontrol show config), nodes.txt (scontrol -o show node),
+    partitions.txt (scontrol -o show partition), sacct.txt[.gz]; --collect makes them.
+
+    Exit codes: 0 = done, whatever the outcome; 1 = Slurm could not be asked; 2 = history, site,
+    model, settings or a folder cannot be used.
+    """
+    loaded = settings_of(config)
+    for folder in (report, collect_to):
+        if folder is not None:
+            check_new(folder)
+    settings = in_force(loaded, SystemClock().now()).settings
+    zone = site_files.zone_of(timezone)
+    span = site_files.span_of(since, until, split)
+    if collect_to is not None:
+        with progress() as bar:
+            site_files.collect_live(
+                settings.slurm, collect_to, site_files.live(span), Bars(bar).show
+            )
+        say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
+        return
+    shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
+    chosen = {name: _policy(name, loaded) for name in shown}
+    with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work, progress() as bar:
+        bars = Bars(bar)
+        if site is None:
+            span, site = site_files.live(span), Path(work, "site")
+            site_files.collect_live(settings.slurm, site, span, bars.show)
+        rows = site_files.history_file(site, history)
+        answer, past = site_files.read_record(site, rows, zone, span, bars.show)
+        model = bundle_at(BEGUN_FROM, loaded.settings.policy.models_dir)
+        begin_from = load_predictor(shipped_predictor())
+        fitted = fit_site(
+            train, past, model, begin_from, Path(work, "trained"),
+            minutes=train_minutes, seed=seed, report=partial(bars.show, "learning"),
+        )  # fmt: skip
+        if fitted.bundle is not None:
+            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
+        interval_s = settings.daemon.interval_s
+        predictor = begin_from if fitted.fitted is None else fitted.fitted.predictor
+        study = run_study(
+            past,
+            chosen,
+            interval_s,
+            daemon_knobs(settings),
+            predictor,
+            names=names,
+            report=bars.show,
+        )
+        asked = {
+            "command": " ".join(["rltuned", *sys.argv[1:]]),
+            "history": rows.name,
+            "orders": ", ".join(chosen),
+            "train": train,
+            "learned": fitted.text,
+            "split": split,
+            "interval_s": interval_s,
+            "bounds": _bounds(settings),
+            "seed": seed,
+        }
+        found = document(study, answer, asked) | {
+            "choice": chosen_setting(
+                loaded, study, predictor, bars.show, seed=None if train == "none" else seed
+            )
+            if choose
+            else None
+        }
+        found = found if names else anonymous(found, past)
+        if report is not None:
+            from rltuned.lab.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+
+            page = page_of(study, found, {} if names else account_names(past))
+            site_files.write_report(report, page, found, fitted.bundle)
+            warn(f"report: {report / 'index.html'}")
+    if as_json:
+        say(json.dumps(found, allow_nan=False))
+    else:
+        _show(found)
+
+
+def _policy(name: str, loaded: Loaded) -> Policy:
+    """A rule, a model, a policy of another package, or what nights have put in force. Raises
+    ModelError: it cannot be used.
+    """
+    if name == BY_DEFAULT:
+        return policy_named(DEFAULT_POLICY)
+    if name == TUNED:
+        served = in_force(loaded, SystemClock().now()).settings.policy
+        return policy_named(served.name, served.models_dir)
+    return policy_named(name, loaded.settings.policy.models_dir)
+
+
+def _bounds(settings: Settings) -> str:
+    order, limits = settings.order, settings.limits
+    return (
+        f"own {order.own:g}, share {order.share:g}, clip {order.clip:g}, "
+        f"max_delay_s {order.max_delay_s:g}, "
+        f"write_mode {limits.write_mode}, max_changes {limits.max_changes}, hysteresis "
+        f"{limits.hysteresis:g}, max_changes_per_job_hour {limits.max_changes_per_job_hour}"
+    )
+
+
+# -- the short form for a terminal: how far the simulator is off first ---------------------------
+
+
+def _show(found: dict[str, Any]) -> None:
+    for line in _lines_before(found):
+        say(line)
+    show_table(console(), COLUMNS, list(_rows(found)))
+    for line in _lines_after(found):
+        say(line)
+    if found["choice"] is not None:
+        show_choice(found["choice"])
+
+
+def _lines_before(found: dict[str, Any]) -> Iterator[str]:
+    yield found["headline"]
+    whole, real, record = found["calibration"]["whole"], found["real"]["later"], found["record"]
+    yield (
+        f"{record['cluster']}: {record['jobs_scored']} jobs, {record['begin']} to {record['until']}"
+    )
+    mean = whole["mean"]
+    off = "no job waited" if mean["change"] is None else f"mean wait off by {mean['change']:+.1%}"
+    rank = "" if whole["rank"] is None else f", rank correlation {whole['rank']:.2f}"
+    yield f"simulator: {off}{rank}; {found['calibration']['means']}"
+    yield (
+        f"judged by the {record['jobs_later']} jobs from {record['switch']} on; in truth they "
+        f"waited {real['wait_s']:.0f} s in the mean"
+    )
+    yield found["asked"]["learned"]
+
+
+COLUMNS: Final = (
+    Column("order", least=14),
+    Column("mean wait, s", right=True),
+    Column("change", right=True),
+    Column("p95 wait, s", right=True, goes=1),
+    Column("slowdown", right=True, goes=2),
+    Column("earlier", right=True, goes=3),
+    Column("later", right=True, goes=3),
+    Column("changes/h", right=True, goes=4),
+)
+
+
+def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    first = next(iter(found["orders"].values()))["metrics"]
+    base = [f"{first[m]['base']:.{n}f}" for m, n in (("wait_s", 0), ("wait_p95_s", 0), ("bsld", 2))]
+    yield ("multifactor, simulated", base[0], "", *base[1:], "", "", "")
+    for name, order in found["orders"].items():
+        metrics, change = order["metrics"], order["metrics"]["wait_s"]
+        yield (
+            name,
+            f"{metrics['wait_s']['own']:.0f}",
+            "-" if change["change"] is None else in_words(Change(**change)),
+            f"{metrics['wait_p95_s']['own']:.0f}",
+            f"{metrics['bsld']['own']:.2f}",
+            f"{order['better']:.0%}",
+            f"{order['worse']:.0%}",
+            f"{order['moved']['per_hour']:.1f}",
+        )
+
+
+def _lines_after(found: dict[str, Any]) -> Iterator[str]:
+    record = found["record"]
+    left = sum(record["left_out"].values())
+    yield f"{left} of {record['rows']} rows are not played" + (":" if left else "")
+    for why, count in list(record["left_out"].items())[:LEFT_OUT_SHOWN]:
+        yield f"  {count} {why}"
+    for text in record["site_left_out"][:LEFT_OUT_SHOWN]:
+        yield f"not played: {text}"

@@ -1,0 +1,115 @@
+"""The last part of `rltuned backtest`: the setting that the record speaks for."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from rltuned.cli.flags import say
+from rltuned.cli.tables import Column, console, show_table
+from rltuned.errors import TraceError
+from rltuned.lab.backtest.past import Past
+from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.backtest.study import VERDICTS, Study
+from rltuned.lab.train.predictor import fit
+from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise
+from rltuned.lab.tune.candidates import Daemon
+from rltuned.lab.tune.exam import Promise
+from rltuned.policies.generations import TUNED
+from rltuned.policies.named import policy_named
+from rltuned.policies.plugins import is_plugin
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.settings import Loaded
+from rltuned.stats import percent
+
+COLUMNS: Final = (
+    Column("after the switch", least=14),
+    Column("own", right=True, goes=2),
+    Column("share", right=True, goes=2),
+    Column("mean wait, s", right=True),
+    Column("change", right=True),
+    Column("p99 wait, s", right=True, goes=1),
+    Column("longest, s", right=True),
+    Column("slowdown", right=True, goes=3),
+)
+PLAYS: Final = 30
+"""About so many, for the bar."""
+
+
+def chosen_setting(
+    loaded: Loaded,
+    study: Study,
+    predictor: Predictor,
+    show: Callable[[str, float], None],
+    *,
+    seed: int | None,
+) -> dict[str, Any]:
+    """The choice, see tune/advice; a sentence alone where there can be none.
+
+    predictor: what the orders of the later part know. seed: of the fit for the earlier part; None =
+    the shipped predictor knows all there is. Raises ModelError: the policy cannot be used.
+    """
+    settings, shipped = loaded.settings, load_predictor(shipped_predictor())
+    learned, plays = "the shipped predictor of run times", 0
+
+    def learn(began: Past) -> Predictor:
+        nonlocal learned
+        if seed is None:
+            return shipped
+        jobs, start_s = began.known()
+        try:
+            fitted = fit(jobs, start_s=start_s, begin=shipped, seed=seed)
+        except TraceError as error:
+            learned = f"{learned}: {error}"
+            return shipped
+        learned = f"a predictor of run times fitted to {fitted.examples} jobs"
+        return fitted.predictor
+
+    def on_play(_name: str) -> None:
+        nonlocal plays
+        plays += 1
+        show("choosing", min(1.0, plays / PLAYS))
+
+    if why := _why_not(settings.policy.name, study):
+        return {**advice_json(Advice(f"No setting is chosen: {why}.")), "chosen_with": None}
+    keys = settings.tune
+    asked = Asked(
+        policy_named(settings.policy.name, settings.policy.models_dir),
+        settings.knobs().order,
+        Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        Daemon(daemon_knobs(settings), settings.daemon.interval_s),
+    )
+    advice = advise(study.past, asked, learn, predictor, on_play=on_play)
+    return {**advice_json(advice), "chosen_with": learned}
+
+
+def _why_not(policy: str, study: Study) -> str:
+    """Empty = a setting can be chosen."""
+    if policy == TUNED:
+        return 'policy.name is "tuned", so `rltuned tune` chooses and examines it'
+    if is_plugin(policy):
+        return f"{policy} plays in rltuned simulate only"
+    poor = study.calibration.whole.verdict == "poor"
+    return VERDICTS["poor"] if poor else ""
+
+
+def show_choice(found: dict[str, Any]) -> None:
+    """The orders side by side, the sentence, and the lines to write."""
+    if found["orders"]:
+        show_table(console(), COLUMNS, [_row(n, o) for n, o in found["orders"].items()])
+    say(found["sentence"])
+    for line in found["lines"]:
+        say(f"  {line}")
+
+
+def _row(name: str, order: dict[str, Any]) -> tuple[str, ...]:
+    against = order["against_fcfs"]
+    return (
+        name,
+        f"{order['own']:g}",
+        f"{order['share']:g}",
+        f"{order['wait_s']:.0f}",
+        "" if against is None else percent(**against["wait"]),
+        f"{order['wait_p99_s']:.0f}",
+        f"{order['wait_max_s']:.0f}",
+        f"{order['bsld']:.2f}",
+    )

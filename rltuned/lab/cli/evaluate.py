@@ -1,0 +1,251 @@
+"""`rltuned evaluate`: learned policies beside every rule, with paired intervals."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from rltuned.cli import flags
+from rltuned.cli.outputs import check_folder
+from rltuned.cli.tables import Column, console, progress, show_table
+from rltuned.core.decide import Knobs
+from rltuned.core.order import DEFAULT
+from rltuned.errors import TraceError
+from rltuned.lab.replay.protocol import Mode, Protocol
+from rltuned.lab.train import evaluate as evaluation
+from rltuned.lab.train.course import from_files
+from rltuned.lab.train.ground import Ground
+from rltuned.policies.actor import Actor
+from rltuned.sim.presets import cluster_named
+from rltuned.stats import SHARES, in_words
+
+if TYPE_CHECKING:
+    from rltuned.lab.train.page import Curve
+
+app = typer.Typer()
+
+_PLUGIN: Final = "a policy of another package"
+
+ModelOption = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        "-m",
+        help="Bundle or plugin:NAME, or NAME=...,... for training seeds of one design; again for "
+        "more.",
+    ),
+]
+LoadOption = Annotated[
+    list[float] | None, typer.Option(help="Offered load; again for more; none: the trace's.")
+]
+PartOption = Annotated[
+    tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
+]
+RandomOption = Annotated[
+    bool, typer.Option("--random", help="At random places, as the paper; they may share jobs.")
+]
+CopiesOption = Annotated[
+    int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
+]
+ModeOption = Annotated[
+    Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
+]
+RuleOption = Annotated[
+    list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
+]
+CurvesOption = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=curves.csv,... of trainings (one per seed), for the report."),
+]
+ReportOption = Annotated[Path | None, typer.Option(help="Folder for index.html and results.json.")]
+
+
+@app.command()
+def evaluate(
+    *,
+    model: ModelOption,
+    trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
+    cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
+    load: LoadOption = None,
+    count: Annotated[int, typer.Option("--windows", min=1)] = evaluation.FEWEST_WINDOWS,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per window.", min=2)] = 1_024,
+    part: PartOption = (0.9, 1.0),
+    random: RandomOption = False,
+    copies: CopiesOption = 1,
+    seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
+    mode: ModeOption = "cycle",
+    interval: flags.IntervalOption = 60.0,
+    bounds: flags.BoundsOption = flags.OnOff.ON,
+    own: flags.OwnOption = DEFAULT.own,
+    share: flags.ShareOption = DEFAULT.share,
+    clip: flags.ClipOption = DEFAULT.clip,
+    max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
+    predictor: flags.PredictorOption = flags.SHIPPED,
+    rule: RuleOption = None,
+    curves: CurvesOption = None,
+    report: ReportOption = None,
+    as_json: flags.JsonOption = False,
+) -> None:
+    """Compare learned policies with every rule on the same windows, placement and backfill.
+
+    Exit codes: 0 = done; 2 = a file, a model or a number cannot be used.
+    """
+    if not 0 <= part[0] < part[1] <= 1:
+        raise typer.BadParameter("--part: from and to, within 0 and 1")
+    rules = tuple(dict.fromkeys(rule or evaluation.RULES))
+    if unknown := [r for r in rules if r not in evaluation.NAMES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(evaluation.NAMES)}")
+    if curves and report is None:
+        raise typer.BadParameter("--curves needs --report FOLDER")
+    check_folder(report)
+    learned = _curves(curves or [])
+    contestants = [evaluation.contestant_of(given) for given in model]
+    sources = from_files(trace, [cluster_named(c) for c in cluster])
+    plans = [
+        evaluation.EvaluationPlan(
+            count, window_jobs, at, part, random=random, copies=copies, seed=seed
+        )
+        for at in (load or (None,))
+    ]
+    if mode == "cycle" and bounds is flags.OnOff.OFF:
+        raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
+    knobs = Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay))
+    protocol = Protocol(
+        mode,
+        interval,
+        knobs=knobs,
+        bounded=bounds is flags.OnOff.ON,
+        predictor=flags.predictor_of(predictor),
+    )
+    found = _play([s.ground for s in sources], contestants, plans, rules, protocol)
+    if any(not c.disjoint for c in found):
+        flags.warn("some windows share jobs: intervals are narrower than the truth")
+    document = {
+        "models": _cards(contestants),
+        "mode": protocol.mode,
+        "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
+        "bounds": None if protocol.order is None else asdict(protocol.order),
+        "headline": evaluation.headline(found),
+        "comparisons": [_plain(c) for c in found],
+    }
+    if as_json:
+        flags.say(json.dumps(document))
+    else:
+        flags.say(evaluation.headline(found))
+        _show(found)
+    if report is not None:
+        _report(report, found, document, learned)
+
+
+def _report(
+    folder: Path,
+    found: Sequence[evaluation.Comparison],
+    document: dict[str, Any],
+    curves: "Mapping[str, Sequence[Curve]]",
+) -> None:
+    from rltuned.lab.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
+
+    page = write_page(folder, found, document["models"], curves)
+    (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    flags.warn(f"{page} written")
+
+
+def _play(
+    grounds: list[Ground],
+    contestants: list[evaluation.Contestant],
+    plans: list[evaluation.EvaluationPlan],
+    rules: tuple[str, ...],
+    protocol: Protocol,
+) -> list[evaluation.Comparison]:
+    players = len(rules) + sum(len(c.seeds) for c in contestants)
+    steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
+    with progress() as bar:
+        task = bar.add_task("evaluate", total=steps)
+        return [
+            evaluation.compare(
+                ground,
+                {c.name: evaluation.plays_of(c, protocol) for c in contestants},
+                plan,
+                rules=rules,
+                protocol=protocol,
+                on_window=lambda policy: bar.update(task, advance=1, description=policy),
+            )
+            for ground in grounds
+            for plan in plans
+        ]
+
+
+def _cards(contestants: Sequence[evaluation.Contestant]) -> dict[str, dict[str, object]]:
+    return {
+        c.name: {
+            "summary": next((s.card.summary for s in c.seeds if isinstance(s, Actor)), _PLUGIN),
+            "seeds": len(c.seeds),
+            "digests": [s.digest for s in c.seeds],
+            "commits": [s.card.git_commit for s in c.seeds if isinstance(s, Actor)],
+        }
+        for c in contestants
+    }
+
+
+def _curves(given: list[str]) -> "dict[str, list[Curve]]":
+    if not given:
+        return {}
+    from rltuned.lab.train.page import read_curve  # noqa: PLC0415 - matplotlib takes a second
+
+    found = {}
+    for text in given:
+        name, equals, listed = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--curves: NAME=FILE,..., not {text!r}")
+        found[name] = [read_curve(Path(path)) for path in listed.split(",")]
+    return found
+
+
+def _plain(found: evaluation.Comparison) -> dict[str, object]:
+    return {
+        "ground": found.ground,
+        "plan": asdict(found.plan),
+        "unit_of_chance": found.plan.unit,
+        "windows_disjoint": found.disjoint,
+        "jobs": found.jobs,
+        "policies": found.means(),
+        "values": {
+            policy: {m: v.tolist() for m, v in table.items()}
+            for policy, table in found.values.items()
+        },
+        "paired": {
+            model: {rule: {m: asdict(p) for m, p in table.items()} for rule, table in rules.items()}
+            for model, rules in found.paired.items()
+        },
+        "closed_of_fcfs_to_clairvoyant": found.closed,
+        "shares": SHARES.tolist(),
+        "single_jobs": {
+            policy: {m: v.tolist() for m, v in table.items()}
+            for policy, table in found.spread.items()
+        },
+    }
+
+
+COLUMNS: Final = (
+    Column("against"),
+    Column("wait_s", right=True),
+    Column("wait_p99_s", right=True, goes=2),
+    Column("wait_max_s", right=True, goes=3),
+    Column("bsld", right=True, goes=1),
+    Column("jct_s", right=True, goes=4),
+)
+
+
+def _show(comparisons: list[evaluation.Comparison]) -> None:
+    out = console()
+    for found in comparisons:
+        for model, rules in found.paired.items():
+            load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
+            rows = [
+                (rule, *(in_words(pairs[column.name]) for column in COLUMNS[1:]))
+                for rule, pairs in rules.items()
+            ]
+            show_table(out, COLUMNS, rows, f"{model} on {found.ground}, {load}")

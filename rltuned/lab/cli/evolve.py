@@ -1,0 +1,88 @@
+"""`rltuned train evolve`: search an order by an evolution strategy."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from rltuned.cli.flags import say
+from rltuned.lab.cli.epochs import EpochLog, against
+from rltuned.lab.cli.training import (
+    ClusterOption,
+    DistributedOption,
+    ForceOption,
+    HeldOutOption,
+    LoadOption,
+    OutOption,
+    PredictorOption,
+    ResumeOption,
+    TraceOption,
+    WorkOption,
+    WorldsOption,
+    learned_on,
+    predicting,
+)
+from rltuned.lab.train.course import JUDGES, UNSEEN, drawn
+from rltuned.lab.train.evolution import EvolutionSettings, SearchGeneration
+from rltuned.lab.train.evolved import Search, perform
+from rltuned.lab.train.ranks import ALONE, join_ranks
+from rltuned.lab.train.run import Exam
+from rltuned.lab.train.trial import RULE
+
+
+def evolve(
+    out: OutOption,
+    *,
+    trace: TraceOption = None,
+    cluster: ClusterOption = None,
+    worlds: WorldsOption = 0,
+    work: WorkOption = None,
+    generations: Annotated[int, typer.Option(min=1)] = 15,
+    members: Annotated[int, typer.Option(help="Actors in each generation.", min=4)] = 20,
+    parts: Annotated[int, typer.Option(help="Of traces that all of them play.", min=2)] = 30,
+    part_jobs: Annotated[int, typer.Option(help="Jobs of a part.", min=10)] = 1_500,
+    load: LoadOption = (0.7, 1.1),
+    predictor: PredictorOption = None,
+    exam_windows: HeldOutOption = 4,
+    exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=10)] = 1_024,
+    exam_every: Annotated[int, typer.Option(help="Generations between exams.", min=1)] = 5,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that play; as many as processors.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    resume: ResumeOption = False,
+    force: ForceOption = False,
+    distributed: DistributedOption = False,
+) -> None:
+    """Search an order in the simulator: CMA-ES on whole parts of traces, in the daemon's cycles.
+
+    Exit codes: 0 = found and exported; 2 = input cannot be used, or what was found is worse than
+    the rule.
+    """
+    guess = predicting("queue", predictor)
+    settings = EvolutionSettings(
+        generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
+        exam_every=exam_every, seed=seed,
+    )  # fmt: skip
+    search = Search(
+        settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
+        sources=learned_on(trace, cluster, worlds, seed, guess),
+        judges=tuple(drawn(JUDGES, worlds // 2, guess)),
+        unseen=tuple(drawn(UNSEEN, worlds // 2, guess)),
+        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
+        exam=Exam(exam_windows, exam_jobs), resume=resume, force=force,
+        workers=workers or len(os.sched_getaffinity(0)),
+    )  # fmt: skip
+    ranks = join_ranks() if distributed else ALONE
+    log = EpochLog(search.folder, "generation", generations, off=ranks.rank > 0)
+
+    def after(found: SearchGeneration) -> None:
+        text = against(RULE, found.change)
+        if found.exam is not None:
+            text += f", held out {against(RULE, found.exam)}"
+        log.say(found.number + 1, text)
+
+    card = perform(search, ranks=ranks, on_generation=after)
+    if card is not None:
+        say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")

@@ -1,0 +1,110 @@
+"""`rltuned train imitate`: learn an order that exists already."""
+
+import itertools
+import sys
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from rltuned.cli.flags import say, warn
+from rltuned.cli.tables import progress
+from rltuned.errors import ModelError, TraceError
+from rltuned.journal.snapshots import recorded
+from rltuned.lab.train import history, journalled
+from rltuned.lab.train.imitated import Taught, imitate_into
+from rltuned.lab.train.imitation import Fitting, OrderedQueues
+from rltuned.lab.train.queues import rule_orders
+from rltuned.policies.baselines import BASELINES
+from rltuned.slurm.accounting import read_history
+from rltuned.slurm.sacct import lines_of
+
+HELD_OUT, OTHER_SEED = 200, 1_000_003
+"""Generated queues that are not learned from, and how far their seed lies from the others'."""
+SQLITE: Final = b"SQLite format 3\0"
+
+
+def imitate(
+    source: Annotated[str, typer.Argument(help="A rule's name, sacct's rows, or a journal.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")],
+    *,
+    gpus: Annotated[int | None, typer.Option(help="sacct: of the cluster.", min=1)] = None,
+    queues: Annotated[int, typer.Option(help="A rule: generated queues.", min=16)] = 1_500,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes; a rule: 40, a site: 20.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+) -> None:
+    """Teach the actor an order: a rule's, or that in which this site's Slurm has started jobs.
+
+    sacct's rows: SLURM_TIME_FORMAT=%s sacct -a -X --parsable2 --starttime=now-30days
+    --format=JobIDRaw,Submit,Eligible,Start,End,Partition,ReqTRES,TimelimitRaw,Flags
+
+    A journal: state_dir/journal.sqlite, also while the daemon runs. Jobs that rltuned had written
+    to are left out: learn from a journal of a dry run.
+
+    Exit codes: 0 = learned and exported; 1 = the journal cannot be read; 2 = input cannot be used,
+    or it shows too few starts.
+    """
+    if out.exists():
+        raise ModelError(f"model {out}: exists already; remove it or choose another name")
+    if source in BASELINES:
+        fitting = Fitting(epochs=epochs or Fitting().epochs, seed=seed)
+        learned, held_out = (
+            rule_orders(BASELINES[source], count, start)
+            for count, start in ((queues, seed), (HELD_OUT, seed + OTHER_SEED))
+        )
+        data = f"{queues} random queues on random clusters, made by rltuned/lab/train/queues.py"
+    else:
+        fitting = replace(history.FITTING, epochs=epochs or history.FITTING.epochs, seed=seed)
+        choices, data = _choices(Path(source), gpus)
+        learned, held_out = choices.split(0.8)
+        data = f"{data}, {len(learned)} starts with rivals"
+    teacher = source if source in BASELINES else "the site's own Slurm"
+    mean = _learn(out, learned, held_out, fitting, teacher, data)
+    say(f"{out}: {data}; agrees with {teacher} on {mean:.2%} of the pairs not learned from")
+
+
+def _choices(path: Path, gpus: int | None) -> tuple[OrderedQueues, str]:
+    """Starts with rivals, and from what they were read."""
+    try:
+        with path.open("rb") as file:
+            is_journal = file.read(len(SQLITE)) == SQLITE
+    except OSError as error:
+        rules = ", ".join(sorted(BASELINES))
+        raise TraceError(f"{path}: no rule ({rules}), and no file: {error.strerror}") from error
+    if is_journal:
+        number = itertools.count()
+        choices = journalled.choices_of(record for record, _ in zip(recorded(path), number))  # noqa: B905 - number has no end
+        return choices, f"{path.name}: {next(number)} snapshots"
+    if gpus is None:
+        raise typer.BadParameter("--gpus: how many the cluster has is not in sacct's rows")
+    parsed = read_history(lines_of(path), str(path), UTC, required=history.COLUMNS)
+    jobs = history.started_of(parsed.records)
+    for why, rows in parsed.left_out.most_common():
+        warn(f"{path}: {rows} rows left out, line {parsed.lines[why][0]} first: {why}")
+    found = f"{path.name}: {len(jobs)} jobs ({len(parsed.records) - len(jobs)} wait)"
+    return history.choices_of(jobs, gpus), found
+
+
+def _learn(  # noqa: PLR0917 - by place
+    out: Path,
+    learned: OrderedQueues,
+    held_out: OrderedQueues,
+    fitting: Fitting,
+    teacher: str,
+    data: str,
+) -> float:
+    """Fit and export; the share of the held-out pairs that the network has right."""
+    command = " ".join(["rltuned", *sys.argv[1:]])
+    with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
+        task = bar.add_task(teacher, total=fitting.epochs, loss=float("nan"))
+        return imitate_into(
+            out,
+            (learned, held_out),
+            fitting,
+            Taught(teacher, data, command),
+            on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
+        )

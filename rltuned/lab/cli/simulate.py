@@ -1,0 +1,214 @@
+"""`rltuned simulate`: the same jobs on the same simulated cluster under several policies."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rltuned.cli import flags
+from rltuned.cli.outputs import check_file
+from rltuned.cli.tables import Column, console, progress, show_table
+from rltuned.core.decide import Knobs
+from rltuned.core.joint import Tuning
+from rltuned.core.order import DEFAULT
+from rltuned.core.sharing import Sharing
+from rltuned.errors import TraceError
+from rltuned.lab.replay.metrics import (
+    Schedule,
+    bound,
+    document,
+    mean_fragmentation,
+    scores_of,
+    write_jobs,
+)
+from rltuned.lab.replay.policy import policy_of
+from rltuned.lab.replay.protocol import Mode, Protocol, jointly
+from rltuned.lab.replay.run import TraceWindow, compare, possible, whole, windows
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.dispatch import BackfillRule
+from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.presets import PRESETS, cluster_named
+from rltuned.sim.tables import Bad
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Fault, Rules, read_faults
+from rltuned.solver import Cbc
+
+app = typer.Typer()
+
+
+_NATURAL = {"age": AGE_ONLY, "multifactor": Natural(kind="multifactor"), "basic": Natural()}
+
+
+PlacementOption = Annotated[
+    Literal["pack", "spread", "milp"],
+    typer.Option(help="How nodes are chosen; milp: packed, and exclusive jobs may share."),
+]
+TopKOption = Annotated[
+    int, typer.Option(help="milp: how many jobs of the ranking.", min=0, max=10_000)
+]
+OverSubscribeOption = Annotated[
+    list[str] | None,
+    typer.Option(help="milp: a partition where exclusive jobs may be asked to share; repeatable."),
+]
+NaturalOption = Annotated[
+    Literal["age", "multifactor", "basic"],
+    typer.Option(help="What Slurm's own priorities are made of (cycle mode)."),
+]
+CountOption = Annotated[
+    int | None, typer.Option("--windows", help="Random windows of consecutive jobs.")
+]
+WarmupOption = Annotated[
+    int, typer.Option(help="The first N jobs of each set run but are not scored.")
+]
+SkipImpossibleOption = Annotated[
+    bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run.")
+]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="More figures and fairness; with --json the lower bound.")
+]
+
+
+@app.command()
+def simulate(
+    *,
+    trace: Annotated[Path, typer.Option(help="Trace CSV, version 1; may be gzip.")],
+    cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
+    policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
+    mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = "event",
+    interval: flags.IntervalOption = 60.0,
+    placement: PlacementOption = "pack",
+    top_k: TopKOption = 16,
+    oversubscribe: OverSubscribeOption = None,
+    backfill: Annotated[BackfillRule, typer.Option()] = "easy",
+    natural: NaturalOption = "age",
+    count: CountOption = None,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per window.")] = 256,
+    seed: Annotated[int, typer.Option(help="Of the windows' places.", min=0)] = 1,
+    first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
+    warmup: WarmupOption = 0,
+    bounds: flags.BoundsOption = flags.OnOff.ON,
+    own: flags.OwnOption = DEFAULT.own,
+    share: flags.ShareOption = DEFAULT.share,
+    clip: flags.ClipOption = DEFAULT.clip,
+    max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
+    predictor: flags.PredictorOption = flags.SHIPPED,
+    faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
+    skip_impossible: SkipImpossibleOption = False,
+    jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG: Gantt, queue, use, waits.")] = None,
+    details: DetailsOption = False,
+    as_json: flags.JsonOption = False,
+) -> None:
+    """Play a trace on a simulated cluster under one or more policies.
+
+    Exit codes: 0 = done; 2 = a file, a number or a policy name cannot be used.
+    """
+    _ = [policy_of(name) for name in policy]
+    hardware = cluster_named(cluster)
+    packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
+    protocol = Protocol(
+        mode, interval, Rules(backfill, packing, _NATURAL[natural]),
+        faults=_faults(faults) if faults else (),
+        knobs=Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay)),
+        bounded=bounds is flags.OnOff.ON,
+        predictor=flags.predictor_of(predictor),
+    )  # fmt: skip
+    if placement == "milp":
+        tuning = Tuning(sharing=Sharing(frozenset(oversubscribe or ())))
+        protocol = jointly(protocol, top_k, tuning, Cbc())
+    if count is not None and first is not None:
+        raise TraceError("--windows and --first exclude each other")
+    for out in (jobs_out, plot):
+        check_file(out)
+    if plot is not None and not importlib.util.find_spec("matplotlib"):
+        raise TraceError("--plot needs matplotlib; install rltuned[train]")
+    jobs, skipped = _possible(trace, hardware, skip=skip_impossible)
+    sets = whole(jobs, first=first, warmup=warmup)
+    if count is not None:
+        sets = windows(jobs, count=count, size=window_jobs, seed=seed, warmup=warmup)
+    played = _play(sets, hardware, list(dict.fromkeys(policy)), protocol)
+    _write(played, hardware, jobs_out, plot)
+    if as_json:
+        flags.say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
+    else:
+        _show(played, hardware, details=details)
+
+
+def _faults(path: Path) -> tuple[Fault, ...]:
+    bad: list[Bad] = []
+    found = read_faults(path, bad)
+    flags.warn_of_bad(path, bad)
+    return found
+
+
+def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[TraceJob, ...], int]:
+    jobs, skipped = possible(flags.shown_trace(trace).jobs, cluster, skip=skip)
+    if skipped:
+        flags.warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
+    return jobs, skipped
+
+
+def _write(
+    played: dict[str, list[Schedule]], cluster: Cluster, jobs_out: Path | None, plot: Path | None
+) -> None:
+    if jobs_out is not None:
+        write_jobs(played, jobs_out)
+    if plot is not None:
+        _draw(played, cluster, plot)
+
+
+def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> None:
+    from rltuned.lab.replay.plot import draw  # noqa: PLC0415 - matplotlib is in the train extra
+
+    try:
+        draw(played, cluster, path)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _play(
+    sets: tuple[TraceWindow, ...], cluster: Cluster, policies: list[str], protocol: Protocol
+) -> dict[str, list[Schedule]]:
+    with progress() as bar:
+        task = bar.add_task("simulate", total=len(sets) * len(policies))
+
+        def report(policy: str, window: int) -> None:
+            bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
+
+        return compare(sets, cluster, policies, protocol, report=report)
+
+
+def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:
+    scores = scores_of(played, cluster.gpus)
+    title = f"{next(iter(scores.values())).jobs} jobs, {cluster.gpus} GPUs, hours"
+    rows = []
+    for name, s in scores.items():
+        times = map(_hours, (s.wait_s, s.wait_p95_s, s.wait_max_s, s.jct_s))
+        rows.append((name, *times, f"{s.bsld:.2f}", f"{s.utilisation:.1%}", _hours(s.makespan_s)))
+    out = console()
+    show_table(out, _columns("wait", "p95", "max", "JCT", "BSLD", "use", "span"), rows, title)
+    if details:
+        rows = []
+        for name, s in scores.items():
+            worst = f"{s.worst_user or '-'} {s.worst_user_bsld:.0f}"
+            fairness = (f"{s.fairness_users:.3f}", f"{s.fairness_partitions:.3f}", worst)
+            scraps = f"{mean_fragmentation(played[name], cluster):.2f}"
+            rows.append((name, _hours(s.wait_p50_s), _hours(s.wait_p99_s), *fairness, scraps))
+        more = _columns("p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
+        show_table(out, more, rows)
+    wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
+    flags.say(
+        f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h."
+    )
+
+
+def _columns(*names: str) -> list[Column]:
+    """The last ones go first where there is no room."""
+    others = [Column(name, right=True, goes=at) for at, name in enumerate(names)]
+    return [Column("policy"), *others]
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2f}"

@@ -1,0 +1,155 @@
+"""The record of a site, asked of the live Slurm or read from a folder of saved files."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import typer
+
+from rltuned.cli.flags import warn
+from rltuned.daemon.clock import SystemClock
+from rltuned.durable import whole_folder
+from rltuned.errors import TraceError
+from rltuned.journal.snapshots import recorded
+from rltuned.lab.backtest.collect import PACKED, collect
+from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.site import HISTORY, read_site_model
+from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
+from rltuned.settings.service import SlurmKeys
+from rltuned.slurm.accounting import SacctAnswer, read_history
+from rltuned.slurm.commands import Commands
+from rltuned.slurm.job_selector import asked_moment
+from rltuned.slurm.sacct import lines_of
+
+LIVE_SINCE: Final = "30d"
+SACCT_TIMEOUT_S: Final = 600.0
+Show = Callable[[str, float], None]
+"""Called with what is being done, and how much of it is done, 0..1."""
+
+
+def read_record(
+    site: Path, rows: Path, zone: ZoneInfo, span: Span, show: Show
+) -> tuple[SacctAnswer, Past]:
+    """A saved record on its site. Raises TraceError: a file is unfit, or too little is left."""
+    show(f"reading {rows.name}", 0.0)
+    begin = -math.inf if span.begin is None else span.begin
+    answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+    show(f"reading {rows.name}", 1.0)
+    return answer, past_of(answer, read_site_model(site), span)
+
+
+def read_with_journal(
+    site: Path, journal: Path | None, zone: ZoneInfo, span: Span, show: Show
+) -> tuple[Past, Sources]:
+    """A saved record on its site, with what sacct lacks from a journal; how many jobs each has.
+
+    journal: None = sacct alone.
+
+    Raises:
+        JournalError: the journal cannot be read.
+        TraceError: a file cannot be used, or too little is left.
+    """
+    model, begin = read_site_model(site), -math.inf if span.begin is None else span.begin
+    seen = None
+    if journal is not None:
+        show(f"reading {journal.name}", 0.0)
+        seen = seen_runs(recorded(journal, begin), model.cluster.name)
+    show("reading sacct's rows", 0.0)
+    answer = SacctAnswer()
+    if seen is None or has_history(site):
+        rows = history_file(site)
+        answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+    whole, sources = completed(answer, seen)
+    if seen is not None and not answer.records:
+        until = seen.until if span.until is None else min(span.until, seen.until)
+        span = replace(span, begin=max(begin, seen.begin), until=until)
+    return past_of(whole, model, span), sources
+
+
+def span_of(since: str | None, until: str | None = None, split: float = 0.7) -> Span:
+    """Of --since and --until, which must follow one another."""
+    begin, end = moment(since), moment(until)
+    if begin is not None and begin >= (SystemClock().now() if end is None else end):
+        raise typer.BadParameter("--since: is not before --until, or before now")
+    return Span(begin, end, split)
+
+
+def live(span: Span, since: str = LIVE_SINCE) -> Span:
+    """The same with a beginning and an end."""
+    begin = span.begin if span.begin is not None else moment(since)
+    return replace(
+        span, begin=begin, until=span.until if span.until is not None else SystemClock().now()
+    )
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Of --timezone."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise typer.BadParameter(f"--timezone: no time zone {name!r}") from None
+
+
+def moment(text: str | None) -> float | None:
+    """Of --since and --until, Unix seconds."""
+    if text is None:
+        return None
+    try:
+        return asked_moment(text, SystemClock().now())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def collect_live(
+    slurm: SlurmKeys, folder: Path, span: Span, show: Show, *, has_other: bool = False
+) -> None:
+    """Save the live site's files in a new folder; has_other: see backtest/collect.
+
+    Raises:
+        BackendError: a command failed.
+        TraceError: there is no accounting, or the folder cannot be written.
+    """
+    cli = replace(slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
+    # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
+    commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
+    asking = partial(show, "asking sacct")
+    begin, until = span.begin or 0.0, span.until or 0.0
+    for line in collect(commands, folder, begin, until, asking, has_other=has_other):
+        warn(line)
+
+
+def write_report(
+    folder: Path, page: str, found: dict[str, Any], bundle: Path | None = None
+) -> None:
+    """index.html, results.json and the new model, if any, in one piece. Raises TraceError."""
+    try:
+        with whole_folder(folder) as made:
+            (made / "index.html").write_text(page, encoding="utf-8")
+            text = json.dumps(found, indent=1, allow_nan=False)
+            (made / "results.json").write_text(f"{text}\n", encoding="utf-8")
+            if bundle is not None:
+                shutil.copytree(bundle, made / bundle.name)
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def has_history(place: Path) -> bool:
+    """Whether sacct's rows lie in a folder."""
+    return any((place / name).is_file() for name in (HISTORY, PACKED))
+
+
+def history_file(place: Path, given: Path | None = None) -> Path:
+    """Sacct's rows in a folder, or the file that was named."""
+    if given is not None:
+        return given
+    for name in (HISTORY, PACKED):
+        if (place / name).is_file():
+            return place / name
+    raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")

@@ -1,0 +1,225 @@
+"""`rltuned train`: learn policies offline. Needs the train extra."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import typer
+
+from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.outputs import check_folder
+from rltuned.lab.cli import evolve, imitate
+from rltuned.lab.cli.epochs import EpochLog, against
+from rltuned.lab.cli.training import (
+    ClusterOption,
+    DistributedOption,
+    ForceOption,
+    HeldOutOption,
+    LoadOption,
+    OutOption,
+    PredictorOption,
+    ResumeOption,
+    TraceOption,
+    WorkOption,
+    WorldsOption,
+    learned_on,
+    predicting,
+)
+from rltuned.lab.train.batch import Contest, Form, Reference
+from rltuned.lab.train.course import (
+    JUDGES,
+    LEARN_UNTIL,
+    UNSEEN,
+    drawn,
+    fit_to,
+)
+from rltuned.lab.train.export import export_predictor
+from rltuned.lab.train.learner import PpoSettings
+from rltuned.lab.train.ppo import Report
+from rltuned.lab.train.predictor_report import report_of, write_report
+from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks
+from rltuned.lab.train.reward import Objective
+from rltuned.lab.train.run import RULES, Exam, Job, beginning_from, perform
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.network import Kind
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+
+app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
+app.command()(imitate.imitate)
+app.command()(evolve.evolve)
+
+
+@app.callback()
+def train() -> None:
+    """Learn policies offline."""
+
+
+QUICK_EPOCHS, QUICK_BATCHES = 12, 60
+
+
+ReachOption = Annotated[
+    float,
+    typer.Option(
+        "--reach", help="Largest factor on the delays of the rule `delay`.", min=1.01, max=100
+    ),
+]
+StartOption = Annotated[
+    Path | None, typer.Option("--from", help="Bundle to go on from; its make is kept.")
+]
+DeviceOption = Annotated[
+    Literal["cpu", "cuda"],
+    typer.Option(help="Where the networks learn; episodes are played on the CPU."),
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="A smoke test of a minute: too few epochs to deploy.")
+]
+
+
+@app.command()
+def ppo(
+    out: OutOption,
+    *,
+    trace: TraceOption = None,
+    cluster: ClusterOption = None,
+    worlds: WorldsOption = 0,
+    work: WorkOption = None,
+    network: Annotated[Kind, typer.Option(help="`queue` reads predicted run times too.")] = "queue",
+    base: Annotated[str, typer.Option(help="The rule of the other pipeline.")] = "delay",
+    objective: Annotated[Objective, typer.Option()] = "wait",
+    form: Annotated[Form, typer.Option("--reward")] = "dense",
+    reference: Annotated[Reference, typer.Option()] = "group",
+    rollouts: Annotated[int, typer.Option(help="Per window.", min=1)] = 10,
+    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    batches: Annotated[int, typer.Option(help="Episodes per epoch.", min=1)] = 100,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per episode.", min=2)] = 256,
+    load: LoadOption = (0.7, 1.3),
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-3,
+    entropy: Annotated[float, typer.Option(min=0.0)] = 0.01,
+    predictor: PredictorOption = None,
+    hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
+    patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    reach: ReachOption = 8.0,
+    start: StartOption = None,
+    exam_windows: HeldOutOption = 12,
+    exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
+    exam_every: Annotated[int, typer.Option(help="Epochs between exams.", min=1)] = 1,
+    device: DeviceOption = "cpu",
+    resume: ResumeOption = False,
+    quick: QuickOption = False,
+    force: ForceOption = False,
+    distributed: DistributedOption = False,
+) -> None:
+    """Learn an order in the simulator: the actor-critic of RLTune, trained by PPO.
+
+    Exit codes: 0 = trained and exported; 2 = input cannot be used, the training broke, or its
+    actor is worse than the rule.
+    """
+    _check_ppo(base, device)
+    if quick:
+        epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
+        exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
+    contest = Contest(
+        base, objective, form, reference, window_jobs, rollouts, loads=load, part=LEARN_UNTIL
+    )
+    settings = PpoSettings(
+        contest=contest, network=network, hidden=hidden, epochs=epochs, seed=seed,
+        batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
+        reach=math.log(reach), exam_every=exam_every,
+    )  # fmt: skip
+    if start is not None:
+        settings = beginning_from(start, settings)
+    guess = predicting(settings.network, predictor)
+    job = Job(
+        settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
+        sources=learned_on(trace, cluster, worlds, seed, guess),
+        judges=tuple(drawn(JUDGES, worlds, guess)),
+        unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
+        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
+        start=start, resume=resume, device=device,
+        exam=Exam(exam_windows, exam_jobs),
+    )  # fmt: skip
+    _perform(job, join_ranks() if distributed else ALONE)
+
+
+def _perform(job: Job, ranks: Ranks) -> None:
+    """Train and export, and print what came of it; only the first rank shows anything."""
+    log = EpochLog(job.folder, "epoch", job.settings.epochs, off=ranks.rank > 0)
+
+    def after(report: Report) -> None:
+        text = f"gap {report.gap:+.3f}"
+        if not math.isnan(report.validation):
+            change = (report.validation, report.validation_low, report.validation_high)
+            text += f", held out {against(RULES[0], change)}, best {report.best:+.1%}"
+        log.say(report.epoch + 1, text)
+
+    card = perform(job, ranks=ranks, on_epoch=after)
+    if card is not None:
+        short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
+        changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
+        say(f"{job.out}: {card.verdict}; {changes}; {card.training.seconds:.0f} s")
+
+
+def _check_ppo(base: str, device: str) -> None:
+    """Options that cannot go together are refused before the work."""
+    if base not in BASELINES:
+        raise typer.BadParameter(f"no rule {base!r}; there are: {', '.join(BASELINES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("no CUDA device here")
+
+
+@app.command(name="predictor")
+def fit_predictor(
+    begin: Annotated[
+        Path | None, typer.Argument(help="Predictor to begin from; the shipped one.")
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="Its folder; must not exist.")],
+    trace: Annotated[
+        list[Path] | None, typer.Option(help="Your jobs: rltuned traces convert --from sacct.")
+    ] = None,
+    worlds: WorldsOption = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin from drawn weights.")] = False,
+    until: Annotated[
+        float,
+        typer.Option(help="Part of the trace to fit to, from its beginning.", min=0.05, max=1),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    report: Annotated[
+        Path | None, typer.Option(help="New folder for a page of what it is worth.")
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Show users by name there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit the run-time predictor, to a site's own jobs or (no trace) to generated ones.
+
+    Exit codes: 0 = fitted and exported; 1 = exported too, but on the last fifth of the jobs no
+    better than the same answer for every job: better not used; 2 = input cannot be used.
+    """
+    for folder in (out, report):
+        check_folder(folder, new=True)
+    base = None if fresh else load_predictor(begin or shipped_predictor())
+    fitted, notes = fit_to(trace or [], worlds=worlds, until=until, begin=base, seed=seed)
+    command = " ".join(["rltuned", *sys.argv[1:]])
+    export_predictor(
+        out, fitted, command=command, seed=seed, data=notes.data, licence=notes.licence
+    )
+    if report is not None or as_json:
+        found = report_of(fitted.predictor, notes.first, names=names)
+        if report is not None:
+            write_report(report, found, f"Predicted run times, {out.name}")
+        if as_json:
+            say(json.dumps(found.document()))
+            raise typer.Exit(int(fitted.pinball >= fitted.plain))
+    say(
+        f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.3f}, without looking at the job "
+        f"{fitted.plain:.3f}; of the long jobs {fitted.long_found:.0%} recognised, by limit alone "
+        f"{fitted.long_by_limit:.0%}"
+    )
+    if fitted.pinball >= fitted.plain:
+        warn(f"{out}: it predicts no better than the same answer for every job")
+        raise typer.Exit(1)

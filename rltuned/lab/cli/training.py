@@ -1,0 +1,70 @@
+"""What `rltuned train ppo` and `rltuned train evolve` share: options, and what is learned on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rltuned.lab.train.course import (
+    DatasetSource,
+    Predict,
+    drawn,
+    from_files,
+    generated,
+    nothing,
+    predictions,
+    together,
+)
+from rltuned.policies.network import Kind
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.presets import cluster_named
+
+OutOption = Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")]
+TraceOption = Annotated[
+    list[Path] | None,
+    typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),
+]
+ClusterOption = Annotated[
+    list[str] | None, typer.Option("--cluster", help="Cluster TOML or preset; again for more.")
+]
+WorldsOption = Annotated[
+    int, typer.Option(help="Random clusters and job mixes to learn from as well.", min=0)
+]
+WorkOption = Annotated[
+    Path | None, typer.Option("--work", help="Checkpoints and logs; OUT.training if absent.")
+]
+PredictorOption = Annotated[
+    Path | None, typer.Option("--predictor", help="Folder of the predictor; the shipped one.")
+]
+LoadOption = Annotated[tuple[float, float], typer.Option(help="Offered load, from and to.")]
+HeldOutOption = Annotated[int, typer.Option(help="Held out, per trace.", min=1)]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where it stopped.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Export it although it is worse than the rule.")
+]
+DistributedOption = Annotated[
+    bool, typer.Option("--distributed", help="One of several ranks (torchrun, srun).")
+]
+
+
+def predicting(network: Kind, predictor: Path | None = None) -> Predict:
+    """What a kind of network reads of run times. predictor: a folder; None = the shipped one."""
+    if network == "paper":
+        return nothing
+    return predictions(load_predictor(predictor or shipped_predictor()))
+
+
+def learned_on(
+    traces: Sequence[Path] | None,
+    clusters: Sequence[str] | None,
+    worlds: int,
+    seed: int,
+    predict: Predict,
+) -> tuple[DatasetSource, ...]:
+    """The traces, or generated ones, and random worlds. Raises TraceError: a file is unfit."""
+    on = list(map(cluster_named, clusters or ["philly-192"]))
+    found = from_files(traces, on, predict) if traces else generated(seed, predict=predict)
+    # the first two seeds of worlds are those that judge
+    return tuple(together(found, drawn(seed + 2, worlds, predict)))

@@ -1,0 +1,313 @@
+"""`rltuned tune`: an order from this site's own record, and a verdict on it."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
+from rltuned.cli.instances import AllOption, instances
+from rltuned.cli.tables import Bars, progress
+from rltuned.core.order import Policy
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.wiring import (
+    UNTUNED,
+    configured_predictor,
+    find_policy,
+    in_force,
+    model_path,
+    untuned,
+)
+from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
+from rltuned.journal.snapshots import FILE_NAME
+from rltuned.lab.backtest.collect import check_new
+from rltuned.lab.backtest.fit_order import join_in, let_go
+from rltuned.lab.backtest.past import Past
+from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.cli import site_files
+from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks, leave
+from rltuned.lab.tune.candidates import Daemon, Entrant, Family
+from rltuned.lab.tune.conclusion import NightState, concluded
+from rltuned.lab.tune.exam import Promise
+from rltuned.lab.tune.night import Asked, Night
+from rltuned.lab.tune.results import document
+from rltuned.lab.tune.tuning import MINUTE_S, NightRun
+from rltuned.policies.actor import Actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.generations import FOLDER
+from rltuned.policies.plugins import Plugin
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import find_bundle, shipped_predictor
+from rltuned.policies.tune_state import TuneState
+from rltuned.settings import Loaded, Settings
+from rltuned.slurm.job_selector import asked_span_s
+from rltuned.stats import DAY_S, percent
+
+app = typer.Typer()
+
+NOTHING: Final = 3
+"""Exit code: the record allows no verdict."""
+SINCE: Final = "45d"
+PAGE: Final = "last-night"
+"""Folder of the last page, beside the generations."""
+BEGUN_FROM: Final = "rltune"
+COLLECTING_S: Final = 3_600.0
+"""What the other ranks grant the first one beyond the night's minutes."""
+
+
+SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
+ExamOption = Annotated[str, typer.Option(help="Last part of the record, which judges: 14d.")]
+MinutesOption = Annotated[
+    float, typer.Option(help="For all of it; what is left is for PPO.", min=0.1)
+]
+SiteOption = Annotated[
+    Path | None, typer.Option(help="Folder with saved files, as of `backtest --collect`.")
+]
+JournalOption = Annotated[
+    Path | None,
+    typer.Option(help="With --site: the daemon's journal.sqlite, for what sacct lacks."),
+]
+ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html, results.json.")]
+
+
+@app.command()
+def tune(
+    *,
+    config: ConfigOption = None,
+    every_one: AllOption = False,
+    since: SinceOption = SINCE,
+    exam: ExamOption = "14d",
+    minutes: MinutesOption = 40.0,
+    site: SiteOption = None,
+    journal: JournalOption = None,
+    timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
+    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
+    report: ReportOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Keep no generation and no state; only say.")
+    ] = False,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="One of several ranks that train together.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose an order on this site's own record, and examine it. Changes nothing in Slurm.
+
+    What passes becomes a generation: `candidate`, or in force with [tune] promote = "auto".
+
+    Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
+    model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
+    which tunes one after the other and puts reports into folders of their names, the worst of all.
+    With --distributed the first rank does all but PPO, where the others join in.
+    """
+    ranks = join_ranks(minutes * MINUTE_S + COLLECTING_S) if distributed else ALONE
+    if ranks.rank > 0:
+        join_in(ranks)
+        leave()
+        return
+    options = _NightOptions(
+        since, exam, minutes, site, journal, timezone, seed, report, dry_run, ranks
+    )
+    try:
+        code = (
+            _each(config, options, as_json=as_json)
+            if every_one
+            else _one(config, options, as_json=as_json)
+        )
+        if lost := let_go(ranks):
+            warn(lost)
+    finally:
+        leave()
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class _NightOptions:
+    since: str
+    exam: str
+    minutes: float
+    site: Path | None
+    journal: Path | None
+    timezone: str
+    seed: int
+    report: Path | None
+    dry_run: bool
+    ranks: Ranks
+
+
+def _one(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
+    """The night of one daemon; returns the exit code."""
+    found = _tuned(config, options)
+    if as_json:
+        say(json.dumps(found, allow_nan=False))
+    elif "candidates" in found:
+        _show(found)
+    return NOTHING if found["verdict"] == "nothing" else 0
+
+
+def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
+    """One night for each daemon of this machine, one after the other; returns the exit code."""
+    if options.site is not None:
+        raise typer.BadParameter("--site is of one cluster, and --all of several")
+    documents, codes = [], [0]
+    for one in instances(config):
+        report = None if options.report is None else options.report / one.name
+        try:
+            found = _tuned(one.path, replace(options, report=report))
+            codes.append(NOTHING if found["verdict"] == "nothing" else 0)
+        except RltunedError as error:
+            found = {"verdict": "failed", "why": str(error).splitlines()}
+            codes.append(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
+        documents.append({"instance": one.name, **found})
+        if not as_json and "candidates" in found:
+            say(f"{one.name}:")
+            _show(found)
+        elif not as_json:
+            say(f"{one.name}: {found['verdict']}: {'; '.join(found['why'])}")
+    if as_json:
+        say(json.dumps({"instances": documents}, allow_nan=False))
+    return max(codes, key=(0, NOTHING, 1, 2).index)
+
+
+def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
+    """One night, as --json prints it. Raises RltunedError: it came to no end, and why."""
+    report, dry_run, site = options.report, options.dry_run, options.site
+    given = settings_of(config)
+    if report is not None:
+        check_new(report)
+    days, zone = _days(options.exam), site_files.zone_of(options.timezone)
+    span = site_files.span_of(options.since if site is None or options.since != SINCE else None)
+    state = NightState(given.settings, dry_run=dry_run)
+    loaded = in_force(given, SystemClock().now())
+    policy = _policy(loaded)
+    with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
+        bars = Bars(bar)
+        journal = options.journal
+        if site is None:
+            span, site = site_files.live(span, options.since), Path(work, "site")
+            kept = loaded.settings.daemon.state_dir / FILE_NAME
+            journal = journal or (kept if kept.exists() else None)
+            slurm, has_journal = loaded.settings.slurm, journal is not None
+            site_files.collect_live(slurm, site, span, bars.show, has_other=has_journal)
+        try:
+            past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
+            asked = _asked(loaded, policy, days, options, work=Path(work))
+            asked = replace(asked, default=_default(given, loaded))
+            night = _spend(loaded, policy, past, asked, bars.show)
+        except TooLittleError as error:
+            state.end(TuneState(verdict="nothing", sentence=str(error)))
+            warn(f"nothing tuned: {error}")
+            return {"verdict": "nothing", "why": [str(error)]}
+        found = document(night, _terms(loaded.settings, options), sources)
+        found |= concluded(loaded.settings, night, found, state, dry_run=dry_run)
+        if report is not None:
+            _write(report, night, found)
+            warn(f"report: {report / 'index.html'}")
+        if not dry_run:
+            page = loaded.settings.daemon.state_dir / FOLDER / PAGE
+            shutil.rmtree(page, ignore_errors=True)
+            _write(page, night, found)
+    return found
+
+
+def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:
+    return {
+        "command": " ".join(["rltuned", *sys.argv[1:]]),
+        **{name: getattr(options, name) for name in ("since", "exam", "minutes", "seed")},
+        "promote": settings.tune.promote,
+        "interval_s": settings.daemon.interval_s,
+    }
+
+
+def _days(text: str) -> float:
+    days = (asked_span_s(text) or 0.0) / DAY_S
+    if days <= 0:
+        raise typer.BadParameter(f"--exam: {text!r} is no length of time, as 14d")
+    return days
+
+
+def _policy(loaded: Loaded) -> Policy:
+    """The incumbent's. Raises TraceError: it is another package's, which the kernel cannot play."""
+    policy, _, _ = find_policy(loaded)
+    if isinstance(policy, Plugin):
+        raise TraceError(f"policy.name: {policy.name} plays in rltuned simulate only")
+    return policy
+
+
+def _asked(
+    loaded: Loaded, policy: Policy, days: float, options: _NightOptions, *, work: Path
+) -> Asked:
+    settings = loaded.settings
+    keys = settings.tune
+    place = find_bundle(settings.policy.models_dir, BEGUN_FROM)
+    if isinstance(policy, Actor):
+        place = model_path(loaded)
+    return Asked(
+        exam_days=days,
+        minutes=options.minutes,
+        shipped=load_predictor(shipped_predictor()),
+        networks=(place,) if place.is_dir() else (),
+        work=work,
+        promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        learn=settings.predictor.enabled,
+        seed=options.seed,
+        imitate=keys.imitate,
+        ranks=options.ranks,
+    )
+
+
+def _default(given: Loaded, loaded: Loaded) -> Entrant | None:
+    """The order without a generation; None = it is in force. Raises ModelError."""
+    if not loaded.generation:
+        return None
+    settings = untuned(given.settings)
+    return _entrant("the order without a generation", settings, BASELINES[UNTUNED])
+
+
+def _entrant(name: str, settings: Settings, policy: Policy, bundle: Path | None = None) -> Entrant:
+    """The order of the settings."""
+    predictor = configured_predictor(settings) if settings.predictor.enabled else None
+    family, order = Family(name, (policy,), predictor, bundle=bundle), settings.order
+    return Entrant(family, policy, order.own, order.share, order.max_delay_s)
+
+
+def _spend(
+    loaded: Loaded, policy: Policy, past: Past, asked: Asked, show: Callable[[str, float], None]
+) -> Night:
+    settings, clock = loaded.settings, SystemClock()
+    bundle = model_path(loaded) if isinstance(policy, Actor) else None
+    incumbent = _entrant("incumbent", settings, policy, bundle)
+
+    def report(what: str, part: float) -> None:
+        show("tuning", part)
+        if what.startswith("power:"):
+            warn(what)
+
+    daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
+    return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
+
+
+def _show(found: dict[str, Any]) -> None:
+    say(found["sentence"])
+    for text in (*found["why"], *found["plain"], found["record"]["sources"]["text"]):
+        say(f"  {text}")
+    for one in found["candidates"]:
+        change = (one["exam"] or one["lesson"])["objective"]
+        where = "exam" if one["exam"] else "lesson"
+        say(f"{one['name']:<36} {one['order']:<52} {where} {percent(**change)}")
+        for text in one["why"]:
+            say(f"    {text}")
+    for name, text in found["left_out"].items():
+        say(f"{name}: not played: {text}")
+
+
+def _write(folder: Path, night: Night, found: dict[str, Any]) -> None:
+    from rltuned.lab.tune.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+
+    site_files.write_report(folder, page_of(night, found), found)

@@ -1,0 +1,334 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""The daemon's cycle, compiled: core/order and core/numbers with what the journal remembers.
+
+tests/sim/test_cycles.py plays it beside the daemon's own `decide`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
+from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
+from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
+from rltuned.lab.kernel.compiler import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    ascending,
+    compiled,
+    in_place,
+)
+from rltuned.lab.kernel.demand import Demand, in_turns, median_of_users
+from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
+from rltuned.lab.kernel.state import Setup, State
+from rltuned.lab.kernel.waiting import TREE, Waiting, insert, remove, rewind, touch
+
+DELAY, SINCE, RUNNING, SEEN = 0, 1, 2, 3
+"""Places in Cycles.neutral, as in NeutralDelay; SEEN < 0: none has been found yet."""
+HOUR_S = 3_600.0
+_ROUNDING = 1e-6
+
+
+class Cycles(NamedTuple):
+    """What the daemon knows and remembers of n jobs; managed empty: there is no daemon.
+
+    rule: of the policy. first_s: of a cycle, from which the others
+    are counted. on_s: when the daemon is switched on; Slurm looks at its queue every interval
+    before it as well, so that both have the same passes. basic: numbers are priorities, not site
+    factors. slope: points per second. managed: jobs in scope. origin, per_point: of the key of a
+    FIXED order, origin - value x per_point. writes: how often each was written. written_s: (n,
+    most) when, in a ring, where a job is written so often within an hour at most; (n, 0) = any
+    number of times. last_s: when each was written last; 0 = not known, as in
+    Ownership. neutral: see DELAY.
+    """
+
+    rule: int
+    first_s: float
+    on_s: float
+    interval_s: float
+    min_age_s: float
+    hysteresis: float
+    min_step_s: float
+    max_changes: int
+    basic: bool
+    slope: float
+    managed: BoolArray
+    origin: FloatArray
+    per_point: float
+    writes: IntArray
+    written_s: FloatArray
+    last_s: FloatArray
+    neutral: FloatArray
+
+
+class Scale(NamedTuple):
+    """core/numbers.Numbers of one job, but for its longest delay."""
+
+    zero: float
+    offset_s: float
+
+
+@in_place
+def next_tick(now: float, first: float, interval_s: float) -> float:
+    """The first cycle after a time."""
+    tick = tick_at(now, first, interval_s)
+    if tick <= now:
+        tick = first + (np.rint((now - first) / interval_s) + 1) * interval_s
+    return tick
+
+
+@in_place
+def tick_at(now: float, first: float, interval_s: float) -> float:
+    """The first cycle at or after a time."""
+    tick = first + math.ceil((now - first) / interval_s) * interval_s
+    return tick if tick >= now else tick + interval_s
+
+
+@compiled
+def cycle(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    eyes: Eyes,
+    waiting: Waiting,
+    jobs: IntArray,
+    cycles: Cycles,
+    now: float,
+) -> tuple[float, int, int, float, int]:
+    """Write what is due. waiting: the queue by its keys, where the order is FIXED. jobs: the queue.
+    Returns the time, pending jobs, changes, and the mean and the largest shift of ranks.
+    """
+    chosen = _chosen(setup, cycles, jobs, now)
+    if len(chosen) == 0:
+        return now, len(jobs), 0, 0.0, 0
+    wished_s, upper_s = wishes(setup, state, ranking, eyes, cycles.rule, chosen, now)
+    bounded_s = np.minimum(wished_s, upper_s)
+    if cycles.neutral[SEEN] < 0:
+        _begin(cycles, _median_s(ranking.demand, chosen, bounded_s), now)
+    else:
+        _follow(cycles, ranking.demand, chosen, bounded_s, now)
+    due, delay_s = _due(setup, ranking, cycles, chosen, bounded_s, upper_s, now)
+    due = due[: cycles.max_changes]
+    if len(due) == 0:
+        return now, len(jobs), 0, 0.0, 0
+    before = ordered(setup, state, ranking, eyes, jobs, now)
+    for at in due:
+        job = chosen[at]
+        if ranking.rule == FIXED:
+            remove(waiting, ranking.key, job)
+            touch(waiting, waiting.links[job, TREE])
+        write(setup, ranking, cycles, job, delay_s[at], now)
+        _note(cycles, job, now)
+        if ranking.rule == FIXED:
+            insert(waiting, ranking.key, job)
+    rewind(waiting, ranking.key)
+    shift, furthest = _shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
+    return now, len(jobs), len(due), shift, furthest
+
+
+@compiled
+def ordered(
+    setup: Setup, state: State, ranking: Ranking, eyes: Eyes, jobs: IntArray, now: float
+) -> IntArray:
+    """The queue in Slurm's order now."""
+    queue = np.sort(jobs)
+    if ranking.rule == FIXED:
+        return queue[ascending(ranking.key[queue])]
+    found = scores(setup, state, ranking, eyes, queue, now)
+    return queue[ascending(-found)]
+
+
+@compiled
+def _shifts(before: IntArray, after: IntArray) -> tuple[float, int]:
+    """Mean and largest difference of the ranks of the same jobs."""
+    by_before = ascending(before.astype(np.float64))
+    by_after = ascending(after.astype(np.float64))
+    total, furthest = 0, 0
+    for at in range(len(before)):
+        shift = abs(by_before[at] - by_after[at])
+        total += shift
+        furthest = max(furthest, shift)
+    return total / len(before), furthest
+
+
+@compiled
+def _chosen(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArray:
+    """The jobs that the daemon orders now, in submit order."""
+    found = np.empty(len(jobs), dtype=np.int64)
+    count = 0
+    for job in jobs:
+        if not cycles.managed[job] or now - setup.jobs.submit_s[job] < cycles.min_age_s:
+            continue
+        found[count] = job
+        count += 1
+    return np.sort(found[:count])
+
+
+@in_place
+def _is_spent(cycles: Cycles, job: int, now: float) -> bool:
+    """Whether it was written to as often as it may be within an hour."""
+    per_hour = cycles.written_s.shape[1]
+    if per_hour == 0:
+        return False
+    return bool(cycles.written_s[job, cycles.writes[job] % per_hour] > now - HOUR_S)
+
+
+@in_place
+def _note(cycles: Cycles, job: int, now: float) -> None:
+    per_hour = cycles.written_s.shape[1]
+    if per_hour > 0:
+        cycles.written_s[job, cycles.writes[job] % per_hour] = now
+    cycles.last_s[job] = now
+    cycles.writes[job] += 1
+
+
+@in_place
+def _scale(setup: Setup, ranking: Ranking, cycles: Cycles, job: int, now: float) -> Scale:
+    wait_s = now - setup.jobs.submit_s[job]
+    if cycles.basic:
+        epoch = (now // EPOCH_S - 1) * EPOCH_S
+        return Scale(float(MAX_PRIORITY), setup.jobs.submit_s[job] - epoch)
+    zero = math.floor(cycles.slope * cycles.neutral[DELAY] + _ROUNDING)
+    beyond_s = wait_s - ranking.constants[1]
+    beyond_s = math.ceil(beyond_s / AHEAD_S) * AHEAD_S if beyond_s > 0 else 0.0
+    return Scale(float(zero), -beyond_s)
+
+
+@in_place
+def _within_room(
+    setup: Setup,
+    ranking: Ranking,
+    cycles: Cycles,
+    job: int,
+    zero: float,
+    delay_s: float,
+    now: float,
+) -> float:
+    """The delay, or the longest with which the priority would be at least 1 were the job new."""
+    if cycles.basic:
+        return delay_s
+    terms = ranking.terms[job]
+    if delay_s * cycles.slope <= terms[0] + terms[1] + terms[2] + zero - 2.0:
+        return delay_s  # less than the least room there can be: two roundings down
+    wait_s = max(now - setup.jobs.submit_s[job], 0.0)
+    base = natural(ranking, job, wait_s)
+    longest_s = (base + zero - 1) / cycles.slope - min(wait_s, ranking.constants[1])
+    return float(min(delay_s, max(longest_s, 0.0)))
+
+
+@in_place
+def _number(cycles: Cycles, scale: Scale, delay_s: float) -> int:
+    found = scale.zero - math.floor(cycles.slope * (delay_s + scale.offset_s) + _ROUNDING)
+    if cycles.basic:
+        return int(min(max(found, 1.0), float(MAX_PRIORITY)))
+    return int(min(max(min(found, scale.zero), -float(MAX_SITE_FACTOR)), float(MAX_SITE_FACTOR)))
+
+
+@in_place
+def write(
+    setup: Setup, ranking: Ranking, cycles: Cycles, job: int, delay_s: float, now: float
+) -> None:
+    """Put a job's delay in force."""
+    scale = _scale(setup, ranking, cycles, job, now)
+    ranking.value[job] = _number(cycles, scale, delay_s)
+    ranking.key[job] = cycles.origin[job] - ranking.value[job] * cycles.per_point
+
+
+@compiled
+def _begin(cycles: Cycles, delay_s: float, now: float) -> None:
+    cycles.neutral[DELAY], cycles.neutral[RUNNING] = delay_s, delay_s
+    cycles.neutral[SINCE], cycles.neutral[SEEN] = now, now
+
+
+@compiled
+def _due(
+    setup: Setup,
+    ranking: Ranking,
+    cycles: Cycles,
+    chosen: IntArray,
+    bounded_s: FloatArray,
+    upper_s: FloatArray,
+    now: float,
+) -> tuple[IntArray, FloatArray]:
+    """Places of the jobs whose delay in force is off, the most urgent first; all delays."""
+    due = np.empty(len(chosen), dtype=np.int64)
+    error_s, urgent = np.empty(len(chosen)), np.empty(len(chosen))
+    delay_s = np.empty(len(chosen))
+    point_s, count = 1.0 / cycles.slope, 0
+    for at in range(len(chosen)):
+        job = chosen[at]
+        scale = _scale(setup, ranking, cycles, job, now)
+        zero = scale.zero
+        wanted_s = _within_room(setup, ranking, cycles, job, zero, bounded_s[at], now)
+        delay_s[at] = wanted_s
+        have_s = (scale.zero - ranking.value[job]) / cycles.slope - scale.offset_s
+        error = have_s - wanted_s
+        share = cycles.hysteresis
+        if cycles.writes[job] == 0:
+            share = min(share, FIRST_HYSTERESIS)
+        elif not cycles.basic and 0.0 < cycles.last_s[job] < cycles.neutral[SINCE]:
+            share = 0.0
+        off_s = max(share * max(wanted_s, have_s), cycles.min_step_s, point_s)
+        is_due = abs(error) > off_s or have_s > upper_s[at] + point_s
+        number = _number(cycles, scale, wanted_s)
+        if number > ranking.value[job] and _is_spent(cycles, job, now):
+            continue
+        if is_due and number != ranking.value[job]:
+            due[count], error_s[at] = at, abs(error)
+            urgent[at] = float(number) if cycles.basic else abs(error)
+            count += 1
+    return _by_turn(ranking.demand, cycles, chosen, due[:count], urgent, error_s), delay_s
+
+
+@compiled
+def _by_turn(
+    demand: Demand,
+    cycles: Cycles,
+    chosen: IntArray,
+    due: IntArray,
+    urgent: FloatArray,
+    error_s: FloatArray,
+) -> IntArray:
+    """core/numbers._by_turn. urgent, error_s: by place."""
+    again = (cycles.writes[chosen] > 0).astype(np.float64)
+    order = due[ascending(-urgent[due])]
+    order = order[ascending(again[order])]
+    found = in_turns(order, demand.user[chosen], demand.users)
+    if not cycles.basic:
+        return found
+    is_risen = (again[found] > 0.0) & (error_s[found] > EPOCH_S / 2)
+    risen = found[is_risen]
+    return np.concatenate((risen[ascending(-urgent[risen])], found[~is_risen]))
+
+
+@compiled
+def _median_s(demand: Demand, jobs: IntArray, delay_s: FloatArray) -> float:
+    """core/order._median_s."""
+    return median_of_users(delay_s, ascending(delay_s), demand.user[jobs], demand.users)
+
+
+@compiled
+def _follow(
+    cycles: Cycles, demand: Demand, jobs: IntArray, delay_s: FloatArray, now: float
+) -> None:
+    """core/order.next_neutral."""
+    passed_s = now - cycles.neutral[SEEN]
+    if passed_s < NEUTRAL_LOOK_S:
+        return
+    share = min(passed_s / NEUTRAL_OVER_S, 1.0)
+    median_s = _median_s(demand, jobs, delay_s)
+    running_s = cycles.neutral[RUNNING] + share * (median_s - cycles.neutral[RUNNING])
+    off = abs(running_s - cycles.neutral[DELAY]) > NEUTRAL_OFF * cycles.neutral[DELAY]
+    cycles.neutral[RUNNING], cycles.neutral[SEEN] = running_s, now
+    if off and now - cycles.neutral[SINCE] >= NEUTRAL_FOR_S:
+        _begin(cycles, running_s, now)
+
+
+NO_CYCLES = Cycles(
+    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0), 1.0,
+    np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0),
+    np.zeros(4),
+)  # fmt: skip
+"""Where no daemon writes."""

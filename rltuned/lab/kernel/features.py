@@ -1,0 +1,173 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""What a network sees of the queue: the numbers of core/features and core/survey, compiled."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.core.features import URGENT_HALF_S, WAIT_FULL_S
+from rltuned.core.observation import CFF_HIGH, SEVERAL_WAYS
+from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP
+from rltuned.lab.kernel.compiler import BoolArray, Float32Array, FloatArray, IntArray, in_place
+from rltuned.lab.kernel.placement import ways
+from rltuned.lab.kernel.state import LOOKS, RUNNING, Setup, State
+
+WAYS, FREE, ALL, BACK, IDLE = 0, 1, 2, 3, 4
+"""Columns of Features.survey."""
+LOG_WAIT_FULL = math.log1p(WAIT_FULL_S)
+FRAGMENTED, SEVERAL = 0, 1
+"""Places in the flags: what the two sampled slots of the paper's observation hold."""
+
+
+class StaticFeatures(NamedTuple):
+    """What a policy may know and what never changes. S shapes, P partitions, T GPU types, n jobs.
+
+    wanted: (S, T+1) rows of GPU types that a request accepts. all_gpus, nodes: (P, T+1) of the
+    hardware. fixed: (n, F) the columns of core/queue_features that do not depend on the moment,
+    others zero.
+    """
+
+    wanted: BoolArray
+    all_gpus: IntArray
+    nodes: IntArray
+    fixed: Float32Array
+
+
+class Features(NamedTuple):
+    """The features of a queue at one moment, and work space. survey: (S, 5); surveyed: (S,) the
+    look at which each shape was surveyed. sums: (P, T+1, 3). back: (T+1, N). rows: (n, F).
+    """
+
+    survey: FloatArray
+    surveyed: IntArray
+    sums: FloatArray
+    back: FloatArray
+    rows: Float32Array
+
+
+@in_place
+def look(
+    setup: Setup,
+    state: State,
+    sight: StaticFeatures,
+    features: Features,
+    queue: IntArray,
+    now: float,
+    flags: IntArray,
+) -> None:
+    """Fill features.rows for the jobs in queue, and flags with what the slots hold."""
+    _tally(setup, state, features, now)
+    cff = _fragmentation(setup, state)
+    state.counters[LOOKS] += 1
+    several, number = 0, state.counters[LOOKS]
+    shape_of, surveyed, survey = setup.jobs.shape, features.surveyed, features.survey
+    for job in queue:
+        shape = shape_of[job]
+        if surveyed[shape] != number:
+            surveyed[shape] = number
+            _survey(setup, state, sight, features, shape)
+        if survey[shape, WAYS] >= SEVERAL_WAYS:
+            several = 1
+    _rows(setup, sight, features, queue, cff, now)
+    flags[FRAGMENTED] = 1 if np.float32(cff) >= CFF_HIGH else 0
+    flags[SEVERAL] = several
+
+
+@in_place
+def _tally(setup: Setup, state: State, features: Features, now: float) -> None:
+    """features.sums: (P, T+1, 3) free GPUs, GPUs due back, wholly free nodes."""
+    hardware, free, sums, back = setup.hardware, state.free, features.sums, features.back
+    _due_back(setup, state, back, now)
+    sums[:] = 0.0
+    none = sums.shape[1] - 1
+    for node in range(len(free.gpus)):
+        idle = (
+            free.gpus[node] == hardware.gpus[node]
+            and free.cpus[node] == hardware.cpus[node]
+            and free.mem_mib[node] == hardware.mem_mib[node]
+        )
+        for partition in range(sums.shape[0]):
+            if not hardware.member[partition, node]:
+                continue
+            sums[partition, none, 2] += idle
+            for row in range(none):
+                if hardware.of_type[row, node] > 0:
+                    sums[partition, row, 0] += free.of_type[row, node]
+                    sums[partition, row, 1] += back[row, node]
+                    sums[partition, row, 2] += idle
+
+
+@in_place
+def _due_back(setup: Setup, state: State, back: FloatArray, now: float) -> None:
+    """Fill back (T+1, N) with the GPUs that running jobs must return within the horizon."""
+    shares, of_type = state.shares, setup.hardware.of_type
+    back[:] = 0.0
+    for i in range(state.counters[RUNNING]):
+        if state.latest[i] > now + FUTURE_HORIZON_S:
+            break
+        job = state.running[i]
+        offset = setup.jobs.offset[job]
+        for at in range(offset, offset + setup.shapes.width[setup.jobs.shape[job]]):
+            node, row = shares.node[at], shares.row[at]
+            if row >= 0:
+                back[row, node] += shares.gpus[at]
+                continue
+            for one in range(len(of_type)):
+                back[one, node] += of_type[one, node]
+
+
+@in_place
+def _fragmentation(setup: Setup, state: State) -> float:
+    squares, free = 0.0, 0.0
+    for node in range(len(state.free.gpus)):
+        there = float(state.free.gpus[node]) if state.usable[node] else 0.0
+        free += there
+        squares += there * there / max(setup.hardware.gpus[node], 1)
+    return 0.0 if free == 0.0 else 1.0 - squares / free
+
+
+@in_place
+def _survey(
+    setup: Setup, state: State, sight: StaticFeatures, features: Features, shape: int
+) -> None:
+    partition = setup.shapes.partition[shape]
+    found = features.survey[shape]
+    found[:] = 0.0
+    nodes = 0.0
+    for row in range(sight.wanted.shape[1]):
+        if sight.wanted[shape, row]:
+            found[FREE] += features.sums[partition, row, 0]
+            found[BACK] += features.sums[partition, row, 1]
+            found[IDLE] += features.sums[partition, row, 2]
+            found[ALL] += sight.all_gpus[partition, row]
+            nodes += sight.nodes[partition, row]
+        if setup.shapes.accepts[shape, row]:
+            found[WAYS] += ways(setup.shapes, shape, setup.hardware, state.free, row, WAYS_CAP)
+    found[IDLE] /= max(nodes, 1.0)
+
+
+@in_place
+def _rows(
+    setup: Setup, sight: StaticFeatures, features: Features, queue: IntArray, cff: float, now: float
+) -> None:
+    """Arrays are taken out of their structures once: each touch in the loop would cost."""
+    rows, fixed, survey = features.rows, sight.fixed, features.survey
+    shape_of, submit_s, gpus_of = setup.jobs.shape, setup.jobs.submit_s, setup.shapes.gpus
+    scraps, width = min(max(cff, 0.0), 1.0), fixed.shape[1]
+    for at in range(len(queue)):
+        job = queue[at]
+        shape = shape_of[job]
+        gpus, ways, free = float(gpus_of[shape]), survey[shape, WAYS], survey[shape, FREE]
+        wait_s = max(now - submit_s[job], 0.0)
+        for i in range(width):
+            rows[at, i] = fixed[job, i]
+        rows[at, 2] = min(math.log1p(wait_s) / LOG_WAIT_FULL, 1.0)
+        rows[at, 5] = survey[shape, IDLE]
+        rows[at, 6] = 1.0 if ways > 0 else 0.0
+        rows[at, 7] = min(ways, float(WAYS_CAP)) / WAYS_CAP
+        rows[at, 8] = gpus / max(gpus + free, 1.0)
+        rows[at, 10] = wait_s / (wait_s + URGENT_HALF_S)
+        ahead = (free - gpus + survey[shape, BACK]) / max(survey[shape, ALL], 1.0)
+        rows[at, 11] = min(max((ahead + 1.0) / 2.0, 0.0), 1.0)
+        rows[at, 12] = scraps

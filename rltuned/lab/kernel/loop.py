@@ -1,0 +1,191 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
+"""The clock of a simulated cluster: the events of one instant, then one pass."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.lab.kernel.backfill import finish
+from rltuned.lab.kernel.compiler import FloatArray, IntArray, compiled, entry, in_place
+from rltuned.lab.kernel.cycles import Cycles, cycle, next_tick, tick_at
+from rltuned.lab.kernel.demand import note_end, reopen
+from rltuned.lab.kernel.ends import drop_end
+from rltuned.lab.kernel.queue import PENDING, STARTED, PendingQueue, enqueue
+from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking
+from rltuned.lab.kernel.run_times import RunTimes, end, note_start, note_stop, submit
+from rltuned.lab.kernel.state import RUNNING, Setup, State
+from rltuned.lab.kernel.walk import look_at_changing, look_at_fixed
+
+Log = list[tuple[float, int, int, float, int]]
+"""One row per cycle; see cycles.cycle."""
+CHANGES = 2
+"""Place of the changes in it."""
+FAIL, DRAIN, RESUME = 0, 1, 2
+"""Faults: a node goes down and its jobs are requeued; it takes no new jobs; it is back."""
+
+
+class Faults(NamedTuple):
+    """What befalls nodes, in the order of time; each (k,). change: one of FAIL, DRAIN, RESUME.
+    lost_gpu_s: [GPU-seconds of attempts that a failed node cut short].
+    """
+
+    at_s: FloatArray
+    node: IntArray
+    change: IntArray
+    lost_gpu_s: FloatArray
+
+
+@entry
+def play(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    cycles: Cycles,
+    eyes: Eyes,
+    faults: Faults,
+) -> tuple[int, Log]:
+    """Run a trace until nothing happens any more; starts and shares are left in the state.
+
+    At one instant jobs end, then nodes change, then jobs are submitted, then one pass looks at it.
+    Returns how many passes found a queue, and what each of the daemon's cycles did.
+    """
+    arrived, changed, passes = 0, 0, 0
+    log = [(0.0, 0, 0, 0.0, 0)]
+    log.pop()
+    now = -math.inf
+    while True:
+        now = _next_event(queue, cycles, faults, arrived, changed, now)
+        if now == math.inf:
+            break
+        freed = _end_all(setup, state, ranking, queue, now)
+        if changed < len(faults.at_s) and faults.at_s[changed] == now:
+            changed = _befall(setup, state, ranking.known, queue, faults, changed, now)
+            reopen(ranking.demand, state.usable)
+            freed = True
+        first, arrived = arrived, _arrived_by(queue, arrived, now)
+        _enqueue_all(ranking.known, queue, first, arrived, now)
+        if queue.size[PENDING] == 0:
+            continue
+        passes += 1
+        if _is_tick(now, cycles):
+            jobs = queue.jobs[: queue.size[PENDING]]
+            log.append(cycle(setup, state, ranking, eyes, queue.waiting, jobs, cycles, now))
+            # in another order, all of the queue is looked at
+            freed = freed or log[-1][CHANGES] > 0
+        if ranking.rule == FIXED:
+            look_at_fixed(setup, state, queue, now, first, arrived, freed)
+        else:
+            look_at_changing(setup, state, ranking, eyes, queue, now)
+        _note_started(ranking.known, queue, now)
+    return passes, log
+
+
+@in_place
+def _next_event(
+    queue: PendingQueue, cycles: Cycles, faults: Faults, arrived: int, changed: int, now: float
+) -> float:
+    """When a job ends or comes, a node changes, or with a queue the daemon looks; else infinite."""
+    event = math.inf
+    if arrived < len(queue.order):
+        event = queue.arrive_s[queue.order[arrived]]
+    if queue.ends.size[0] > 0:
+        event = min(event, queue.ends.at_s[0])
+    if changed < len(faults.at_s):
+        event = min(event, faults.at_s[changed])
+    if event < math.inf and len(cycles.managed) > 0 and queue.size[PENDING] > 0:
+        event = min(event, next_tick(now, cycles.first_s, cycles.interval_s))
+    return float(event)
+
+
+@in_place
+def _end_all(setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, now: float) -> bool:
+    """Let the jobs end that end now; whether there were any."""
+    ends, freed, known, demand = queue.ends, False, ranking.known, ranking.demand
+    while ends.size[0] > 0 and ends.at_s[0] == now:
+        job = ends.job[0]
+        drop_end(ends, job)
+        finish(setup, state, job)
+        if len(known.slots) > 0:
+            end(known, job, state.start_s[job], now - state.start_s[job])
+        else:
+            note_end(demand, job, now - state.start_s[job])
+        freed = True
+    return freed
+
+
+@in_place
+def _note_started(known: RunTimes, queue: PendingQueue, now: float) -> None:
+    """Tell the memory of run times which jobs started in this pass."""
+    if len(known.slots) > 0:
+        for at in range(queue.size[STARTED]):
+            note_start(known.stats, known.slots[queue.started[at]], now)
+    queue.size[STARTED] = 0
+
+
+@compiled
+def _befall(
+    setup: Setup,
+    state: State,
+    known: RunTimes,
+    queue: PendingQueue,
+    faults: Faults,
+    number: int,
+    now: float,
+) -> int:
+    """Change the nodes from a fault on, requeue jobs of failed ones; how many faults so far."""
+    while number < len(faults.at_s) and faults.at_s[number] == now:
+        node, change = faults.node[number], faults.change[number]
+        state.usable[node] = change == RESUME
+        for partition in range(len(queue.member)):
+            back = queue.member[partition, node] and change == RESUME
+            setup.hardware.member[partition, node] = back
+        if change == FAIL:
+            for job in np.sort(state.running[: state.counters[RUNNING]]):
+                shape, offset = setup.jobs.shape[job], setup.jobs.offset[job]
+                nodes = state.shares.node[offset : offset + setup.shapes.width[shape]]
+                if (nodes == node).any():
+                    faults.lost_gpu_s[0] += setup.shapes.gpus[shape] * (now - state.start_s[job])
+                    _requeue(setup, state, known, queue, job)
+        number += 1
+    return number
+
+
+@in_place
+def _requeue(setup: Setup, state: State, known: RunTimes, queue: PendingQueue, job: int) -> None:
+    """A running job waits again, as if it had not started."""
+    finish(setup, state, job)
+    drop_end(queue.ends, job)
+    if len(known.slots) > 0:
+        note_stop(known.stats, known.slots[job], state.start_s[job])
+    state.start_s[job] = math.nan
+    enqueue(queue, job)
+
+
+@in_place
+def _is_tick(now: float, cycles: Cycles) -> bool:
+    """Whether the daemon's cycle is due."""
+    return bool(
+        len(cycles.managed) > 0
+        and now >= cycles.on_s
+        and tick_at(now, cycles.first_s, cycles.interval_s) == now
+    )
+
+
+@in_place
+def _arrived_by(queue: PendingQueue, first: int, now: float) -> int:
+    """Where in the order of arrival those end that come now."""
+    while first < len(queue.order) and queue.arrive_s[queue.order[first]] == now:
+        first += 1
+    return first
+
+
+@compiled
+def _enqueue_all(known: RunTimes, queue: PendingQueue, first: int, last: int, now: float) -> None:
+    """Let the jobs wait that come now, and predict for them."""
+    for at in range(first, last):
+        job = queue.order[at]
+        if len(known.slots) > 0:
+            submit(known, job, now)
+        enqueue(queue, job)

@@ -1,0 +1,182 @@
+"""A simulated cluster as flat arrays: hardware, jobs, what runs and what is reserved."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rltuned.lab.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
+
+PASS, STARTS, RUNNING, LATE, LOOKS = 0, 1, 2, 3, 4
+"""Places in State.counters: number of the pass, starts so far, running jobs, 1 when a job started
+in this pass after another was refused, and how often the queue was looked at."""
+
+
+class Hardware(NamedTuple):
+    """What never changes. Shapes: N nodes in name order, P partitions, T GPU types.
+
+    row: GPU type of each node, the first of several; T = it has no GPUs. near: partitions that
+    share a node. gpus: of all types together; of_type: of each, row T always 0.
+    """
+
+    row: IntArray  # (N,)
+    gpus: IntArray  # (N,)
+    of_type: IntArray  # (T+1, N)
+    cpus: IntArray  # (N,)
+    mem_mib: IntArray  # (N,)
+    member: BoolArray  # (P, N)
+    near: BoolArray  # (P, P)
+
+
+class Free(NamedTuple):
+    """What is free, now or at a shadow time; each (N,), of_type (T+1, N)."""
+
+    gpus: IntArray
+    of_type: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+
+
+class Shapes(NamedTuple):
+    """The different requests of a trace; each (S,) but accepts.
+
+    width: nodes. accepts: (S, T+1) GPU types on which so many nodes carry it. low, larger: GPUs
+    per node, and on how many nodes one more. cpus_each, mem_each: the largest share. family: shapes
+    that ask the same of each of their nodes, of one GPU type; others are their own. tree: those of
+    a family that ask for about as many nodes.
+    """
+
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+    width: IntArray
+    accepts: BoolArray
+    low: IntArray
+    larger: IntArray
+    cpus_each: IntArray
+    mem_each: IntArray
+    exclusive: BoolArray
+    partition: IntArray
+    family: IntArray
+    tree: IntArray
+
+
+class Jobs(NamedTuple):
+    """The trace, in submit order, (n,). runs_s: cut at its limit. offset: its shares in Shares."""
+
+    submit_s: FloatArray
+    runs_s: FloatArray
+    limit_s: FloatArray
+    shape: IntArray
+    offset: IntArray
+
+
+class Shares(NamedTuple):
+    """What every job took, one row per node of every job. row: GPU type; -1 = all of the node's."""
+
+    node: IntArray
+    row: IntArray
+    gpus: IntArray
+    cpus: IntArray
+    mem_mib: IntArray
+
+
+class Verdicts(NamedTuple):
+    """What is known of each family now; each (F,).
+
+    More nodes never fit where fewer do not, and take of a head what fewer take. failed: the last
+    pass in which failed_from nodes did not fit. refused: stamp of the moment in which refused_from
+    nodes were kept from starting beside heads unless they end by until_s; fits_to: so many fitted
+    then.
+    """
+
+    failed: IntArray
+    failed_from: IntArray
+    refused: IntArray
+    refused_from: IntArray
+    fits_to: IntArray
+    until_s: FloatArray
+
+
+class State(NamedTuple):
+    """Everything that changes. Shapes: n jobs, N nodes, P partitions.
+
+    usable: nodes that have neither failed nor been drained. running: jobs by latest end,
+    counters[RUNNING] of them. head: reserved job of each partition, -1 = none; later: what will be
+    free at its shadow time. verdicts: what is known of the families.
+    """
+
+    free: Free
+    usable: BoolArray  # (N,)
+    start_s: FloatArray  # (n,)
+    shares: Shares
+    running: IntArray  # (n,)
+    latest: FloatArray  # (n,) latest end of each running job, same order
+    head: IntArray  # (P,)
+    shadow_s: FloatArray  # (P,)
+    later: Free  # (P, ...)
+    verdicts: Verdicts
+    counters: IntArray
+    chosen: IntArray  # work space
+
+
+class Setup(NamedTuple):
+    """The fixed side of a run. spread, easy: placement and backfill rule."""
+
+    hardware: Hardware
+    shapes: Shapes
+    jobs: Jobs
+    spread: bool
+    easy: bool
+
+
+@in_place
+def later_of(state: State, partition: int) -> Free:
+    """What will be free at the shadow time of a partition's head."""
+    later = state.later
+    return Free(
+        later.gpus[partition],
+        later.of_type[partition],
+        later.cpus[partition],
+        later.mem_mib[partition],
+    )
+
+
+@in_place
+def begin_pass(state: State) -> None:
+    """Forget heads and memories: something was freed, or the order changed."""
+    state.counters[PASS] += 1
+    state.head[:] = -1
+
+
+@in_place
+def stamp(state: State) -> int:
+    """A number that changes with every pass and every start: what is free, and for whom."""
+    return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])
+
+
+def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs) -> State:
+    """An empty cluster before the first job."""
+    count, families = len(jobs.submit_s), int(shapes.family.max()) + 1
+    partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
+    free = Free(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
+    return State(
+        free=Free(*(amount.copy() for amount in free)),
+        usable=np.ones(len(hardware.row), dtype=bool),
+        start_s=np.full(count, np.nan),
+        shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
+        running=np.empty(count, dtype=np.int64),
+        latest=np.empty(count),
+        head=np.full(partitions, -1),
+        shadow_s=np.full(partitions, np.inf),
+        later=Free(*(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in free)),
+        verdicts=Verdicts(
+            failed=np.full(families, -1),
+            failed_from=np.zeros(families, dtype=np.int64),
+            refused=np.full(families, -1),
+            refused_from=np.zeros(families, dtype=np.int64),
+            fits_to=np.zeros(families, dtype=np.int64),
+            until_s=np.zeros(families),
+        ),
+        counters=np.zeros(5, dtype=np.int64),
+        chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
+    )

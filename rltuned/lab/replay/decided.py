@@ -1,0 +1,205 @@
+"""The daemon's own decision beside a world of objects, decision by decision.
+
+The kernel knows no joint placement and no policy of another package, so these are played here; the
+Gymnasium environment stops at each decision.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+from rltuned.core.decide import Decision, Knobs, Policy, decide
+from rltuned.core.limits import LimitMemory
+from rltuned.core.sizes import Sizes
+from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
+from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+from rltuned.errors import TraceError
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.sim.backend import SimBackend
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import EmptyCluster, in_partition
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import World
+
+HOUR_S: Final = 3_600.0
+HELD: Final = 64
+"""Earlier values that are kept of a job."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    owned: Ownership
+    written: deque[float] = field(default_factory=deque)
+
+
+class SimulatedJournal:
+    """Makes a simulated decision see what it would see in production: what rltuned wrote, and what
+    ended jobs used of their limits. writes: by job, so far.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._sizes = world, Sizes(EmptyCluster(world.cluster).capacity)
+        self._partitions = {p.name: p for p in world.cluster.partitions}
+        self._limits, self._ended = LimitMemory(), 0
+        self._entries: dict[JobId, _Entry] = {}
+        self._neutral: NeutralDelay | None = None
+        self.writes: dict[JobId, int] = {}
+
+    def note(self, decision: Decision, now: float) -> None:
+        self._neutral = decision.neutral
+        for action in decision.plan.actions:
+            if isinstance(action, Release):
+                self._entries.pop(action.target.job_id, None)
+            elif isinstance(action, SetPriority | SetSiteFactor):
+                self._write(action, now)
+
+    def dress(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot as the daemon shows it to the decision: with what rltuned owns."""
+        now = float(snapshot.taken_at)
+        # a running job comes back if its node fails
+        there = {j.job_id for j in snapshot.pending} | {j.job_id for j in snapshot.running}
+        for gone in self._entries.keys() - there:
+            del self._entries[gone]
+        pending = tuple(self._dressed(job, now) for job in snapshot.pending)
+        use = self._limit_use()
+        return replace(snapshot, pending=pending, neutral=self._neutral, limit_use=use)
+
+    def _limit_use(self) -> float | None:
+        ended = islice(self._world.finished.values(), self._ended, None)
+        for done in ended:
+            job, name = done.job, done.job.partition or self._world.cluster.default_partition
+            request = in_partition(job.request(), self._partitions[name])
+            user = hash(job.user) if job.user else None
+            ran_s, size = done.ended_at - done.started_at, self._sizes.of(request, (name,))
+            self._limits.note(user, ran_s, request.time_limit_s, size)
+        self._ended = len(self._world.finished)
+        return self._limits.use
+
+    def _dressed(self, job: PendingJob, now: float) -> PendingJob:
+        entry = self._entries.get(job.job_id)
+        if entry is None:
+            return job
+        while entry.written and entry.written[0] <= now - HOUR_S:
+            entry.written.popleft()
+        return replace(job, owned=entry.owned, recent_writes=len(entry.written))
+
+    def _write(self, action: SetPriority | SetSiteFactor, now: float) -> None:
+        name = "priority" if isinstance(action, SetPriority) else "site_factor"
+        job_id = action.target.job_id
+        self.writes[job_id] = self.writes.get(job_id, 0) + 1
+        known = self._entries.get(job_id)
+        if known is None or known.owned.field != name:
+            nice = action.nice if isinstance(action, SetPriority) else None
+            rest = action.rest if isinstance(action, SetPriority) else None
+            known = _Entry(Ownership(name, action.new, nice, action.old, rest=rest, written_at=now))
+            self._entries[job_id] = known
+        else:
+            owned = known.owned
+            earlier = (*owned.earlier, owned.value)[-HELD:]
+            known.owned = replace(owned, value=action.new, earlier=earlier, written_at=now)
+        known.written.append(now)
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedWorld:
+    """A world at its end, how often the queue was ranked, and how many numbers were written."""
+
+    world: World
+    decisions: int
+    writes: int
+
+
+class DecidedWorld:
+    """A world in which priorities are written once per interval or (event mode) at every event."""
+
+    def __init__(self, cluster: Cluster, jobs: Sequence[TraceJob], protocol: Protocol) -> None:
+        self.world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
+        self.decisions = 0
+        self._backend, self._journal = SimBackend(self.world), SimulatedJournal(self.world)
+        self._solver = protocol.solver
+        self._interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
+        self.knobs = protocol.knobs if self._interval_s else at_once(protocol.knobs)
+        self._first_s = jobs[0].submit_s if jobs else 0.0
+        self._is_due = False
+
+    @property
+    def writes(self) -> int:
+        return sum(self._journal.writes.values())
+
+    def due(self) -> Snapshot | None:
+        """Let time pass until a queue waits for a decision; None = done. Raises TraceError."""
+        if self._is_due:
+            self.world.schedule()
+        while (now := next_time(self.world, self._first_s, self._interval_s)) is not None:
+            if self.world.next_time() == now:
+                self.world.happen()
+            self.world.now = now
+            self._is_due = bool(self.world.pending) and self._is_tick(now)
+            if self._is_due:
+                return self._journal.dress(self._backend.observe())
+            self.world.schedule()
+        self._is_due = False
+        _check_all_started(self.world)
+        return None
+
+    def decide(self, snapshot: Snapshot, policy: Policy) -> Decision:
+        """Carry out what the daemon decides on what is due."""
+        decision = decide(snapshot, policy, self.knobs, self._solver)
+        self._backend.apply(decision.plan)
+        self._journal.note(decision, self.world.now)
+        self.decisions += 1
+        return decision
+
+    def _is_tick(self, now: float) -> bool:
+        return not self._interval_s or tick_at(now, self._first_s, self._interval_s) == now
+
+
+def play_decided(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
+) -> PlayedWorld:
+    """Play jobs to the end of the last one. Raises TraceError: a job can never start."""
+    decided = DecidedWorld(cluster, jobs, protocol)
+    while (snapshot := decided.due()) is not None:
+        decided.decide(snapshot, policy)
+    return PlayedWorld(decided.world, decided.decisions, decided.writes)
+
+
+def _check_all_started(world: World) -> None:
+    if world.pending:
+        number, job = min(world.pending.items())
+        raise TraceError(
+            f"{len(world.pending)} jobs can never start, the first is {job.job.job_id} "
+            f"(row {number}): the nodes they need are down or drained to the end"
+        )
+
+
+def at_once(knobs: Knobs) -> Knobs:
+    """The same, but every delay is written exactly, however young its job is."""
+    return replace(
+        knobs,
+        rules=replace(knobs.rules, min_age_s=0.0),
+        writing=replace(knobs.writing, max_changes=10**9, hysteresis=0.0, min_step_s=0.0),
+    )
+
+
+def next_time(world: World, first_s: float, interval_s: float) -> float | None:
+    """The next event or, while a queue waits, the next cycle; None when all is done."""
+    event = world.next_time()
+    if event is None or not world.pending or not interval_s:
+        return event
+    tick = tick_at(world.now, first_s, interval_s)
+    if tick <= world.now:
+        tick = first_s + (round((world.now - first_s) / interval_s) + 1) * interval_s
+    return min(event, tick)
+
+
+def tick_at(now: float, first_s: float, interval_s: float) -> float:
+    """The first cycle at or after a time."""
+    tick = first_s + math.ceil((now - first_s) / interval_s) * interval_s
+    return tick if tick >= now else tick + interval_s

@@ -1,0 +1,97 @@
+"""A policy of another package at work in the simulator, with the run times that a daemon predicts.
+
+The kernel cannot call it, so the daemon's own decision asks it beside a world of objects: slowly.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
+
+from rltuned.core.asked import Job
+from rltuned.core.memory import RunTimeMemory
+from rltuned.core.order import Policy
+from rltuned.core.sizes import Sizes
+from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.kinds import Kinds
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.lab.replay.decided import DecidedWorld, PlayedWorld
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.policies.feeding import feed, run_of
+from rltuned.policies.predictor import Predictor
+from rltuned.sim.cluster import Cluster
+from rltuned.sim.fitting import in_partition
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import World
+
+Seen = TypeVar("Seen", PendingJob, RunningJob)
+
+
+def play_plugged(
+    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
+) -> PlayedWorld:
+    """Play jobs to the end of the last one. Raises TraceError: a job can never start; PolicyError:
+    the package's code fails.
+    """
+    decided = DecidedWorld(cluster, jobs, protocol)
+    learning = None
+    if protocol.predictor is not None:
+        learning = Learning(decided.world, jobs, protocol.predictor)
+    while (snapshot := decided.due()) is not None:
+        decided.decide(snapshot if learning is None else learning.shown(snapshot), policy)
+    return PlayedWorld(decided.world, decided.decisions, decided.writes)
+
+
+class Learning:
+    """What a daemon learns of run times from look to look. jobs: numbered from 1."""
+
+    def __init__(self, world: World, jobs: Sequence[TraceJob], predictor: Predictor) -> None:
+        self._world, self._jobs = world, jobs
+        self._memory = RunTimeMemory(predictor.logits)
+        self._memory.size_of = Sizes(world.capacity).of
+        self._partitions = {p.name: p for p in world.cluster.partitions}
+        names = dict.fromkeys(["", *(job.name for job in jobs)])
+        self._kinds = {name: Kinds(name=number) for number, name in enumerate(names)}
+        self._came: set[JobId] = set()
+        self._began: set[JobId] = set()
+        self._ended = 0
+
+    def shown(self, snapshot: Snapshot) -> Snapshot:
+        """The look with what is predicted of its waiting jobs."""
+        ended = list(self._ends())
+        runs = [self._dressed(job) for job in snapshot.running if job.job_id not in self._began]
+        runs += [run_of(job) for job in ended if job.job_id not in self._began]
+        came: list[Job] = [
+            self._dressed(job) for job in snapshot.pending if job.job_id not in self._came
+        ]
+        came += [job for job in runs if job.job_id not in self._came]
+        feed(self._memory, came, runs, ended)
+        self._came |= {job.job_id for job in came}
+        self._began |= {job.job_id for job in runs}
+        predicted = self._memory.predicted(snapshot.pending)
+        return replace(snapshot, run_times=tuple(predicted.items()))
+
+    def _ends(self) -> Iterator[EndedJob]:
+        """Since the last look."""
+        done = list(islice(self._world.finished.values(), self._ended, None))
+        self._ended += len(done)
+        for one in done:
+            job, name = one.job, one.job.partition or self._world.cluster.default_partition
+            yield EndedJob(
+                job_id=JobId(one.number),
+                request=in_partition(job.request(), self._partitions[name]),
+                submitted_at=UnixTime(job.submit_s),
+                started_at=UnixTime(one.started_at),
+                ended_at=UnixTime(one.ended_at),
+                user=job.user,
+                account=job.account,
+                qos=job.qos,
+                partition=name,
+                kinds=self._kinds[job.name],
+            )
+
+    def _dressed(self, job: Seen) -> Seen:
+        """With what the world does not show of it."""
+        of = self._jobs[job.job_id - 1]
+        return replace(job, qos=of.qos, kinds=self._kinds[of.name])

@@ -1,0 +1,1 @@
+"""Charts for the pages of backtest, evaluation and tune."""

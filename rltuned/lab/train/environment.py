@@ -1,0 +1,151 @@
+"""The daemon's decision as a Gymnasium environment: one step is one cycle with a waiting queue.
+
+    gymnasium.make("rltuned.lab.train.environment:rltuned/Queue-v0", cluster="testbed", load=0.9)
+
+An agent learns here as it would act in production: what it sees is what the daemon sees, and what
+it asks is bounded, compared with what was written, and written, by the daemon's own decision
+(core/decide). `rltuned train ppo` learns much faster, in the compiled simulator, and only rltuned's
+own networks. Needs gymnasium (`rltuned[gym]`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rltuned.core.features import NUM_FEATURES, Float32Array, FloatArray, StateMatrix, encode
+from rltuned.core.order import Wish
+from rltuned.core.select import select
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import TraceError
+from rltuned.lab.replay.decided import DecidedWorld
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.reshape import cut, scale
+from rltuned.lab.replay.run import possible
+from rltuned.policies.baselines import BASELINES
+from rltuned.sim.presets import cluster_named
+from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import Trace
+
+NAME: Final = "rltuned/Queue-v0"
+REACH: Final = 8.0
+"""An action of 1 divides a job's delay by so much, one of -1 multiplies it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedRule:
+    """The rule `delay`, corrected job by job. actions: (slots,) in [-1, 1], higher = sooner, for
+    the first jobs of the queue; the others keep the rule's delay.
+    """
+
+    actions: Float32Array
+    name: str = "agent"
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return -self.wish(matrix).own_s
+
+    def wish(self, matrix: StateMatrix) -> Wish:
+        rule, factor = BASELINES["delay"].wish(matrix), np.ones(len(matrix))
+        count = min(len(matrix), len(self.actions))
+        factor[:count] = REACH ** -np.clip(self.actions[:count], -1.0, 1.0)
+        return Wish(rule.own_s * factor, rule.place * factor)
+
+
+class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
+    """A window of a trace on a simulated cluster, from the first submission to the last start.
+
+    Observation: (slots, NUM_FEATURES + 1) float32 in [0, 1]: a row of features (core/features) for
+    each of the first waiting jobs, oldest first, with 1 in the last column; rows of zeros after
+    them. Action: (slots,) float32 in [-1, 1], see CorrectedRule. Reward: minus the time waited
+    since the last step, as a part of the window's jobs and in hours, so that an episode's return is
+    minus its mean wait in hours. The last info has `mean_wait_s`.
+
+    Args:
+        trace: whose windows are played; None = jobs like those of RLTune's testbed, made for every
+            episode.
+        cluster: a preset's name or a cluster file.
+        jobs: of a window.
+        slots: how many waiting jobs an agent sees.
+        load: GPU demand as a part of the cluster's GPUs.
+        protocol: backfill, placement, interval and the daemon's settings.
+
+    Raises TraceError: the cluster cannot be used, or the trace is shorter than a window.
+    """
+
+    def __init__(
+        self,
+        trace: Trace | None = None,
+        *,
+        cluster: str = "testbed",
+        jobs: int = 256,
+        slots: int = 64,
+        load: float = 0.9,
+        protocol: Protocol | None = None,
+    ) -> None:
+        self._cluster = cluster_named(cluster)
+        self._trace, self._count, self._load = trace, jobs, load
+        if trace is not None:
+            kept, _ = possible(trace.jobs, self._cluster, skip=True)
+            self._trace = replace(trace, jobs=kept)
+            if len(kept) < jobs:
+                raise TraceError(f"{len(kept)} jobs of the trace can run: fewer than {jobs}")
+        self._protocol = protocol or Protocol(mode="cycle")
+        shape = (slots, NUM_FEATURES + 1)
+        self.observation_space = spaces.Box(0.0, 1.0, shape, np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (slots,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float32Array, dict[str, Any]]:
+        """Submit another window to an empty cluster."""
+        super().reset(seed=seed, options=options)
+        window = scale(self._window(), self._load, self._cluster.gpus)
+        self._decided = DecidedWorld(self._cluster, window.jobs, self._protocol)
+        self._counted_s, self._jobs = 0.0, len(window.jobs)
+        return self._seen(self._decided.due()), {}
+
+    def step(self, action: Float32Array) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
+        """Decide, and let time pass until the next decision."""
+        if self._due is None:
+            raise gymnasium.error.ResetNeeded("the last window has come to its end")
+        self._decided.decide(self._due, CorrectedRule(np.asarray(action, dtype=np.float32)))
+        seen = self._seen(self._decided.due())
+        done = self._due is None
+        info = {"mean_wait_s": self._waited_s / self._jobs} if done else {}
+        waited_s, self._counted_s = self._waited_s - self._counted_s, self._waited_s
+        return seen, -waited_s / self._jobs / 3_600.0, done, False, info
+
+    def _window(self) -> Trace:
+        if self._trace is None:
+            seed = int(self.np_random.integers(2**31))
+            made = synthesize("testbed-1024", jobs=self._count, seed=seed)
+            return replace(made, jobs=possible(made.jobs, self._cluster, skip=True)[0])
+        last = len(self._trace.jobs) - self._count
+        return cut(self._trace, int(self.np_random.integers(last + 1)), self._count)
+
+    def _seen(self, due: Snapshot | None) -> Float32Array:
+        """What an agent sees of the decision that is due."""
+        world = self._decided.world
+        while due is not None and not self._chosen(due):  # all have only just come
+            self._decided.decide(due, BASELINES["delay"])
+            due = self._decided.due()
+        self._due = due
+        running = sum(r.started_at - r.pending.job.submit_s for r in world.running.values())
+        ended = sum(f.started_at - f.job.submit_s for f in world.finished.values())
+        waits = sum(world.now - p.job.submit_s for p in world.pending.values())
+        self._waited_s = running + ended + waits
+        seen = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+        if due is not None:
+            rows = encode(self._chosen(due), due).values[: len(seen)]
+            seen[: len(rows), :-1], seen[: len(rows), -1] = rows, 1.0
+        return seen
+
+    def _chosen(self, due: Snapshot) -> tuple[PendingJob, ...]:
+        return select(due, self._decided.knobs.rules).chosen
+
+
+if NAME not in gymnasium.registry:
+    gymnasium.register(NAME, entry_point=f"{__name__}:QueueEnv")

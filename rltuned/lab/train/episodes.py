@@ -1,0 +1,175 @@
+"""Play windows by a network, in compiled code, and keep what learning needs."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rltuned.core.order import DEFAULT, Order, Policy
+from rltuned.core.queue_features import QUEUE_FEATURES
+from rltuned.lab.kernel.choices import Desk
+from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.lab.kernel.episode import (
+    TAPE_CANDIDATES,
+    TAPE_DECISIONS,
+    TAPE_FULL,
+    TAPE_PASSES,
+    TAPE_ROWS,
+    Tape,
+    episode,
+)
+from rltuned.lab.kernel.features import StaticFeatures
+from rltuned.lab.kernel.network import Net
+from rltuned.lab.kernel.state import Setup, State, empty_state
+from rltuned.lab.replay.orders import play, ruled
+from rltuned.lab.replay.play import setup_of
+from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
+from rltuned.lab.replay.prepared import room_for
+from rltuned.lab.replay.protocol import Protocol, by_default
+from rltuned.lab.train.ground import MULTIFACTOR, Ground
+from rltuned.sim.natural import AGE_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The choices of one episode, ragged: D choices in Q passes over R rows.
+
+    rows: (R, QUEUE_FEATURES); asked: (R, 4), see kernel/episode.Tape; first: (Q+1,); flags: (Q, 2);
+    now_s: (Q,); of_pass, choice: (D,); candidates: (C,) row numbers; candidate_first: (D+1,).
+    """
+
+    rows: Float32Array
+    asked: Float32Array
+    first: IntArray
+    flags: IntArray
+    now_s: FloatArray
+    of_pass: IntArray
+    choice: IntArray
+    candidates: IntArray
+    candidate_first: IntArray
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Room for a tape, used again for every episode of a process."""
+
+    rows: int = 262_144
+    decisions: int = 8_192
+    candidates: int = 524_288
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Holds the tape between episodes, and makes it longer when an episode did not fit."""
+
+    room: Scratch = Scratch()
+    _tape: Tape | None = None
+
+    def tape(self) -> Tape:
+        """An empty tape."""
+        if self._tape is None:
+            self._tape = _tape(self.room)
+        self._tape.used[:] = 0
+        return self._tape
+
+    def grow(self) -> None:
+        """Twice the room."""
+        room = self.room
+        self.room = Scratch(room.rows * 2, room.decisions * 2, room.candidates * 2)
+        self._tape = None
+
+
+def _tape(room: Scratch) -> Tape:
+    return Tape(
+        rows=np.empty((room.rows, QUEUE_FEATURES), dtype=np.float32),
+        asked=np.empty((room.rows, 4), dtype=np.float32),
+        first=np.zeros(room.decisions + 1, dtype=np.int64),
+        flags=np.zeros((room.decisions, 2), dtype=np.int64),
+        now_s=np.empty(room.decisions),
+        decision_pass=np.empty(room.decisions, dtype=np.int64),
+        choice=np.empty(room.decisions, dtype=np.int64),
+        candidates=np.empty(room.candidates, dtype=np.int64),
+        candidate_first=np.zeros(room.decisions + 1, dtype=np.int64),
+        used=np.zeros(5, dtype=np.int64),
+    )
+
+
+def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> FloatArray:
+    """(n,) start times under a policy or a rule's name, where Slurm orders by age alone;
+    `multifactor` is a usual site's order. Raises TraceError: there is no such rule.
+    """
+    if policy == BY_DEFAULT:
+        protocol = by_default(protocol)
+    chosen = policy_of(policy) if isinstance(policy, str) else policy
+    name = chosen if isinstance(chosen, str) else chosen.name
+    stage = window.stage(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
+    return play(chosen, stage, protocol).start_s
+
+
+def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatArray:
+    """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
+    protocol = Protocol(rules=window.rules, bounded=order is not None)
+    if order is not None:
+        protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
+    return play_policy(window, policy, protocol)
+
+
+def play_sampled(
+    window: Ground, net: Net, seed: int, recorder: Recorder
+) -> tuple[FloatArray, Decisions]:
+    """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
+    while True:
+        setup, state, desk, sight = tables(window, seed)
+        tape = recorder.tape()
+        episode(setup, state, desk, sight, net, tape)
+        if not tape.used[TAPE_FULL]:
+            return state.start_s, _decisions(tape)
+        recorder.grow()
+
+
+def _decisions(tape: Tape) -> Decisions:
+    used = tape.used
+    passes, rows, count = used[TAPE_PASSES], used[TAPE_ROWS], used[TAPE_DECISIONS]
+    return Decisions(
+        rows=tape.rows[:rows].copy(),
+        asked=tape.asked[:rows].copy(),
+        first=tape.first[: passes + 1].copy(),
+        flags=tape.flags[:passes].copy(),
+        now_s=tape.now_s[:passes].copy(),
+        of_pass=tape.decision_pass[:count].copy(),
+        choice=tape.choice[:count].copy(),
+        candidates=tape.candidates[: used[TAPE_CANDIDATES]].copy(),
+        candidate_first=tape.candidate_first[: count + 1].copy(),
+    )
+
+
+def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+    """An empty cluster and an empty queue before the first job."""
+    prepared, stage = window.prepared, window.stage()
+    count, kinds = len(window), len(prepared.shapes.gpus)
+    desk = Desk(
+        clock=np.array([0.0, np.inf]),
+        marks=np.zeros(3, dtype=np.int64),
+        queue=np.empty(count, dtype=np.int64),
+        scores=np.empty(count),
+        gone=np.zeros(count, dtype=bool),
+        effective=np.empty(count, dtype=np.int64),
+        fit=np.zeros(kinds, dtype=bool),
+        fit_at=np.full(kinds, -1),
+        harmless=np.zeros(kinds, dtype=bool),
+        harmless_at=np.full(kinds, -1),
+        features=room_for(window.sight, prepared),
+        random=np.array([_state_of(seed)], dtype=np.uint64),
+        ranking=ruled(stage, DEFAULT),
+        asked=np.empty((count, 4), dtype=np.float32),
+        logits=np.empty((count, 2)),
+    )
+    state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
+    return setup_of(prepared, window.rules), state, desk, window.sight
+
+
+def _state_of(seed: int) -> int:
+    """A xorshift state is never zero, and seeds that lie close must not start alike."""
+    return int(np.random.default_rng(seed).integers(1, 1 << 63))

@@ -1,0 +1,315 @@
+"""Is it better? Learned policies beside every rule, on the same windows, with intervals.
+
+All policies get the same jobs, placement and backfill, and are greedy: nothing is sampled. Windows
+are the unit of chance (see rltuned/stats): how they were cut decides what an interval means, so
+the result says it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from rltuned.errors import ModelError, TraceError
+from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.metrics import METRICS, Schedule, score
+from rltuned.lab.replay.plugged import play_plugged
+from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.ground import Ground, cut
+from rltuned.policies.actor import Actor, load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
+from rltuned.policies.shelf import bundle_at
+from rltuned.sim.natural import AGE_ONLY
+from rltuned.stats import SHARES, Paired, paired, percent
+
+RULES: Final = (*BASELINES, *FUTURE)
+NAMES: Final = (BY_DEFAULT, *RULES)
+"""Every one of RULES is played unless others are asked for."""
+FEWEST_WINDOWS: Final = 60
+SINGLE: Final = ("wait_s", "bsld", "jct_s")
+WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
+"""Metrics with the share of the way to the best order that a model goes."""
+
+Play = Callable[[Ground], FloatArray]
+"""A policy at work: (n,) start times of a window's jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A model: one bundle or policy of another package, or those of several training seeds, in
+    their order.
+    """
+
+    name: str
+    seeds: tuple[Actor | Plugin, ...]
+
+
+def contestant_of(given: str) -> Contestant:
+    """From `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one. Raises ModelError."""
+    name, equals, listed = given.rpartition("=")
+    seeds = tuple(
+        load_plugin(one) if is_plugin(one) else load_actor(bundle_at(one))
+        for one in listed.split(",")
+    )
+    if len({str(s.card.architecture) if isinstance(s, Actor) else "" for s in seeds}) > 1:
+        raise ModelError(f"{given}: not seeds of one another: their architectures differ")
+    return Contestant(name if equals else seeds[0].name, seeds)
+
+
+def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
+    """One player per training seed. Raises TraceError: the protocol is not the daemon's cycles."""
+    return [
+        partial(play_policy, policy=seed, protocol=protocol)
+        if isinstance(seed, Actor)
+        else _play_of(seed, protocol)
+        for seed in contestant.seeds
+    ]
+
+
+def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
+    if protocol.mode != "cycle":
+        raise TraceError(f"policy {plugin.name!r} plays with --mode cycle only")
+    by_age = replace(protocol, rules=replace(protocol.rules, natural=AGE_ONLY))
+
+    def play(window: Ground) -> FloatArray:
+        """As the rules beside it, where Slurm orders by age alone."""
+        moved = zip(window.jobs, window.submit_s.tolist(), strict=True)
+        jobs = [replace(job, submit_s=at_s) for job, at_s in moved]
+        ended = play_plugged(window.cluster, jobs, plugin, by_age).world.finished
+        return np.array([ended[number].started_at for number in range(1, len(jobs) + 1)])
+
+    return play
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """Which windows. load: GPU demand that submits are stretched to; None = the trace's. part: of
+    the trace, from and to. random: at random places, as in the paper, not evenly spread. copies: of
+    each window, with submits moved by up to jitter_s.
+    """
+
+    windows: int = FEWEST_WINDOWS
+    window_jobs: int = 1_024
+    load: float | None = None
+    part: tuple[float, float] = (0.9, 1.0)
+    random: bool = False
+    copies: int = 1
+    jitter_s: float = 60.0
+    seed: int = 1
+
+    @property
+    def unit(self) -> str:
+        """What intervals are made from: several windows, or the copies of a single one."""
+        return "copies" if self.windows == 1 and self.copies > 1 else "windows"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). disjoint:
+    no two windows share a job.
+
+    values: policy -> metric -> (k,), a model's (s, k) of s seeds. paired: model -> rule -> metric.
+    closed: model -> metric -> share of the way from fcfs to the better clairvoyant order. spread:
+    policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
+    """
+
+    ground: str
+    plan: EvaluationPlan
+    disjoint: bool
+    jobs: int
+    values: Mapping[str, Mapping[str, FloatArray]]
+    paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
+    closed: Mapping[str, Mapping[str, float]]
+    spread: Mapping[str, Mapping[str, FloatArray]]
+
+    def means(self) -> dict[str, dict[str, float]]:
+        """Policy -> metric -> mean over windows and seeds (all have equally many jobs)."""
+        return {
+            p: {m: float(v.mean()) for m, v in table.items()} for p, table in self.values.items()
+        }
+
+
+def everywhere(
+    comparisons: Sequence[Comparison], model: str, rule: str, metric: str
+) -> list[float]:
+    """Change of a model's ratio to a rule: the geometric mean over the places, then at each."""
+    tables = [one.paired.get(model, {}) for one in comparisons]
+    changes = [table[rule][metric].geometric for table in tables if rule in table]
+    if not changes:
+        return []
+    return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
+
+
+def is_proven(comparisons: Sequence[Comparison], model: str, rule: str, metric: str) -> bool:
+    """Whether the 95% interval of the change leaves out 0, on the same side at every place."""
+    tables = [one.paired.get(model, {}) for one in comparisons]
+    found = [table[rule][metric] for table in tables if rule in table]
+    ends = [(one.geometric_low, one.geometric_high) for one in found]
+    return bool(ends) and (
+        all(high is not None and high < 0 for _, high in ends)
+        or all(low is not None and low > 0 for low, _ in ends)
+    )
+
+
+def headline(comparisons: Sequence[Comparison]) -> str:
+    """The mean wait of every model against one rule, `delay` where it was played."""
+    tables = {name: rules for one in comparisons for name, rules in one.paired.items()}
+    parts = []
+    for model, rules in tables.items():
+        rule = "delay" if "delay" in rules else next(iter(rules))
+        mean, *places = everywhere(comparisons, model, rule, "wait_s")
+        found = rules[rule]["wait_s"]
+        text = percent(mean, found.geometric_low, found.geometric_high)
+        if len(places) > 1:
+            text = (
+                f"{mean:+.1%} [{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
+            )
+        proven = "" if is_proven(comparisons, model, rule, "wait_s") else ", no proven difference"
+        parts.append(f"{model} against {rule} {text}{proven}")
+    return f"Wait, geometric mean over windows: {'; '.join(parts)}"
+
+
+def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool]:
+    """The windows, their copies, and whether no two places share a job. Raises TraceError."""
+    first, end = int(len(ground) * plan.part[0]), int(len(ground) * plan.part[1])
+    spare = end - first - plan.window_jobs
+    if spare < 0:
+        raise TraceError(
+            f"{ground.name}: {end - first} jobs between {plan.part[0]:.0%} and {plan.part[1]:.0%} "
+            f"are too few for a window of {plan.window_jobs}"
+        )
+    draw = np.random.default_rng(plan.seed)
+    if plan.random:
+        starts = first + np.sort(draw.integers(0, spare + 1, plan.windows))
+    else:
+        starts = first + np.linspace(0, spare, plan.windows).astype(int)
+    disjoint = plan.windows == 1 or int(np.diff(starts).min()) >= plan.window_jobs
+    found = [
+        cut(
+            ground,
+            int(at),
+            plan.window_jobs,
+            load=plan.load,
+            jitter=draw if plan.copies > 1 else None,
+            jitter_s=plan.jitter_s,
+        )
+        for at in starts
+        for _ in range(plan.copies)
+    ]
+    return found, disjoint
+
+
+def compare(
+    ground: Ground,
+    models: Mapping[str, Sequence[Play]],
+    plan: EvaluationPlan,
+    *,
+    rules: Sequence[str] = RULES,
+    protocol: Protocol,
+    on_window: Callable[[str], None] = lambda _policy: None,
+) -> Comparison:
+    """Play every window under every policy. models: name -> one player per training seed. protocol:
+    of the rules; who knows the future orders at every event. Raises TraceError.
+    """
+    chosen, disjoint = windows_of(ground, plan)
+    judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}
+    values: dict[str, dict[str, FloatArray]] = {}
+    spread = {}
+    players_of = {**{name: [play] for name, play in judges.items()}, **models}
+    for policy, players in players_of.items():
+        seeds = []
+        kept: list[Schedule] = []
+        for play in players:
+            schedules = []
+            for window in chosen:
+                schedules.append(schedule_of(window, play(window)))
+                on_window(policy)
+            seeds.append(_table(schedules, plan, ground.prepared.cluster_gpus))
+            kept += schedules
+        values[policy] = {
+            m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
+        }
+        spread[policy] = _spread(kept)
+    return Comparison(
+        ground=ground.name,
+        plan=plan,
+        disjoint=disjoint,
+        jobs=plan.window_jobs * len(chosen),
+        values=values,
+        paired={
+            name: {
+                rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
+                for rule in judges
+            }
+            for name in models
+        },
+        closed={name: _closed(values, name, _best_known(values)) for name in models},
+        spread=spread,
+    )
+
+
+def _table(
+    schedules: Sequence[Schedule], plan: EvaluationPlan, cluster_gpus: int
+) -> dict[str, FloatArray]:
+    """Metric -> (k,): copies of a place are averaged, since they share their jobs."""
+    rows = []
+    for schedule in schedules:
+        found = score([schedule], cluster_gpus)
+        rows.append([getattr(found, m) for m in METRICS])
+    table = np.array(rows, dtype=np.float64)
+    if plan.unit == "windows":
+        table = table.reshape(plan.windows, plan.copies, -1).mean(axis=1)
+    return dict(zip(METRICS, table.T, strict=True))
+
+
+def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
+    single = {
+        "wait_s": [s.wait_s for s in schedules],
+        "bsld": [s.slowdown for s in schedules],
+        "jct_s": [s.end_s - s.submit_s for s in schedules],
+    }
+    return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
+
+
+def schedule_of(window: Ground, start_s: FloatArray) -> Schedule:
+    """What the simulator's own metrics are computed from."""
+    jobs = window.jobs
+    return Schedule(
+        job_ids=tuple(j.job_id for j in jobs),
+        submit_s=window.submit_s,
+        start_s=start_s,
+        end_s=start_s + window.prepared.jobs.runs_s,
+        duration_s=window.duration_s,
+        gpus=window.prepared.shapes.gpus[window.prepared.jobs.shape].astype(np.float64),
+        users=tuple(j.user for j in jobs),
+        partitions=("",) * len(jobs),
+        nodes=("",) * len(jobs),
+        decisions=0,
+        elapsed_s=0.0,
+    )
+
+
+def _best_known(values: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, float]:
+    """Per metric the better of the orders that know the future, where one was played."""
+    there = [values[f] for f in FUTURE if f in values]
+    return {m: min(float(v[m].mean()) for v in there) for m in WAYS} if there else {}
+
+
+def _closed(
+    values: Mapping[str, Mapping[str, FloatArray]], name: str, ends: Mapping[str, float]
+) -> dict[str, float]:
+    """Metric -> share of the way from fcfs to an end that a model goes."""
+    if "fcfs" not in values:
+        return {}
+    found = {}
+    for metric, end in ends.items():
+        begin = float(values["fcfs"][metric].mean())
+        gone = begin - float(values[name][metric].mean())
+        found[metric] = gone / (begin - end) if begin > end else float("nan")
+    return found

@@ -1,0 +1,270 @@
+"""An evolution strategy on the `queue` actor, in reading order.
+
+1. actor_of    eighteen numbers as an actor: linear in where a job stands in its queue
+2. TracePart        a stretch of a trace, with what the rule `delay` makes of it
+3. cost        of a schedule, against the rule's
+4. evolve      generations: draw actors, play all of them on the same parts, move the distribution
+
+Source: CMA-ES, Hansen 2016 (arXiv:1604.00772), in the library cma.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Final
+
+import cma
+import numpy as np
+import torch
+
+from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
+from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.metrics import SHORTEST_S
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.ground import Ground, cut
+from rltuned.lab.train.learner import REACH
+from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.ranks import ALONE, Ranks
+from rltuned.lab.train.trial import CYCLES, RULE
+from rltuned.policies.actor import NetworkPolicy
+from rltuned.policies.network import LAYERS
+from rltuned.stats import mean_with_ends
+
+WIDTH: Final = len(QUEUE_COLUMNS)
+NUMBERS: Final = 2 * (WIDTH + 1)
+"""Of an actor: for each part of a delay a weight per column, and a constant."""
+ADDED_S: Final = 60.0
+Interval = tuple[float, float | None, float | None]
+"""A mean and its 95% interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionSettings:
+    """What is searched and how.
+
+    Attributes:
+        generations: of the search. members: actors in each. parts: of traces that all of them play.
+        part_jobs: in each part; the first `warm_up` of them fill the cluster and count for nothing.
+        interval_s: of the cycles there. Exams have the daemon's; five times as many cycles would be
+            five times as slow and change delays of hours by minutes.
+        loads: bounds of the GPU demand that parts are stretched to.
+        step: the first deviation of the numbers.
+        price: of a larger 99% wait and longest wait, beside the mean of wait and slowdown.
+        reach: of a correction, see policies/network.
+        exam_every: generations from one exam to the next; the last one is always examined.
+        seed: of parts and actors.
+    """
+
+    generations: int = 15
+    members: int = 20
+    parts: int = 30
+    part_jobs: int = 1_500
+    interval_s: float = 300.0
+    warm_up: float = 0.2
+    loads: tuple[float, float] = (0.7, 1.1)
+    step: float = 0.3
+    price: float = 1.0
+    reach: float = REACH
+    exam_every: int = 5
+    seed: int = 1
+
+    def described(self) -> dict[str, int | float | str]:
+        return {k: v if isinstance(v, int | float) else str(v) for k, v in asdict(self).items()}
+
+
+# 1. Actors
+
+
+def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
+    """(NUMBERS,) as an actor. The hidden layers hand the columns on: none of them is negative."""
+    actor = TorchActor("queue", (WIDTH, WIDTH), reach)
+    rows = torch.tensor(numbers.reshape(2, WIDTH + 1), dtype=torch.float32)
+    seen = torch.zeros(WIDTH, FIRST_OF_QUEUE + WIDTH)
+    seen[:, FIRST_OF_QUEUE:] = torch.eye(WIDTH)
+    weights = (seen, torch.eye(WIDTH), rows[:, :WIDTH])
+    biases = (torch.zeros(WIDTH), torch.zeros(WIDTH), rows[:, WIDTH])
+    state: dict[str, torch.Tensor] = {}
+    for layer, weight, bias in zip(LAYERS, weights, biases, strict=True):
+        state |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
+    actor.load_state_dict(state)
+    return actor
+
+
+# 2. Parts
+
+
+@dataclass(frozen=True, slots=True)
+class TracePart:
+    """A stretch of a trace, and how it is played; rule: (4,) see measured."""
+
+    window: Ground
+    protocol: Protocol
+    rule: FloatArray
+
+
+def part_of(window: Ground, warm_up: float, protocol: Protocol = CYCLES) -> TracePart:
+    """A window with what the rule makes of it."""
+    start_s = play_policy(window, RULE, protocol)
+    return TracePart(window, protocol, measured(window, start_s, warm_up))
+
+
+def drawn(grounds: Sequence[Ground], settings: EvolutionSettings, generation: int) -> list[Ground]:
+    """The windows of a generation; seed and generation alone say which. Grounds that are shorter
+    than a part are played whole.
+    """
+    draw = np.random.default_rng([settings.seed, generation])
+    found = []
+    for _ in range(settings.parts):
+        ground = grounds[int(draw.integers(len(grounds)))]
+        size = min(settings.part_jobs, len(ground))
+        first = int(draw.integers(0, len(ground) - size + 1))
+        found.append(cut(ground, first, size, load=float(draw.uniform(*settings.loads))))
+    return found
+
+
+# 3. Costs
+
+
+def measured(window: Ground, start_s: FloatArray, warm_up: float) -> FloatArray:
+    """(4,) mean wait, mean bounded slowdown, 99% wait and longest wait of the jobs that count. A
+    minute, the daemon's interval, is added to each wait: where hardly a job waits, ratios are
+    chance.
+    """
+    first = int(len(start_s) * warm_up)
+    wait_s = (start_s - window.submit_s)[first:]
+    run_s = window.duration_s[first:]
+    slowdown = np.maximum((wait_s + run_s) / np.maximum(run_s, SHORTEST_S), 1.0)
+    most = np.quantile(wait_s, 0.99), wait_s.max()
+    each_s = np.array([wait_s.mean(), *most]) + ADDED_S
+    return np.array([each_s[0], slowdown.mean(), each_s[1], each_s[2]])
+
+
+def cost(logs: FloatArray, price: float) -> float:
+    """Of the logarithms of `measured` against the rule's, (parts, 4): mean of wait and slowdown;
+    below zero: better. Where the 99% or the longest wait is worse on average, that is added; where
+    it is better, nothing is taken off.
+    """
+    wait, slowdown, *tail = logs.mean(axis=0).tolist()
+    # of the mean: on a single part these two are mostly chance, which would price any difference
+    return float((wait + slowdown) / 2 + price * sum(max(one, 0.0) for one in tail))
+
+
+@dataclass(frozen=True, slots=True)
+class Players:
+    """Who plays: threads of all ranks together."""
+
+    settings: EvolutionSettings
+    ranks: Ranks = ALONE
+    workers: int = 1
+
+    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
+        """(policies, parts, 4) logarithms of `measured` against the rule's; the same for any number
+        of threads and ranks.
+        """
+
+        def play(pair: tuple[NetworkPolicy, TracePart]) -> FloatArray:
+            policy, part = pair
+            start_s = play_policy(part.window, policy, part.protocol)
+            found = measured(part.window, start_s, self.settings.warm_up)
+            logs: FloatArray = np.log(found / part.rule)
+            return logs
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            own = list(pool.map(play, self.ranks.share(list(product(policies, parts)))))
+        return np.array(self.ranks.gather(own)).reshape(len(policies), len(parts), -1)
+
+
+# 4. Generations
+
+
+@dataclass(frozen=True, slots=True)
+class SearchGeneration:
+    """What came of one. costs: of its members; change: of the mean of log wait and log slowdown
+    against the rule, over all members, with its interval over parts; exam: the same of the middle
+    of the distribution on held-out windows, and exam_cost what it costs there; None = not examined.
+    seconds: what it took.
+    """
+
+    number: int
+    costs: tuple[float, ...]
+    change: Interval
+    exam: Interval | None
+    exam_cost: float | None
+    seconds: float
+
+
+def evolve(
+    grounds: Sequence[Ground],
+    exam: Sequence[TracePart],
+    players: Players,
+    *,
+    known: Sequence[SearchGeneration] = (),
+    on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
+) -> tuple[TorchActor, int]:
+    """The actor that did best in an exam, and its generation; -1 = the rule itself. known:
+    generations of an interrupted search, which are not played again. Raises FloatingPointError: a
+    cost is not finite.
+    """
+    settings = players.settings
+    best, chosen = 0.0, (actor_of(np.zeros(NUMBERS), settings.reach), -1)
+    search, already = _distribution(settings), list(known)
+    for number in range(settings.generations):
+        members = search.ask()
+        if number < len(already):
+            found = already[number]
+            search.tell(members, list(found.costs))
+        else:
+            found = _generation(search, members, number, grounds, exam, players)
+            on_generation(found)
+        if found.exam_cost is not None and found.exam_cost < best:
+            best, chosen = (
+                found.exam_cost,
+                (actor_of(np.array(search.mean), settings.reach), number),
+            )
+    return chosen
+
+
+def _distribution(settings: EvolutionSettings) -> cma.CMAEvolutionStrategy:
+    """Around the rule; what it draws depends on the seed alone."""
+    draw = np.random.default_rng([settings.seed, NUMBERS])
+    options = {
+        "popsize": settings.members, "verbose": -9, "seed": settings.seed + 1,
+        "randn": lambda *shape: draw.standard_normal(shape),
+    }  # fmt: skip
+    return cma.CMAEvolutionStrategy(np.zeros(NUMBERS), settings.step, options)
+
+
+def _generation(  # noqa: PLR0917 - by place
+    search: cma.CMAEvolutionStrategy,
+    members: Sequence[FloatArray],
+    number: int,
+    grounds: Sequence[Ground],
+    exam: Sequence[TracePart],
+    players: Players,
+) -> SearchGeneration:
+    """Play the members, move the distribution, and examine its middle where that is due."""
+    settings, began = players.settings, time.perf_counter()
+    protocol = replace(CYCLES, interval_s=settings.interval_s)
+    windows = drawn(grounds, settings, number)
+    parts = [part_of(window, settings.warm_up, protocol) for window in windows]
+    actors = [policy_of(actor_of(np.array(one), settings.reach)) for one in members]
+    logs = players.logs(actors, parts)
+    if not np.isfinite(logs).all():
+        raise FloatingPointError(f"generation {number}: a cost is not finite")
+    costs, examined, exam_cost = [cost(one, settings.price) for one in logs], None, None
+    search.tell(members, costs)
+    if (number + 1) % settings.exam_every == 0 or number + 1 == settings.generations:
+        middle = policy_of(actor_of(np.array(search.mean), settings.reach))
+        held_out = players.logs([middle], exam)[0]
+        examined, exam_cost = _change(held_out), cost(held_out, settings.price)
+    seconds = time.perf_counter() - began
+    change = _change(logs.mean(axis=0))
+    return SearchGeneration(number, tuple(costs), change, examined, exam_cost, seconds)
+
+
+def _change(logs: FloatArray) -> Interval:
+    """Of wait and slowdown, (parts, 4)."""
+    return mean_with_ends(logs[:, :2].mean(axis=1))

@@ -1,0 +1,170 @@
+"""How good are the predictions, and what would better time limits have been worth? One page."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.core import run_times
+from rltuned.core.order import DEFAULT
+from rltuned.errors import ModelError
+from rltuned.lab.report.plots import levels
+from rltuned.lab.train.predictor import HELD_OUT, Examples, examples_of, pinball
+from rltuned.policies.predictor import Predictor
+from rltuned.report import render
+from rltuned.sim.limits import round_up
+from rltuned.sim.trace import TraceJob
+
+LEVELS: Final = np.linspace(0.05, 0.95, 19)
+CLOSEST: Final = tuple(
+    run_times.KEYS.index(k)
+    for k in ("name", "burst", "twin", "user_gpus", "user", "account", "gpus", "all")
+)
+"""Kinds in the order of likeness: a job is listed under the first of them with an ended job."""
+MISSED: Final = 20
+GOOD_LIMIT: Final = 1.5
+"""A good limit is the run time times this, rounded up to what people write."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorReport:
+    """Figures of the jobs held out; every list in the order of the page.
+
+    calibration: (19, 2) level, and share of the jobs that ended below that quantile. by_key: kind,
+    jobs, pinball loss. missed: jobs whose median was furthest off. users: what good limits would
+    have saved each user.
+    """
+
+    jobs: int
+    loss: float
+    calibration: run_times.FloatArray
+    by_key: Sequence[tuple[str, int, float]]
+    missed: Sequence[Mapping[str, Any]]
+    users: Sequence[Mapping[str, Any]]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "jobs": self.jobs,
+            "pinball": round(self.loss, 4),
+            "calibration": [
+                {"level": round(level, 2), "below": round(share, 4)}
+                for level, share in self.calibration.tolist()
+            ],
+            "by_key": [
+                {"key": key, "jobs": jobs, "pinball": round(loss, 4)}
+                for key, jobs, loss in self.by_key
+            ],
+            "missed": list(self.missed),
+            "users": list(self.users),
+        }
+
+
+def report_of(
+    predictor: Predictor, jobs: Sequence[TraceJob], *, names: bool = False
+) -> PredictorReport:
+    """Judge a predictor on the last part of a history, in the order of submission."""
+    whole = examples_of(jobs, predictor)
+    last_s = jobs[-1].submit_s
+    ended = [j for j in jobs if j.submit_s + min(j.duration_s, j.time_limit_s) <= last_s]
+    first = int(len(whole) * (1 - HELD_OUT))
+    judged, late = whole.cut(slice(first, None)), ended[first:]
+    quantiles = judged.summary[:, run_times.QUANTILE_COLUMNS] / run_times.LOG_FULL
+    places = _closest(judged)
+    by_key = []
+    for place, name in [*((p, run_times.KEYS[p]) for p in CLOSEST), (-1, "nothing")]:
+        own = places == place
+        if own.any():
+            by_key.append((name, int(own.sum()), pinball(quantiles[own], judged.x[own])))
+    return PredictorReport(
+        jobs=len(judged),
+        loss=pinball(quantiles, judged.x),
+        calibration=_calibration(predictor, judged),
+        by_key=by_key,
+        missed=_missed(judged, late),
+        users=_users(late, names=names),
+    )
+
+
+def _closest(judged: Examples) -> np.ndarray:
+    """(n,) the closest kind of each job that has an ended job; -1 = none."""
+    counts = judged.inputs[:, run_times.REQUEST_SIGNS :: run_times.SIGNS]
+    found = np.full(len(judged), -1)
+    for place in reversed(CLOSEST):
+        found[counts[:, place] > 0] = place
+    return found
+
+
+def _calibration(predictor: Predictor, judged: Examples) -> run_times.FloatArray:
+    """(19, 2) levels, and how many jobs ended below the quantile of each."""
+    logits = np.where(judged.possible, predictor.logits(judged.inputs), -np.inf)
+    share = np.exp(logits - logits.max(axis=1, keepdims=True))
+    share /= share.sum(axis=1, keepdims=True)
+    limit = np.where(judged.inputs[:, 1] > 0, judged.inputs[:, 0], 1.0)[:, None]
+    low, high = run_times.EDGES[None, :-1], np.minimum(run_times.EDGES[None, 1:], limit)
+    part = np.clip((judged.x[:, None] - low) / np.maximum(high - low, 1e-9), 0.0, 1.0)
+    reached = (share * part).sum(axis=1)
+    return np.column_stack([LEVELS, [(reached <= level).mean() for level in LEVELS]])
+
+
+def _missed(judged: Examples, late: Sequence[TraceJob]) -> list[dict[str, Any]]:
+    off = judged.x - judged.summary[:, run_times.MEDIAN] / run_times.LOG_FULL
+    worst = np.argsort(-np.abs(off), kind="stable")[:MISSED]
+    return [
+        {
+            "job_id": late[i].job_id,
+            "gpus": late[i].gpus,
+            "limit_s": None if math.isinf(late[i].time_limit_s) else late[i].time_limit_s,
+            "predicted_s": round(float(np.expm1(judged.summary[i, run_times.MEDIAN]))),
+            "run_s": round(float(np.expm1(judged.x[i] * run_times.LOG_FULL))),
+        }
+        for i in worst.tolist()
+    ]
+
+
+def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
+    """By user, the mean own part of the delay with the limits given, and with the true run time."""
+    own: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for job in late:
+        if not job.user or math.isinf(job.time_limit_s):
+            continue
+        run_s = min(job.duration_s, job.time_limit_s)
+        good_s = min(float(round_up(np.array([run_s * GOOD_LIMIT]))[0]), job.time_limit_s)
+        given, good = (
+            DEFAULT.own * run_times.PLAN_SCALE * math.sqrt(limit_s * run_s * max(job.gpus, 1))
+            for limit_s in (job.time_limit_s, good_s)
+        )
+        own[job.user].append((run_s / job.time_limit_s, given, good))
+    rows = []
+    for number, (user, table) in enumerate(sorted(own.items(), key=lambda item: -len(item[1])), 1):
+        used, given_s, good_s = np.array(table).T
+        rows.append(
+            {
+                "user": user if names else f"user {number}",
+                "jobs": len(table),
+                "limit_used": round(float(np.median(used)), 3),
+                "delay_s": round(float(given_s.mean())),
+                "delay_with_good_limits_s": round(float(good_s.mean())),
+            }
+        )
+    return rows
+
+
+def write_report(folder: Path, found: PredictorReport, title: str) -> None:
+    """index.html in a new folder. Raises ModelError: it exists, or cannot be written."""
+    try:
+        folder.mkdir(parents=True)
+        page = render(
+            "predictor.html",
+            title=title,
+            headline=f"Pinball loss {found.loss:.3f} on {found.jobs:,} later jobs",
+            found=found,
+            plot=levels(found.calibration),
+            good=GOOD_LIMIT,
+        )
+        (folder / "index.html").write_text(page, "utf-8")
+    except OSError as error:
+        raise ModelError(f"{folder}: {error.strerror or error}") from error

@@ -1,0 +1,101 @@
+"""Held-out windows with what the rules make of them: the measure during training, and after."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.ground import Ground, cut
+from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.reward import FLOOR, MIXED, Objective, cost_at
+from rltuned.policies.baselines import BASELINES
+from rltuned.stats import mean_with_ends, paired
+
+_END = np.array([np.inf])
+DIGITS: Final = 4
+RULE: Final = "delay"
+"""What a network is measured against: what it corrects."""
+CYCLES: Final = Protocol(mode="cycle")
+"""The daemon's own decision every minute, with its bounds and its memory."""
+AS_IT_IS: Final = "bsld"
+"""The metric to which `paired` adds nothing: a trial's totals have their floor already."""
+
+
+def windows_between(
+    ground: Ground, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
+) -> list[Ground]:
+    """Windows spread evenly over a part of a ground, disjoint if possible; fewer if short."""
+    first, last = int(len(ground) * part[0]), int(len(ground) * part[1]) - size
+    if last < first:
+        return []
+    starts = np.linspace(first, last, count).astype(int)
+    return [cut(ground, int(at), size, load=loads[i % len(loads)]) for i, at in enumerate(starts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Windows, and the totals of a rule on each of them (k,)."""
+
+    windows: tuple[Ground, ...]
+    objective: Objective
+    rules: dict[str, FloatArray]
+
+    @classmethod
+    def of(cls, windows: Sequence[Ground], objective: Objective, rules: Sequence[str]) -> "Trial":
+        """Play the rules once."""
+        found = {
+            rule: np.array([total(objective, w, play_policy(w, rule, CYCLES)) for w in windows])
+            for rule in rules
+        }
+        return cls(tuple(windows), objective, found)
+
+    def totals(self, actor: TorchActor) -> FloatArray:
+        """(k,) what a network reaches, its best choice taken."""
+        policy = policy_of(actor)
+        return np.array(
+            [total(self.objective, w, play_policy(w, policy, CYCLES)) for w in self.windows]
+        )
+
+    def ratio(self, actor: TorchActor, rule: str) -> tuple[float, float | None, float | None]:
+        """Mean log of (network / rule) with its 95% interval; below zero: the network is better."""
+        return mean_with_ends(np.log(self.totals(actor) / self.rules[rule]))
+
+
+def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
+    """A schedule's cost, not below the floor that rewards use too; a mix: geometric mean."""
+    if objective == "mix":
+        return math.prod(total(o, window, start_s) for o in MIXED) ** (1 / len(MIXED))
+    return max(float(cost_at(objective, _END, start_s, window.work)[0]), FLOOR[objective])
+
+
+def changes(trial: Trial, own: FloatArray) -> dict[str, float]:
+    """Change against each static rule, of the mean and of the geometric mean of the ratios.
+
+    own: (k,) the model's totals on them. Returns `held_out_OBJECTIVE[_geometric]_against_RULE`, the
+    same with `_low` and `_high` (95% interval over windows, where there are several), and how many
+    windows there were. -0.1: ten percent less.
+    """
+    results: dict[str, float | None] = {"held_out_windows": float(len(own))}
+    static = [name for name, rule in BASELINES.items() if rule.static]
+    for rule in dict.fromkeys((*trial.rules, *static)):
+        totals = trial.rules.get(rule)
+        if totals is None:
+            totals = np.array(
+                [total(trial.objective, w, play_policy(w, rule, CYCLES)) for w in trial.windows]
+            )
+        found = paired(own, totals, AS_IT_IS)
+        name = f"held_out_{trial.objective}{{}}_against_{rule}{{}}".format
+        results |= {
+            name("", ""): found.change,
+            name("", "_low"): found.low,
+            name("", "_high"): found.high,
+            name("_geometric", ""): found.geometric,
+            name("_geometric", "_low"): found.geometric_low,
+            name("_geometric", "_high"): found.geometric_high,
+        }
+    return {k: round(v, DIGITS) for k, v in results.items() if v is not None}

@@ -1,0 +1,129 @@
+"""What a night is asked, what comes of it, and how a record is split by time."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.errors import TooLittleError
+from rltuned.lab.backtest.calibration import Calibration
+from rltuned.lab.backtest.past import FEWEST, Past
+from rltuned.lab.replay.play import Played
+from rltuned.lab.train.predictor import Fitted
+from rltuned.lab.train.ranks import ALONE, Ranks
+from rltuned.lab.tune.candidates import Choice, Entrant
+from rltuned.lab.tune.exam import Difference, Power, Promise
+from rltuned.policies.predictor import Predictor
+from rltuned.stats import DAY_S
+
+FEWEST_ENDED: Final = 1_000
+LONGEST_GAP_S: Final = 2 * DAY_S
+LESSON_SPLIT: Final = 0.5
+"""Part of the lesson that predictors and networks learn from, while stretches are chosen on the
+rest. The predictor that sits the exam is fitted to the whole lesson."""
+Figures = tuple[float, float, float]
+"""Mean, 99% and longest wait, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How the night is to be spent.
+
+    exam_days, minutes: its exam, and its time. networks: bundles to begin from, the incumbent's own
+    or the shipped one. shipped: predictor. learn: whether run times are predicted at all. work: a
+    folder for what is trained. seed: of the training. imitate: PPO begins from a network that
+    imitates the site's own Slurm. ranks: those of the training, of which this is the first.
+    default: the order without a generation, which may take the place of the one in force; None = it
+    is in force.
+    """
+
+    exam_days: float
+    minutes: float
+    shipped: Predictor
+    networks: tuple[Path, ...]
+    work: Path
+    promise: Promise = field(default_factory=Promise)
+    learn: bool = True
+    seed: int = 1
+    imitate: bool = False
+    ranks: Ranks = ALONE
+    default: Entrant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A family's best on the lesson and in the exam.
+
+    exam: against the incumbent; None = it did not sit. why: it is not taken; empty = it is.
+    """
+
+    choice: Choice
+    exam: Difference | None = None
+    figures: Figures | None = None
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What came of it; figures are of the exam.
+
+    taken: the candidate that passed; None = the incumbent is kept. plain: what to know of rules
+    and networks, in words. left_out: families that were not played, and why.
+    """
+
+    past: Past
+    calibration: Calibration
+    lesson_s: tuple[float, float, float]
+    natural: Played
+    natural_figures: Figures
+    incumbent: Entrant
+    incumbent_figures: Figures
+    examined: tuple[Examined, ...]
+    picked: Examined | None
+    taken: Entrant | None
+    why: tuple[str, ...]
+    power: Power | None
+    plain: tuple[str, ...]
+    fitted: Fitted | None
+    left_out: dict[str, str]
+    plays: int
+
+
+def split_of(past: Past, exam_days: float) -> tuple[float, float, float]:
+    """When the lesson's second part, the gap and the exam begin, seconds since the record's begin.
+
+    Raises TooLittleError: the record is too short, or has too few jobs.
+    """
+    ended = int(np.isfinite(past.ended_s).sum())
+    if ended < FEWEST_ENDED:
+        raise TooLittleError(f"{ended} jobs have ended; at least {FEWEST_ENDED} are needed")
+    # a saved record may go on, with jobs that end, long after the last one came
+    exam_s = float(past.arrived_s[past.scored].max()) - exam_days * DAY_S
+    first_s, switch_s, end_s = lesson_before(past, exam_s)
+    if end_s - first_s < exam_days * DAY_S / 2:
+        raise TooLittleError(
+            f"the record has {max(end_s - first_s, 0.0) / DAY_S:.1f} days before the exam of "
+            f"{exam_days:g} days and its gap; at least half as many as the exam are needed"
+        )
+    check_part(past, switch_s, end_s, "lesson")
+    check_part(past, exam_s, math.inf, "exam")
+    return switch_s, end_s, exam_s
+
+
+def lesson_before(past: Past, exam_s: float) -> tuple[float, float, float]:
+    """When an exam's lesson, its second part and the gap begin, seconds since the record's begin.
+
+    The gap is as long as the longest run, so that no run time of the lesson comes from the exam.
+    """
+    end_s = exam_s - min(LONGEST_GAP_S, max(job.duration_s for job in past.jobs))
+    first_s = float(past.arrived_s[past.scored].min())
+    return first_s, first_s + LESSON_SPLIT * (end_s - first_s), end_s
+
+
+def check_part(past: Past, begin_s: float, end_s: float, name: str) -> None:
+    """Raises TooLittleError: nothing can be concluded from so few jobs."""
+    part = past.scored & (past.arrived_s >= begin_s) & (past.arrived_s < end_s)
+    if part.sum() < FEWEST:
+        raise TooLittleError(f"{int(part.sum())} jobs in the {name}; at least {FEWEST} are needed")

@@ -1,0 +1,53 @@
+"""The verdict of a night: one HTML page that needs nothing else."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rltuned.lab.report import plots
+from rltuned.lab.tune.night import Night
+from rltuned.report import render
+from rltuned.stats import Change
+
+SHOWN: Final = {"objective": "objective", "wait": "mean wait", "bsld": "bounded slowdown"}
+
+
+def page_of(night: Night, found: Mapping[str, Any]) -> str:
+    """The page.
+
+    found: see results.document, with the verdict.
+    """
+    past = night.past
+    simulated = (night.natural.start_s - past.arrived_s)[past.scored]
+    sat = [one for one in found["candidates"] if one["exam"] is not None]
+    panels = [
+        (title, {one["name"]: _change(one["exam"][metric]) for one in sat})
+        for metric, title in SHOWN.items()
+    ]
+    record = found["record"]
+    terms = [(k.replace("_", " "), str(v)) for k, v in found["asked"].items()]
+    terms += [
+        ("record", f"{record['jobs']} jobs, {record['begin']} to {record['until']}"),
+        ("users", str(record["users"])),
+        ("sources", record["sources"]["text"]),
+        ("lesson from, to", f"{record['lesson']}, {record['gap']}"),
+        ("exam from", record["exam"]),
+        ("orders played", str(found["plays"])),
+    ]
+    return render(
+        "tune.html",
+        title=f"Tuning of {record['cluster']}",
+        headline=found["sentence"],
+        tone="" if found["verdict"] == "kept" else "close",
+        night=found,
+        plots={
+            "calibration": plots.calibration(
+                night.calibration.days, past.split_s, (past.wait_s[past.scored], simulated)
+            ),
+            "exam": plots.forests("exam", panels, same=True) if sat else "",
+        },
+        terms=terms,
+    )
+
+
+def _change(found: Mapping[str, float | None]) -> Change:
+    return Change(1.0, 1.0, found["change"], found["low"], found["high"])
