@@ -91,16 +91,13 @@ def restore(
 ) -> None:
     """Give the jobs that rltuned changed their own priority back.
 
-    A job is restored in whole: it gets what it had before rltuned first wrote to it. A value
-    that others have changed since is left alone, and a held job is never released; both are
-    reported. A live daemon must be paused or stopped first. It continues while slurmctld is slow,
-    away or limits requests, and says on standard error how far it is; SIGTERM or SIGINT ends it
-    after the change that is under way.
+    A job gets what it had before rltuned first wrote to it. A value that others have changed since
+    is left alone, and a held job is never released. A live daemon must be paused or stopped first.
+    It continues while slurmctld is slow or away; SIGTERM or SIGINT ends it after this change.
 
     Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = it was
     stopped before the end, or a live daemon writes; 2 = settings cannot be used; 3 = a number of
-    rltuned is left or may be: it says which, or the journal is missing, cannot be trusted or cannot
-    be written, and it says what it did without.
+    rltuned is left or may be, or the journal cannot be used: it says which, and what it did.
     """
     if [everything, job is not None, since is not None].count(True) != 1:
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")

@@ -26,7 +26,7 @@ class PolicyKeys(Keys):
     name: str = key("delay", min_length=1)
     """A rule (delay, qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
     model:NAME for a trained one in models_dir, plugin:NAME for one of another installed package, or
-    tuned: what `rltuned models promote` has put in force, with its own, share, max_delay_s and
+    tuned. That is what `rltuned models promote` has put in force, with own, share, max_delay_s and
     predictor; until then delay. If the policy cannot be used the daemon does not start."""
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
@@ -35,8 +35,8 @@ class PolicyKeys(Keys):
     """Number of jobs at the head of the new order for which a placement is computed."""
     placement: Literal["pack", "spread", "milp"] = "milp"
     """How the first top_k jobs are placed for `plan` and `explain`. pack: fewest nodes, then least
-    GPUs left over. spread: most free GPUs first. milp: a solver packs or spreads each of up to 64,
-    and says which exclusive ones share nodes."""
+    GPUs left over. spread: most free GPUs first. milp: a solver packs or spreads each of up to 64.
+    It also says which exclusive ones share nodes."""
 
 
 class ScopeKeys(Keys):
@@ -73,7 +73,7 @@ class OrderKeys(Keys):
     share: float = key(0.75, ge=0.0, le=100.0)
     """The part in the unit of the queue. The backlog is how long the cluster needs for what waits
     now; share x backlog is added for the largest job, in proportion less for smaller ones. Raise it
-    where the mean wait matters most, lower it where long waits do; `rltuned backtest` chooses by
+    where the mean wait matters most, lower it where long waits do. `rltuned backtest` chooses by
     the site's own record. own = share = 0: first come, first served."""
     clip: float = key(1.0, ge=0.0, le=100.0)
     """No delay is longer than clip x time limit x sqrt(GPUs) + share x backlog, whatever the policy
@@ -91,7 +91,7 @@ class LimitKeys(Keys):
 
     write_mode: Literal["auto", "site_factor", "priority"] = "auto"
     """auto: site factors under priority/multifactor, priorities under priority/basic. site_factor:
-    `SiteFactor=`, added to the multifactor sum and exactly reversible. priority: `Priority=`; under
+    `SiteFactor=`, added to the multifactor sum and exactly reversible. priority: `Priority=`. Under
     multifactor the job's age and fair share then count only as rltuned computes them."""
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
     """At most so many jobs are written per cycle, the others in the next ones. Users take turns;
@@ -109,7 +109,8 @@ class LadderKeys(Keys):
 
     stage: Literal["observe", "shadow", "canary", "full"] = "observe"
     """observe: read and publish waits. shadow: also decide and log it. canary: write, in blocks of
-    time that alternate with blocks without delays. full: write. docs/rollout.md says when."""
+    time that alternate with blocks without delays. full: write. Only a person goes up; when:
+    docs/rollout.md."""
     canary_block_s: float = key(14_400.0, "seconds", ge=600.0, le=604_800.0)
     """Length of a block. Each partition has pairs of an on block (delays are written) and an off
     block (they are withdrawn); a coin decides which comes first."""
@@ -218,10 +219,10 @@ class TuneKeys(Keys):
     """The nightly `rltuned tune`, and what an order must promise to be chosen by it."""
 
     promote: Literal["never", "canary", "auto"] = "never"
-    """What happens to an order that passes its test. never: it becomes the candidate, and a person
-    promotes it. canary: the daemon alternates it in time with the order in force, and promotes it
-    if it helps. auto: it is put in force at once, at most once a week. The daemon follows where
-    policy.name is tuned."""
+    """What happens to an order that passes its test. With never it becomes the
+    candidate, and a person promotes it. With canary the daemon alternates it in time with the order
+    in force, and promotes it if it helps. With auto it is put in force at once, at most once a
+    week. The daemon follows where policy.name is tuned."""
     max_longest_ratio: float = key(2.0, ge=1.0, le=100.0)
     """The longest wait, at most so many times that of Slurm's own order on the same jobs."""
     max_p99_ratio: float = key(1.1, ge=1.0, le=100.0)

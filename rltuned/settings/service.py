@@ -65,22 +65,21 @@ class SlurmKeys(Keys):
 
 
 class LoadKeys(Keys):
-    """When slurmctld counts as too busy."""
+    """When slurmctld counts as too busy. A bound of 0 does not count."""
 
     enabled: bool = True
     """Ask sdiag before every cycle (one RPC). false = never, and never back off."""
     max_server_threads: int = key(100, ge=0, le=256)
-    """RPCs that slurmctld serves at this moment; its own bound is 256. 0 = does not count."""
+    """RPCs that slurmctld serves at this moment; its own bound is 256."""
     max_agent_queue: int = key(500, "messages", ge=0)
-    """Messages to nodes that wait to be sent. 0 = does not count."""
+    """Messages to nodes that wait to be sent."""
     max_dbd_queue: int = key(5000, "messages", ge=0)
     """Messages to slurmdbd that wait to be sent; in write_mode = priority every change adds one.
-    Slurm drops job records beyond MaxDBDMsgs (10000 and more). 0 = does not count."""
+    Slurm drops job records beyond MaxDBDMsgs (10000 and more)."""
     max_rpc_s: float = key(0.5, "seconds", ge=0.0)
-    """Mean time of the RPCs of all users since the last cycle. 0 = does not count."""
+    """Mean time of the RPCs of all users since the last cycle."""
     max_backfill_s: float = key(120.0, "seconds", ge=0.0)
-    """Duration of the last backfill cycle. Set it above what is usual on your site. 0 = does not
-    count."""
+    """Duration of the last backfill cycle. Set it above what is usual on your site."""
 
     def bounds(self) -> Bounds:
         return Bounds(

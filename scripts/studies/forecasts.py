@@ -1,4 +1,4 @@
-"""Expected starts of waiting jobs beside their real ones: the figures of docs/how-it-works.md.
+"""Expected starts of waiting jobs beside their real ones: the figures of results/forecasts.md.
 
     python -m scripts.studies.forecasts run [--minutes M] | check | table | draw
 

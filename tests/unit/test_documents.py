@@ -189,7 +189,7 @@ def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
 
 
 def test_the_figures_of_forecasts_are_those_of_the_recorded_runs() -> None:
-    assert "\n".join(forecast_rows()) in (ROOT / "docs" / "how-it-works.md").read_text()
+    assert "\n".join(forecast_rows()) in (ROOT / "scripts/studies/results/forecasts.md").read_text()
 
 
 def test_the_readme_is_short() -> None:

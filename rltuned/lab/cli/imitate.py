@@ -37,13 +37,13 @@ def imitate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:
-    """Teach the actor an order: a rule's, or that in which this site's Slurm has started jobs.
+    """Fit the actor to an order: a rule's, or that in which this site's Slurm has started jobs.
 
     sacct's rows: SLURM_TIME_FORMAT=%s sacct -a -X --parsable2 --starttime=now-30days
     --format=JobIDRaw,Submit,Eligible,Start,End,Partition,ReqTRES,TimelimitRaw,Flags
 
-    A journal: state_dir/journal.sqlite, also while the daemon runs. Jobs that rltuned had written
-    to are left out: learn from a journal of a dry run.
+    A journal: state_dir/journal.sqlite. Jobs that rltuned had written to are left out: learn from a
+    journal of a dry run.
 
     Exit codes: 0 = learned and exported; 1 = the journal cannot be read; 2 = input cannot be used,
     or it shows too few starts.

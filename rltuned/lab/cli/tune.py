@@ -62,7 +62,9 @@ COLLECTING_S: Final = 3_600.0
 
 
 SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
-ExamOption = Annotated[str, typer.Option(help="Last part of the record, which judges: 14d.")]
+ExamOption = Annotated[
+    str, typer.Option(help="Length of the test period, the last part of the record: 14d.")
+]
 MinutesOption = Annotated[
     float, typer.Option(help="For all of it; what is left is for PPO.", min=0.1)
 ]
@@ -97,14 +99,14 @@ def tune(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose an order on this site's own record, and examine it. Changes nothing in Slurm.
+    """Choose an order on this site's own record, and test it. Changes nothing in Slurm.
 
     What passes becomes a generation: `candidate`, or in force with [tune] promote = "auto".
 
     Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
     model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
-    which tunes one after the other and puts reports into folders of their names, the worst of all.
-    With --distributed the first rank does all but PPO, where the others join in.
+    which tunes one after the other, the worst of all. With --distributed the first rank does all
+    but PPO.
     """
     ranks = join_ranks(minutes * MINUTE_S + COLLECTING_S) if distributed else ALONE
     if ranks.rank > 0:

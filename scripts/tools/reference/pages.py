@@ -19,9 +19,9 @@ _INTRO = """\
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
 `rltuned COMMAND --help` and `man rltuned` print the same, with all exit codes. Here are those that
-do not just mean 0 = done, or 2 = options, settings, a model or a file cannot be used
-([all](interfaces.md#exit-codes); [JSON documents](interfaces.md#json-for-programs)). In brackets:
-the default.
+do not just mean 0 = done, 1 = no usable answer, or 2 = options, settings, a model or a file cannot
+be used ([all](interfaces.md#exit-codes); [JSON documents](interfaces.md#json-for-programs)). In
+brackets: the default.
 
 ## Shared options
 
@@ -29,10 +29,12 @@ A command that names one of these below without a description means:
 
 """
 _CODES: Final = re.compile(r"Exit codes: (\d = .*?)\.(?= [A-Z]|$)")
-_PLAIN: Final = re.compile(r"0 = |2 = .* cannot be (used|read|written)( at all)?$")
+_PLAIN: Final = re.compile(
+    r"0 = |1 = .* no usable answer$|2 = .* cannot be (used|read|written)( at all)?$"
+)
 """What the beginning of the page says of every command."""
-_LEAST: Final = re.compile(r" ?\(from [01]\)$")
-"""Bounds that need no word."""
+_RANGE: Final = re.compile(r" ?\(from [^)]*\)$")
+"""The bounds of a number: --help has them."""
 _ALIKE = 2
 """An option that so many commands have alike is described once."""
 
@@ -91,7 +93,7 @@ def _about(text: str) -> str:
 
 def _row(parameter: Parameter) -> str:
     takes = "" if parameter.is_argument or not parameter.kind else f" {parameter.kind}"
-    note = _LEAST.sub("", parameter.help).rstrip(".")
+    note = _RANGE.sub("", parameter.help).rstrip(".")
     names = ", ".join(f"`{name}`" for name in parameter.names[:-1])
     row = f"- {names + ', ' if names else ''}`{parameter.names[-1]}{takes}`"
     if parameter.required:
@@ -110,7 +112,7 @@ _METRICS = """\
 label names a job or a user, and every series exists from the start, those of a partition from the
 first cycle on. An unknown value is NaN. From the first cycle on every series has the label
 `cluster` besides: Slurm's ClusterName. In brackets: the type where it is no gauge, and the labels
-with their values.
+with their values. The `process_` series of prometheus_client come along.
 
 """
 _FREE = frozenset({"version", "name", "digest", "schema", "partition", "class"})
@@ -123,7 +125,9 @@ def metrics() -> str:
     shown = Metrics(registry)
     shown.loaded("fcfs", at=0.0, classes=["qos=any"])
     shown.show("any")
-    families = sorted(registry.collect(), key=_name)
+    families = sorted(
+        (one for one in registry.collect() if not one.name.startswith("process_")), key=_name
+    )
     seen: set[str] = set()
     return _METRICS + "".join(_family(family, seen) for family in families)
 
