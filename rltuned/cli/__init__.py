@@ -39,7 +39,7 @@ PANELS: Final = {
         "check": "Check settings, model, state folder and Slurm, with the remedy for what is "
         "wrong.",
         "breaker": "Show and close the circuit breakers of partitions.",
-        "restore": "Give the jobs that rltuned changed their own priority back.",
+        "restore": "Restore the priority of the jobs that rltuned changed.",
         "config": "Write, check and show the settings.",
         "models": "The bundles of trained policies.",
         "export": "Write units, dashboards, alerts or examples into a folder.",

@@ -220,7 +220,7 @@ def _name(document: dict[str, Any]) -> str:
 def _unreadable(document: dict[str, Any]) -> str:
     return (
         f"rltuned leaves it alone: {OF_ONE[Refusal.UNREADABLE]} ({document['unreadable']}). "
-        "`rltuned restore` gives back what rltuned changed of it."
+        "`rltuned restore` restores what rltuned changed of it."
     )
 
 

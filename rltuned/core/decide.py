@@ -46,7 +46,7 @@ _NOT_OURS = frozenset(
 """A job that rltuned set to share is isolated again under these. It shares through an off block:
 what a flag took from it does not come back whole."""
 
-_GIVEN_BACK = _NOT_OURS | frozenset(
+_RESTORED = _NOT_OURS | frozenset(
     {
         Refusal.OFF_BLOCK,
         Refusal.HELD_USER,
@@ -57,7 +57,7 @@ _GIVEN_BACK = _NOT_OURS | frozenset(
     }
 )
 """A job that rltuned wrote to and that comes under one of these gets its own number back, or what
-may be given back: of a held one, and of one that a user has freed, the nice."""
+may be restored: of a held one, and of one that a user has freed, the nice."""
 
 _NO_POINTS: Final = (
     "no delay can be written here: waiting is worth no points (PriorityWeightAge); what was "
@@ -142,7 +142,7 @@ def decide(
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     spent = [(chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld]
-    leaving = {j for j, reason in selection.refused if reason in _GIVEN_BACK}
+    leaving = {j for j, reason in selection.refused if reason in _RESTORED}
     # a number that no age overtakes is no delay but a place behind all others for ever
     lasting = chosen if numbers is None else ()
     left = [*(j for j in snapshot.pending if j.job_id in leaving), *handed_back]

@@ -212,7 +212,7 @@ class Loop:
                 self._write(report, plan, report.snapshot)
             else:
                 if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
-                    self._writer.follow(report.snapshot)  # a requeued job is given back next time
+                    self._writer.follow(report.snapshot)  # a requeued job is restored next time
                 self._journal.let_go()
         except errors.JournalError as error:
             report.journal_error = str(error)
@@ -246,7 +246,7 @@ class Loop:
         )
 
     def _allowed(self, report: CycleReport) -> Plan | None:
-        """What may be written now; None = nothing. A stage that does not write gives back."""
+        """What may be written now; None = nothing. A stage that does not write restores."""
         if report.mode is HealthState.LIVE:
             return report.decision.plan if report.decision is not None else None
         doubt = report.journal_error or report.rival or report.clock_off

@@ -443,7 +443,7 @@ def test_restore_with_nothing_to_give_back(config: Path) -> None:
     assert "no journal, and what Slurm shows is not known" in result.stderr
     Journal(config.parent).remember("settings", {}, 0.0)  # as a daemon that only watched
     result = run("restore", "--all", "--config", str(config))
-    assert (result.exit_code, result.stdout) == (0, "nothing to give back\n")
+    assert (result.exit_code, result.stdout) == (0, "nothing to restore\n")
 
 
 def test_a_stage_may_be_reported_and_excludes_the_other_switches(config: Path) -> None:
