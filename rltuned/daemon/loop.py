@@ -318,7 +318,7 @@ class Loop:
             return False
 
     def _move(self, report: CycleReport, status: CanaryStatus) -> None:
-        """Promote, withdraw or take back a generation, by what the cycle taught."""
+        """Promote, withdraw or take back a generation, by what the cycle showed."""
         rig, seen = self.rig, report.snapshot
         if rig.following is None or seen is None:
             return

@@ -14,7 +14,7 @@ from rltuned.cli.tables import progress
 from rltuned.errors import ModelError, TraceError
 from rltuned.journal.snapshots import recorded
 from rltuned.lab.train import history, journalled
-from rltuned.lab.train.imitated import Taught, imitate_into
+from rltuned.lab.train.imitated import ImitatedOrder, imitate_into
 from rltuned.lab.train.imitation import Fitting, OrderedQueues
 from rltuned.lab.train.queues import rule_orders
 from rltuned.policies.baselines import BASELINES
@@ -62,9 +62,9 @@ def imitate(
         choices, data = _choices(Path(source), gpus)
         learned, held_out = choices.split(0.8)
         data = f"{data}, {len(learned)} starts with rivals"
-    teacher = source if source in BASELINES else "the site's own Slurm"
-    mean = _learn(out, learned, held_out, fitting, teacher, data)
-    say(f"{out}: {data}; agrees with {teacher} on {mean:.2%} of the pairs not learned from")
+    order = source if source in BASELINES else "the site's own Slurm"
+    mean = _learn(out, learned, held_out, fitting, order, data)
+    say(f"{out}: {data}; agrees with {order} on {mean:.2%} of the pairs not learned from")
 
 
 def _choices(path: Path, gpus: int | None) -> tuple[OrderedQueues, str]:
@@ -94,17 +94,17 @@ def _learn(  # noqa: PLR0917 - by place
     learned: OrderedQueues,
     held_out: OrderedQueues,
     fitting: Fitting,
-    teacher: str,
+    order: str,
     data: str,
 ) -> float:
     """Fit and export; the share of the held-out pairs that the network has right."""
     command = " ".join(["rltuned", *sys.argv[1:]])
     with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
-        task = bar.add_task(teacher, total=fitting.epochs, loss=float("nan"))
+        task = bar.add_task(order, total=fitting.epochs, loss=float("nan"))
         return imitate_into(
             out,
             (learned, held_out),
             fitting,
-            Taught(teacher, data, command),
+            ImitatedOrder(order, data, command),
             on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
         )
