@@ -117,6 +117,11 @@ with their values. The `process_` series of prometheus_client come along.
 """
 _FREE = frozenset({"version", "name", "digest", "schema", "partition", "class"})
 """Labels whose values are not a fixed set."""
+_ELSEWHERE = {
+    "mode": "`mode`: the [states](interfaces.md#states)",
+    "feature": "`feature`: those of [ADR 0006](adr/0006-features.md)",
+}
+"""Labels whose values another page lists."""
 
 
 def metrics() -> str:
@@ -146,6 +151,7 @@ def _family(family: Metric, seen: set[str]) -> str:
     shown = [] if family.type == "gauge" else [family.type]
     for key, values in labels.items():
         text = f"`{key}`: " + ", ".join(f"`{value}`" for value in values)
+        text = _ELSEWHERE.get(key, text)
         shown.append(f"`{key}`" if key in _FREE else f"`{key}` as above" if text in seen else text)
         seen.add(text)
     notes = f" ({'; '.join(shown)})" if shown else ""
