@@ -38,7 +38,7 @@ partitions = ["gpu"]
 """RLTune's testbed: 13 GPUs of three types on five nodes."""
 
 
-def _uniform(*groups: tuple[str, int, str, int, int]) -> str:
+def uniform(*groups: tuple[str, int, str, int, int]) -> str:
     """TOML of node groups (prefix, count, GPU type, GPUs, CPUs) in one partition."""
     text = '[[partitions]]\nname = "gpu"\ndefault = true\n'
     for prefix, count, gpu_type, gpus, cpus in groups:
@@ -54,13 +54,13 @@ def _uniform(*groups: tuple[str, int, str, int, int]) -> str:
 PRESETS = {
     "testbed": TESTBED,
     # the slice of 192 GPUs that RLTune's repository simulates
-    "philly-192": _uniform(("a", 16, "p100", 2, 12), ("b", 20, "p100", 8, 48)),
+    "philly-192": uniform(("a", 16, "p100", 2, 12), ("b", 20, "p100", 8, 48)),
     # all of Philly: 321 nodes with 2 GPUs, 231 with 8 (Jeon et al., ATC'19)
-    "philly-2490": _uniform(("a", 321, "p100", 2, 12), ("b", 231, "p100", 8, 48)),
+    "philly-2490": uniform(("a", 321, "p100", 2, 12), ("b", 231, "p100", 8, 48)),
     # Helios Venus: 135 nodes with 8 GPUs (Hu et al., SC'21)
-    "helios-1080": _uniform(("v", 135, "v100", 8, 48)),
+    "helios-1080": uniform(("v", 135, "v100", 8, 48)),
     # a tenth of Alibaba PAI's typed machines (Weng et al., NSDI'22)
-    "pai-674": _uniform(
+    "pai-674": uniform(
         ("h", 10, "V100", 8, 96),
         ("j", 14, "V100M32", 8, 96),
         ("m", 28, "MISC", 8, 96),
