@@ -295,7 +295,7 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
     with closing(Journal(folder / "state")) as journal:
         pending = set(map(int, lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A").split()))
         kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
-    wrong += [f"not given back: {kept}"] if kept else []
+    wrong += [f"not restored: {kept}"] if kept else []
     for odd in entries:
         if odd.undo:
             lab.run("scontrol", "update", *odd.undo, check=False)

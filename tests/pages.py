@@ -2,7 +2,7 @@
 
 A block marked `console` is a session: `# ` begins a line typed by root, `$ ` one by an ordinary
 user, a backslash at its end goes on with the next line, and the lines below are what comes out,
-`...` standing for anything. Sessions of docs/quickstart.md are run (tests/booted/
+`...` standing for anything. Sessions of docs/install.md are run (tests/booted/
 test_quickstart.py); what README.md shows must be among them or among the Makefile's targets.
 """
 

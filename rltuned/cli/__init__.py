@@ -39,7 +39,7 @@ PANELS: Final = {
         "check": "Check settings, model, state folder and Slurm, with the remedy for what is "
         "wrong.",
         "breaker": "Show and close the circuit breakers of partitions.",
-        "restore": "Give the jobs that rltuned changed their own priority back.",
+        "restore": "Restore the priority of the jobs that rltuned changed.",
         "config": "Write, check and show the settings.",
         "models": "The bundles of trained policies.",
         "export": "Write units, dashboards, alerts or examples into a folder.",
@@ -56,6 +56,13 @@ PANELS: Final = {
 """Heading of the help text -> command -> what it does. `module_of` has its `app`."""
 COMMANDS: Final = {name: about for those in PANELS.values() for name, about in those.items()}
 _PANEL_OF: Final = {name: panel for panel, those in PANELS.items() for name in those}
+RENAMED: Final = {
+    "--exam": "--test-period",
+    "--exam-windows": "--eval-windows",
+    "--exam-jobs": "--eval-jobs",
+    "--exam-every": "--eval-every",
+}
+"""Options of 0.2.0, taken for one release under the names that they have now."""
 
 
 class LazyGroup(TyperGroup):
@@ -83,7 +90,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] == "version":
             _print_version(True)
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, [args[0], *map(_present, args[1:])])
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         with self._names():  # an overview must not import everything
@@ -100,6 +107,12 @@ class LazyGroup(TyperGroup):
             yield
         finally:
             self._only_names = False
+
+
+def _present(argument: str) -> str:
+    """An argument with the present name of its option."""
+    name, equals, value = argument.partition("=")
+    return f"{RENAMED.get(name, name)}{equals}{value}"
 
 
 def _reflow(command: Any) -> None:

@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True)
 def show(config: ConfigOption = None) -> None:
     """Show which breakers are open and why, and the evidence against the others.
 
-    Exit codes: 0 = none is open; 1 = one is, or there is no journal that can be read; 2 = the
+    Exit codes: 0 = none is open; 1 = a breaker is open, or no journal can be read; 2 = the
     settings cannot be used.
     """
     with closing(_journal(config)) as journal:

@@ -56,9 +56,10 @@ def init(
 ) -> None:
     """Write a commented settings file, fitted to the partitions, GPU types and weights found.
 
-    It asks Slurm and changes nothing there. The stage is observe, and no SLA partition is guessed:
-    name yours before you go further. Exit codes: 0 = written; 1 = the cluster cannot be read; 2 =
-    the file exists or cannot be written, or an option cannot be used.
+    The stage is observe, and no SLA partition is guessed: name yours before you go further.
+
+    Exit codes: 0 = written; 1 = the cluster cannot be read; 2 = the file exists or cannot be
+    written, or an option cannot be used.
     """
     _refuse_existing(file)
     paths = {"slurm.conf": slurm_conf, "slurm.bin_dir": bin_dir}
@@ -160,7 +161,7 @@ app.command()(init)
 def check(file: Annotated[Path, typer.Argument(help="The settings file to check.")]) -> None:
     """Check a settings file without starting anything. Keys that are gone are warned of.
 
-    Exit codes: 0 = it can be used; 2 = it cannot, with file, line, key and reason.
+    Exit codes: 0 = fit; 2 = unfit, with file, line, key and reason.
     """
     loaded = load(file)
     check_policy_name(loaded)

@@ -55,8 +55,8 @@ def explain(
 ) -> None:
     """Show when a job is expected to start, where it stands, why, and what rltuned would do.
 
-    Exit codes: 0 = the job was found; 1 = it was not, or the cluster gave no usable answer;
-    2 = settings or model cannot be used.
+    Exit codes: 0 = the job was found; 1 = it is not in the queue, or the cluster gave no
+    usable answer; 2 = settings or model cannot be used.
     """
     limit_s = _limit_s(limit)
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
@@ -219,7 +219,7 @@ def _name(document: dict[str, Any]) -> str:
 def _unreadable(document: dict[str, Any]) -> str:
     return (
         f"rltuned leaves it alone: {Refusal.UNREADABLE.sentence} ({document['unreadable']}). "
-        "`rltuned restore` gives back what rltuned changed of it."
+        "`rltuned restore` restores what rltuned changed of it."
     )
 
 

@@ -50,8 +50,8 @@ def groups(
 ) -> None:
     """Show groups of dependent jobs: what waits for what, how long, and when each group ends.
 
-    Asks Slurm once, and the journal for edges that are satisfied: those Slurm shows no more. The
-    expected end is that of a group whose jobs wait for nothing but each other.
+    Asks Slurm once, and the journal for edges that Slurm shows no more. The expected end is that of
+    a group whose jobs wait for nothing but each other.
 
     Exit codes: 0 = done; 1 = the cluster gave no usable answer; 2 = settings cannot be used.
     """
@@ -90,9 +90,9 @@ def plan(
 ) -> None:
     """Plan one group alone on typed nodes: which job on which GPU type, in which order.
 
-    No other job is thought of, and nothing is written to Slurm. With --group it shows the commands
-    that give a type to jobs that may run on several (-C "a100|v100"), and those that undo it. HEFT
-    is the planner to use; the others are for study and need rltuned[train].
+    Nothing is written to Slurm. With --group it shows the commands that give a type to jobs that
+    may run on several (-C "a100|v100"), and those that undo it. HEFT is the planner to use; the
+    others are for study and need rltuned[train].
 
     Exit codes: 0 = planned; 1 = the cluster gave no usable answer; 2 = the file, the group or the
     settings cannot be used.

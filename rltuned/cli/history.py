@@ -45,9 +45,9 @@ def history(
 ) -> None:
     """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
 
-    Reads the journal only, also while the daemon writes; asks Slurm nothing. With --replay it
-    decides a past cycle again, from its recorded snapshot and settings, and compares the plans. A
-    model must be the very one that decided then; --policy names it if it has another name now.
+    Reads the journal only. --replay decides a past cycle again, from its recorded snapshot and
+    settings, and compares the plans. A model must be the one that decided then; --policy names it
+    if it has another name now.
 
     Exit codes: 0 = there were changes, or the plans are the same; 1 = none are kept, the plans
     differ, or the journal cannot be read; 2 = settings or model cannot be used.

@@ -41,7 +41,7 @@ def verify(
 
     A generation of `rltuned tune` is checked with all that it holds.
 
-    Exit codes: 0 = fit to be used; 2 = not, with the file and the reason.
+    Exit codes: 0 = fit; 2 = unfit, with the file and the reason.
     """
     if (bundle / MANIFEST).is_file():
         place = bundle.resolve()
@@ -75,7 +75,7 @@ def list_models(
 ) -> None:
     """List the bundles of a folder, or those of the settings with the generations of this site.
 
-    Exit codes: 0 = all can be used; 1 = some cannot; 2 = the folder cannot be read.
+    Exit codes: 0 = all can be used; 1 = some bundles cannot be used; 2 = the folder cannot be read.
     """
     if every_one and folder is not None:
         raise typer.BadParameter("--all is of settings, and DIR of a folder")
@@ -137,7 +137,7 @@ def promote(
 
     The daemon takes it over before its next cycle where policy.name is "tuned".
 
-    Exit codes: 0 = it is in force; 2 = there is none, or it cannot be used: nothing has changed.
+    Exit codes: 0 = it is in force; 2 = no such generation, or an unfit one: nothing has changed.
     """
     loaded = settings_of(config)
     found = _store(loaded).promote(generation, at=SystemClock().now(), why=why)

@@ -89,18 +89,15 @@ def restore(
     patience: PatienceOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Give the jobs that rltuned changed their own priority back.
+    """Restore the priority of the jobs that rltuned changed.
 
-    A job is restored in whole: it gets what it had before rltuned first wrote to it. A value
-    that others have changed since is left alone, and a held job is never released; both are
-    reported. A live daemon must be paused or stopped first. It continues while slurmctld is slow,
-    away or limits requests, and says on standard error how far it is; SIGTERM or SIGINT ends it
-    after the change that is under way.
+    A job gets what it had before rltuned first wrote to it. A value that others have changed since
+    is left alone, and a held job is never released. A live daemon must be paused or stopped first.
+    It continues while slurmctld is slow or away; SIGTERM or SIGINT ends it after this change.
 
     Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = it was
     stopped before the end, or a live daemon writes; 2 = settings cannot be used; 3 = a number of
-    rltuned is left or may be: it says which, or the journal is missing, cannot be trusted or cannot
-    be written, and it says what it did without.
+    rltuned is left or may be, or the journal cannot be used: it says which, and what it did.
     """
     if [everything, job is not None, since is not None].count(True) != 1:
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
@@ -157,7 +154,7 @@ class _Work:
         if lease is not None and ha.lease_dir is not None:
             elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
             if elsewhere:
-                warn(f"what {elsewhere} has taken over is given back there")
+                warn(f"what {elsewhere} has taken over is restored there")
         undoer = self._undoer(lease, node_ranges=self.journal.has_narrowed())
         effort = replace(self.effort, unnoted=unnoted.append)
         items = give_back(undoer, self.journal, self.clock, self.wanted, effort)
@@ -166,13 +163,13 @@ class _Work:
         _report(items)
         code = 0 if is_complete(items) else LEFT
         if unnoted:
-            warn(f"given back, and not noted: {unnoted[0]}")
+            warn(f"restored, and not noted: {unnoted[0]}")
             code = LEFT
         if self.zero:
             return max(code, self._without(known=False))
         code = code if elsewhere else max(code, self._unexplained(undoer, items))
         if not items and not code:
-            say("nothing to give back")
+            say("nothing to restore")
         return code
 
     def _unexplained(self, undoer: SlurmUndoer, items: tuple[Restored, ...]) -> int:
@@ -213,7 +210,7 @@ class _Work:
         with suppress(errors.JournalError):  # it has been named
             left = self.journal.carrying()
             if left:
-                warn(f"not given back: what rltuned wrote to {_listed(left)}")
+                warn(f"not restored: what rltuned wrote to {_listed(left)}")
 
     def _undoer(self, lease: Lease | None, *, node_ranges: bool = False) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
@@ -223,7 +220,7 @@ class _Work:
         )
 
     def _without(self, *, known: bool) -> int:
-        """Give back what Slurm shows; the exit code. known: rltuned did write from this folder."""
+        """Restore what Slurm shows; the exit code. known: rltuned did write from this folder."""
         job = self._job()
         try:
             undoer = self._undoer(
@@ -237,7 +234,7 @@ class _Work:
                 return LEFT
             items = give_back_shown(undoer, self.clock, self.effort, job=job, fixed=self.fixed)
         except (errors.BackendError, errors.SnapshotError) as error:
-            warn(f"nothing was given back: {error}")
+            warn(f"nothing was restored: {error}")
             return LEFT
         _report(items)
         if found.fixed and not self.fixed:
@@ -301,7 +298,7 @@ def _settings(config: Path | None) -> Rescue:
             raise
         for line in str(error).splitlines():
             warn(line)
-        warn("giving back by the settings that the daemon last ran with")
+        warn("restoring by the settings that the daemon last ran with")
         return settings
 
 

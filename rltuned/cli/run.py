@@ -87,9 +87,9 @@ def run(
 ) -> None:
     """Watch the queue and rank it, every interval: the daemon.
 
-    What it may do is the stage of the trust ladder: `[ladder] stage` in the settings, which is
-    observe at first. A dry run decides whatever the stage and writes nothing; the built-in cluster
-    is run dry unless a stage is given. SIGTERM ends it after the cycle, SIGHUP reloads.
+    `[ladder] stage` in the settings says what it may do: observe at first. A dry run decides
+    whatever the stage and writes nothing; the built-in cluster is run dry unless a stage is given.
+    SIGTERM ends it after the cycle, SIGHUP reloads.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
     number of cycles had no result, Slurm took none of its changes, or a circuit breaker is

@@ -50,9 +50,9 @@ def status(
 ) -> None:
     """Show the daemon's state: its cycles, stage, circuit breakers, last changes, model, journal.
 
-    Asks the daemon's own port and reads the journal; asks Slurm nothing. With --watch the queue is
-    shown again and again, and below it what finds room; where the output is no terminal, once.
-    Keys: q ends, s sorts by the next column, r reverses, / filters.
+    Reads the daemon's own port and the journal; asks Slurm nothing. --watch shows the queue again
+    and again (once where the output is no terminal). Keys: q ends, s sorts by the next column, r
+    reverses, / filters.
 
     With --all there is a row for each daemon of this machine.
 

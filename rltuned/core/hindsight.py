@@ -68,7 +68,7 @@ class Hindsight:
     settled: list[ForecastOutcome] = field(default_factory=list)
 
     def look(self, seen: Snapshot) -> None:
-        """Settle the forecasts of jobs that have started; those that are gone teach nothing."""
+        """Settle the forecasts of jobs that have started; those that are gone count for nothing."""
         starts = {(r.job_id, r.submitted_at or 0.0): r.started_at for r in seen.running}
         here = {(j.job_id, j.submitted_at) for j in seen.pending}
         for key in [key for key in self.waiting if key not in here]:

@@ -33,7 +33,7 @@ Logits = Callable[[runs.Float32Array], runs.FloatArray]
 class _Known:
     """A job that waits or runs: what it asks for, its kinds, what the predictor read of it and
     answered, its kin's errors until then. earlier: the last submission of each kind before it.
-    shown: the last answer, until a job of its user ends. taught: how many had, then.
+    shown: the last answer, until a job of its user ends. learned: how many had, then.
     """
 
     asked: Asked
@@ -44,7 +44,7 @@ class _Known:
     earlier: runs.FloatArray
     started_s: float = math.nan
     shown: RunTime | None = None
-    taught: int = 0
+    learned: int = 0
 
 
 class RunTimeMemory:
@@ -67,7 +67,7 @@ class RunTimeMemory:
         self.size_of: SizeOf = gpus_of
         self._kinds, self._limits = KindTable(most, salt), LimitMemory()
         self._jobs: dict[JobKey, _Known] = {}
-        self._taught: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
+        self._learned: dict[int, int] = {}  # ends by hash of the user, to whom all kin belong
         self.ends, self.error = 0, math.nan
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class RunTimeMemory:
                 runs.note_start(self._stats, known.slots, known.started_s)
 
     def end(self, jobs: Sequence[EndedJob]) -> None:
-        """The jobs ran to their end, in the order given. Those never seen before teach as well."""
+        """The jobs ran to their end, in the order given. Those never seen before count as well."""
         self.submit(jobs)
         for job in jobs:
             known = self._jobs.pop(key_of(job), None)
@@ -129,13 +129,13 @@ class RunTimeMemory:
             user = self._kinds.user(job.user) if job.user else None
             self._limits.note(user, job.run_s, job.request.time_limit_s, size)
             self.ends += 1
-            self._taught[hash(job.user)] = self._taught.get(hash(job.user), 0) + 1
+            self._learned[hash(job.user)] = self._learned.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
             before = abs(error) if math.isnan(self.error) else self.error
             self.error = before + share * (abs(error) - before)
 
     def keep(self, jobs: Collection[JobKey]) -> None:
-        """Forget the jobs that neither wait nor run any more, and teach nothing."""
+        """Forget the jobs that neither wait nor run any more, and learn nothing from them."""
         for gone in [key for key in self._jobs if key not in jobs]:
             self._stop(self._jobs.pop(gone))
 
@@ -146,9 +146,9 @@ class RunTimeMemory:
             known = self._jobs.get(key_of(job))
             if known is None:
                 continue
-            taught = self._taught.get(hash(job.user), 0)
-            if known.shown is None or known.taught != taught:
-                known.shown, known.taught = self._shown(known), taught
+            learned = self._learned.get(hash(job.user), 0)
+            if known.shown is None or known.learned != learned:
+                known.shown, known.learned = self._shown(known), learned
             found[job.job_id] = known.shown
         return found
 

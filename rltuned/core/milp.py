@@ -3,7 +3,7 @@
 Moment 0 is now, moment m > 0 is when the first m of the next ends have come, all of them maybe
 before the next cycle. Of the first jobs nothing runs at moment m but what starts now or at m
 itself: it is not known how many ends come, so every number of them is looked at by itself, while a
-job shares its nodes at all moments or at none. docs/placement.md has the formulas. To solve is
+job shares its nodes at all moments or at none. docs/adr/0008 has the formulas. To solve is
 the business of the Solver port: nothing here starts a process or waits.
 """
 

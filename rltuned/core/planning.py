@@ -136,7 +136,7 @@ def make_plan(
 
 def undo(job: PendingJob) -> Release | SetNice | SetSiteFactor | None:
     """What takes back the last write to a job. None = nothing is owned, another user has changed
-    it, or it is held (a release would start it; of that one only the nice is given back).
+    it, or it is held (a release would start it; of that one only the nice is restored).
     """
     if job.owned is None:
         return None

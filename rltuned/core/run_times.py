@@ -5,8 +5,8 @@ with its name, and so on. Each kind is one row of a table that changes when a jo
 submitted, starts or ends. The numbers of a job's kinds are what the predictor reads, at the job's
 submission; how far it was off for kin that ended since shifts the prediction of those that wait.
 
-A job teaches when it has ended, and what it teaches is the time that it ran, which is not what it
-would have needed where a limit cut it short.
+A job counts when it has ended, with the time that it ran, which is not what it would have needed
+where a limit cut it short.
 
 The functions change arrays in place and are what the kernel compiles: the daemon and the simulator
 run the same lines.
@@ -123,7 +123,7 @@ def note_start(stats: FloatArray, slots: IntArray, now: float) -> None:
 
 
 def note_stop(stats: FloatArray, slots: IntArray, started_s: float) -> None:
-    """It no longer runs; this alone teaches nothing, as where it is requeued."""
+    """It no longer runs; this alone adds nothing, as where it is requeued."""
     for slot in slots:
         if slot >= 0:
             stats[slot, RUNNING] -= 1.0

@@ -1,7 +1,7 @@
 """OverSubscribe guidance: which exclusive jobs may share their nodes. core/milp says which should.
 
 `scontrol update OverSubscribe=YES` on a pending `--exclusive` job makes Slurm give it what it asked
-for instead of whole nodes. It cannot be taken back in full: docs/placement.md says what can.
+for instead of whole nodes. It cannot be taken back in full: docs/operations.md says what can.
 """
 
 from collections.abc import Iterable, Mapping

@@ -198,7 +198,7 @@ def past_of(path: Path, cluster: str, document: dict[str, Any]) -> dict[str, Any
 
 
 def plan_document(decision: Decision, expected: Expected | None) -> dict[str, Any]:
-    """The decision as docs/contract.md describes it for `plan --json`."""
+    """The decision as docs/interfaces.md describes it for `plan --json`."""
     snapshot = decision.snapshot
     reasons = {job_id: reason.value for job_id, reason in decision.refused}
     ranked: dict[JobId, Entry | None] = {e.job.job_id: e for e in decision.entries}

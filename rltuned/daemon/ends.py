@@ -11,7 +11,7 @@ APART_S: Final = 600.0
 APART_SHARE: Final = 0.1
 """Looks further apart than both, the second of the time that the job ran, do not show its end."""
 LIMBO_S: Final = 600.0
-"""A job that is completing ends sooner; one that is suspended longer teaches nothing."""
+"""A job that is completing ends sooner; one that is suspended longer is not learned from."""
 _UNKNOWN: Final = JobId(0)
 
 RunKey = tuple[JobId, UnixTime]
@@ -28,11 +28,11 @@ class _Gone:
 
 
 class SeenEnds:
-    """Compares each look with the one before.
+    """Compares each poll with the one before.
 
     A job that is pending again was requeued, by a user, a preemption or the failure of a node: it
-    teaches nothing. Neither does one that was suspended meanwhile, and one of a cluster that was
-    not looked at for long. Looks cannot tell a job that failed with its node from one that ended.
+    is left out. So are one that was suspended meanwhile, and one of a cluster that was not polled
+    for long. Polls cannot tell a job that failed with its node from one that ended.
     """
 
     def __init__(self) -> None:

@@ -121,7 +121,7 @@ class Following:
         trial: BlockTrial | None,
         at: float,
     ) -> RoleChange | None:
-        """Act on what a cycle of a trial taught; None = nothing is to be done. Raises ModelError: a
+        """Act on what a cycle of a trial showed; None = nothing is to be done. Raises ModelError: a
         generation cannot be used; JournalError: the breakers cannot be closed.
         """
         opened = status.breakers

@@ -207,7 +207,7 @@ class Loop:
                 self._apply(report, plan, report.snapshot)
             else:
                 if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
-                    self._writer.follow(report.snapshot)  # a requeued job is given back next time
+                    self._writer.follow(report.snapshot)  # a requeued job is restored next time
                 self._journal.let_go()
         except errors.JournalError as error:
             report.journal_error = str(error)
@@ -241,7 +241,7 @@ class Loop:
         )
 
     def _allowed(self, report: CycleReport) -> Plan | None:
-        """What may be written now; None = nothing. A stage that does not write gives back."""
+        """What may be written now; None = nothing. A stage that does not write restores."""
         if report.mode is HealthState.LIVE:
             return report.decision.plan if report.decision is not None else None
         doubt = report.journal_error or report.rival or report.clock_off
@@ -310,7 +310,7 @@ class Loop:
             return False
 
     def _move(self, report: CycleReport, status: CanaryStatus) -> None:
-        """Promote, withdraw or take back a generation, by what the cycle taught."""
+        """Promote, withdraw or take back a generation, by what the cycle showed."""
         rig, seen = self.rig, report.snapshot
         if rig.following is None or seen is None:
             return

@@ -1,11 +1,11 @@
-"""Give back what rltuned changed: `rltuned restore`, and the last act of the service.
+"""Restore what rltuned changed: `rltuned restore`, and the last act of the service.
 
 By the journal, compare and set: a job whose value cannot be rltuned's is left alone and reported.
 Without one: daemon/restore_shown.
 
 A held job is never released, because a release would start it. A restore continues through an
 overloaded slurmctld and through rate limits. It works with the daemon dead, without numpy, and
-without a byte of disk: what cannot be noted is given back all the same.
+without a byte of disk: what cannot be noted is restored all the same.
 """
 
 import math
@@ -40,7 +40,7 @@ from rltuned.slurm.job_selector import AskedJob
 AT_ONCE: Final = 200
 """So many changes are sent between two looks at the queue."""
 _FATES: Final = {
-    Result.APPLIED: Fate.GIVEN_BACK,
+    Result.APPLIED: Fate.RESTORED,
     Result.GONE: Fate.GONE,
     Result.REFUSED: Fate.REFUSED,
     Result.WITHHELD: Fate.FAILED,
@@ -55,7 +55,7 @@ Undo = tuple[Claim | WordClaim, Action]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be given back: everything, one job, or the jobs written to since a time."""
+    """What is to be restored: everything, one job, or the jobs written to since a time."""
 
     job: AskedJob | None = None
     since: float = -math.inf
@@ -76,7 +76,7 @@ EVERYTHING: Final = Wanted()
 
 @dataclass(slots=True)
 class _Notes:
-    """What could not be noted in the journal, and why; empty = all was. done: what was given back
+    """What could not be noted in the journal, and why; empty = all was. done: what was restored
     all the same, which the journal still counts as owned.
     """
 
@@ -101,7 +101,7 @@ def restore(
     wanted: Wanted = EVERYTHING,
     effort: Effort = ONE_TRY,
 ) -> tuple[Restored, ...]:
-    """Give back everything that rltuned changed, or what is wanted of it. Raises BackendError,
+    """Restore everything that rltuned changed, or what is wanted of it. Raises BackendError,
     SnapshotError: Slurm was never read; JournalError: the journal cannot be read, or a live daemon
     writes.
     """
@@ -157,7 +157,7 @@ def _by_journal(
 
     sent = carry_out(planned, noted)
     if notes.why:
-        notes.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.GIVEN_BACK}
+        notes.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
     return done + sent
 
 
@@ -273,7 +273,7 @@ def _done(action: Action) -> str:
         case SetOverSubscribe():
             return (
                 f"OverSubscribe {action.old} -> {action.new}: alone on its nodes again, with what "
-                "it asked for; whole nodes cannot be given back"
+                "it asked for; whole nodes cannot be restored"
             )
         case SetRequest():
             return (

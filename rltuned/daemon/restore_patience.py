@@ -20,7 +20,7 @@ UNSEEN_S: Final = 15.0
 class Effort:
     """How long a restore goes on. patience_s: it ends when Slurm has taken nothing for so long; inf
     = until it is asked to stop. tell: called with one line that says how far it is. unnoted: with
-    why the journal does not know of what was given back.
+    why the journal does not know of what was restored.
     """
 
     patience_s: float = 0.0
@@ -82,8 +82,8 @@ class _Tally:
     def __str__(self) -> str:
         left = [item for item in self.found.values() if item.fate in UNDONE]
         why = next((item.detail for item in left if item.fate in {Fate.FAILED, Fate.UNKNOWN}), "")
-        given = sum(item.fate is Fate.GIVEN_BACK for item in self.found.values())
-        counted = f"{given} of {len(self.found)} given back, {len(left)} left"
+        given = sum(item.fate is Fate.RESTORED for item in self.found.values())
+        counted = f"{given} of {len(self.found)} restored, {len(left)} left"
         parts = [counted if self.seen else "", str(self.error or why)]
         return "; ".join(part for part in parts if part)
 

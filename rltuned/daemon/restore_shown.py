@@ -1,4 +1,4 @@
-"""Give back without a journal: only what Slurm itself shows as not Slurm's own.
+"""Restore without a journal: only what Slurm itself shows as not Slurm's own.
 
 Slurm's own site factor is 0, so any other was written by rltuned, by an administrator or by a
 plugin, and a priority without factors was fixed by rltuned or by an administrator. Which of them it

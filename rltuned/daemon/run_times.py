@@ -62,7 +62,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunTimesStatus:
-    """For metrics and the status page. ends: jobs that have taught it. error: mean |ln(run /
+    """For metrics and the status page. ends: jobs that it has learned from. error: mean |ln(run /
     predicted)| of the last ends; None = none was predicted. limit_share: what a limit counts in a
     plan. faults: errors of this process.
     """

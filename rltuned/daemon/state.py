@@ -41,7 +41,7 @@ class HealthState(StrEnum):
     """Would be live, but the daemon beside the other slurmctld is the one that writes."""
     OBSERVE = "observe"
     """Only looks. What a cycle may do also while the journal cannot be used, so that nothing could
-    be given back, or while another daemon seems to write."""
+    be restored, or while another daemon seems to write."""
     SHADOW = "shadow"
     """Decides and compares, by its stage."""
     LEARNING = "learning"

@@ -221,7 +221,7 @@ class PendingJob:
 
     @property
     def lost_nice(self) -> int:
-        """The nice that rltuned's `Priority=` took from it and that can be given back alone; 0 =
+        """The nice that rltuned's `Priority=` took from it and that can be restored alone; 0 =
         none.
 
         It can where the number is gone but the journal still owns the job: a user holds it, or has

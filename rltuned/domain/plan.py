@@ -83,7 +83,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class SetNice:
-    """`scontrol update Nice=`: gives back the user's nice alone, which `Priority=` destroyed.
+    """`scontrol update Nice=`: restores the user's nice alone, which `Priority=` destroyed.
 
     Only for a job that bears rltuned's number no more, because a user holds it or has freed it: the
     hold stays, nothing is released, and one whose nice is no longer `old` is left alone.

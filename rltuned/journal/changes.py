@@ -229,7 +229,7 @@ def _requeued(
 
 
 def settle(db: sqlite3.Connection, row: int, outcome: plan.Outcome, at: float) -> None:
-    """Note what came of an intent; close what is gone, given back or refused."""
+    """Note what came of an intent; close what is gone, restored or refused."""
     result, is_release = outcome.result, isinstance(outcome.action, plan.Release | plan.SetNice)
     *key, field, new = db.execute(
         "UPDATE changes SET result = ?, detail = ?, finished_at = ? WHERE id = ?"

@@ -110,9 +110,9 @@ def _claim(rows: list[OpenRow]) -> Claim | WordClaim:
 class Fate(StrEnum):
     """What became of one claim."""
 
-    GIVEN_BACK = "given back"
+    RESTORED = "restored"
     GONE = "gone"
-    """Not pending any more: nothing left to give back."""
+    """Not pending any more: nothing left to restore."""
     CHANGED = "changed by another user"
     HELD = "held"
     UNKNOWN = "unknown"

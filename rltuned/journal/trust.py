@@ -1,7 +1,7 @@
 """Whether the journal is still the file that was opened, and holds what was written last.
 
 A file that a user deleted, replaced or damaged can go on being written to for days, and what was
-written there can never be given back. So the journal is looked at, by its path and through a
+written there can never be restored. So the journal is looked at, by its path and through a
 connection of its own, before every intent.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from rltuned.errors import JournalError, JournalLostError
 
 REMEDY: Final = (
-    "nothing is written to Slurm; stop the daemon, give back what Slurm shows with `rltuned "
+    "nothing is written to Slurm; stop the daemon, restore what Slurm shows with `rltuned "
     "restore --all --as-shown`, put the files away, start it again (docs/runbook.md)"
 )
 _LATEST: Final = "SELECT * FROM changes ORDER BY id DESC LIMIT 64"

@@ -80,7 +80,7 @@ Word = Literal["better", "no proven difference", "worse"]
 
 
 class Verdict(_CardPart):
-    """The model against the rule `delay`, on windows that neither taught nor chose anything.
+    """The model against the rule `delay`, on windows that neither trained nor chose anything.
     change: geometric mean of the ratios less 1, -0.05 = 5% less, and its 95% interval over windows.
     """
 

@@ -25,7 +25,8 @@ class TuneState(BaseModel):
 
     at, ended_at: Unix seconds of the last night's beginning, and of the last end with a verdict.
     failed: nights in a row without one. sentence: for people. candidate: generation that was
-    proposed or promoted; change, low, high: of its objective in the exam, -0.1 = ten percent less.
+    proposed or promoted; change, low, high: of its objective on the test period, -0.1 = ten percent
+    less.
     promoted_at: of the last promotion by a night.
     """
 

@@ -26,9 +26,8 @@ class PolicyKeys(Keys):
     name: str = key("delay", min_length=1)
     """A rule (delay, qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
     model:NAME for a trained one in models_dir, plugin:NAME for one of another installed package, or
-    tuned. The last is what `rltuned models promote` has put in force, with its own, share,
-    max_delay_s and predictor; until then delay. Where the policy cannot be used the daemon does not
-    start, and no other policy takes its place."""
+    tuned. That is what `rltuned models promote` has put in force, with own, share, max_delay_s and
+    predictor; until then delay. If the policy cannot be used the daemon does not start."""
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
     the pip installation or of the checkout are used."""
@@ -37,15 +36,14 @@ class PolicyKeys(Keys):
     placement: Literal["pack", "spread", "milp"] = "milp"
     """How the first top_k jobs are placed for `plan` and `explain`. pack: fewest nodes, then least
     GPUs left over. spread: most free GPUs first. milp: a solver packs or spreads each of up to 64.
-    It also says which exclusive ones share nodes ([placement], [oversubscribe])."""
+    It also says which exclusive ones share nodes."""
 
 
 class ScopeKeys(Keys):
     """Which jobs are in scope. Others are never touched."""
 
     sla_partitions: Names = key([])
-    """Partitions that are never touched. A job of several partitions counts as an SLA job by one
-    of them in which it could run."""
+    """Partitions that are never touched, and with them every job that could run in one of them."""
     partitions: Names = key([])
     """Partitions to manage; empty = all that are not SLA partitions. A job that could run in
     others, too, is ordered, but never before its place in Slurm's own order."""
@@ -56,8 +54,7 @@ class ScopeKeys(Keys):
     excluded_qos: Names = key([])
     """QOS whose jobs are never touched."""
     min_age_s: float = key(10.0, "seconds", ge=0.0, le=3600.0)
-    """Jobs younger than this wait for the next cycle: Slurm may still be writing their accounting
-    row and would stall on an update."""
+    """Jobs younger than this wait: Slurm may still write their accounting row."""
 
     @model_validator(mode="after")
     def _scopes_do_not_overlap(self) -> Self:
@@ -76,16 +73,14 @@ class OrderKeys(Keys):
     share: float = key(0.75, ge=0.0, le=100.0)
     """The part in the unit of the queue. The backlog is how long the cluster needs for what waits
     now; share x backlog is added for the largest job, in proportion less for smaller ones. Raise it
-    where the mean wait matters more than the longest, lower it where a user must not wait much
-    longer than first come, first served would let him. own = share = 0: first come, first
-    served. `rltuned backtest` says which value the site's own record speaks for."""
+    where the mean wait matters most, lower it where long waits do. `rltuned backtest` chooses by
+    the site's own record. own = share = 0: first come, first served."""
     clip: float = key(1.0, ge=0.0, le=100.0)
     """No delay is longer than clip x time limit x sqrt(GPUs) + share x backlog, whatever the policy
     says."""
     max_delay_s: float = key(604_800.0, "seconds", ge=0.0, le=31_536_000.0)
     """The longest delay: no job that becomes eligible more than this after another one is put
-    before it because of rltuned. If a job's own number in Slurm leaves less room, the delay is at
-    most that room."""
+    before it because of rltuned."""
     points_per_hour: float = key(360.0, "points", gt=0.0, le=1_000_000.0)
     """What an hour of waiting is worth under priority/multifactor without slurmdbd, where slurmctld
     counts no age and rltuned adds it. Elsewhere PriorityWeightAge and PriorityMaxAge decide."""
@@ -95,10 +90,9 @@ class LimitKeys(Keys):
     """How much one cycle may change."""
 
     write_mode: Literal["auto", "site_factor", "priority"] = "auto"
-    """What is written. auto: site factors under priority/multifactor, priorities under
-    priority/basic. site_factor: `SiteFactor=`, added to the multifactor sum and exactly
-    reversible. priority: `Priority=`; under multifactor the job's age and fair share then count
-    only as rltuned computes them."""
+    """auto: site factors under priority/multifactor, priorities under priority/basic. site_factor:
+    `SiteFactor=`, added to the multifactor sum and exactly reversible. priority: `Priority=`. Under
+    multifactor the job's age and fair share then count only as rltuned computes them."""
     max_changes: int = key(500, "jobs", ge=0, le=100_000)
     """At most so many jobs are written per cycle, the others in the next ones. Users take turns;
     of each the first writes come first, then the largest errors."""
@@ -107,33 +101,32 @@ class LimitKeys(Keys):
     needs 0.3 at most."""
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
     """Most changes of one job within an hour; then it is only put further back until the hour is
-    over. Restoring is always allowed. Counted in the journal, so a restart does not reset it."""
+    over. Restoring is always allowed."""
 
 
 class LadderKeys(Keys):
     """How far rltuned is trusted."""
 
     stage: Literal["observe", "shadow", "canary", "full"] = "observe"
-    """observe: read and publish waits. shadow: also decide, log it, and compare it with what Slurm
-    does. canary: write, in blocks of time that alternate with blocks without delays. full: write.
-    Only a person goes up; docs/rollout.md says when."""
+    """observe: read and publish waits. shadow: also decide and log it. canary: write, in blocks of
+    time that alternate with blocks without delays. full: write. Only a person goes up; when:
+    docs/rollout.md."""
     canary_block_s: float = key(14_400.0, "seconds", ge=600.0, le=604_800.0)
     """Length of a block. Each partition has pairs of an on block (delays are written) and an off
     block (they are withdrawn); a coin decides which comes first."""
     canary_washout_s: float = key(3600.0, "seconds", ge=0.0, le=604_800.0)
     """The first part of each block, which is no evidence, because the queue still shows the effect
-    of the block before; less than canary_block_s."""
+    of the block before."""
     canary_partitions: Names = key([])
     """A canary writes in these partitions only; empty = in all that rltuned manages."""
     canary_salt: str = ""
     """Any text: the secret of the coin; another one draws the blocks again. Empty = a random secret
-    in the journal, so that no user can predict a pair of blocks."""
+    in the journal."""
     canary_margin: float = key(0.05, ge=0.0, le=0.5)
     """Tolerated excess: waits may be longer in on blocks than in off blocks by this share. Strong
     evidence of a larger excess opens the partition's circuit breaker."""
     full_off_share: float = key(0.0, ge=0.0, le=0.5)
-    """At stage full, the share of the time for off blocks, so that the effect of delays is still
-    measured and the breaker keeps watching. 0 = none."""
+    """At stage full, the share of the time for off blocks, which measure the effect. 0 = none."""
     max_errors: int = key(5, "cycles", ge=1, le=1_000)
     """Number of cycles in a row in which Slurm refuses most of the changes to a partition before
     its circuit breaker opens."""
@@ -197,8 +190,8 @@ class OverSubscribeKeys(Keys):
 
     scope: Names = key([])
     """Partitions in which a pending --exclusive job may be set to OverSubscribe=YES when its node
-    would keep others waiting. Needs `policy.placement = "milp"`. Empty = never. It cannot be taken
-    back in full: see docs/placement.md."""
+    would keep others waiting. Needs `policy.placement = "milp"`. Empty = never. It cannot be
+    undone in full: see docs/operations.md."""
     allow_cpu_sharing: bool = False
     """Also in partitions with OverSubscribe=YES:n, where Slurm then puts up to n such jobs on one
     CPU."""
@@ -215,8 +208,8 @@ class PredictorKeys(Keys):
     predictor` makes one of a site's own jobs."""
     kinds: list[KindName] = key(list(KIND_NAMES))
     """Texts by which jobs are likened to ended ones: the job's name without digits, the path of its
-    script or command, its folder, the first words of its submit line (sacct alone shows those).
-    rltuned keeps salted digests of them and never the texts. Empty = none is asked for."""
+    script or command, its folder, the first words of its submit line. rltuned keeps salted digests
+    of them and never the texts. Empty = none is asked for."""
     history_d: float = key(30.0, "days", ge=0.0, le=366.0)
     """How far back sacct is asked for ended jobs at start, in the background, where there is
     slurmdbd. 0 = it is not asked. Read at start only."""
@@ -226,10 +219,10 @@ class TuneKeys(Keys):
     """The nightly `rltuned tune`, and what an order must promise to be chosen by it."""
 
     promote: Literal["never", "canary", "auto"] = "never"
-    """What happens to an order that passes its exam. With never it becomes the candidate, and a
-    person promotes it. With canary the daemon alternates candidate and incumbent in time, and
-    promotes a candidate that helps. With auto it is put in force at once, at most once a week. The
-    daemon follows where policy.name is tuned."""
+    """What happens to an order that passes its test. With never it becomes the
+    candidate, and a person promotes it. With canary the daemon alternates it in time with the order
+    in force, and promotes it if it helps. With auto it is put in force at once, at most once a
+    week. The daemon follows where policy.name is tuned."""
     max_longest_ratio: float = key(2.0, ge=1.0, le=100.0)
     """The longest wait, at most so many times that of Slurm's own order on the same jobs."""
     max_p99_ratio: float = key(1.1, ge=1.0, le=100.0)
@@ -238,7 +231,7 @@ class TuneKeys(Keys):
     """The same of the mean wait of each user with more than 5% of the GPU time."""
     imitate: bool = False
     """PPO begins from the network after it has imitated the order in which this site's Slurm
-    started jobs, in place of the network as it is."""
+    started jobs."""
 
 
 class Settings(Keys):

@@ -21,20 +21,18 @@ class DaemonKeys(Keys):
     """The loop: when it runs and what it may do."""
 
     interval_s: float = key(60.0, "seconds", ge=1.0, le=3600.0)
-    """Time from the start of one cycle to the start of the next. Slurm's own priorities move about
-    as often; a shorter interval costs slurmctld more than it helps."""
+    """From the start of one cycle to the start of the next. Slurm's own priorities move about as
+    often; a shorter interval costs slurmctld more than it helps."""
     max_backoff_s: float = key(600.0, "seconds", ge=1.0, le=86400.0)
-    """Longest pause between two tries while Slurm does not answer; the pause doubles from one
-    interval up to this."""
+    """Longest pause between two tries while Slurm does not answer; it doubles up to this."""
     state_dir: FilePath = Path("/var/lib/rltuned")
-    """Folder of the journal (journal.sqlite). Without a writable journal nothing is written to
-    Slurm, because nothing could be restored."""
+    """Folder of the journal. Without a writable journal nothing is written to Slurm, because
+    nothing could be restored."""
     pause_file: FilePath = Path("/run/rltuned/PAUSE")
-    """While this file exists rltuned observes and reports but writes nothing. It is checked right
-    before every write."""
+    """While this file exists nothing is written. It is checked right before every write."""
     max_snapshot_age_s: float = key(120.0, "seconds", ge=1.0, le=3600.0)
-    """Nothing is written from an older snapshot than this, by any of three clocks, checked right
-    before every batch: a daemon that was stopped must read the queue again first."""
+    """Nothing is written from an older snapshot than this: a daemon that was stopped must read the
+    queue again first."""
 
 
 class SlurmKeys(Keys):
@@ -43,19 +41,16 @@ class SlurmKeys(Keys):
     bin_dir: AbsolutePath = None
     """Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH."""
     conf: AbsolutePath = None
-    """slurm.conf to use; absent = where Slurm was built to look. SLURM_CONF of the environment is
-    not used, so that a stray export cannot point the daemon at another cluster."""
+    """slurm.conf to use; absent = where Slurm was built to find it. SLURM_CONF of the environment
+    is not used."""
     timeout_s: float = key(20.0, "seconds", ge=1.0, le=600.0)
-    """Longest time that one command may take before it is ended; a controller that is away makes
-    them hang."""
+    """Longest time that one command may take before it is ended."""
     chunk: int = key(200, "jobs", ge=1, le=200)
-    """Most updates in one scontrol. Small, because each of them waits about ten seconds when the
-    controller dies."""
+    """Most updates in one scontrol: each waits about ten seconds when the controller dies."""
     reader: Literal["text", "pyslurm"] = "text"
     """The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from
-    pyslurm, in a process of its own, and what it asks for from squeue; if pyslurm is missing or of
-    another release than slurmctld, squeue replaces it. Nodes, site factors and every write use
-    Slurm's commands in both cases."""
+    pyslurm, and what it asks for from squeue; if pyslurm is missing or of another release than
+    slurmctld, squeue replaces it."""
     pyslurm_python: AbsolutePath = None
     """Python interpreter that has pyslurm; absent = the one that runs rltuned."""
 
@@ -70,22 +65,21 @@ class SlurmKeys(Keys):
 
 
 class LoadKeys(Keys):
-    """When slurmctld counts as too busy."""
+    """When slurmctld counts as too busy. A bound of 0 does not count."""
 
     enabled: bool = True
     """Ask sdiag before every cycle (one RPC). false = never, and never back off."""
     max_server_threads: int = key(100, ge=0, le=256)
-    """RPCs that slurmctld serves at this moment; its own bound is 256. 0 = does not count."""
+    """RPCs that slurmctld serves at this moment; its own bound is 256."""
     max_agent_queue: int = key(500, "messages", ge=0)
-    """Messages to nodes that wait to be sent. 0 = does not count."""
+    """Messages to nodes that wait to be sent."""
     max_dbd_queue: int = key(5000, "messages", ge=0)
     """Messages to slurmdbd that wait to be sent; in write_mode = priority every change adds one.
-    Slurm drops job records beyond MaxDBDMsgs (10000 and more). 0 = does not count."""
+    Slurm drops job records beyond MaxDBDMsgs (10000 and more)."""
     max_rpc_s: float = key(0.5, "seconds", ge=0.0)
-    """Mean time of the RPCs of all users since the last cycle. 0 = does not count."""
+    """Mean time of the RPCs of all users since the last cycle."""
     max_backfill_s: float = key(120.0, "seconds", ge=0.0)
-    """Duration of the last backfill cycle. Set it above what is usual on your site. 0 = does not
-    count."""
+    """Duration of the last backfill cycle. Set it above what is usual on your site."""
 
     def bounds(self) -> Bounds:
         return Bounds(
@@ -102,13 +96,12 @@ class HaKeys(Keys):
 
     lease_dir: OptionalPath = None
     """Folder that the hosts of all slurmctld share and where rltuned may write: not
-    StateSaveLocation itself, but a place beside it. With it, only the daemon beside the acting
-    slurmctld writes, and only while it holds the lease there. Absent = this is the only daemon."""
+    StateSaveLocation itself, but a place beside it. Only the daemon beside the acting slurmctld
+    writes, while it holds the lease there. Absent = this is the only daemon."""
     host: str = key("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")
     """This machine's name as SlurmctldHost has it; empty = its short host name."""
     lease_s: float = key(180.0, "seconds", ge=1.0, le=3600.0)
-    """How long a lease is valid after its renewal, which every cycle does. The other daemon waits
-    as long before it takes the lease of a stopped one."""
+    """How long a lease holds after a cycle; the other daemon waits as long before it takes it."""
 
 
 class JournalKeys(Keys):
@@ -117,9 +110,8 @@ class JournalKeys(Keys):
     keep_days: float = key(90.0, "days", ge=1.0, le=3650.0)
     """How long cycles, snapshots, plans and finished changes are kept."""
     max_mib: int = key(1024, "MiB", ge=16, le=1_048_576)
-    """When the journal has grown to this, the oldest snapshots and plans are removed, then the
-    oldest finished changes. A cycle with 10,000 pending jobs takes about half a MiB, or up to one
-    where each job has another name."""
+    """Beyond this the oldest snapshots and plans are removed, then the oldest finished changes. A
+    cycle with 10,000 pending jobs takes half a MiB to one."""
 
     def keeping(self) -> Keeping:
         return Keeping(self.keep_days, self.max_mib)
@@ -131,14 +123,12 @@ class HttpKeys(Keys):
     enabled: bool = True
     """Serve /metrics, /healthz, /readyz and the status page at /."""
     address: str = key("127.0.0.1", pattern=r"^[0-9A-Za-z:.%_-]{1,253}$")
-    """Address to listen on. Loopback by default: there is no login, so open it only to the network
-    of your Prometheus."""
+    """Address to listen on. There is no login: open it only to the network of your Prometheus."""
     port: int = key(HTTP_PORT, ge=0, le=65535)
     """TCP port; 0 = any free one."""
     hosts: Names = key([])
     """Further names by which a browser may ask for the status page, for example that of a proxy.
-    Always allowed: addresses, localhost and this machine's own name. A foreign page cannot read it
-    under another name. /metrics is answered under any name."""
+    Always allowed: addresses, localhost and this machine's own name."""
     tls_cert: OptionalPath = None
     """PEM file of the server's certificate and chain: speak TLS. Read at start."""
     tls_key: OptionalPath = None
@@ -147,8 +137,7 @@ class HttpKeys(Keys):
     """PEM file of authorities: only clients with a certificate of theirs are accepted."""
     jobs: bool = False
     """Show single jobs on the status page: number, partition, GPUs, place and priority before and
-    after. Off, because every user who reaches the port would see them, also all on this machine,
-    and also where Slurm's PrivateData hides jobs. Job names are never shown."""
+    after. Every user who reaches the port sees them, also where Slurm's PrivateData hides jobs."""
     users: bool = False
     """Also show the users of these jobs."""
 

@@ -86,7 +86,7 @@ def _read(
 
 
 def _ended(run: JobRun) -> EndedJob | None:
-    """None = it teaches nothing."""
+    """None = nothing is learned from it."""
     if run.start_s is None or run.end_s is None or run.state not in _BY_ITSELF:
         return None
     ran_s = run.end_s - run.start_s - run.suspended_s

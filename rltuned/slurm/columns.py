@@ -95,7 +95,7 @@ class WatchRow(NamedTuple):
 
 
 class RequestRow(NamedTuple):
-    """What says how many nodes a pending job accepts: to give back a range of 0.2.0."""
+    """What says how many nodes a pending job accepts: to restore a range of 0.2.0."""
 
     jobid: str
     maxnodes: str

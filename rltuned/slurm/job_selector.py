@@ -20,7 +20,7 @@ class AskedJob:
     """A job as squeue names it: an id, an array's task (or record), a heterogeneous job's part.
 
     An id alone stands for all records of its array. A task stands for the record that holds it:
-    tasks that Slurm has not parted share one priority, and are given back together.
+    tasks that Slurm has not parted share one priority, and are restored together.
     """
 
     text: str

@@ -23,7 +23,7 @@ from rltuned.slurm.writer import Writer
 
 
 class SlurmUndoer:
-    """Gives back, through Slurm's own commands. node_ranges: node ranges too. fence: see Writer."""
+    """Restores, through Slurm's own commands. node_ranges: node ranges too. fence: see Writer."""
 
     def __init__(
         self,

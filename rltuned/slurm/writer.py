@@ -213,7 +213,7 @@ class Writer:
 
 
 def against(action: Action, row: Watched, *, dealt: bool) -> str:
-    """Why a job may not be given back as it stands now; empty = it may. dealt: priority/basic."""
+    """Why a job may not be restored as it stands now; empty = it may. dealt: priority/basic."""
     if row.unreadable:
         return row.unreadable
     if not isinstance(action, SetNice):

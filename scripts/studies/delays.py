@@ -75,7 +75,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True)
-class Ground:
+class Workload:
     """A part of a trace: jobs first to last of at most so many GPUs, on the first nodes."""
 
     trace: str
@@ -86,12 +86,12 @@ class Ground:
 
 
 GROUNDS = {
-    "philly-nov-1": Ground("philly_2017-11", 0, 12_000, 32),
-    "philly-nov-2": Ground("philly_2017-11", 30_000, 42_000, 32),
-    "helios-venus": Ground("helios_venus_2020", 2_000, 6_000, 64, 52),
-    "thetagpu-1": Ground("thetagpu_2023", 0, 11_000),
-    "thetagpu-2": Ground("thetagpu_2023", 11_000, 22_000),
-    "testbed": Ground(""),
+    "philly-nov-1": Workload("philly_2017-11", 0, 12_000, 32),
+    "philly-nov-2": Workload("philly_2017-11", 30_000, 42_000, 32),
+    "helios-venus": Workload("helios_venus_2020", 2_000, 6_000, 64, 52),
+    "thetagpu-1": Workload("thetagpu_2023", 0, 11_000),
+    "thetagpu-2": Workload("thetagpu_2023", 11_000, 22_000),
+    "testbed": Workload(""),
 }
 
 
@@ -163,7 +163,7 @@ def _front() -> list[tuple[float, float, float]]:
 
 @cache
 def trace_of(ground: str, load: float, copy: int, limits: str) -> tuple[Cluster, Trace]:
-    """The ground's jobs, scaled to the load, with submit times moved."""
+    """The trace's jobs, scaled to the load, with submit times moved."""
     part = GROUNDS[ground]
     if not part.trace:
         cluster = preset("testbed")
@@ -246,7 +246,7 @@ def table(_: argparse.Namespace) -> None:
     cells = defaultdict(lambda: defaultdict(list))
     for run, row in sorted(known(RESULTS, Run).items(), key=lambda item: item[0].copy):
         cells[run.ground, run.load, run.limits][_name(run)].append(row)
-    plays.head("ground, load, limits", "order", "wait, h", "wait / FCFS", "99%", "longest",
+    plays.head("trace, load, limits", "order", "wait, h", "wait / FCFS", "99%", "longest",
                "slowdown", "writes")  # fmt: skip
     ratios: dict[tuple[float, str, str], dict[str, list[float]]] = defaultdict(dict)
     for (ground, load, limits), by_name in sorted(cells.items()):
@@ -303,7 +303,7 @@ def draw(_: argparse.Namespace) -> None:
 
 
 def _against_fcfs(name: str, policy: str, order: tuple[float, float, float]) -> float:
-    """Of the means over copies, geometric mean over the grounds but the testbed."""
+    """Of the means over copies, geometric mean over the traces but the testbed."""
     logs = []
     for ground in GROUNDS:
         if ground == "testbed":

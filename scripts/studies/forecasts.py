@@ -1,4 +1,4 @@
-"""Expected starts of waiting jobs beside their real ones: the figures of docs/how-it-works.md.
+"""Expected starts of waiting jobs beside their real ones: the figures of results/forecasts.md.
 
     python -m scripts.studies.forecasts run [--minutes M] | check | table | draw
 
@@ -51,7 +51,7 @@ GROUNDS = ("philly-nov-1", "helios-venus", "thetagpu-1")
 LOAD = 0.9
 MOMENTS = 60
 DRAWN = 150
-"""Points of a ground in the picture."""
+"""Points of a trace in the picture."""
 FEWEST = 3
 """Moments with fewer waiting jobs are left out."""
 WINDOW_S = 3 * 86_400.0
@@ -285,7 +285,7 @@ def json_line(point: Point) -> str:
 
 
 def rows() -> Iterator[str]:
-    """Coverage and errors, a row for each ground."""
+    """Coverage and errors, a row for each trace."""
     for run, row in known(RESULTS, Run).items():
         cells = (
             run.ground, int(row["forecasts"]), f"{row['coverage']:.0%}",
@@ -297,7 +297,7 @@ def rows() -> Iterator[str]:
 
 
 def table(_: argparse.Namespace) -> None:
-    head("ground", "forecasts", "real starts in the 80% interval", "before the record corrects",
+    head("trace", "forecasts", "real starts in the 80% interval", "before the record corrects",
          "median error", "by time limits", "ratio", "median wait left", "processor")  # fmt: skip
     print(*rows(), sep="\n")
 

@@ -1,4 +1,4 @@
-"""Does PPO find an order that is known to be the best? Four grounds on a node with one GPU.
+"""Does PPO find an order that is known to be the best? Four problems on a node with one GPU.
 
     python -m scripts.studies.learning judge [--only SEED]
     python -m scripts.studies.learning run [--minutes M]
@@ -43,12 +43,12 @@ from rltuned.domain.units import GpuType
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.ground import Ground, cut, make_ground
 from rltuned.lab.train.learner import REACH, Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import Report, train
 from rltuned.lab.train.reward import Objective
 from rltuned.lab.train.trial import AS_IT_IS, total
+from rltuned.lab.train.workload import Workload, cut, make_workload
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import Network
 from rltuned.sim.cluster import Cluster, idle_node
@@ -72,7 +72,7 @@ SEEDS = range(1, 6)
 
 @dataclass(frozen=True)
 class Known:
-    """A ground whose best order is known. run_s: draws run times (n,). best: a rule, or LONGEST.
+    """A problem whose best order is known. run_s: draws run times (n,). best: a rule, or LONGEST.
     most: the largest ratio to its cost that passes. reach: 0 = the actor is the order.
     """
 
@@ -163,7 +163,7 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
             yield Run(ground, recipe, seed)
 
 
-def ground_of(name: str, seed: int) -> Ground:
+def ground_of(name: str, seed: int) -> Workload:
     """The node and its jobs."""
     kind, draw = GROUNDS[name], np.random.default_rng([seed, list(GROUNDS).index(name)])
     run_s = kind.run_s(draw, JOBS)
@@ -175,15 +175,15 @@ def ground_of(name: str, seed: int) -> Ground:
     node = idle_node("n1", GpuType("g"), Resources(1, 8, 64_000), ("gpu",))
     cluster = Cluster(name, (node,), (Partition("gpu", default=True),))
     price = np.where((run_s == LONG_S) & (kind.best == LONGEST), PRICE, 1.0)
-    return replace(make_ground(name, cluster, jobs), price=price)
+    return replace(make_workload(name, cluster, jobs), price=price)
 
 
 @dataclass(frozen=True)
-class Exam:
+class HeldOut:
     """Windows that are never learned from."""
 
     kind: Known
-    windows: tuple[Ground, ...]
+    windows: tuple[Workload, ...]
 
     def costs(self, policy: NetworkPolicy | str) -> FloatArray:
         """(k,) of a policy at every event, of LONGEST the one by hand."""
@@ -197,11 +197,11 @@ class Exam:
 
 
 @cache
-def exam_of(name: str) -> Exam:
-    """Of a ground; the same for every training."""
+def held_out_of(name: str) -> HeldOut:
+    """Of a problem; the same for every training."""
     ground = ground_of(name, JUDGES)
     firsts = range(0, JOBS, WINDOW_JOBS)
-    return Exam(GROUNDS[name], tuple(cut(ground, first, WINDOW_JOBS) for first in firsts))
+    return HeldOut(GROUNDS[name], tuple(cut(ground, first, WINDOW_JOBS) for first in firsts))
 
 
 def play(run: Run, on_epoch: Callable[[Report], None] = lambda _report: None) -> Row:
@@ -209,15 +209,15 @@ def play(run: Run, on_epoch: Callable[[Report], None] = lambda _report: None) ->
     of a blank one and after each epoch.
     """
     began = time.process_time()
-    exam, kind = exam_of(run.ground), GROUNDS[run.ground]
-    best, blank = (exam.costs(name) for name in (kind.best, kind.blank))
+    held_out, kind = held_out_of(run.ground), GROUNDS[run.ground]
+    best, blank = (held_out.costs(name) for name in (kind.best, kind.blank))
     recipe = RECIPES[run.recipe][0]
     contest = replace(recipe.contest, objective=kind.objective)
     settings = replace(recipe, contest=contest, reach=kind.reach, seed=run.seed)
     costs = [blank]
 
     def validate(actor: TorchActor) -> tuple[float, float | None, float | None]:
-        costs.append(exam.costs(policy_of(actor)))
+        costs.append(held_out.costs(policy_of(actor)))
         return mean_with_ends(np.log(costs[-1] / best))
 
     ground = ground_of(run.ground, run.seed)
@@ -237,7 +237,7 @@ def passed(row: Row) -> bool:
 
 
 def judge(asked: argparse.Namespace) -> None:
-    """Train on each ground with one seed, and exit with 1 if a target is missed."""
+    """Train on each problem with one seed, and exit with 1 if a target is missed."""
     missed = 0
     for name, kind in GROUNDS.items():
         row = play(Run(name, "default", asked.only), _told(name))
@@ -276,7 +276,7 @@ def table(_: argparse.Namespace) -> None:
     """Cost over the best order's: geometric mean over seeds with Student's interval, and the worst
     seed with its interval over windows.
     """
-    plays.head("ground", "recipe", "blank", "learned", "worst seed", "in the target", "CPU, s")
+    plays.head("problem", "recipe", "blank", "learned", "worst seed", "in the target", "CPU, s")
     for (ground, recipe), rows in _cells().items():
         logs = np.log([row["ratio"] for row in rows])
         mean = f"{math.exp(logs.mean()):.3f}"
@@ -290,7 +290,7 @@ def table(_: argparse.Namespace) -> None:
 
 
 def _cells() -> dict[tuple[str, str], list[Row]]:
-    """The trainings of each ground and recipe, by seed."""
+    """The trainings of each problem and recipe, by seed."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for run, row in known(RESULTS, Run).items():
         found[run.ground, run.recipe].append(row)

@@ -134,7 +134,7 @@ def here(found: list[tuple[TraceJob, ...]], policy: str, backfill: Backfill) -> 
 
 
 def main() -> None:
-    """Print the table of docs/results.md."""
+    """Print the table of results/lublin.md."""
     parser = argparse.ArgumentParser(prog="python -m scripts.studies.lublin", description=__doc__)
     trace = Path("../shared/traces/lublin_256.swf.gz")
     parser.add_argument("trace", type=Path, nargs="?", default=trace)

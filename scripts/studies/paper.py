@@ -36,13 +36,13 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.ground import Ground, make_ground
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import train
 from rltuned.lab.train.queues import QueueBounds, random_snapshot
 from rltuned.lab.train.trial import windows_between
+from rltuned.lab.train.workload import Workload, make_workload
 from rltuned.policies.actor import NetworkPolicy, seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster
@@ -101,11 +101,11 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
 
 
 @cache
-def ground_of(name: str) -> Ground:
+def workload_of(name: str) -> Workload:
     """A cluster with its jobs."""
     cluster, jobs = _jobs_of(name)
     fitting, _ = possible(jobs, cluster, skip=True)
-    return make_ground(name, cluster, fitting)
+    return make_workload(name, cluster, fitting)
 
 
 def _jobs_of(name: str) -> tuple[Cluster, tuple[TraceJob, ...]]:
@@ -143,7 +143,7 @@ def _queues(base: str, count: int, seed: int) -> OrderedQueues:
     return OrderedQueues.of(found)
 
 
-def measured(window: Ground, policy: NetworkPolicy | str) -> FloatArray:
+def measured(window: Workload, policy: NetworkPolicy | str) -> FloatArray:
     """(4,) mean wait, bounded slowdown and completion time in seconds, and utilisation."""
     start_s = play_policy(window, policy, EVENTS)
     wait_s, run_s = start_s - window.submit_s, window.prepared.jobs.runs_s
@@ -157,9 +157,9 @@ def measured(window: Ground, policy: NetworkPolicy | str) -> FloatArray:
 def play(run: Run) -> Row:
     """Imitate, learn, and judge beside the base."""
     began = time.process_time()
-    ground = ground_of(run.cluster)
+    workload = workload_of(run.cluster)
     settings = replace(SETTINGS, contest=replace(SETTINGS.contest, base=run.base), seed=run.seed)
-    choosing = _windows(ground, (LEARN_UNTIL, JUDGE_FROM), CHOOSING)
+    choosing = _windows(workload, (LEARN_UNTIL, JUDGE_FROM), CHOOSING)
     base = np.array([measured(window, run.base) for window in choosing])
     learner = Learner(settings)
     start, pairs = start_of(run.base, run.seed)
@@ -177,19 +177,19 @@ def play(run: Run) -> Row:
         return found
 
     validate(learner.actor)
-    train(learner, [ground], settings, validate)
+    train(learner, [workload], settings, validate)
     learner.actor.load_state_dict(best[1])
     return asdict(run) | {
         "pairs": round(pairs, 4), "curve": curve,
-        **judged(ground, run.base, policy_of(start), "start_"),
-        **judged(ground, run.base, policy_of(learner.actor)),
+        **judged(workload, run.base, policy_of(start), "start_"),
+        **judged(workload, run.base, policy_of(learner.actor)),
         "cpu_s": round(time.process_time() - began, 1),
     }  # fmt: skip
 
 
-def judged(ground: Ground, base: str, policy: NetworkPolicy, prefix: str = "") -> Row:
+def judged(workload: Workload, base: str, policy: NetworkPolicy, prefix: str = "") -> Row:
     """Changes against the base on the windows that judge, with 95% intervals over them."""
-    windows = _windows(ground, (JUDGE_FROM, 1.0), JUDGING)
+    windows = _windows(workload, (JUDGE_FROM, 1.0), JUDGING)
     own, other = (np.array([measured(window, one) for window in windows]) for one in (policy, base))
     found: Row = {f"{prefix}windows": float(len(windows))}
     for at, metric in enumerate(METRICS):
@@ -202,11 +202,11 @@ def judged(ground: Ground, base: str, policy: NetworkPolicy, prefix: str = "") -
     return found
 
 
-def _windows(ground: Ground, part: tuple[float, float], most: int) -> list[Ground]:
+def _windows(workload: Workload, part: tuple[float, float], most: int) -> list[Workload]:
     """Disjoint ones; their loads come in turn."""
-    room = int(len(ground) * (part[1] - part[0])) // WINDOW_JOBS
+    room = int(len(workload) * (part[1] - part[0])) // WINDOW_JOBS
     count = min(most, room - room % len(LOADS) if room >= len(LOADS) else room)
-    return windows_between(ground, part, count=count, size=WINDOW_JOBS, loads=LOADS)
+    return windows_between(workload, part, count=count, size=WINDOW_JOBS, loads=LOADS)
 
 
 def table(_: argparse.Namespace) -> None:

@@ -3,13 +3,13 @@
     python -m scripts.studies.run_times run [--minutes M]
     python -m scripts.studies.run_times table | network | limits [--load L]
 
-The grounds and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
+The traces and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
 Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell much of
 it; ThetaGPU's are real), or drawn again to tell little (weak) or nothing (none). Every run begins
 with an empty memory, and its figures are of all jobs.
 
 - `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
-  clusters; `site` was fitted to the first half of the ground's jobs, and is measured on the second
+  clusters; `site` was fitted to the first half of the trace's jobs, and is measured on the second
   half as well.
 - `rltune`: the network, which corrects `delay`, with the same knowledge.
 - `delay-x3`: three times both parts of the delay, the like of a network that only asks for more.
@@ -72,7 +72,7 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
 
 @cache
 def jobs_of(ground: str, strength: str, copy: int, load: float = LOAD) -> tuple[TraceJob, ...]:
-    """A ground's jobs with limits of a strength; the same draw in every copy."""
+    """A trace's jobs with limits of a strength; the same draw in every copy."""
     cluster, trace = trace_of(ground, load, copy, "own")
     return plays.with_limits(trace.jobs, strength, cluster)
 
@@ -113,7 +113,7 @@ def play(run: Run) -> Row:
 
 def limits(asked: argparse.Namespace) -> None:
     """The change of the mean wait of jobs with good limits, and of all others; over the copies."""
-    plays.head("ground, weak limits", "knowledge", "jobs with good limits", "all others")
+    plays.head("trace, weak limits", "knowledge", "jobs with good limits", "all others")
     for ground, knowledge in product(GOOD_GROUNDS, ("limit", "shipped")):
         changes = []
         for copy in range(1, COPIES + 1):
@@ -140,7 +140,7 @@ def table(asked: argparse.Namespace) -> None:
     for run, row in sorted(known(RESULTS, Run).items(), key=lambda item: item[0].copy):
         if run.load == asked.load:
             cells[run.limits, run.ground][f"{run.policy}, {run.knowledge}"].append(row)
-    plays.head("limits, ground", "order", "wait / FCFS", "later half", "p99", "longest", "slowdown",
+    plays.head("limits, trace", "order", "wait / FCFS", "later half", "p99", "longest", "slowdown",
                "writes")  # fmt: skip
     totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for (limits, ground), by_name in sorted(cells.items()):
@@ -167,7 +167,7 @@ def network(asked: argparse.Namespace) -> None:
         if of_load and rule in found and base in found:
             knows = run.knowledge if run.policy == "rltune" else f"{run.knowledge}, {run.policy}"
             pairs[run.limits, knows, run.ground].append((row, found[rule], found[base]))
-    plays.head("limits, predictor, ground", "copies", "wait", "p99", "longest", "slowdown",
+    plays.head("limits, predictor, trace", "copies", "wait", "p99", "longest", "slowdown",
                "writes")  # fmt: skip
     totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for (limits, knowledge, ground), rows in sorted(pairs.items()):

@@ -11,7 +11,7 @@ so the simulator is right to the second. One line of JSON for each night.
   the order of the settings may where a generation is in force.
 - `blind`: every limit is a day. Nights follow one another until one promotes; then incumbent and
   winner are played on the fortnight that follows, which no night has seen, in as many copies as
-  an exam has.
+  a test period has.
 - `turned`: as blind, for fewer nights. Where one promotes, the users turn round on day TURN
   (who ran long jobs runs short ones, at the same load), and the nights AFTER days later may leave
   the winner for the order that was in force before. `truth` is what that order makes of the two
@@ -50,7 +50,7 @@ from rltuned.lab.replay.readers.rows import finish
 from rltuned.lab.replay.stage import Stage
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family
-from rltuned.lab.tune.exam import Difference, Promise, difference, pooled, verdict
+from rltuned.lab.tune.comparison import Difference, Promise, difference, pooled, verdict
 from rltuned.lab.tune.night import Asked, split_of
 from rltuned.lab.tune.tuning import COPIES, NightRun
 from rltuned.policies.baselines import BASELINES
@@ -68,7 +68,7 @@ from rltuned.stats import DAY_S
 from scripts.studies.plays import TRACES, loaded
 
 GPUS, USERS, LOAD = 16, 30, 0.9
-RECORD_DAYS, EXAM_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
+RECORD_DAYS, TEST_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
 TURN: Final = 62.0
 AFTER: Final = (5, 10, 14)
 """Nights after the turn, in days."""
@@ -86,11 +86,11 @@ MINUTES: Final = 45.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How many nights; how long each looks back, is examined and followed, and what it may use."""
+    """How many nights; how long each looks back, is tested and followed, and what it may use."""
 
     nights: int = 1
     record_days: float = RECORD_DAYS
-    exam_days: float = EXAM_DAYS
+    test_days: float = TEST_DAYS
     later_days: float = LATER_DAYS
     minutes: float = 600.0
     networks: tuple[Path, ...] = ()
@@ -99,7 +99,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Workload:
     """A cluster, and what slurmdbd has of its jobs."""
 
     cluster: Cluster
@@ -148,7 +148,7 @@ def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[Tra
     )
 
 
-def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Ground:
+def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Workload:
     """Jobs in Slurm's order by age."""
     stage = Stage(cluster, jobs, prepare(cluster, jobs), BY_AGE)
     played = run(stage.prepared, slurms_order(stage), Rules(natural=BY_AGE))
@@ -165,10 +165,10 @@ def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Ground:
             zip(jobs, played.start_s.tolist(), played.end_s.tolist(), strict=True), 1
         )
     ]  # fmt: skip
-    return Ground(cluster, runs)
+    return Workload(cluster, runs)
 
 
-def record(ground: Ground, begin: float, until: float) -> Past:
+def record(ground: Workload, begin: float, until: float) -> Past:
     """What sacct says at one moment of the days before it."""
     known = [
         replace(r, end_s=None, state="RUNNING") if (r.end_s or 0) > EPOCH + until * DAY_S else r
@@ -194,13 +194,13 @@ def incumbent() -> Entrant:
 
 def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     """Nights in which the candidate is the same, but for a seed."""
-    ground = recorded(small(), jobs_of(seed, RECORD_DAYS + nights * EXAM_DAYS))
+    ground = recorded(small(), jobs_of(seed, RECORD_DAYS + nights * TEST_DAYS))
     for night in range(nights):
-        begin = night * EXAM_DAYS
+        begin = night * TEST_DAYS
         past = record(ground, begin, begin + RECORD_DAYS)
-        _, end_s, exam_s = split_of(past, EXAM_DAYS)
+        _, end_s, test_s = split_of(past, TEST_DAYS)
         learned, start_s = past.switched_on(end_s).known()
-        course = Course(past.switched_on(exam_s), DAEMON)
+        course = Course(past.switched_on(test_s), DAEMON)
         rule, same = BASELINES["delay"], []
         for number in (1, 2, 3):
             shipped = load_predictor(shipped_predictor())
@@ -224,7 +224,7 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 
 
 def nightly(
-    study: tuple[str, int], first: Entrant, ground: Ground, begin: float, plan: Plan
+    study: tuple[str, int], first: Entrant, ground: Workload, begin: float, plan: Plan
 ) -> Iterator[dict[str, Any]]:
     """Nights one after the other, until one promotes; then the days that follow."""
     for night in range(plan.nights):
@@ -240,13 +240,13 @@ def nightly(
 
 
 def one_night(
-    study: tuple[str, int], first: Entrant, ground: Ground, begin: float, plan: Plan
+    study: tuple[str, int], first: Entrant, ground: Workload, begin: float, plan: Plan
 ) -> tuple[dict[str, Any], Entrant | None]:
     """A night on the record that begins on that day: its row, and what it promotes."""
     past = record(ground, begin, begin + plan.record_days)
     began, shipped = time.monotonic(), load_predictor(shipped_predictor())
     with tempfile.TemporaryDirectory() as work:
-        asked = Asked(plan.exam_days, plan.minutes, shipped, plan.networks, Path(work))
+        asked = Asked(plan.test_days, plan.minutes, shipped, plan.networks, Path(work))
         asked = replace(asked, learn=plan.learn, default=plan.default)
         found = NightRun(past, first, DAEMON, asked, clock=time.monotonic).spend()
     row: dict[str, Any] = {
@@ -259,19 +259,19 @@ def one_night(
         "minutes": round((time.monotonic() - began) / 60, 1),
         "exams": [
             {"order": f"{e.choice.entrant.family.name}: {e.choice.entrant.name}"}
-            | ({} if e.exam is None else changed(e.exam))
-            for e in found.examined
+            | ({} if e.test is None else changed(e.test))
+            for e in found.tested
         ],
         "left_out": found.left_out,
     }
-    if found.taken is not None and found.picked is not None and found.picked.exam is not None:
+    if found.taken is not None and found.picked is not None and found.picked.test is not None:
         row["order"] = f"{found.taken.family.name}: {found.taken.name}"
-        row["promised"] = changed(found.picked.exam)
+        row["promised"] = changed(found.picked.test)
     return row, found.taken
 
 
 def against(
-    base: Entrant, own: Entrant, ground: Ground, days: tuple[float, float, float]
+    base: Entrant, own: Entrant, ground: Workload, days: tuple[float, float, float]
 ) -> Difference:
     """Two orders on the days from the second of days to the third, in several copies; the record
     begins before.
@@ -317,7 +317,7 @@ def misled(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 
 
 def left(
-    study: tuple[str, int], first: Entrant, ground: Ground, plan: Plan
+    study: tuple[str, int], first: Entrant, ground: Workload, plan: Plan
 ) -> Iterator[dict[str, Any]]:
     """Nights until one promotes; then those after the turn: do they leave the winner?"""
     taken = None
@@ -354,7 +354,7 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
     later = min(LATER_DAYS, days / 5)
     record_days = min(RECORD_DAYS, days - later)
     networks = (Path("models", "rltune"),)
-    plan = Plan(1, record_days, min(EXAM_DAYS, record_days / 2), later, minutes, networks)
+    plan = Plan(1, record_days, min(TEST_DAYS, record_days / 2), later, minutes, networks)
     begin = days - later - plan.record_days
     rows = nightly(("traces", number), incumbent(), ground, begin, plan)
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)

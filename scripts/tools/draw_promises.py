@@ -13,11 +13,11 @@ from scripts.tools.draw_results import picture
 DATA = Path(__file__).resolve().parents[2] / "docs" / "data" / "tune-blind.jsonl"
 _LEFT, _PANEL, _TOP, _ROW = 120, 600, 66, 46
 _LOW, _HIGH, _TICKS = -0.5, 0.3, (-0.4, -0.2, 0.0, 0.2)
-_TITLE = "Mean wait promised by the exam, and mean wait of the fortnight that followed"
+_TITLE = "Mean wait promised by the test period, and mean wait of the fortnight that followed"
 
 
 def promises() -> str:
-    """One row per world: the exam's interval above, the later fortnight's below."""
+    """One row per world: the test period's interval above, the later fortnight's below."""
     nights = [json.loads(line) for line in DATA.read_text().splitlines()]
     kept = [night for night in nights if night["promoted"]]
     height = _TOP + _ROW * len(kept) + 30

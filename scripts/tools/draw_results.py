@@ -42,7 +42,7 @@ NETWORK = ("model:rltune", *ORDERS["default"][1:])
 BESIDE = ("wait_s", "bsld", "wait_p99_s", "wait_max_s", "writes_per_job")
 COPIES, FRONT_COPIES = 4, 2
 SMALL = "testbed"
-"""The ground where first come, first served is best; geometric means leave it out."""
+"""The trace where first come, first served is best; geometric means leave it out."""
 WIDTH, _ROW, _TOP = 860, 30, 62
 _LEFT, _PANEL, _GAP = 320, 240, 40
 _AXES = {
@@ -89,7 +89,7 @@ def change(own: Sequence[float], base: Sequence[float]) -> Interval:
 
 @dataclass(frozen=True)
 class Cell:
-    """One ground at one load. longest: ratio to the longest wait under FCFS."""
+    """One trace at one load. longest: ratio to the longest wait under FCFS."""
 
     ground: str
     load: float
@@ -104,7 +104,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Every ground and load that was played in all copies under all of ORDERS."""
+    """Every trace and load that was played in all copies under all of ORDERS."""
     rows, found = _rows(), []
     for ground in GROUNDS:
         for load in LOADS:
@@ -138,7 +138,7 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
 
 def beside_the_rule() -> Iterator[str]:
     """Lines of a Markdown table: the shipped actor as a multiple of the default, geometric means
-    over the grounds but the testbed, for limits and loads of which all are played.
+    over the traces but the testbed, for limits and loads of which all are played.
     """
     names = "mean wait | slowdown | 99% wait | longest wait | writes | testbed, wait"
     yield f"| limits | load | {names} |"
@@ -240,7 +240,7 @@ def _of(
 
 
 def _against(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> list[float]:
-    """By FIGURES, geometric means over the grounds but SMALL of own / base, means over copies."""
+    """By FIGURES, geometric means over the traces but SMALL of own / base, means over copies."""
     found = []
     for name in FIGURES:
         logs = []

@@ -31,11 +31,27 @@ WORDS: Final = {
     "use 'do worse' or name the figure": r"fares?|fared",
     "old word": r"whereof|thereof|therein|hitherto|nought|amid|betwixt|foremost|straightaway",
     "use 'compared with'": r"beside multifactor|in the manner of",
+    "use 'restore'": r"(?:gives?|gave|given|giving)\s+back",
+    "use 'test period' or 'validation'": r"exams?",
+    "use 'training period'": r"lessons?",
+    "use 'trace', 'cluster' or 'problem'": r"grounds?",
+    "use 'fit', 'train' or 'learn'": r"teach|teaches|teachers?|teaching|taught",
 }
-_WORDS: Final = {
-    rule: re.compile(rf"(?<![\w'/-])(?:{words})(?![\w'-])", 0 if "I" in words else re.IGNORECASE)
-    for rule, words in WORDS.items()
+DOCUMENTS: Final = {
+    "use 'poll' or 'cycle'": r"(?:last|first|each|every|one|two|between) looks?",
 }
+"""What only documents are checked for."""
+
+
+def _compiled(rules: dict[str, str]) -> dict[str, re.Pattern[str]]:
+    return {
+        rule: re.compile(rf"(?<![\w'/-])(?:{words})(?![\w'-])", 0 if "I" in words else re.I)
+        for rule, words in rules.items()
+    }
+
+
+_WORDS: Final = _compiled(WORDS)
+_DOCUMENTS: Final = _compiled(DOCUMENTS)
 _OPENINGS: Final = re.compile(
     r"(?:Of (?:the|every|each|a|an|all|what|such|two|its|it|them)\b|Nor\b|So (?:is|are|do|does)\b|"
     r"(?:Here|There) (?:stands?|comes?|lies|goes)\b|Seen as\b|Asked of\b|Away with\b|"
@@ -66,6 +82,7 @@ def problems(text: str) -> Iterator[tuple[int, str]]:
     """Line number and rule for each problem of a Markdown text."""
     plain = _prose(text)
     yield from words(plain)
+    yield from words(plain, _DOCUMENTS)
     at = 0
     for piece in _BREAK.split(plain):
         start = plain.index(piece, at)
@@ -82,9 +99,9 @@ def problems(text: str) -> Iterator[tuple[int, str]]:
                 yield line, f"inverted sentence: {match[0]!r}"
 
 
-def words(plain: str) -> Iterator[tuple[int, str]]:
+def words(plain: str, rules: dict[str, re.Pattern[str]] = _WORDS) -> Iterator[tuple[int, str]]:
     """Line number and rule for each banned word."""
-    for rule, pattern in _WORDS.items():
+    for rule, pattern in rules.items():
         for match in pattern.finditer(plain):
             yield plain.count("\n", 0, match.start()) + 1, f"{match[0]!r}: {rule}"
 

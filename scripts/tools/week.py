@@ -258,7 +258,7 @@ def restored(week: Week) -> list[str]:
     argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",
             str(week.home / "rltuned.toml"))  # fmt: skip
     back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
-    left_over = [line for line in back.stdout.splitlines() if "given back" not in line]
+    left_over = [line for line in back.stdout.splitlines() if ": restored" not in line]
     wrong = [f"restore ended with {back.returncode}: {left_over[:5]}"] * bool(back.returncode)
     jobs = week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A").split()
     pending = {int(job) for job in jobs}

@@ -1,4 +1,4 @@
-"""docs/quickstart.md, typed as it stands on a machine with Slurm; manual pages and completion."""
+"""docs/install.md, typed as it stands on a machine with Slurm; manual pages and completion."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from tests.booted.cluster import priorities, sprio, submit
 from tests.booted.machine import ROOTS, Machine
 from tests.pages import ROOT, Typed, differs, session
 
-PAGE = ROOT / "docs" / "quickstart.md"
+PAGE = ROOT / "docs" / "install.md"
 STEPS = list(session(PAGE.read_text()))
 PATIENT = ("rltuned status", "curl ")
 """Asked again for a while: the first cycle takes a moment."""
@@ -28,7 +28,7 @@ def type_in(machine: Machine, step: Typed) -> str:
     if step.command.startswith(PATIENT):
         machine.until(lambda: machine.run(line, user=user).code == 0, 90, f"{step.command}: fails")
     done = machine.run(line, user=user, timeout_s=600)
-    assert done.code == 0, f"docs/quickstart.md:{step.line}: {step.command}\n{done.text}"
+    assert done.code == 0, f"docs/install.md:{step.line}: {step.command}\n{done.text}"
     return done.text
 
 
@@ -50,7 +50,7 @@ def test_every_command_of_the_page_works_and_shows_what_it_shows(
     removal = rest_of("apt-get remove")
     for step in STEPS[: len(STEPS) - len(removal)]:
         wrong = differs(step.shown, type_in(machine, step))
-        assert not wrong, f"docs/quickstart.md:{step.line}: {step.command}: not shown: {wrong}"
+        assert not wrong, f"docs/install.md:{step.line}: {step.command}: not shown: {wrong}"
     assert sprio(machine) == before, "a dry run changes nothing"
     out = machine.do("journalctl -u rltuned -o cat --no-pager")
     machine.until(

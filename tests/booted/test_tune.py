@@ -18,7 +18,7 @@ GPUS = 72
 SHORT = """\
 [Service]
 ExecStart=
-ExecStart=/usr/bin/rltuned tune --minutes 8 --exam 6d
+ExecStart=/usr/bin/rltuned tune --minutes 8 --test-period 6d
 """
 
 

@@ -1,4 +1,4 @@
-"""A task that Slurm has parted from its array is found by either of its names, and given back."""
+"""A task that Slurm has parted from its array is found by either of its names, and restored."""
 
 import json
 import re
@@ -64,5 +64,5 @@ def test_history_explain_and_restore_take_both_names(
     assert [e["history"] for e in explained] == histories
     for asked in task:
         done = run("restore", "--job", asked, "--config", str(config))
-        assert done.stdout.startswith(f"job {name}: given back") == (asked == name), done.stdout
+        assert done.stdout.startswith(f"job {name}: restored") == (asked == name), done.stdout
     assert " Nice=3 " in slurm.scontrol("show", "job", name)

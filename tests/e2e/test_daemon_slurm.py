@@ -1,4 +1,4 @@
-"""The real process against a real Slurm: it watches, it reorders, it gives back, it survives."""
+"""The real process against a real Slurm: it watches, it reorders, it restores, it survives."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path
     moved = {int(after[j][0]) - int(before[j][0]) for j in after if after[j][2] == "PD"}
     assert max(moved) - min(moved) <= 1
     done = rltuned("restore", "--all", "--config", str(config))
-    assert done.stdout == "nothing to give back\n"
+    assert done.stdout == "nothing to restore\n"
 
 
 @pytest.mark.parametrize("policy", ["delay", "model:rltune"])
@@ -78,12 +78,12 @@ def test_live_reorders_and_restore_gives_back(
         assert daemon.ends() == 0
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"job {long}: given back: site factor" in done.stdout
+    assert f"job {long}: restored: site factor" in done.stdout
     # multifactor moves them again: all equal but for their age, so the oldest is first again
     assert priority(slurm, long) >= priority(slurm, middle) >= priority(slurm, short)
     assert {queue(slurm)[j][1] for j in (long, middle, short)} == {"5"}
     again = rltuned("restore", "--all", "--config", str(config))
-    assert (again.returncode, again.stdout) == (0, "nothing to give back\n")
+    assert (again.returncode, again.stdout) == (0, "nothing to restore\n")
 
 
 def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -> None:
@@ -128,7 +128,7 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     )
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout
-    assert f"job {long}: given back: site factor" in done.stdout
+    assert f"job {long}: restored: site factor" in done.stdout
     assert factors(slurm) == {long: 0, middle: 0, short: 9}
 
 
@@ -200,7 +200,7 @@ def test_after_a_kill_everything_can_be_given_back(
         assert daemon.ends() == -9
     done = rltuned("restore", "--all", "--config", str(config))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "given back" in done.stdout
+    assert ": restored" in done.stdout
 
 
 def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
@@ -271,6 +271,6 @@ def test_a_requeued_job_is_given_back(slurm: SlurmLab, config: Path) -> None:
     slurm.wait_for(lambda: short in factors(slurm), "it may run again")
     assert factors(slurm)[short] == ours
     done = rltuned("restore", "--all", "--config", str(config))
-    assert f"job {short}: given back: site factor {ours} -> 0" in done.stdout
+    assert f"job {short}: restored: site factor {ours} -> 0" in done.stdout
     assert factors(slurm)[short] == 0
     assert slurm.state(long) == "PD"

@@ -89,7 +89,7 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
         assert daemon.ends() == 0
     after = queue(slurm)
     assert {j: row[1] for j, row in after.items()} == {j: before[j][1] for j in after}
-    assert rltuned("restore", "--all", "--config", str(config)).stdout == "nothing to give back\n"
+    assert rltuned("restore", "--all", "--config", str(config)).stdout == "nothing to restore\n"
 
 
 def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(

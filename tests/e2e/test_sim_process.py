@@ -180,7 +180,7 @@ def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:
         stage("observe")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("stage=observe")
-        daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") == 0, "all is given back")
+        daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") == 0, "all is restored")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
         assert "Traceback" not in daemon.log()

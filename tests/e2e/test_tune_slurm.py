@@ -26,7 +26,7 @@ NODES = (
 )
 PARTITION = ("PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",)
 FEW = 22
-EXAM = ["--exam", "6d"]
+TEST_PERIOD = ["--test-period", "6d"]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ sys.path.insert(0, {root!r})
 from rltuned.lab.backtest import fit_order
 from rltuned.cli import main
 from rltuned.lab.train import run
-sys.argv += {exam!r}
+sys.argv += {period!r}
 with (
     patch.multiple(fit_order, EPOCHS=2, BATCHES=10, PARTS=4),
     patch.multiple(run, LEARN_UNTIL=0.5, TEST_FROM=1.0),
@@ -150,7 +150,7 @@ ends when its work is done: its minutes are for a busy machine."""
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "tune"
-    path.write_text(SHORT_NIGHT.format(python=sys.executable, root=str(ROOT), exam=EXAM))
+    path.write_text(SHORT_NIGHT.format(python=sys.executable, root=str(ROOT), period=TEST_PERIOD))
     path.chmod(0o755)
     return path
 

@@ -116,11 +116,11 @@ def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: 
             daemon.signal(signal.SIGTERM)
             assert daemon.ends() == 0
             assert "Traceback" not in daemon.log()
-    # what either has written is given back where it is held now, and only there
-    assert rltuned("restore", "--all", "--config", str(two)).stdout == "nothing to give back\n"
+    # what either has written is restored where it is held now, and only there
+    assert rltuned("restore", "--all", "--config", str(two)).stdout == "nothing to restore\n"
     given = rltuned("restore", "--all", "--config", str(one))
     assert given.returncode == 0, given.stdout
-    assert all(f"job {j}: given back" in given.stdout for j in (short, shorter, shortest))
+    assert all(f"job {j}: restored" in given.stdout for j in (short, shorter, shortest))
     left = published(tmp_path / "shared")
     assert left is not None
     assert not [row for row in left.writes if row.closed is None], "a successor finds nothing"
@@ -180,7 +180,7 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
     first = daemon.log().index("not sent: the queue was seen")
     assert first < daemon.log().index("applied=")
     assert queue(lab).keys() >= before.keys()
-    # a busy machine takes longer than 2 s to give back what it has just seen
+    # a busy machine takes longer than 2 s to restore what it has just seen
     config.write_text(config.read_text().replace("max_snapshot_age_s = 2\n", ""))
     given = rltuned("restore", "--all", "--config", str(config))
     assert given.returncode == 0, given.stdout

@@ -148,7 +148,7 @@ def test_after_restore_the_queue_is_as_if_never_touched(timeless: SlurmLab, tmp_
         daemon.ends()
     timeless.stop_controller()
     timeless.start_controller()
-    assert "given back" in rltuned("restore", "--all", "--config", str(config))
+    assert ": restored" in rltuned("restore", "--all", "--config", str(config))
     assert settled(timeless) == untouched
 
 
@@ -164,9 +164,9 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     untouched = settled(timeless)
     once = ("run", "--live", "--once", "--config", str(config))
     rltuned(*once)
-    assert rltuned("restore", "--since", "0s", "--config", str(config)) == "nothing to give back\n"
+    assert rltuned("restore", "--since", "0s", "--config", str(config)) == "nothing to restore\n"
     reply = rltuned("restore", "--job", f"{array}_4", "--config", str(config))
-    assert reply.startswith(f"job {array}: given back: site factor ")
+    assert reply.startswith(f"job {array}: restored: site factor ")
     assert len(reply.splitlines()) == 1
     assert "site_factor" in rltuned("history", f"{array}_4", "--config", str(config))
     assert "identical" in rltuned("history", "--replay", "1", "--config", str(config))
@@ -174,7 +174,7 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     timeless.scontrol("hold", str(jobs[0]))
     timeless.scontrol("release", str(jobs[0]))  # sprio shows it from the scheduler's next pass on
     reply = rltuned("restore", "--job", str(jobs[0]), "--patience", "60", "--config", str(config))
-    assert f"job {jobs[0]}: given back: site factor " in reply
+    assert f"job {jobs[0]}: restored: site factor " in reply
     reply = rltuned("restore", "--since", "1h", "--config", str(config))
     assert f"job {last}: changed by another user: site factor is 77" in reply
     assert f"job {array}:" not in reply
@@ -214,7 +214,7 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     assert "interval_ss: unknown key" in done.stderr
-    assert "given back" in done.stdout
+    assert ": restored" in done.stdout
     assert settled(timeless) == untouched
 
 
@@ -232,15 +232,15 @@ def test_held_jobs_and_tasks_that_left_their_array(slow: SlurmLab, tmp_path: Pat
     now = observed(slow)
     assert [now[one].nice for one in (by_admin, by_user, array)] == [0, 0, 0]
     reply = rltuned("restore", "--all", "--config", str(config))
-    assert f"job {by_admin}: given back: nice 70 set again" in reply
-    assert f"job {by_user}: given back: nice -30 set again" in reply
+    assert f"job {by_admin}: restored: nice 70 set again" in reply
+    assert f"job {by_user}: restored: nice -30 set again" in reply
     now = observed(slow)
     for one, holder, nice in ((by_admin, "admin", 70), (by_user, "user", -30)):
         assert (now[one].priority, now[one].held_by, now[one].nice) == (0, holder, nice)
     tasks = [j for j in now.values() if j.array is not None and j.array.array_job_id == array]
     assert sorted((j.nice, j.held_by) for j in tasks) == [(7, ""), (7, ""), (7, "admin")]
     assert not any(j.fixed for j in now.values())
-    assert rltuned("restore", "--all", "--config", str(config)) == "nothing to give back\n"
+    assert rltuned("restore", "--all", "--config", str(config)) == "nothing to restore\n"
     assert "nice 0 -> 70: applied" in rltuned("history", str(by_admin), "--config", str(config))
     slow.scontrol("release", f"{by_admin},{by_user},{array}_5")
     assert sorted(settled(slow)[1].splitlines()) == sorted(untouched.splitlines())
@@ -310,7 +310,7 @@ def test_partitions_that_weigh_the_same_and_numbers_that_never_go_down(
         rltuned("run", "--live", "--once", "--config", str(config))
         assert observed(slow)[both].priority != before["gpu"]
         reply = rltuned("restore", "--all", "--config", str(config))
-        assert f"job {both}: given back" in reply
+        assert f"job {both}: restored" in reply
         assert settled(slow) == untouched
         with reconfigured(slow, "PriorityFlags=INCR_ONLY"):
             for mode in ("priority", "site_factor"):

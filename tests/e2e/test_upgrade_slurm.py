@@ -1,4 +1,4 @@
-"""What release 0.2.0 left in its journal and in Slurm, given back by this release on a real Slurm.
+"""What release 0.2.0 left in its journal and in Slurm, restored by this release on a real Slurm.
 
 tests/data/0.2.0 holds journals that 0.2.0 wrote (scripts/tools/old_state.py). The same jobs are
 submitted to a new Slurm, which gives them the same ids; the submit times in the journal are set to
@@ -149,7 +149,7 @@ def test_restore_gives_back_what_the_release_before_has_left(name: str, tmp_path
     with left_by(name, tmp_path) as left:
         assert len(left.held) >= len(SCENARIOS[name].written)
         said = left.ask("restore", "--all")
-        assert said.count(": given back: ") == len(left.held), said
+        assert said.count(": restored: ") == len(left.held), said
         assert_as_before(left)
         found = left.pending()
         if name == "basic":  # where the number that is set again has the nice in it

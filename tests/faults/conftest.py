@@ -15,7 +15,7 @@ SLOW = (
     "PriorityDecayHalfLife=0",
     "PriorityUsageResetPeriod=YEARLY",
 )
-"""Five points of age a day: given back means exactly as before, and days of delay count."""
+"""Five points of age a day: restored means exactly as before, and days of delay count."""
 
 
 @pytest.fixture(scope="package")

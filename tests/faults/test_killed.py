@@ -1,4 +1,4 @@
-"""SIGKILL at every point of a cycle: the next start converges, and everything can be given back."""
+"""SIGKILL at every point of a cycle: the next start converges, and everything can be restored."""
 
 import signal
 import time

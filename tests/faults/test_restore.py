@@ -130,7 +130,7 @@ def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None
     assert done.returncode == 3, done.stdout + done.stderr
     assert "is missing" in done.stderr
     assert "not known without the journal" in done.stderr
-    assert done.stdout.count("given back") == 2
+    assert done.stdout.count(": restored") == 2
     case.assert_untouched()
 
 
@@ -170,7 +170,7 @@ def test_an_array_whose_list_of_tasks_is_long(tmp_path: Path) -> None:
         lab.scontrol("hold", f"{array}_[{odd}]")
         before = undoer.look().pending
         items = restore(undoer, journal, clock)
-        assert {item.fate for item in items} == {Fate.GIVEN_BACK}, items[0].detail
+        assert {item.fate for item in items} == {Fate.RESTORED}, items[0].detail
         after = {j.job_id: j for j in undoer.look().pending}
         assert len(after) == len(before) == 1201, "no task was parted from its array"
         head = after[job.job_id]

@@ -261,7 +261,7 @@ def test_no_byte_of_disk_is_needed(
     with disk(again, UNWRITABLE[how]):
         code, said = restored(again, capsys)
     assert code == 3, said
-    assert "given back, and not noted" in said
+    assert "restored, and not noted" in said
     assert again.case.sprio() == again.case.natural
 
 

@@ -52,7 +52,7 @@ def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
         assert {o.result for o in outcomes} == {Result.APPLIED}
         assert {j.job_id: j.priority for j in world.observe().pending} != before
         items = restore(undoer(lab), journal, SystemClock())
-        assert {i.fate for i in items} == {Fate.GIVEN_BACK}
+        assert {i.fate for i in items} == {Fate.RESTORED}
         assert {j.job_id: j.priority for j in world.observe().pending} == before
         assert restore(undoer(lab), journal, SystemClock()) == ()
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 NODES = ("p1", "p2", "k1")
 BUDGET = (
     "--cluster", "testbed", "--epochs", "2", "--batches", "6", "--rollouts", "2",
-    "--window-jobs", "40", "--exam-windows", "1", "--exam-jobs", "60",
+    "--window-jobs", "40", "--eval-windows", "1", "--eval-jobs", "60",
 )  # fmt: skip
 
 

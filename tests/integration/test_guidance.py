@@ -77,7 +77,7 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     slurm.scontrol("requeuehold", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "PD", "it waits again")
     (item,) = restore(undoer(slurm), journal, clock)
-    assert (item.fate, item.claim.field) == (Fate.GIVEN_BACK, "oversubscribe")
+    assert (item.fate, item.claim.field) == (Fate.RESTORED, "oversubscribe")
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
 
 

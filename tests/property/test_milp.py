@@ -131,7 +131,7 @@ def choices(program: Program, moment: int, jobs: Iterable[int]) -> Iterator[tupl
 
 
 def gain(queue: Queue, way: Way, ends: int) -> float:
-    """The formula of docs/placement.md."""
+    """The formula of docs/adr/0008."""
     gpus = queue.jobs[way.job].request.total.gpus / queue.capacity.total_gpus.sum()
     worth = 1 / (1 + way.job) + gpus / 2 - (way.kind == "spread") / (10 * len(queue.jobs))
     return float(worth / max(1, ends) if way.moment else worth)

@@ -25,8 +25,8 @@ from rltuned.lab.train.evaluate import (
     is_proven,
     windows_of,
 )
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.workload import cut
 from rltuned.policies.actor import load_actor
 from rltuned.sim.trace import Trace, write_trace
 from rltuned.stats import paired, sign_test
@@ -34,7 +34,7 @@ from tests.packages import install
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
-GROUND = random_ground("testbed", 3, 400)
+WORKLOAD = random_ground("testbed", 3, 400)
 PURE = Protocol(bounded=False)
 
 
@@ -92,7 +92,7 @@ def test_sign_test_by_hand() -> None:
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
     found = compare(
-        GROUND, {"model:x": [play_of(1)]}, EvaluationPlan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE
+        WORKLOAD, {"model:x": [play_of(1)]}, EvaluationPlan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE
     )
     assert set(found.values) == {*RULES, "model:x"}
     assert found.disjoint
@@ -114,7 +114,7 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
-    found = compare(GROUND, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
+    found = compare(WORKLOAD, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
     assert found.values["x"]["wait_s"].shape == (3, 3)
     pair = found.paired["x"]["fcfs"]["wait_s"]
     assert len(pair.seeds) == 3
@@ -125,7 +125,7 @@ def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
 
 def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
     several = compare(
-        GROUND,
+        WORKLOAD,
         {},
         EvaluationPlan(3, 100, 1.2, (0.0, 1.0), copies=2),
         rules=("fcfs",),
@@ -135,7 +135,7 @@ def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_unit
     assert several.values["fcfs"]["wait_s"].shape == (3,)
     assert several.disjoint
     single = compare(
-        GROUND,
+        WORKLOAD,
         {},
         EvaluationPlan(1, 300, 1.2, (0.0, 1.0), copies=4),
         rules=("fcfs",),
@@ -146,29 +146,29 @@ def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_unit
 
 
 def test_windows_that_share_jobs_are_reported_to() -> None:
-    assert windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0)))[1]
-    assert not windows_of(GROUND, EvaluationPlan(5, 100, None, (0.0, 1.0)))[1]
-    copies, disjoint = windows_of(GROUND, EvaluationPlan(1, 100, None, (0.0, 1.0), copies=3))
+    assert windows_of(WORKLOAD, EvaluationPlan(4, 100, None, (0.0, 1.0)))[1]
+    assert not windows_of(WORKLOAD, EvaluationPlan(5, 100, None, (0.0, 1.0)))[1]
+    copies, disjoint = windows_of(WORKLOAD, EvaluationPlan(1, 100, None, (0.0, 1.0), copies=3))
     assert disjoint
     assert len(copies) == 3
-    random, _ = windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0), random=True))
-    again, _ = windows_of(GROUND, EvaluationPlan(4, 100, None, (0.0, 1.0), random=True))
+    random, _ = windows_of(WORKLOAD, EvaluationPlan(4, 100, None, (0.0, 1.0), random=True))
+    again, _ = windows_of(WORKLOAD, EvaluationPlan(4, 100, None, (0.0, 1.0), random=True))
     assert [w.first for w in random] == [w.first for w in again]
     assert len({int(d) for d in np.diff([w.first for w in random])}) > 1
     assert (copies[0].submit_s != copies[1].submit_s).any()
     with pytest.raises(TraceError, match="too few"):
-        windows_of(GROUND, EvaluationPlan(1, 300, None, (0.9, 1.0)))
+        windows_of(WORKLOAD, EvaluationPlan(1, 300, None, (0.9, 1.0)))
 
 
 def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
     """One brain: core/features and the loaded bundle in the plain world give the same starts."""
     actor = load_actor(MODEL)
-    window = cut(GROUND, 0, 150, load=1.5)
+    window = cut(WORKLOAD, 0, 150, load=1.5)
     jobs = [
         type(j)(**{**{f: getattr(j, f) for f in j.__slots__}, "submit_s": float(s)})
         for j, s in zip(window.jobs, window.submit_s, strict=True)
     ]
-    world = play_direct(GROUND.cluster, jobs, actor, Protocol(bounded=False)).world
+    world = play_direct(WORKLOAD.cluster, jobs, actor, Protocol(bounded=False)).world
     plain = np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
     fast = play_policy(window, actor, PURE)
     np.testing.assert_allclose(fast, plain)
@@ -177,7 +177,7 @@ def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
 def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: Path) -> None:
     torch.manual_seed(1)
     trace = tmp_path / "t.csv"
-    write_trace(Trace(GROUND.jobs), trace)
+    write_trace(Trace(WORKLOAD.jobs), trace)
     curves = tmp_path / "curves.csv"
     curves.write_text("epoch,gap,validation\n0,0.1,0.2\n1,0.2,0.1\n")
     report = tmp_path / "report"
@@ -238,7 +238,7 @@ def test_a_policy_of_another_package_is_compared_as_a_model_is(
 ) -> None:
     install(tmp_path / "ours", monkeypatch, LINEAR, "rule", "older")
     trace = tmp_path / "t.csv"
-    write_trace(Trace(GROUND.jobs), trace)
+    write_trace(Trace(WORKLOAD.jobs), trace)
     report = tmp_path / "report"
     given = [
         "--model", "plugin:rule", "--model", "both=plugin:older,plugin:rule", "--rule", "delay",

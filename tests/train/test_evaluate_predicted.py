@@ -14,11 +14,11 @@ from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
-from rltuned.lab.train.ground import foreseeing
 from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import QueueBounds, random_snapshot
-from rltuned.lab.train.run import Exam, Job, perform
+from rltuned.lab.train.run import Job, Validation, perform
+from rltuned.lab.train.workload import foreseeing
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -26,7 +26,7 @@ from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = load_predictor(shipped_predictor())
-GROUND = foreseeing(PLAIN, foreseen(PREDICTOR, PLAIN.jobs))
+WORKLOAD = foreseeing(PLAIN, foreseen(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
     network="queue",
@@ -42,11 +42,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("predicted")
     job = Job(
         settings=SETTINGS,
-        sources=(DatasetSource(GROUND, "made up", "none"),),
+        sources=(DatasetSource(WORKLOAD, "made up", "none"),),
         folder=folder / "work",
         out=folder / "model",
         command="a test",
-        exam=Exam(2, 60),
+        validation=Validation(2, 60),
     )
     assert perform(job) is not None
     return folder / "model"

@@ -33,13 +33,13 @@ from rltuned.lab.train.evolution import (
     part_of,
 )
 from rltuned.lab.train.evolved import GENERATIONS, Search, perform
-from rltuned.lab.train.ground import cut, foreseeing
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import QueueBounds, random_snapshot
 from rltuned.lab.train.ranks import join_ranks
-from rltuned.lab.train.run import Exam
+from rltuned.lab.train.run import Validation
 from rltuned.lab.train.verdict import allow, judged
+from rltuned.lab.train.workload import cut, foreseeing
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Verdict
@@ -50,11 +50,11 @@ from tests import two_ranks
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 400)
-GROUND = foreseeing(PLAIN, foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
+WORKLOAD = foreseeing(PLAIN, foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
 SETTINGS = EvolutionSettings(
-    generations=3, members=4, parts=3, part_jobs=80, loads=(1.1, 1.3), exam_every=2, step=0.6
+    generations=3, members=4, parts=3, part_jobs=80, loads=(1.1, 1.3), eval_every=2, step=0.6
 )
-SOURCE = DatasetSource(GROUND, "made up", "none")
+SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
 
 def search_in(folder: Path, **changes: object) -> Search:
@@ -67,7 +67,7 @@ def search_in(folder: Path, **changes: object) -> Search:
         folder=folder / "work",
         out=folder / "model",
         command="a test",
-        exam=Exam(2, 40),
+        validation=Validation(2, 40),
         force=True,
     )
     return replace(found, **changes)  # type: ignore[arg-type]
@@ -93,14 +93,14 @@ def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
 
 
 def test_no_numbers_are_the_rule() -> None:
-    window = cut(GROUND, 0, 80, load=1.3)
+    window = cut(WORKLOAD, 0, 80, load=1.3)
     part = part_of(window, 0.2)
     nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
     np.testing.assert_array_equal(Players(SETTINGS).logs([nothing], [part]), np.zeros((1, 1, 4)))
 
 
 def test_what_is_measured_by_hand() -> None:
-    window = cut(GROUND, 0, 5)
+    window = cut(WORKLOAD, 0, 5)
     start_s = window.submit_s + np.array([9e9, 0.0, 60.0, 120.0, 600.0])
     found = measured(window, start_s, 0.2)  # the first one fills the cluster
     run_s = window.duration_s[1:]
@@ -123,7 +123,7 @@ def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
 
 def test_parts_are_those_of_the_seed_and_the_generation() -> None:
     def drew(seed: int, generation: int) -> list[tuple[int, float]]:
-        windows = drawn([GROUND], replace(SETTINGS, seed=seed), generation)
+        windows = drawn([WORKLOAD], replace(SETTINGS, seed=seed), generation)
         return [(w.first, float(w.submit_s[-1])) for w in windows]
 
     assert drew(1, 0) == drew(1, 0)
@@ -144,23 +144,23 @@ class Bowl(Players):
 
 
 def test_it_finds_what_costs_least() -> None:
-    settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, exam_every=20)
-    exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
+    settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
+    validation = [part_of(cut(WORKLOAD, 300, 20), 0.2)] * 2
     seen: list[SearchGeneration] = []
-    actor, number = evolve([GROUND], exam, Bowl(settings), on_generation=seen.append)
+    actor, number = evolve([WORKLOAD], validation, Bowl(settings), on_generation=seen.append)
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
-    exams = [one.exam_cost for one in seen if one.exam_cost is not None]
-    assert len(exams) == 3
-    assert number == 19 + 20 * int(np.argmin(exams))
+    validations = [one.validation_cost for one in seen if one.validation_cost is not None]
+    assert len(validations) == 3
+    assert number == 19 + 20 * int(np.argmin(validations))
 
 
-def test_what_is_never_better_than_the_rule_in_an_exam_is_the_rule() -> None:
+def test_what_is_never_better_than_the_rule_when_validated_is_the_rule() -> None:
     class Worse(Bowl):
         def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
             return super().logs(policies, parts) + 9.0
 
-    exam = [part_of(cut(GROUND, 300, 20), 0.2)] * 2
-    actor, number = evolve([GROUND], exam, Worse(SETTINGS))
+    validation = [part_of(cut(WORKLOAD, 300, 20), 0.2)] * 2
+    actor, number = evolve([WORKLOAD], validation, Worse(SETTINGS))
     assert number == -1
     assert not any(one.any() for one in actor.layers[-1].parameters())
 
@@ -171,7 +171,7 @@ def test_a_cost_that_is_no_number_ends_the_search() -> None:
             return super().logs(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
-        evolve([GROUND], [part_of(cut(GROUND, 300, 20), 0.2)], Broken(SETTINGS))
+        evolve([WORKLOAD], [part_of(cut(WORKLOAD, 300, 20), 0.2)], Broken(SETTINGS))
 
 
 def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_record_that_cannot_be_gone_on_from_is_named(
 
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
-    windows = [cut(GROUND, first, 200, load=2.0) for first in range(0, 201, 25)]
+    windows = [cut(WORKLOAD, first, 200, load=2.0) for first in range(0, 201, 25)]
     nothing = judged(actor_of(np.zeros(NUMBERS), 2.0), windows)
     assert nothing is not None
     assert (nothing.word, nothing.change) == ("no proven difference", 0.0)
@@ -239,10 +239,10 @@ def test_a_verdict_says_what_the_interval_allows() -> None:
 
 def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> None:
     trace, out = tmp_path / "t.csv", tmp_path / "mine"
-    write_trace(Trace(GROUND.jobs), trace)
+    write_trace(Trace(WORKLOAD.jobs), trace)
     words = ["train", "evolve", "--trace", str(trace), "--cluster", "testbed", "--out", str(out)]
     small = ["--generations", "2", "--members", "4", "--parts", "2", "--part-jobs", "60"]
-    few = ["--exam-windows", "1", "--exam-jobs", "30", "--force"]
+    few = ["--eval-windows", "1", "--eval-jobs", "30", "--force"]
     ran = CliRunner().invoke(app, [*words, *small, *few])
     assert ran.exit_code == 0, ran.output
     log = (tmp_path / "mine.training" / "training.log").read_text().splitlines()

@@ -16,7 +16,6 @@ from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.lab.cli.train import app
 from rltuned.lab.train.episodes import play_rule
-from rltuned.lab.train.ground import MULTIFACTOR, Ground, cut, make_ground
 from rltuned.lab.train.history import (
     COLUMNS,
     FEWEST_STARTS,
@@ -26,6 +25,7 @@ from rltuned.lab.train.history import (
     started_of,
 )
 from rltuned.lab.train.imitation import agreement, fit
+from rltuned.lab.train.workload import MULTIFACTOR, Workload, cut, make_workload
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import parse_cluster
@@ -40,17 +40,17 @@ ORDER = Order(share=0.0)
 """So that a rule's order never changes."""
 
 
-GROUND = make_ground("one", parse_cluster(CLUSTER, "one", "one"), single_jobs(900))
+WORKLOAD = make_workload("one", parse_cluster(CLUSTER, "one", "one"), single_jobs(900))
 
 
-MIXED = make_ground(
+MIXED = make_workload(
     "mixed",
     preset("testbed"),
     synthesize("testbed-1024", jobs=2_000, seed=3, limits="weak").jobs,
 )
 
 
-def virtual_s(rule: str, window: Ground) -> np.ndarray:
+def virtual_s(rule: str, window: Workload) -> np.ndarray:
     """(n,) by which a site orders its queue, smaller first; multifactor's points as seconds."""
     matrix = window.stage().matrix()
     if rule == "multifactor":
@@ -64,10 +64,10 @@ def virtual_s(rule: str, window: Ground) -> np.ndarray:
     return found
 
 
-def history_of(rule: str, ground: Ground = GROUND, load: float = 1.3) -> list[Started]:
+def history_of(rule: str, workload: Workload = WORKLOAD, load: float = 1.3) -> list[Started]:
     """What a site that orders its queue by a rule's delays would have in its accounting data."""
-    count = len(ground)
-    window = cut(ground, 0, count, load=load)
+    count = len(workload)
+    window = cut(workload, 0, count, load=load)
     starts = play_rule(window, rule, ORDER)
     ends = starts + window.prepared.jobs.runs_s
     order = np.lexsort((np.arange(count), starts))

@@ -7,20 +7,20 @@ import pytest
 
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.train.episodes import Recorder, play_sampled
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.lab.train.ppo import Report
+from rltuned.lab.train.workload import cut
 from scripts.studies import learning
-from scripts.studies.learning import GROUNDS, LONGEST, Run, exam_of, ground_of, passed, play
+from scripts.studies.learning import GROUNDS, LONGEST, Run, ground_of, held_out_of, passed, play
 
 
 @pytest.mark.parametrize("name", GROUNDS)
 def test_the_best_order_is_the_best_of_those_that_are_known(name: str) -> None:
     kind = GROUNDS[name]
-    exam = exam_of(name)
-    best = exam.costs(kind.best).mean()
+    held_out = held_out_of(name)
+    best = held_out.costs(kind.best).mean()
     for order in ("fcfs", "sjf", "delay", LONGEST):
-        assert best <= exam.costs(order).mean() * (1 + 1e-9), order
+        assert best <= held_out.costs(order).mean() * (1 + 1e-9), order
 
 
 def test_a_class_is_priced() -> None:
@@ -52,9 +52,11 @@ def test_a_training_is_judged_against_the_best_order(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(learning, "RECIPES", {"short": (short, ("shortest",))})
     seen: list[Report] = []
     row = play(Run("shortest", "short", 2), seen.append)
-    exam = exam_of("shortest")
+    held_out = held_out_of("shortest")
     curve = learning._curve(row)
-    assert curve[0] == pytest.approx(exam.costs("fcfs").mean() / exam.costs("sjf").mean(), abs=1e-4)
+    assert curve[0] == pytest.approx(
+        held_out.costs("fcfs").mean() / held_out.costs("sjf").mean(), abs=1e-4
+    )
     assert len(curve) == 3
     assert len(seen) == 2
     assert row["low"] <= row["ratio"] == curve[-1] <= row["high"]

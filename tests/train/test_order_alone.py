@@ -12,9 +12,9 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.batch import Contest, compete, join
 from rltuned.lab.train.choices import part_of, scores_of
 from rltuned.lab.train.episodes import Recorder, play_policy, play_rule, play_sampled
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.workload import cut
 from rltuned.policies.network import Kind
 from rltuned.sim.world import Rules
 from tests.sim.reference import play_direct

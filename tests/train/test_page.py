@@ -22,11 +22,11 @@ WIDE, TALL = 1300, 3000
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     nets = [policy_of(TorchActor("paper", (4, 4), 1.0)) for _ in range(2)]
-    ground = random_ground("testbed", 3, 300)
+    workload = random_ground("testbed", 3, 300)
     plays = [lambda window, net=net: play_policy(window, net, Protocol()) for net in nets]
     found = [
         compare(
-            ground, {"ours": plays}, EvaluationPlan(3, 90, load, (0.0, 1.0)), protocol=Protocol()
+            workload, {"ours": plays}, EvaluationPlan(3, 90, load, (0.0, 1.0)), protocol=Protocol()
         )
         for load in (0.9, 1.2)
     ]

@@ -20,19 +20,19 @@ from rltuned.lab.train.choices import log_chances, part_of, scores_of
 from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.critic import QueueCritic
 from rltuned.lab.train.episodes import Recorder
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.learner import Learner
 from rltuned.lab.train.network import LEAST_SPREAD, TorchActor, network_of, placed_by, policy_of
 from rltuned.lab.train.ppo import Report, advantages, train, update
 from rltuned.lab.train.queues import QueueBounds, random_snapshot
 from rltuned.lab.train.ranks import ALONE
-from rltuned.lab.train.run import Exam, Job, beginning_from, perform
+from rltuned.lab.train.run import Job, Validation, beginning_from, perform
 from rltuned.lab.train.session import BEST, CURVES, Session
 from rltuned.lab.train.trial import Trial, windows_between
+from rltuned.lab.train.workload import cut
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
-from tests.train.worlds import GROUND, SMALL
+from tests.train.worlds import SMALL, WORKLOAD
 
 
 def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
@@ -40,7 +40,7 @@ def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
     contest = Contest(base="fcfs", form=form, rollouts=2, window_jobs=60)  # type: ignore[arg-type]
     episodes = []
     for first in (0, 100):
-        window = cut(GROUND, first, 60, load=1.3)
+        window = cut(WORKLOAD, first, 60, load=1.3)
         episodes += compete(window, net_of(network_of(learner.actor)), contest, 5, Recorder())
     return learner, join(episodes)
 
@@ -59,7 +59,7 @@ def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
     contest = Contest(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
     net = net_of(network_of(Learner(SMALL).actor))
     for first in (0, 100, 300):
-        window = cut(GROUND, first, 60, load=1.5)
+        window = cut(WORKLOAD, first, 60, load=1.5)
         [episode] = compete(window, net, contest, 3, Recorder())
         gap = (episode.base - episode.own) / max(episode.base, episode.own, 1.0)
         assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)
@@ -125,11 +125,11 @@ def test_an_update_makes_good_choices_likelier() -> None:
 def job_in(folder: Path, **settings: object) -> Job:
     return Job(
         settings=replace(SMALL, **settings),  # type: ignore[arg-type]
-        sources=(DatasetSource(GROUND, "made up", "none"),),
+        sources=(DatasetSource(WORKLOAD, "made up", "none"),),
         folder=folder / "work",
         out=folder / "model",
         command="a test",
-        exam=Exam(2, 60),
+        validation=Validation(2, 60),
     )
 
 
@@ -236,16 +236,16 @@ def test_too_few_jobs_for_a_window(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="too few"):
         perform(job)
     with pytest.raises(TraceError, match="to be judged by"):
-        perform(replace(job_in(tmp_path), exam=Exam(2, 300)))
+        perform(replace(job_in(tmp_path), validation=Validation(2, 300)))
 
 
-def test_an_exam_may_be_held_now_and_then() -> None:
+def test_validation_may_come_now_and_then() -> None:
     seen: list[Report] = []
-    settings = replace(SMALL, epochs=5, exam_every=2)
+    settings = replace(SMALL, epochs=5, eval_every=2)
     marks = iter([0.3, 0.1, 0.2])
     best = train(
         Learner(settings),
-        [GROUND],
+        [WORKLOAD],
         settings,
         lambda _: (next(marks), None, None),
         on_epoch=seen.append,
@@ -258,17 +258,19 @@ def test_an_exam_may_be_held_now_and_then() -> None:
 def test_training_stops_early_when_nothing_gets_better() -> None:
     seen: list[Report] = []
     settings = replace(SMALL, epochs=9, patience=2)
-    train(Learner(settings), [GROUND], settings, lambda _: (0.0, None, None), on_epoch=seen.append)
+    train(
+        Learner(settings), [WORKLOAD], settings, lambda _: (0.0, None, None), on_epoch=seen.append
+    )
     assert len(seen) == 3
 
 
 def test_a_trial_of_a_network_knows_the_rules() -> None:
-    windows = windows_between(GROUND, (0.5, 1.0), count=3, size=100, loads=(1.0,))
+    windows = windows_between(WORKLOAD, (0.5, 1.0), count=3, size=100, loads=(1.0,))
     trial = Trial.of(windows, "wait", ["saf", "fcfs"])
     ratio, low, high = trial.ratio(TorchActor("paper", (4, 4), 1.0), "fcfs")
     assert low is None or high is None or low <= ratio <= high
     assert np.isfinite(ratio)
-    assert windows_between(GROUND, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
+    assert windows_between(WORKLOAD, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
 
 
 def test_a_training_goes_on_from_a_bundle_of_any_make(tmp_path: Path) -> None:

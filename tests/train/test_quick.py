@@ -12,18 +12,18 @@ from rltuned.policies.actor import load_actor
 from rltuned.sim.trace import Trace, write_trace
 from tests.train.worlds import random_ground
 
-GROUND = random_ground("testbed", 11, 700)
+WORKLOAD = random_ground("testbed", 11, 700)
 
 
 def given(folder: Path) -> list[str]:
     trace = folder / "t.csv"
-    write_trace(Trace(GROUND.jobs), trace)
+    write_trace(Trace(WORKLOAD.jobs), trace)
     return ["train", "ppo", "--trace", str(trace), "--cluster", "testbed", "--window-jobs", "60"]
 
 
 def test_a_tenth_of_quick_learns_and_its_export_loads(tmp_path: Path) -> None:
     out = tmp_path / "mine"
-    args = [*given(tmp_path), "--quick", "--batches", "6", "--exam-jobs", "60", "--out", str(out)]
+    args = [*given(tmp_path), "--quick", "--batches", "6", "--eval-jobs", "60", "--out", str(out)]
     ran = CliRunner().invoke(app, args)
     assert ran.exit_code == 0, ran.output
     card = load_actor(out).card

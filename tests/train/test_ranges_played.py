@@ -8,9 +8,9 @@ import torch
 
 from rltuned.core.features import COLUMN
 from rltuned.lab.train.course import LEARN_UNTIL, DatasetSource
-from rltuned.lab.train.ground import make_ground
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.ranges import READ, ranges_played
+from rltuned.lab.train.workload import make_workload
 from rltuned.policies.network import Kind
 from tests.train.worlds import random_ground
 
@@ -19,14 +19,14 @@ LOADS = (0.9, 1.3)
 
 def source() -> DatasetSource:
     """120 jobs; only the last fifth, which is not learned from, asks for 20 days."""
-    ground = random_ground("two", seed=5)
-    learned = int(len(ground) * LEARN_UNTIL)
+    workload = random_ground("two", seed=5)
+    learned = int(len(workload) * LEARN_UNTIL)
     jobs = [
         replace(job, time_limit_s=1_728_000.0 if number >= learned else job.time_limit_s)
-        for number, job in enumerate(replace(j, partition="") for j in ground.jobs)
+        for number, job in enumerate(replace(j, partition="") for j in workload.jobs)
     ]
     limited = [replace(j, time_limit_s=min(j.time_limit_s, 864_000.0)) for j in jobs[:learned]]
-    return DatasetSource(make_ground("w", ground.cluster, limited + jobs[learned:]), "", "")
+    return DatasetSource(make_workload("w", workload.cluster, limited + jobs[learned:]), "", "")
 
 
 @pytest.mark.parametrize("kind", ["queue", "paper"])
@@ -36,14 +36,14 @@ def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
     network = TorchActor(kind, (32, 16))
     found = ranges_played(network, [here], size=40, loads=LOADS)
     assert tuple(found) == READ[kind]
-    fixed = here.ground.sight.fixed[: int(len(here.ground) * LEARN_UNTIL)]
+    fixed = here.workload.sight.fixed[: int(len(here.workload) * LEARN_UNTIL)]
     for name in ("requested_gpus", "requested_time"):
         values = fixed[:, COLUMN[name]]
         low, high = found[name]
         assert float(values.min()) <= low < high <= float(values.max()), name
     # the longest of those learned from queued in some window, and 20 days never did
     assert found["requested_time"][1] == pytest.approx(float(fixed[:, 1].max()))
-    assert found["requested_time"][1] < float(here.ground.sight.fixed[:, 1].max())
+    assert found["requested_time"][1] < float(here.workload.sight.fixed[:, 1].max())
     assert found["can_schedule_now"] == (0.0, 1.0)
     assert found["submit_time"][0] == 0.0 < found["submit_time"][1]
 

@@ -16,7 +16,7 @@ from rltuned.lab.train.learner import Learner
 from rltuned.lab.train.ppo import train
 from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks, leave
 from tests import two_ranks
-from tests.train.worlds import GROUND, SMALL
+from tests.train.worlds import SMALL, WORKLOAD
 
 SETTINGS = replace(SMALL, network="queue", batches=6, epochs=2)
 LOST = 9
@@ -25,7 +25,7 @@ LOST = 9
 
 def learned(ranks: Ranks) -> dict[str, torch.Tensor]:
     learner = Learner(SETTINGS)
-    train(learner, [GROUND], SETTINGS, lambda _: (0.0, None, None), ranks=ranks)
+    train(learner, [WORKLOAD], SETTINGS, lambda _: (0.0, None, None), ranks=ranks)
     return {k: v.clone() for k, v in learner.actor.state_dict().items()}
 
 

@@ -6,9 +6,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.reward import Objective, Work, cost_at
-from tests.train.worlds import GROUND
+from rltuned.lab.train.workload import cut
+from tests.train.worlds import WORKLOAD
 
 SUBMIT = np.array([0.0, 10.0, 20.0])
 START = np.array([0.0, 100.0, 25.0])
@@ -62,6 +62,6 @@ def test_what_a_second_costs_may_differ_by_job() -> None:
 
 
 def test_a_window_has_the_prices_of_its_jobs() -> None:
-    priced = replace(GROUND, price=np.arange(float(len(GROUND))))
+    priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
     assert cut(priced, 5, 3).work.price == pytest.approx([5.0, 6.0, 7.0])
-    assert cut(GROUND, 5, 3).work.price == pytest.approx([1.0, 1.0, 1.0])
+    assert cut(WORKLOAD, 5, 3).work.price == pytest.approx([1.0, 1.0, 1.0])

@@ -14,8 +14,8 @@ from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import demand
 from rltuned.lab.train.episodes import Recorder, play_rule, play_sampled, tables
-from rltuned.lab.train.ground import MULTIFACTOR, Ground, cut
 from rltuned.lab.train.network import TorchActor, network_of
+from rltuned.lab.train.workload import MULTIFACTOR, Workload, cut
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -41,13 +41,13 @@ def test_identity_law_a_rule_through_the_learned_path_gives_its_own_schedule(
     policy: str, cluster: str
 ) -> None:
     for seed, rules in enumerate([Rules(), Rules(backfill="none"), Rules(placement="spread")]):
-        ground = random_ground(cluster, seed, rules=rules)
+        workload = random_ground(cluster, seed, rules=rules)
         for load in (None, 0.8, 2.0):
-            window = cut(ground, 10, 100, load=load)
+            window = cut(workload, 10, 100, load=load)
             np.testing.assert_array_equal(play_rule(window, policy), plain(window, policy))
 
 
-def plain(window: Ground, policy: str) -> np.ndarray:
+def plain(window: Workload, policy: str) -> np.ndarray:
     """Start times in the world that people read."""
     rules = replace(window.rules, natural=MULTIFACTOR)
     jobs = [
@@ -152,9 +152,9 @@ def test_a_tape_that_is_too_short_grows() -> None:
 
 
 def test_stretching_meets_the_load() -> None:
-    ground = random_ground("testbed", 1)
+    workload = random_ground("testbed", 1)
     for load in (0.7, 1.1):
-        window = cut(ground, 0, 120, load=load)
+        window = cut(workload, 0, 120, load=load)
         jobs = window.prepared.jobs
         gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
         assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)

@@ -9,9 +9,9 @@ from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
 from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
 from rltuned.lab.train.episodes import play_rule
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.train.run import Exam, held_out
+from rltuned.lab.train.run import Validation, held_out
+from rltuned.lab.train.workload import cut
 from rltuned.lab.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 from rltuned.sim.fitting import EmptyCluster
 
@@ -38,34 +38,34 @@ def test_worlds_differ_in_what_matters() -> None:
 
 
 def test_judges_are_not_learned_from() -> None:
-    learned = {s.ground.name for seed in (1, 2, 3) for s in drawn(seed, 3, jobs=120)}
-    assert learned.isdisjoint(s.ground.name for s in drawn(JUDGES, 3, jobs=120))
+    learned = {s.workload.name for seed in (1, 2, 3) for s in drawn(seed, 3, jobs=120)}
+    assert learned.isdisjoint(s.workload.name for s in drawn(JUDGES, 3, jobs=120))
     assert len(learned) == 9
 
 
-def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_exam() -> None:
+def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_validation() -> None:
     traces, worlds = generated(1, jobs=300), drawn(1, 9, jobs=120)
     course = together(traces, worlds)
     assert sum(s.share for s in course[: len(traces)]) == 8
     assert together(traces, []) == traces
     judges = drawn(JUDGES, 2, jobs=300)
-    windows = held_out(traces, Exam(2, 25, (0.7, 1.1)), judges)
+    windows = held_out(traces, Validation(2, 25, (0.7, 1.1)), judges)
     assert len(windows) == 2 * len(traces) + 2
-    assert windows[-1].name == judges[-1].ground.name
-    assert windows[-1].first >= int(len(judges[-1].ground) * LEARN_UNTIL)
+    assert windows[-1].name == judges[-1].workload.name
+    assert windows[-1].first >= int(len(judges[-1].workload) * LEARN_UNTIL)
 
 
 def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> None:
     guess = predictions(fit(random_world(3, 600).jobs, epochs=1).predictor)
     for number, source in enumerate(drawn(0, 3, guess, jobs=400)):
-        answers = [found for found in guess(source.ground.jobs) if found is not None]
+        answers = [found for found in guess(source.workload.jobs) if found is not None]
         own = answers[number]
-        seen = source.ground.sight.fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE]
+        seen = source.workload.sight.fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE]
         np.testing.assert_array_equal(seen, own.quantiles)
         foreseen_s = np.column_stack([own.plan_s, own.mean_s])
-        np.testing.assert_array_equal(source.ground.foreseen_s, foreseen_s)
+        np.testing.assert_array_equal(source.workload.foreseen_s, foreseen_s)
         assert len({found.quantiles.tobytes() for found in answers}) == 3
-        limit_s = np.array([job.time_limit_s for job in source.ground.jobs])
+        limit_s = np.array([job.time_limit_s for job in source.workload.jobs])
         for found in answers:
             assert (np.expm1(found.quantiles * LOG_FULL) <= limit_s[:, None] * 1.001 + 1).all()
 
@@ -73,5 +73,5 @@ def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> No
 @pytest.mark.parametrize("rule", ["fcfs", "saf"])
 def test_rules_play_in_worlds(rule: str) -> None:
     [source] = drawn(5, 1, jobs=200)
-    starts = play_rule(cut(source.ground, 0, 150, load=1.0), rule)
+    starts = play_rule(cut(source.workload, 0, 150, load=1.0), rule)
     assert np.isfinite(starts).all()

@@ -18,9 +18,9 @@ from rltuned.lab.backtest.play import daemon_knobs
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
 from rltuned.lab.tune import candidates
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, Asked, advise
-from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family, Lesson, pick
-from rltuned.lab.tune.exam import JobScores, Promise
-from rltuned.lab.tune.night import lesson_before
+from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family, TrainingPeriod, pick
+from rltuned.lab.tune.comparison import JobScores, Promise
+from rltuned.lab.tune.night import training_before
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -65,11 +65,11 @@ def play_by(patch: pytest.MonkeyPatch, past: Past, factor: Factor) -> list[tuple
 
 
 @pytest.fixture(scope="module")
-def lesson(past: Past) -> Lesson:
+def training(past: Past) -> TrainingPeriod:
     """Its two courses, with Slurm's own order played on both."""
-    _, switch_s, end_s = lesson_before(past, past.split_s)
+    _, switch_s, end_s = training_before(past, past.split_s)
     incumbent = Entrant(Family("delay", (POLICY,), None), POLICY, 0.1, 0.75, 604_800.0)
-    return Lesson(past.switched_on(switch_s), end_s, incumbent, Promise(), DAEMON)
+    return TrainingPeriod(past.switched_on(switch_s), end_s, incumbent, Promise(), DAEMON)
 
 
 GRID = [(own, share) for own in candidates.OWNS for share in candidates.SHARES]
@@ -79,22 +79,24 @@ ANY = st.floats(0.5, 1.0) | st.just(BREAKS)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=ANY, others=st.lists(ANY, min_size=len(GRID), max_size=len(GRID)))
 def test_the_choice_keeps_the_promise_and_nothing_that_was_played_to_the_end_is_better(
-    past: Past, lesson: Lesson, first: float, others: list[float]
+    past: Past, training: TrainingPeriod, first: float, others: list[float]
 ) -> None:
     times = {(0.0, 0.0): first, **dict(zip(GRID, others, strict=True))}
     with pytest.MonkeyPatch.context() as patch:
         played = play_by(patch, past, lambda e, _late: times[e.own, e.share])
-        lesson._own = {id(c): c.play(lesson.incumbent) for c in (lesson.whole, lesson.short)}
-        choice = lesson.choose(lesson.incumbent.family)
-    assert {(0.0, 0.0), (lesson.incumbent.own, lesson.incumbent.share), *GRID} <= set(played)
-    now = times[lesson.incumbent.own, lesson.incumbent.share]
+        training._own = {
+            id(c): c.play(training.incumbent) for c in (training.whole, training.short)
+        }
+        choice = training.choose(training.incumbent.family)
+    assert {(0.0, 0.0), (training.incumbent.own, training.incumbent.share), *GRID} <= set(played)
+    now = times[training.incumbent.own, training.incumbent.share]
     kept = [t for t in times.values() if t <= max(now, 1.0)]
     chosen = times[choice.entrant.own, choice.entrant.share]
     assert bool(choice.broken) == (not kept)
     if kept:
         assert chosen == min(kept)
-    picked = pick([choice], lesson.incumbent)
-    assert (picked is None) == (choice.entrant.same_as(lesson.incumbent) or chosen >= now)
+    picked = pick([choice], training.incumbent)
+    assert (picked is None) == (choice.entrant.same_as(training.incumbent) or chosen >= now)
 
 
 def test_first_come_first_served_is_one_order_whatever_the_policy_and_the_bound() -> None:
@@ -227,7 +229,7 @@ def test_the_choice_can_be_left_out(config: Path, folder: Path) -> None:
 def test_a_tuned_site_is_sent_to_its_nights(config: Path, folder: Path) -> None:
     config.write_text(config.read_text() + '[policy]\nname = "tuned"\n')
     reply = json.loads(backtested(config, folder, "--json"))["choice"]
-    assert "`rltuned tune` chooses and examines it" in reply["sentence"]
+    assert "`rltuned tune` chooses and tests it" in reply["sentence"]
     assert reply["orders"] == {}
 
 

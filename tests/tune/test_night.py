@@ -20,7 +20,7 @@ from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.replay.play import load
 from rltuned.lab.tune import night
 from rltuned.lab.tune.candidates import Course
-from rltuned.lab.tune.exam import JobScores
+from rltuned.lab.tune.comparison import JobScores
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import read_state
@@ -54,7 +54,16 @@ def config(tmp_path: Path) -> Path:
 
 
 def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
-    options = ("--config", str(config), "--site", str(site), "--exam", "8d", "--minutes", "3")
+    options = (
+        "--config",
+        str(config),
+        "--site",
+        str(site),
+        "--test-period",
+        "8d",
+        "--minutes",
+        "3",
+    )
     result = run("tune", *options, "--json", *more)
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
@@ -73,10 +82,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_night_ends_its_lesson_in_the_middle_of_a_family(
+def test_a_night_ends_its_choice_in_the_middle_of_a_family(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock stands but for a play of the lesson, which takes a minute; the night has three."""
+    """The clock stands but for a play of the training period, which takes a minute; the night has
+    three."""
     now_s, play = 0.0, Course.play
 
     def slow(course: Course, *given: Any) -> JobScores:
@@ -89,7 +99,8 @@ def test_a_night_ends_its_lesson_in_the_middle_of_a_family(
     found = tuned(config, saved(tmp_path), "--dry-run")
     assert found["verdict"] == "kept"
     assert found["left_out"]["delay"] == "no time was left"
-    assert now_s <= 60.0 * 5  # two of them Slurm's own order and the incumbent, one the exam's
+    # two of them Slurm's own order and the incumbent, one the test period's
+    assert now_s <= 60.0 * 5
 
 
 @pytest.mark.usefixtures("quick")
@@ -252,17 +263,17 @@ def test_a_model_that_does_not_load_is_a_failed_night(
         assert (state.verdict, state.failed) == ("failed", nights)
 
 
-def test_the_exam_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path) -> None:
+def test_the_test_period_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path) -> None:
     from rltuned.lab.backtest.past import Span  # noqa: PLC0415
     from rltuned.lab.cli.site_files import history_file, read_record, zone_of  # noqa: PLC0415
 
     site = saved(tmp_path)
     nothing: Callable[[str, float], None] = lambda _what, _part: None  # noqa: E731
     _, past = read_record(site, history_file(site), zone_of("UTC"), Span(EPOCH), nothing)
-    switch_s, end_s, exam_s = night.split_of(past, 8.0)
-    assert switch_s < end_s < exam_s
+    switch_s, end_s, test_s = night.split_of(past, 8.0)
+    assert switch_s < end_s < test_s
     longest = max(j.duration_s for j in past.jobs)
-    assert exam_s - end_s == pytest.approx(min(2 * DAY_S, longest))
+    assert test_s - end_s == pytest.approx(min(2 * DAY_S, longest))
     learned, start_s = past.switched_on(end_s).known()
     ids = {j.job_id for j in learned}
     later = [j for j, at in zip(past.jobs, past.arrived_s, strict=True) if at >= end_s]
@@ -271,7 +282,7 @@ def test_the_exam_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path)
     ran_s = np.array([j.duration_s for j in learned])
     assert (start_s + ran_s <= end_s).all()
     assert (start_s > [j.submit_s for j in learned]).any(), "some of them waited"
-    with pytest.raises(TooLittleError, match="before the exam"):
+    with pytest.raises(TooLittleError, match="before the test period"):
         night.split_of(past, 20.0)
 
 
@@ -328,7 +339,16 @@ def test_a_site_without_accounting_is_tuned_on_the_journal_alone(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{scontrol.parent}:/usr/bin:/bin")
     watched(tmp_path / "state", jobs()[:count])
-    options = ("--since", "2023-11-01", "--exam", "2d", "--minutes", "3", "--json", "--dry-run")
+    options = (
+        "--since",
+        "2023-11-01",
+        "--test-period",
+        "2d",
+        "--minutes",
+        "3",
+        "--json",
+        "--dry-run",
+    )
     result = run("tune", "--config", str(config), *options)
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)["record"]

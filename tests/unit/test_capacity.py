@@ -1,4 +1,4 @@
-"""Free amounts of nodes: what is taken, given back, and never more than there is."""
+"""Free amounts of nodes: what is taken, restored, and never more than there is."""
 
 import pytest
 

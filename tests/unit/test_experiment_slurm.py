@@ -119,13 +119,13 @@ class TestStore:
         with pytest.raises(StoreError, match="2 jobs were submitted"):
             store.read(path)
 
-    def test_the_plan_has_every_arm_on_the_seeds_of_its_ground(self) -> None:
+    def test_the_plan_has_every_arm_on_the_seeds_of_its_cluster(self) -> None:
         plan = plan_of(list(ARMS))
         assert len(plan) == len(set(plan))
         for arm in ARMS.values():
             long = [(1024, 4)] if arm.long else []
             found = sorted((k.jobs, k.seed) for k in plan if k.arm == arm.name)
-            assert found == [*((256, seed) for seed in arm.ground.seeds), *long]
+            assert found == [*((256, seed) for seed in arm.workload.seeds), *long]
         assert all(key.seed == 2 for key in plan_of(list(ARMS), (2,)) if key.jobs == 256)
 
 
@@ -227,7 +227,7 @@ class TestArms:
             if arm.base and not arm.fifo:
                 assert slurm_settings(arm) == slurm_settings(ARMS[arm.base])
                 assert arm.whole == ARMS[arm.base].whole
-            assert not arm.base or arm.ground is ARMS[arm.base].ground
+            assert not arm.base or arm.workload is ARMS[arm.base].workload
             assert bool(arm.base) or not arm.write_mode
 
     def test_slurms_size_weight_has_the_simulators_slope(self) -> None:

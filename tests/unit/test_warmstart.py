@@ -14,9 +14,9 @@ from rltuned.policies.baselines import BASELINES
 QUICK, SMALL = Fitting(epochs=15), QueueBounds(max_jobs=64)
 
 
-@pytest.mark.parametrize(("teacher", "least"), [("saf", 0.93), ("sjf", 0.93), ("fcfs", 0.92)])
-def test_a_known_rule_is_recovered_as_far_as_the_bounds_allow(teacher: str, least: float) -> None:
-    rule = BASELINES[teacher]
+@pytest.mark.parametrize(("name", "least"), [("saf", 0.93), ("sjf", 0.93), ("fcfs", 0.92)])
+def test_a_known_rule_is_recovered_as_far_as_the_bounds_allow(name: str, least: float) -> None:
+    rule = BASELINES[name]
     network, losses = fit(rule_orders(rule, 200, 1, SMALL), QUICK)
     unseen = rule_orders(rule, 60, 2, SMALL)
     _, mean, lowest = agreement(network, unseen)
@@ -83,8 +83,8 @@ def test_generated_queues_are_valid_eligible_and_varied() -> None:
     assert all(j.eligible_at == j.submitted_at < w.taken_at for w in worlds for j in w.pending)
 
 
-def test_a_lesson_of_a_rule_without_delays_is_the_order_of_submission() -> None:
-    lesson = rule_orders(BASELINES["fcfs"], 3, 1, SMALL)
-    for asked, mask, ranks in zip(lesson.asked, lesson.masks, lesson.ranks, strict=True):
+def test_a_queue_of_a_rule_without_delays_is_the_order_of_submission() -> None:
+    queues = rule_orders(BASELINES["fcfs"], 3, 1, SMALL)
+    for asked, mask, ranks in zip(queues.asked, queues.masks, queues.ranks, strict=True):
         waits = asked[mask][:, 0]
         assert (waits[ranks[mask].argsort()].diff() <= 0).all()

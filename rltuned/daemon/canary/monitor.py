@@ -83,7 +83,7 @@ def _passed(one: SlaClass, since: UnixTime, last: float, until: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
-    """What one cycle taught; events since the last look. agreement: of the last order with what
+    """What one cycle showed; events since the last poll. agreement: of the last order with what
     Slurm did. breakers: by partition, after this cycle; opened: in it. pairs: of blocks, decided in
     it. blocks, effect: empty and None without a switchback. waits: of the last days.
     """

@@ -19,7 +19,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.ownership import JobKey
 
 SHORTEST_S: Final = 10.0
-"""Of bounded slowdown: shorter jobs count as this long (docs/contract.md)."""
+"""Of bounded slowdown: shorter jobs count as this long (docs/interfaces.md)."""
 _CLOCK_S: Final = 1.0
 """Slurm's times are whole seconds."""
 

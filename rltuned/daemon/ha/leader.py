@@ -82,7 +82,7 @@ def before_restore(folder: Path, host: str, journal: Journal) -> str:
 
 
 def after_restore(folder: Path, lease: Lease, journal: Journal) -> None:
-    """Leave for a successor that all has been given back."""
+    """Leave for a successor that all has been restored."""
     given = published(folder)
     if given is None or given.holder != lease.host:
         return

@@ -52,7 +52,7 @@ class Rivals:
             return f"{why}; waiting for another look"
         self._found = (
             f"{why}, {LOOKS} looks in a row: another rltuned writes to this cluster, or a journal "
-            "was lost; stop the other one, give back with `rltuned restore`, then restart this one"
+            "was lost; stop the other one, restore with `rltuned restore`, then restart this one"
         )
         return self._found
 

@@ -134,8 +134,8 @@ DECISION: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_placement_verdicts",
-        "Jobs that the last joint placement looked at, by what it says; share = to share its "
-        "nodes, wait = no start now.",
+        "Jobs of the last joint placement by what it says; share = to share its nodes, wait = no "
+        "start now.",
         _of(_verdicts),
         labels={"verdict": (*KINDS, SHARE, WAIT)},
     ),

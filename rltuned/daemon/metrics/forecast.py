@@ -20,7 +20,7 @@ def _of(value: Callable[[ForecastStatus], Any]) -> Read:
 FORECAST: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_forecast_timestamp_seconds",
-        "Unix time of the look of which the last forecast was made.",
+        "Unix time of the poll of which the last forecast was made.",
         _of(lambda status: status.at),
     ),
     gauge(

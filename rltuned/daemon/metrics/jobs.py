@@ -93,15 +93,15 @@ JOBS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_gpus_wanted",
-        "GPUs that waiting jobs ask for, all tasks of arrays, by partition (the first that a job "
-        "names); jobs that cannot start, such as held ones, are left out.",
+        "GPUs that waiting jobs ask for, all tasks of arrays, by the first partition that a job "
+        "names; jobs that cannot start are left out.",
         of("sums", lambda sums: sums.wanted),
         labels={"partition": PARTITIONS},
     ),
     gauge(
         "rltuned_backlog_seconds",
         "For how long the expected work of the waiting jobs keeps the GPUs busy that they could "
-        "run on, by partition (the first that a job names); 0 = nothing waits there.",
+        "run on, by the first partition that a job names.",
         of("sums", lambda sums: sums.backlog_s),
         labels={"partition": PARTITIONS},
         apart=True,
@@ -113,23 +113,22 @@ JOBS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_partition_jobs",
-        "Jobs of the last snapshot by partition (the first that a job names): pending, "
-        "running, ranked by the policy, moved by the plan, refused (left alone).",
+        "Jobs of the last snapshot by the first partition that they name; ranked by the policy, "
+        "moved by the plan, refused = left alone.",
         _queue,
         labels={"partition": PARTITIONS, "state": STATES},
     ),
     histogram(
         "rltuned_job_wait_seconds",
         "From submission to start, of jobs that started, by partition and by whether delays "
-        "were on when they became eligible: on, off, or other (not managed).",
+        "were on when they became eligible; other = not managed.",
         _of(lambda status: _by_side((job, job.wait_s) for job in status.outcomes.started)),
         buckets=WAIT_BUCKETS_S,
         labels={"partition": PARTITIONS, "delays": Side},
     ),
     histogram(
         "rltuned_job_bounded_slowdown_ratio",
-        "Bounded slowdown (10 s) of jobs that were seen to start and have ended, by partition "
-        "and by whether delays were on when they became eligible.",
+        "Bounded slowdown (10 s) of jobs that were seen to start and have ended.",
         _of(lambda status: _by_side((end.job, end.slowdown) for end in status.outcomes.ended)),
         buckets=SLOWDOWN_BUCKETS,
         labels={"partition": PARTITIONS, "delays": Side},
@@ -144,8 +143,7 @@ JOBS: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_start_order_agreement_ratio",
         "Fraction of (started, waiting) pairs of jobs that an order ranks the same way, at the "
-        "last observed start: rltuned's order (`ours`) and Slurm's own (`slurm`). "
-        "Slurm's own is that without rltuned's numbers.",
+        "last observed start: rltuned's order (`ours`) and Slurm's without rltuned's numbers.",
         _of(_agreement),
         labels={"order": ("ours", "slurm")},
     ),
@@ -164,22 +162,21 @@ JOBS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_breaker_open",
-        "1 for a partition whose circuit breaker is open: nothing is written there until "
-        "`rltuned breaker reset`.",
+        "1 for a partition whose circuit breaker is open.",
         _of(lambda status: {name: breaker.is_open for name, breaker in status.breakers.items()}),
         labels={"partition": PARTITIONS},
         apart=True,
     ),
     counter(
         "rltuned_breaker_opened",
-        "Circuit breakers opened, by cause: errors, wait or slowdown.",
+        "Circuit breakers opened, by cause.",
         _of(_opened),
         labels={"cause": Cause},
     ),
     gauge(
         "rltuned_canary_evidence_ratio",
-        "E-value of the switchback: evidence that on blocks do harm, by partition and by "
-        "what is compared (wait, slowdown): 1 = not at all, at 1000 the breaker opens.",
+        "E-value of the switchback: evidence that on blocks do harm; 1 = none, at 1000 the "
+        "breaker opens.",
         _of(_evidence),
         start=Evidence().value,
         labels={"partition": PARTITIONS, "figure": COMPARED},

@@ -62,13 +62,12 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_stage",
-        "1 for the stage in the settings: observe, shadow, canary or full.",
+        "1 for the stage in the settings.",
         labels={"stage": Rung},
     ),
     gauge(
         "rltuned_mode",
-        "1 for every state that holds now: what the daemon may do (live, dry_run, paused, shadow, "
-        "observe, standby), and what is wrong; `rltuned status` shows the sentence of each.",
+        "1 for every state that holds now; `rltuned status` shows the sentence of each.",
         labels={"mode": HealthState},
     ),
     gauge(
@@ -83,9 +82,8 @@ ROWS: Final[tuple[Row, ...]] = (
     counter("rltuned_cycles", "Cycles begun, skipped ones included.", lambda _: 1),
     counter(
         "rltuned_cycles_skipped",
-        "Cycles without a result, by reason: backend (Slurm did not answer), snapshot (its "
-        "answer is unreadable), policy (no usable scores), busy (slurmctld has "
-        "no time, by sdiag) or unexpected (a bug).",
+        "Cycles without a result: backend (Slurm did not answer), snapshot (its answer is "
+        "unreadable), policy (no usable scores), busy (slurmctld, by sdiag), unexpected (a bug).",
         lambda report: report.skip and {report.skip: 1},
         labels={"reason": Skip},
     ),
@@ -98,7 +96,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_interval_seconds",
-        "Time from the start of one cycle to the start of the next, as configured.",
+        "From the start of one cycle to the start of the next, as configured.",
         lambda report: report.interval_s,
     ),
     gauge(
@@ -123,8 +121,8 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_rival_suspected",
-        "1 while many pending jobs have numbers that this journal never wrote: another daemon "
-        "writes, or a journal was lost; nothing is written then.",
+        "1 while many pending jobs have numbers that this journal never wrote; nothing is "
+        "written then.",
         lambda report: bool(report.rival),
     ),
     gauge(
@@ -223,7 +221,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_reader",
-        "1 for the reader of jobs, by slurm.reader: text (squeue) or pyslurm.",
+        "1 for the reader of jobs.",
         labels={"reader": (TEXT, PYSLURM)},
     ),
     gauge(
@@ -292,13 +290,12 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_tune_verdict",
-        "1 for the verdict of the last night: kept, proposed, promoted, nothing (the record allows "
-        "none) or failed.",
+        "1 for the verdict of the last night; nothing = the record allows none.",
         labels={"verdict": VERDICTS},
     ),
     gauge(
         "rltuned_tune_change_ratio",
-        "Change of the objective that the last night's winner had in its exam, with its 95% "
+        "Change of the objective of the last night's winner on the test period, with its 95% "
         "interval; -0.1 = ten percent less; NaN = there was no winner.",
         labels={"bound": ("low", "mean", "high")},
         start=math.nan,

@@ -14,7 +14,7 @@ from rltuned.policies.predictor import Predictor
 
 Report = Callable[[float], None]
 """Called with how much of the time is used, 0..1."""
-Lesson = Literal["none", "predictor", "full"]
+Learned = Literal["none", "predictor", "full"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class FitResult:
 
 
 def fit_site(
-    lesson: Lesson,
+    learned: Learned,
     past: Past,
     model: Path,
     begin: Predictor,
@@ -49,7 +49,7 @@ def fit_site(
     Raises ModelError: a bundle cannot be used or written.
     """
     jobs, start_s = past.known()
-    if lesson == "none":
+    if learned == "none":
         return FitResult(None, None, "nothing was learned from the earlier part (--train none)")
     if len(jobs) < FEWEST_JOBS:
         return FitResult(
@@ -63,7 +63,7 @@ def fit_site(
         f"run-time predictor fitted to {fitted.examples} jobs of the earlier part; loss "
         f"{fitted.pinball:.3f} on its last fifth, {fitted.plain:.3f} without looking at the job"
     )
-    if lesson == "predictor":
+    if learned == "predictor":
         return FitResult(None, fitted, f"{text}. The orders themselves are the shipped ones")
     from rltuned.lab.backtest.fit_order import fit_order  # noqa: PLC0415 - brings numba
 

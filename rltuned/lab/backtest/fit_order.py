@@ -11,12 +11,12 @@ from rltuned.lab.backtest.fit import Report
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.course import DatasetSource
-from rltuned.lab.train.ground import foreseeing, make_ground
 from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.ppo import Report as Epoch
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.ranks import ALONE, Ranks, leave
-from rltuned.lab.train.run import Exam, Job, beginning_from, perform
+from rltuned.lab.train.run import Job, Validation, beginning_from, perform
+from rltuned.lab.train.workload import foreseeing, make_workload
 from rltuned.policies.predictor import Predictor
 
 WINDOW_JOBS: Final = 256
@@ -55,8 +55,8 @@ def fit_order(
             f"no order was learned: {len(jobs)} jobs had ended before the switch, --train full "
             f"needs {SMALLEST_WINDOW * PARTS}"
         )
-    ground = make_ground("the earlier part", past.site.cluster, jobs)
-    ground = foreseeing(ground, foreseen(predictor, jobs, start_s=start_s))
+    workload = make_workload("the earlier part", past.site.cluster, jobs)
+    workload = foreseeing(workload, foreseen(predictor, jobs, start_s=start_s))
     contest = Contest(
         base="delay", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS
     )
@@ -66,14 +66,14 @@ def fit_order(
         job = Job(
             settings=settings,
             sources=(
-                DatasetSource(ground, f"{len(jobs)} jobs of the site's own", "the site's own"),
+                DatasetSource(workload, f"{len(jobs)} jobs of the site's own", "the site's own"),
             ),
             folder=Path(folder, "work"),
             out=out,
             command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",
-            exam=Exam(windows_per_ground=6, window_jobs=size),
+            validation=Validation(windows_per_trace=6, window_jobs=size),
             start=model,
-            force=True,  # the night has an exam of its own
+            force=True,  # the night has a test period of its own
         )
         ranks = ranks.present()
         try:

@@ -84,7 +84,7 @@ def run_study(
 
 
 def _by_default(past: Past, stage: Stage, policy: Policy) -> Played:
-    """Whatever this site has set or taught."""
+    """Whatever this site has set or fitted."""
     plain, shipped = Settings(), load_predictor(shipped_predictor())
     stage = replace(stage, predictor=layers_of(shipped))
     return play_ours(past, stage, policy, plain.daemon.interval_s, daemon_knobs(plain))

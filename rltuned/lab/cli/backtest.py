@@ -16,7 +16,7 @@ from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
 from rltuned.lab.backtest.collect import check_new
-from rltuned.lab.backtest.fit import Lesson, fit_site
+from rltuned.lab.backtest.fit import Learned, fit_site
 from rltuned.lab.backtest.play import daemon_knobs
 from rltuned.lab.backtest.study import account_names, anonymous, document, run_study
 from rltuned.lab.cli import site_files
@@ -63,7 +63,7 @@ PoliciesOption = Annotated[
         "--policy", "-p", help="A rule, `default`, model:NAME (or its folder), plugin:NAME; again."
     ),
 ]
-TrainOption = Annotated[Lesson, typer.Option(help="What is learned from the earlier part.")]
+TrainOption = Annotated[Learned, typer.Option(help="What is learned from the earlier part.")]
 MinutesOption = Annotated[
     float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
 ]

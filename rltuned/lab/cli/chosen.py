@@ -12,7 +12,7 @@ from rltuned.lab.backtest.study import VERDICTS, Study
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise
 from rltuned.lab.tune.candidates import Daemon
-from rltuned.lab.tune.exam import Promise
+from rltuned.lab.tune.comparison import Promise
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
 from rltuned.policies.plugins import is_plugin
@@ -85,7 +85,7 @@ def chosen_setting(
 def _why_not(policy: str, study: Study) -> str:
     """Empty = a setting can be chosen."""
     if policy == TUNED:
-        return 'policy.name is "tuned", so `rltuned tune` chooses and examines it'
+        return 'policy.name is "tuned", so `rltuned tune` chooses and tests it'
     if is_plugin(policy):
         return f"{policy} plays in rltuned simulate only"
     poor = study.calibration.whole.verdict == "poor"

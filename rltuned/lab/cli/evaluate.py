@@ -17,7 +17,7 @@ from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train import evaluate as evaluation
 from rltuned.lab.train.course import from_files
-from rltuned.lab.train.ground import Ground
+from rltuned.lab.train.workload import Workload
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
 from rltuned.stats import SHARES, in_words
@@ -120,7 +120,7 @@ def evaluate(
         bounded=bounds is flags.OnOff.ON,
         predictor=flags.predictor_of(predictor),
     )
-    found = _play([s.ground for s in sources], contestants, plans, rules, protocol)
+    found = _play([s.workload for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
         flags.warn("some windows share jobs: intervals are narrower than the truth")
     document = {
@@ -154,26 +154,26 @@ def _report(
 
 
 def _play(
-    grounds: list[Ground],
+    workloads: list[Workload],
     contestants: list[evaluation.Contestant],
     plans: list[evaluation.EvaluationPlan],
     rules: tuple[str, ...],
     protocol: Protocol,
 ) -> list[evaluation.Comparison]:
     players = len(rules) + sum(len(c.seeds) for c in contestants)
-    steps = len(grounds) * sum(p.windows * p.copies for p in plans) * players
+    steps = len(workloads) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
             evaluation.compare(
-                ground,
+                workload,
                 {c.name: evaluation.plays_of(c, protocol) for c in contestants},
                 plan,
                 rules=rules,
                 protocol=protocol,
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )
-            for ground in grounds
+            for workload in workloads
             for plan in plans
         ]
 
@@ -206,7 +206,7 @@ def _curves(given: list[str]) -> "dict[str, list[Curve]]":
 
 def _plain(found: evaluation.Comparison) -> dict[str, object]:
     return {
-        "ground": found.ground,
+        "ground": found.workload,
         "plan": asdict(found.plan),
         "unit_of_chance": found.plan.unit,
         "windows_disjoint": found.disjoint,
@@ -248,4 +248,4 @@ def _show(comparisons: list[evaluation.Comparison]) -> None:
                 (rule, *(in_words(pairs[column.name]) for column in COLUMNS[1:]))
                 for rule, pairs in rules.items()
             ]
-            show_table(out, COLUMNS, rows, f"{model} on {found.ground}, {load}")
+            show_table(out, COLUMNS, rows, f"{model} on {found.workload}, {load}")

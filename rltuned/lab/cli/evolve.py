@@ -27,7 +27,7 @@ from rltuned.lab.train.course import JUDGES, UNSEEN, drawn
 from rltuned.lab.train.evolution import EvolutionSettings, SearchGeneration
 from rltuned.lab.train.evolved import Search, perform
 from rltuned.lab.train.ranks import ALONE, join_ranks
-from rltuned.lab.train.run import Exam
+from rltuned.lab.train.run import Validation
 from rltuned.lab.train.trial import RULE
 
 
@@ -44,9 +44,9 @@ def evolve(
     part_jobs: Annotated[int, typer.Option(help="Jobs of a part.", min=10)] = 1_500,
     load: LoadOption = (0.7, 1.1),
     predictor: PredictorOption = None,
-    exam_windows: HeldOutOption = 4,
-    exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=10)] = 1_024,
-    exam_every: Annotated[int, typer.Option(help="Generations between exams.", min=1)] = 5,
+    eval_windows: HeldOutOption = 4,
+    eval_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=10)] = 1_024,
+    eval_every: Annotated[int, typer.Option(help="Generations between validations.", min=1)] = 5,
     workers: Annotated[
         int | None, typer.Option(help="Threads that play; as many as processors.", min=1)
     ] = None,
@@ -63,7 +63,7 @@ def evolve(
     guess = predicting("queue", predictor)
     settings = EvolutionSettings(
         generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
-        exam_every=exam_every, seed=seed,
+        eval_every=eval_every, seed=seed,
     )  # fmt: skip
     search = Search(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
@@ -71,7 +71,7 @@ def evolve(
         judges=tuple(drawn(JUDGES, worlds // 2, guess)),
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)),
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        exam=Exam(exam_windows, exam_jobs), resume=resume, force=force,
+        validation=Validation(eval_windows, eval_jobs), resume=resume, force=force,
         workers=workers or len(os.sched_getaffinity(0)),
     )  # fmt: skip
     ranks = join_ranks() if distributed else ALONE
@@ -79,8 +79,8 @@ def evolve(
 
     def after(found: SearchGeneration) -> None:
         text = against(RULE, found.change)
-        if found.exam is not None:
-            text += f", held out {against(RULE, found.exam)}"
+        if found.validation is not None:
+            text += f", held out {against(RULE, found.validation)}"
         log.say(found.number + 1, text)
 
     card = perform(search, ranks=ranks, on_generation=after)

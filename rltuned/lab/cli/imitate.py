@@ -14,7 +14,7 @@ from rltuned.cli.tables import progress
 from rltuned.errors import ModelError, TraceError
 from rltuned.journal.snapshots import recorded
 from rltuned.lab.train import history, journalled
-from rltuned.lab.train.imitated import Taught, imitate_into
+from rltuned.lab.train.imitated import ImitatedOrder, imitate_into
 from rltuned.lab.train.imitation import Fitting, OrderedQueues
 from rltuned.lab.train.queues import rule_orders
 from rltuned.policies.baselines import BASELINES
@@ -37,13 +37,13 @@ def imitate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:
-    """Teach the actor an order: a rule's, or that in which this site's Slurm has started jobs.
+    """Fit the actor to an order: a rule's, or that in which this site's Slurm has started jobs.
 
     sacct's rows: SLURM_TIME_FORMAT=%s sacct -a -X --parsable2 --starttime=now-30days
     --format=JobIDRaw,Submit,Eligible,Start,End,Partition,ReqTRES,TimelimitRaw,Flags
 
-    A journal: state_dir/journal.sqlite, also while the daemon runs. Jobs that rltuned had written
-    to are left out: learn from a journal of a dry run.
+    A journal: state_dir/journal.sqlite. Jobs that rltuned had written to are left out: learn from a
+    journal of a dry run.
 
     Exit codes: 0 = learned and exported; 1 = the journal cannot be read; 2 = input cannot be used,
     or it shows too few starts.
@@ -62,9 +62,9 @@ def imitate(
         choices, data = _choices(Path(source), gpus)
         learned, held_out = choices.split(0.8)
         data = f"{data}, {len(learned)} starts with rivals"
-    teacher = source if source in BASELINES else "the site's own Slurm"
-    mean = _learn(out, learned, held_out, fitting, teacher, data)
-    say(f"{out}: {data}; agrees with {teacher} on {mean:.2%} of the pairs not learned from")
+    order = source if source in BASELINES else "the site's own Slurm"
+    mean = _learn(out, learned, held_out, fitting, order, data)
+    say(f"{out}: {data}; agrees with {order} on {mean:.2%} of the pairs not learned from")
 
 
 def _choices(path: Path, gpus: int | None) -> tuple[OrderedQueues, str]:
@@ -94,17 +94,17 @@ def _learn(  # noqa: PLR0917 - by place
     learned: OrderedQueues,
     held_out: OrderedQueues,
     fitting: Fitting,
-    teacher: str,
+    order: str,
     data: str,
 ) -> float:
     """Fit and export; the share of the held-out pairs that the network has right."""
     command = " ".join(["rltuned", *sys.argv[1:]])
     with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
-        task = bar.add_task(teacher, total=fitting.epochs, loss=float("nan"))
+        task = bar.add_task(order, total=fitting.epochs, loss=float("nan"))
         return imitate_into(
             out,
             (learned, held_out),
             fitting,
-            Taught(teacher, data, command),
+            ImitatedOrder(order, data, command),
             on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
         )

@@ -42,7 +42,7 @@ from rltuned.lab.train.ppo import Report
 from rltuned.lab.train.predictor_report import report_of, write_report
 from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks
 from rltuned.lab.train.reward import Objective
-from rltuned.lab.train.run import RULES, Exam, Job, beginning_from, perform
+from rltuned.lab.train.run import RULES, Job, Validation, beginning_from, perform
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
@@ -105,9 +105,9 @@ def ppo(
     seed: Annotated[int, typer.Option(min=0)] = 1,
     reach: ReachOption = 8.0,
     start: StartOption = None,
-    exam_windows: HeldOutOption = 12,
-    exam_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
-    exam_every: Annotated[int, typer.Option(help="Epochs between exams.", min=1)] = 1,
+    eval_windows: HeldOutOption = 12,
+    eval_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
+    eval_every: Annotated[int, typer.Option(help="Epochs between validations.", min=1)] = 1,
     device: DeviceOption = "cpu",
     resume: ResumeOption = False,
     quick: QuickOption = False,
@@ -122,14 +122,14 @@ def ppo(
     _check_ppo(base, device)
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
-        exam_windows, exam_jobs = min(exam_windows, 4), min(exam_jobs, 256)
+        eval_windows, eval_jobs = min(eval_windows, 4), min(eval_jobs, 256)
     contest = Contest(
         base, objective, form, reference, window_jobs, rollouts, loads=load, part=LEARN_UNTIL
     )
     settings = PpoSettings(
         contest=contest, network=network, hidden=hidden, epochs=epochs, seed=seed,
         batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
-        reach=math.log(reach), exam_every=exam_every,
+        reach=math.log(reach), eval_every=eval_every,
     )  # fmt: skip
     if start is not None:
         settings = beginning_from(start, settings)
@@ -141,7 +141,7 @@ def ppo(
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
         start=start, resume=resume, device=device,
-        exam=Exam(exam_windows, exam_jobs),
+        validation=Validation(eval_windows, eval_jobs),
     )  # fmt: skip
     _perform(job, join_ranks() if distributed else ALONE)
 

@@ -33,8 +33,8 @@ from rltuned.lab.backtest.play import daemon_knobs
 from rltuned.lab.cli import site_files
 from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks, leave
 from rltuned.lab.tune.candidates import Daemon, Entrant, Family
+from rltuned.lab.tune.comparison import Promise
 from rltuned.lab.tune.conclusion import NightState, concluded
-from rltuned.lab.tune.exam import Promise
 from rltuned.lab.tune.night import Asked, Night
 from rltuned.lab.tune.results import document
 from rltuned.lab.tune.tuning import MINUTE_S, NightRun
@@ -62,7 +62,9 @@ COLLECTING_S: Final = 3_600.0
 
 
 SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
-ExamOption = Annotated[str, typer.Option(help="Last part of the record, which judges: 14d.")]
+TestPeriodOption = Annotated[
+    str, typer.Option(help="Length of the test period, the last part of the record: 14d.")
+]
 MinutesOption = Annotated[
     float, typer.Option(help="For all of it; what is left is for PPO.", min=0.1)
 ]
@@ -82,7 +84,7 @@ def tune(
     config: ConfigOption = None,
     every_one: AllOption = False,
     since: SinceOption = SINCE,
-    exam: ExamOption = "14d",
+    test_period: TestPeriodOption = "14d",
     minutes: MinutesOption = 40.0,
     site: SiteOption = None,
     journal: JournalOption = None,
@@ -97,14 +99,14 @@ def tune(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose an order on this site's own record, and examine it. Changes nothing in Slurm.
+    """Choose an order on this site's own record, and test it. Changes nothing in Slurm.
 
     What passes becomes a generation: `candidate`, or in force with [tune] promote = "auto".
 
     Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
     model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
-    which tunes one after the other and puts reports into folders of their names, the worst of all.
-    With --distributed the first rank does all but PPO, where the others join in.
+    which tunes one after the other, the worst of all. With --distributed the first rank does all
+    but PPO.
     """
     ranks = join_ranks(minutes * MINUTE_S + COLLECTING_S) if distributed else ALONE
     if ranks.rank > 0:
@@ -112,7 +114,7 @@ def tune(
         leave()
         return
     options = _NightOptions(
-        since, exam, minutes, site, journal, timezone, seed, report, dry_run, ranks
+        since, test_period, minutes, site, journal, timezone, seed, report, dry_run, ranks
     )
     try:
         code = (
@@ -130,7 +132,7 @@ def tune(
 @dataclass(frozen=True, slots=True)
 class _NightOptions:
     since: str
-    exam: str
+    test_period: str
     minutes: float
     site: Path | None
     journal: Path | None
@@ -181,7 +183,7 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     given = settings_of(config)
     if report is not None:
         check_new(report)
-    days, zone = _days(options.exam), site_files.zone_of(options.timezone)
+    days, zone = _days(options.test_period), site_files.zone_of(options.timezone)
     span = site_files.span_of(options.since if site is None or options.since != SINCE else None)
     state = NightState(given.settings, dry_run=dry_run)
     loaded = in_force(given, SystemClock().now())
@@ -219,7 +221,10 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
 def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:
     return {
         "command": " ".join(["rltuned", *sys.argv[1:]]),
-        **{name: getattr(options, name) for name in ("since", "exam", "minutes", "seed")},
+        "since": options.since,
+        "exam": options.test_period,
+        "minutes": options.minutes,
+        "seed": options.seed,
         "promote": settings.tune.promote,
         "interval_s": settings.daemon.interval_s,
     }
@@ -228,7 +233,7 @@ def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:
 def _days(text: str) -> float:
     days = (asked_span_s(text) or 0.0) / DAY_S
     if days <= 0:
-        raise typer.BadParameter(f"--exam: {text!r} is no length of time, as 14d")
+        raise typer.BadParameter(f"--test-period: {text!r} is no length of time, as 14d")
     return days
 
 
@@ -249,7 +254,7 @@ def _asked(
     if isinstance(policy, Actor):
         place = model_path(loaded)
     return Asked(
-        exam_days=days,
+        test_days=days,
         minutes=options.minutes,
         shipped=load_predictor(shipped_predictor()),
         networks=(place,) if place.is_dir() else (),
@@ -299,7 +304,7 @@ def _show(found: dict[str, Any]) -> None:
         say(f"  {text}")
     for one in found["candidates"]:
         change = (one["exam"] or one["lesson"])["objective"]
-        where = "exam" if one["exam"] else "lesson"
+        where = "test" if one["exam"] else "training"
         say(f"{one['name']:<36} {one['order']:<52} {where} {percent(**change)}")
         for text in one["why"]:
             say(f"    {text}")

@@ -1,4 +1,4 @@
-"""What a run is worth: the definitions of docs/contract.md, over all jobs of a set.
+"""What a run is worth: the definitions of docs/interfaces.md, over all jobs of a set.
 
 Wait = start - submit. JCT = end - submit. Bounded slowdown = max(1, (wait + duration) / max(
 duration, 10 s)) with the true duration of the trace. Utilisation = GPU-seconds used between the

@@ -10,8 +10,8 @@ from rltuned.core.order import DEFAULT
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.network import Net
 from rltuned.lab.train.episodes import Decisions, Recorder, play_rule, play_sampled
-from rltuned.lab.train.ground import Ground, cut
 from rltuned.lab.train.reward import FLOOR, Objective, Work, cost_at
+from rltuned.lab.train.workload import Workload, cut
 
 Form = Literal["dense", "gap"]
 Reference = Literal["base", "group"]
@@ -26,7 +26,7 @@ class Contest:
 
     reference: what each stretch of time is compared with: the base's cost, or the mean of the
     learner's own rollouts of the same jobs. rollouts: per window. loads: bounds of the GPU demand
-    that windows are stretched to. part: share of each ground, from its beginning, for windows.
+    that windows are stretched to. part: share of each workload, from its beginning, for windows.
     """
 
     base: str = "fcfs"
@@ -49,16 +49,18 @@ class Episode:
     base: float
 
 
-def draw_window(grounds: Sequence[Ground], contest: Contest, draw: np.random.Generator) -> Ground:
-    """A random window of a random ground at a random load."""
-    ground = grounds[int(draw.integers(len(grounds)))]
-    last = max(0, int(len(ground) * contest.part) - contest.window_jobs)
+def draw_window(
+    workloads: Sequence[Workload], contest: Contest, draw: np.random.Generator
+) -> Workload:
+    """A random window of a random workload at a random load."""
+    workload = workloads[int(draw.integers(len(workloads)))]
+    last = max(0, int(len(workload) * contest.part) - contest.window_jobs)
     first = int(draw.integers(0, last + 1))
-    return cut(ground, first, contest.window_jobs, load=float(draw.uniform(*contest.loads)))
+    return cut(workload, first, contest.window_jobs, load=float(draw.uniform(*contest.loads)))
 
 
 def compete(
-    window: Ground, net: Net, contest: Contest, seed: int, recorder: Recorder
+    window: Workload, net: Net, contest: Contest, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
     base_s = play_rule(window, contest.base, DEFAULT if net.reach else None)

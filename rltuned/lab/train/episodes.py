@@ -25,7 +25,7 @@ from rltuned.lab.replay.play import setup_of
 from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
 from rltuned.lab.replay.prepared import room_for
 from rltuned.lab.replay.protocol import Protocol, by_default
-from rltuned.lab.train.ground import MULTIFACTOR, Ground
+from rltuned.lab.train.workload import MULTIFACTOR, Workload
 from rltuned.sim.natural import AGE_ONLY
 
 
@@ -96,7 +96,7 @@ def _tape(room: Scratch) -> Tape:
     )
 
 
-def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> FloatArray:
+def play_policy(window: Workload, policy: Policy | str, protocol: Protocol) -> FloatArray:
     """(n,) start times under a policy or a rule's name, where Slurm orders by age alone;
     `multifactor` is a usual site's order. Raises TraceError: there is no such rule.
     """
@@ -108,7 +108,7 @@ def play_policy(window: Ground, policy: Policy | str, protocol: Protocol) -> Flo
     return play(chosen, stage, protocol).start_s
 
 
-def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatArray:
+def play_rule(window: Workload, policy: str, order: Order | None = None) -> FloatArray:
     """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
     protocol = Protocol(rules=window.rules, bounded=order is not None)
     if order is not None:
@@ -117,7 +117,7 @@ def play_rule(window: Ground, policy: str, order: Order | None = None) -> FloatA
 
 
 def play_sampled(
-    window: Ground, net: Net, seed: int, recorder: Recorder
+    window: Workload, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
     """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
     while True:
@@ -145,7 +145,7 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(window: Ground, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+def tables(window: Workload, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
     prepared, stage = window.prepared, window.stage()
     count, kinds = len(window), len(prepared.shapes.gpus)

@@ -20,7 +20,7 @@ from rltuned.lab.replay.plugged import play_plugged
 from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.ground import Ground, cut
+from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
@@ -36,7 +36,7 @@ SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics with the share of the way to the best order that a model goes."""
 
-Play = Callable[[Ground], FloatArray]
+Play = Callable[[Workload], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
 
 
@@ -77,7 +77,7 @@ def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
         raise TraceError(f"policy {plugin.name!r} plays with --mode cycle only")
     by_age = replace(protocol, rules=replace(protocol.rules, natural=AGE_ONLY))
 
-    def play(window: Ground) -> FloatArray:
+    def play(window: Workload) -> FloatArray:
         """As the rules beside it, where Slurm orders by age alone."""
         moved = zip(window.jobs, window.submit_s.tolist(), strict=True)
         jobs = [replace(job, submit_s=at_s) for job, at_s in moved]
@@ -119,7 +119,7 @@ class Comparison:
     policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
     """
 
-    ground: str
+    workload: str
     plan: EvaluationPlan
     disjoint: bool
     jobs: int
@@ -175,14 +175,14 @@ def headline(comparisons: Sequence[Comparison]) -> str:
     return f"Wait, geometric mean over windows: {'; '.join(parts)}"
 
 
-def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool]:
+def windows_of(workload: Workload, plan: EvaluationPlan) -> tuple[list[Workload], bool]:
     """The windows, their copies, and whether no two places share a job. Raises TraceError."""
-    first, end = int(len(ground) * plan.part[0]), int(len(ground) * plan.part[1])
+    first, end = int(len(workload) * plan.part[0]), int(len(workload) * plan.part[1])
     spare = end - first - plan.window_jobs
     if spare < 0:
         raise TraceError(
-            f"{ground.name}: {end - first} jobs between {plan.part[0]:.0%} and {plan.part[1]:.0%} "
-            f"are too few for a window of {plan.window_jobs}"
+            f"{workload.name}: {end - first} jobs between {plan.part[0]:.0%} and "
+            f"{plan.part[1]:.0%} are too few for a window of {plan.window_jobs}"
         )
     draw = np.random.default_rng(plan.seed)
     if plan.random:
@@ -192,7 +192,7 @@ def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool
     disjoint = plan.windows == 1 or int(np.diff(starts).min()) >= plan.window_jobs
     found = [
         cut(
-            ground,
+            workload,
             int(at),
             plan.window_jobs,
             load=plan.load,
@@ -206,7 +206,7 @@ def windows_of(ground: Ground, plan: EvaluationPlan) -> tuple[list[Ground], bool
 
 
 def compare(
-    ground: Ground,
+    workload: Workload,
     models: Mapping[str, Sequence[Play]],
     plan: EvaluationPlan,
     *,
@@ -217,7 +217,7 @@ def compare(
     """Play every window under every policy. models: name -> one player per training seed. protocol:
     of the rules; who knows the future orders at every event. Raises TraceError.
     """
-    chosen, disjoint = windows_of(ground, plan)
+    chosen, disjoint = windows_of(workload, plan)
     judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}
     values: dict[str, dict[str, FloatArray]] = {}
     spread = {}
@@ -230,14 +230,14 @@ def compare(
             for window in chosen:
                 schedules.append(schedule_of(window, play(window)))
                 on_window(policy)
-            seeds.append(_table(schedules, plan, ground.prepared.cluster_gpus))
+            seeds.append(_table(schedules, plan, workload.prepared.cluster_gpus))
             kept += schedules
         values[policy] = {
             m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
         }
         spread[policy] = _spread(kept)
     return Comparison(
-        ground=ground.name,
+        workload=workload.name,
         plan=plan,
         disjoint=disjoint,
         jobs=plan.window_jobs * len(chosen),
@@ -277,7 +277,7 @@ def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
     return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
 
 
-def schedule_of(window: Ground, start_s: FloatArray) -> Schedule:
+def schedule_of(window: Workload, start_s: FloatArray) -> Schedule:
     """What the simulator's own metrics are computed from."""
     jobs = window.jobs
     return Schedule(

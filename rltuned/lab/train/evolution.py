@@ -24,11 +24,11 @@ from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.ground import Ground, cut
 from rltuned.lab.train.learner import REACH
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.trial import CYCLES, RULE
+from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import LAYERS
 from rltuned.stats import mean_with_ends
@@ -48,13 +48,14 @@ class EvolutionSettings:
     Attributes:
         generations: of the search. members: actors in each. parts: of traces that all of them play.
         part_jobs: in each part; the first `warm_up` of them fill the cluster and count for nothing.
-        interval_s: of the cycles there. Exams have the daemon's; five times as many cycles would be
+        interval_s: of the cycles there. Validations have the daemon's; five times as many cycles
+        would be
             five times as slow and change delays of hours by minutes.
         loads: bounds of the GPU demand that parts are stretched to.
         step: the first deviation of the numbers.
         price: of a larger 99% wait and longest wait, beside the mean of wait and slowdown.
         reach: of a correction, see policies/network.
-        exam_every: generations from one exam to the next; the last one is always examined.
+        exam_every: generations from one validation to the next; the last one is always validated.
         seed: of parts and actors.
     """
 
@@ -68,7 +69,7 @@ class EvolutionSettings:
     step: float = 0.3
     price: float = 1.0
     reach: float = REACH
-    exam_every: int = 5
+    eval_every: int = 5
     seed: int = 1
 
     def described(self) -> dict[str, int | float | str]:
@@ -100,35 +101,37 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 class TracePart:
     """A stretch of a trace, and how it is played; rule: (4,) see measured."""
 
-    window: Ground
+    window: Workload
     protocol: Protocol
     rule: FloatArray
 
 
-def part_of(window: Ground, warm_up: float, protocol: Protocol = CYCLES) -> TracePart:
+def part_of(window: Workload, warm_up: float, protocol: Protocol = CYCLES) -> TracePart:
     """A window with what the rule makes of it."""
     start_s = play_policy(window, RULE, protocol)
     return TracePart(window, protocol, measured(window, start_s, warm_up))
 
 
-def drawn(grounds: Sequence[Ground], settings: EvolutionSettings, generation: int) -> list[Ground]:
-    """The windows of a generation; seed and generation alone say which. Grounds that are shorter
+def drawn(
+    workloads: Sequence[Workload], settings: EvolutionSettings, generation: int
+) -> list[Workload]:
+    """The windows of a generation; seed and generation alone say which. Workloads that are shorter
     than a part are played whole.
     """
     draw = np.random.default_rng([settings.seed, generation])
     found = []
     for _ in range(settings.parts):
-        ground = grounds[int(draw.integers(len(grounds)))]
-        size = min(settings.part_jobs, len(ground))
-        first = int(draw.integers(0, len(ground) - size + 1))
-        found.append(cut(ground, first, size, load=float(draw.uniform(*settings.loads))))
+        workload = workloads[int(draw.integers(len(workloads)))]
+        size = min(settings.part_jobs, len(workload))
+        first = int(draw.integers(0, len(workload) - size + 1))
+        found.append(cut(workload, first, size, load=float(draw.uniform(*settings.loads))))
     return found
 
 
 # 3. Costs
 
 
-def measured(window: Ground, start_s: FloatArray, warm_up: float) -> FloatArray:
+def measured(window: Workload, start_s: FloatArray, warm_up: float) -> FloatArray:
     """(4,) mean wait, mean bounded slowdown, 99% wait and longest wait of the jobs that count. A
     minute, the daemon's interval, is added to each wait: where hardly a job waits, ratios are
     chance.
@@ -183,28 +186,28 @@ class Players:
 @dataclass(frozen=True, slots=True)
 class SearchGeneration:
     """What came of one. costs: of its members; change: of the mean of log wait and log slowdown
-    against the rule, over all members, with its interval over parts; exam: the same of the middle
-    of the distribution on held-out windows, and exam_cost what it costs there; None = not examined.
-    seconds: what it took.
+    against the rule, over all members, with its interval over parts; validation: the same of the
+    middle of the distribution on held-out windows, and validation_cost what it costs there; None =
+    not validated. seconds: what it took.
     """
 
     number: int
     costs: tuple[float, ...]
     change: Interval
-    exam: Interval | None
-    exam_cost: float | None
+    validation: Interval | None
+    validation_cost: float | None
     seconds: float
 
 
 def evolve(
-    grounds: Sequence[Ground],
-    exam: Sequence[TracePart],
+    workloads: Sequence[Workload],
+    validation: Sequence[TracePart],
     players: Players,
     *,
     known: Sequence[SearchGeneration] = (),
     on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
 ) -> tuple[TorchActor, int]:
-    """The actor that did best in an exam, and its generation; -1 = the rule itself. known:
+    """The actor that did best in a validation, and its generation; -1 = the rule itself. known:
     generations of an interrupted search, which are not played again. Raises FloatingPointError: a
     cost is not finite.
     """
@@ -217,11 +220,11 @@ def evolve(
             found = already[number]
             search.tell(members, list(found.costs))
         else:
-            found = _generation(search, members, number, grounds, exam, players)
+            found = _generation(search, members, number, workloads, validation, players)
             on_generation(found)
-        if found.exam_cost is not None and found.exam_cost < best:
+        if found.validation_cost is not None and found.validation_cost < best:
             best, chosen = (
-                found.exam_cost,
+                found.validation_cost,
                 (actor_of(np.array(search.mean), settings.reach), number),
             )
     return chosen
@@ -241,28 +244,28 @@ def _generation(  # noqa: PLR0917 - by place
     search: cma.CMAEvolutionStrategy,
     members: Sequence[FloatArray],
     number: int,
-    grounds: Sequence[Ground],
-    exam: Sequence[TracePart],
+    workloads: Sequence[Workload],
+    validation: Sequence[TracePart],
     players: Players,
 ) -> SearchGeneration:
-    """Play the members, move the distribution, and examine its middle where that is due."""
+    """Play the members, move the distribution, and validate its middle where that is due."""
     settings, began = players.settings, time.perf_counter()
     protocol = replace(CYCLES, interval_s=settings.interval_s)
-    windows = drawn(grounds, settings, number)
+    windows = drawn(workloads, settings, number)
     parts = [part_of(window, settings.warm_up, protocol) for window in windows]
     actors = [policy_of(actor_of(np.array(one), settings.reach)) for one in members]
     logs = players.logs(actors, parts)
     if not np.isfinite(logs).all():
         raise FloatingPointError(f"generation {number}: a cost is not finite")
-    costs, examined, exam_cost = [cost(one, settings.price) for one in logs], None, None
+    costs, validated, validation_cost = [cost(one, settings.price) for one in logs], None, None
     search.tell(members, costs)
-    if (number + 1) % settings.exam_every == 0 or number + 1 == settings.generations:
+    if (number + 1) % settings.eval_every == 0 or number + 1 == settings.generations:
         middle = policy_of(actor_of(np.array(search.mean), settings.reach))
-        held_out = players.logs([middle], exam)[0]
-        examined, exam_cost = _change(held_out), cost(held_out, settings.price)
+        held_out = players.logs([middle], validation)[0]
+        validated, validation_cost = _change(held_out), cost(held_out, settings.price)
     seconds = time.perf_counter() - began
     change = _change(logs.mean(axis=0))
-    return SearchGeneration(number, tuple(costs), change, examined, exam_cost, seconds)
+    return SearchGeneration(number, tuple(costs), change, validated, validation_cost, seconds)
 
 
 def _change(logs: FloatArray) -> Interval:

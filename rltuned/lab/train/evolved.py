@@ -1,8 +1,8 @@
 """One search from its settings to its bundle: what `rltuned train evolve` does.
 
-The folder keeps a line for each generation: what its actors cost and what an exam found. A search
-that was interrupted draws the same actors again and takes the costs from there, so it ends as if
-it had never stopped.
+The folder keeps a line for each generation: what its actors cost and what a validation found. A
+search that was interrupted draws the same actors again and takes the costs from there, so it ends
+as if it had never stopped.
 """
 
 import json
@@ -25,14 +25,13 @@ from rltuned.lab.train.evolution import (
     part_of,
 )
 from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.ground import cut
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.ranges import ranges_played
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.run import (
     JUDGES_SAID,
     WINDOWS_SAID,
-    Exam,
+    Validation,
     check_name,
     data_of,
     held_out,
@@ -41,17 +40,18 @@ from rltuned.lab.train.run import (
 )
 from rltuned.lab.train.trial import DIGITS, RULE
 from rltuned.lab.train.verdict import allow, judged, unseen_windows
+from rltuned.lab.train.workload import cut
 from rltuned.policies.card import Card, Training
 
 GENERATIONS: Final = "generations.jsonl"
-LATER: Final = ("generations", "exam_every")
+LATER: Final = ("generations", "eval_every")
 """Settings that may change when a search goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search. judges: random worlds of the exam; unseen: of the verdict. command: for the card.
-    workers: threads that play. force: a worse one is exported too.
+    """One search. judges: random worlds of the validation; unseen: of the verdict. command: for the
+    card. workers: threads that play. force: a worse one is exported too.
     """
 
     settings: EvolutionSettings
@@ -61,7 +61,7 @@ class Search:
     folder: Path
     out: Path
     command: str
-    exam: Exam = field(default_factory=Exam)
+    validation: Validation = field(default_factory=Validation)
     resume: bool = False
     workers: int = 1
     force: bool = False
@@ -82,13 +82,13 @@ def perform(
         SearchRecord(search.folder, settings, resume=search.resume) if ranks.rank == 0 else None
     )
     known = ranks.from_first([] if record is None else record.known)
-    taught = [
-        cut(s.ground, 0, max(1, int(len(s.ground) * LEARN_UNTIL)))
+    parts = [
+        cut(s.workload, 0, max(1, int(len(s.workload) * LEARN_UNTIL)))
         for s in search.sources
         for _ in range(s.share)
     ]
-    windows = held_out(search.sources, search.exam, search.judges)
-    exam = [part_of(window, settings.warm_up) for window in windows]
+    windows = held_out(search.sources, search.validation, search.judges)
+    validation = [part_of(window, settings.warm_up) for window in windows]
     players = Players(settings, ranks, search.workers)
 
     def after(found: SearchGeneration) -> None:
@@ -97,34 +97,36 @@ def perform(
         on_generation(found)
 
     try:
-        actor, number = evolve(taught, exam, players, known=known, on_generation=after)
+        actor, number = evolve(parts, validation, players, known=known, on_generation=after)
     except FloatingPointError as error:
         raise ModelError(
             f"the search stopped: {error}; its record is in {search.folder}"
         ) from error
-    return None if record is None else _export(search, (actor, number), exam, record, ranks)
+    return None if record is None else _export(search, (actor, number), validation, record, ranks)
 
 
 def _export(
     search: Search,
     found: tuple[TorchActor, int],
-    exam: Sequence[TracePart],
+    validation: Sequence[TracePart],
     record: "SearchRecord",
     ranks: Ranks,
 ) -> Card:
     actor, number = found
-    settings, size = search.settings, search.exam.window_jobs
-    windows = unseen_windows(search.sources, search.unseen, size=size, loads=search.exam.loads)
+    settings, size = search.settings, search.validation.window_jobs
+    windows = unseen_windows(
+        search.sources, search.unseen, size=size, loads=search.validation.loads
+    )
     verdict = judged(actor, windows)
     allow(verdict, force=search.force)
-    examined = record.known[number].exam if number >= 0 else None
-    each = zip(("exam", "exam_low", "exam_high"), examined or (), strict=False)
+    validated = record.known[number].validation if number >= 0 else None
+    each = zip(("validation", "validation_low", "validation_high"), validated or (), strict=False)
     return export_bundle(
         search.out,
         actor,
         name=search.out.name,
         summary=f"CMA-ES, `queue` actor, generation {number + 1} of {settings.generations}.",
-        parity=parity_windows([part.window for part in exam], actor),
+        parity=parity_windows([part.window for part in validation], actor),
         training=Training(
             method="CMA-ES on parts of traces in the daemon's cycles, as corrections of the rule",
             teacher=RULE,
@@ -193,13 +195,13 @@ class SearchRecord:
 
 
 def _generation(row: dict[str, Any]) -> SearchGeneration:
-    exam = row["exam"]
+    validation = row["validation"]
     return SearchGeneration(
         number=int(row["number"]),
         costs=tuple(map(float, row["costs"])),
         change=_interval(row["change"]),
-        exam=None if exam is None else _interval(exam),
-        exam_cost=None if row["exam_cost"] is None else float(row["exam_cost"]),
+        validation=None if validation is None else _interval(validation),
+        validation_cost=None if row["validation_cost"] is None else float(row["validation_cost"]),
         seconds=float(row["seconds"]),
     )
 

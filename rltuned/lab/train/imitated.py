@@ -17,10 +17,10 @@ PARITY_WINDOWS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class ImitatedOrder:
     """For the card: whose order, of which data, and by which command."""
 
-    teacher: str
+    order: str
     data: str
     command: str
 
@@ -29,7 +29,7 @@ def imitate_into(
     out: Path,
     queues: tuple[OrderedQueues, OrderedQueues],
     fitting: Fitting,
-    about: Taught,
+    about: ImitatedOrder,
     *,
     begin: TorchActor | None = None,
     on_epoch: Callable[[float], None] | None = None,
@@ -57,11 +57,11 @@ def imitate_into(
         out,
         network,
         name=out.name,
-        summary=f"Warm start: the order of {about.teacher}, learned from {about.data}.",
+        summary=f"Warm start: the order of {about.order}, learned from {about.data}.",
         parity=(values[:PARITY_WINDOWS], masks[:PARITY_WINDOWS]),
         training=Training(
             method="supervised imitation, pairwise logistic loss",
-            teacher=about.teacher,
+            teacher=about.order,
             command=about.command,
             settings=fitting.described() | {"learned": len(learned), "held_out": len(held_out)},
             data=about.data,
@@ -72,7 +72,7 @@ def imitate_into(
         ),
         results={name: round(value, 5) for name, value in results.items()},
         caveats=[
-            f"It imitates {about.teacher}, can at best be as good, and claims no result.",
+            f"It imitates {about.order}, can at best be as good, and claims no result.",
             "Agreement was measured on queues of the same origin as those that it learned from.",
         ],
         ranges=ranges_shown(network.kind, values, masks),

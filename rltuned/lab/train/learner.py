@@ -49,7 +49,7 @@ class PpoSettings:
     gae: float = 0.97
     gradient_norm: float = 0.5
     patience: int = 0
-    exam_every: int = 1
+    eval_every: int = 1
     seed: int = 1
 
     def described(self) -> dict[str, int | float | str]:

@@ -32,7 +32,7 @@ IN_OVERVIEW: Final = ("wait_s", "bsld", "jct_s", "utilisation")
 LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
 """What is drawn."""
 Curve = tuple[FloatArray, FloatArray]
-"""Gap, and cost over that of `delay`, of every epoch; straight between exams."""
+"""Gap, and cost over that of `delay`, of every epoch; straight between validations."""
 DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
 """Rules whose single jobs are drawn beside the models'; all would be a tangle."""
 
@@ -79,7 +79,7 @@ def write_page(
 def title(found: Comparison) -> str:
     """Where a comparison took place."""
     load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
-    return f"{found.ground}, {load}"
+    return f"{found.workload}, {load}"
 
 
 def _distributions(found: Comparison) -> Markup:
@@ -94,8 +94,8 @@ def read_curve(path: Path) -> Curve:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
         gap = np.array([float(r["gap"]) for r in rows])
-        exams = np.array([float(r["validation"]) for r in rows])
-        held = np.flatnonzero(np.isfinite(exams))
-        return gap, np.exp(np.interp(np.arange(len(exams)), held, exams[held]))
+        validations = np.array([float(r["validation"]) for r in rows])
+        held = np.flatnonzero(np.isfinite(validations))
+        return gap, np.exp(np.interp(np.arange(len(validations)), held, validations[held]))
     except (OSError, KeyError, ValueError) as error:
         raise TraceError(f"{path}: not curves of a training: {error}") from error

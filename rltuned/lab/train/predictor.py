@@ -1,10 +1,10 @@
 """Fit the run-time predictor to histories, using of each job's past only what had ended by then.
 
 Every job is an example: its inputs are what was known of its kinds when it was submitted, its
-target is the bin of the time that it then ran. Earlier jobs teach, later ones are held out. Traces
-do not show how long jobs waited: their jobs are read as if each had started at its submission. The
-moment of fitting is then the last submission: jobs that still run have no run time yet and do not
-teach. A site's record gives the starts of jobs that have all ended.
+target is the bin of the time that it then ran. Earlier jobs are fitted to, later ones held out.
+Traces do not show how long jobs waited: their jobs are read as if each had started at its
+submission. The moment of fitting is then the last submission: jobs that still run have no run time
+yet and are left out. A site's record gives the starts of jobs that have all ended.
 """
 
 import io
@@ -24,7 +24,7 @@ from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import BoolArray
 from rltuned.lab.kernel.run_times import RunTimes, replay
 from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
-from rltuned.lab.train.ground import Foreseen
+from rltuned.lab.train.workload import Foreseen
 from rltuned.policies.predictor import HIDDEN, Predictor
 from rltuned.sim.trace import TraceJob
 

@@ -16,7 +16,6 @@ from rltuned.lab.train.choices import read_by
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.lab.train.episodes import Recorder, play_sampled
 from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.ground import Ground
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, module_of, network_of
 from rltuned.lab.train.ppo import Report, train
@@ -25,6 +24,7 @@ from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.session import Session, Standing
 from rltuned.lab.train.trial import RULE, Trial, changes, windows_between
 from rltuned.lab.train.verdict import allow, judged, unseen_windows
+from rltuned.lab.train.workload import Workload
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import BUNDLE_NAME, Card, Training
 from rltuned.policies.network import INPUTS
@@ -46,19 +46,19 @@ JUDGES_SAID = (
 
 
 @dataclass(frozen=True, slots=True)
-class Exam:
+class Validation:
     """Held-out windows by which epochs are compared."""
 
-    windows_per_ground: int = 12
+    windows_per_trace: int = 12
     window_jobs: int = 1_024
     loads: tuple[float, ...] = (0.7, 0.9, 1.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training. start: None = the rule `delay`. judges: grounds never learned from; a window of
-    each helps to choose the epoch; unseen: one of each helps to find the verdict. command: for the
-    card. force: a worse actor is exported too.
+    """One training. start: None = the rule `delay`. judges: workloads never learned from; a window
+    of each helps to choose the epoch; unseen: one of each helps to find the verdict. command: for
+    the card. force: a worse actor is exported too.
     """
 
     settings: PpoSettings
@@ -66,7 +66,7 @@ class Job:
     folder: Path
     out: Path
     command: str
-    exam: Exam = Exam()
+    validation: Validation = Validation()
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
@@ -76,25 +76,29 @@ class Job:
 
 
 def held_out(
-    sources: Sequence[DatasetSource], exam: Exam, judges: Sequence[DatasetSource] = ()
-) -> list[Ground]:
-    """The exam: each source's later part, a window of each judge. Raises TraceError: too short."""
-    part, size, loads = (LEARN_UNTIL, TEST_FROM), exam.window_jobs, exam.loads
+    sources: Sequence[DatasetSource], validation: Validation, judges: Sequence[DatasetSource] = ()
+) -> list[Workload]:
+    """The validation: each source's later part, a window of each judge. Raises TraceError: too
+    short.
+    """
+    part, size, loads = (LEARN_UNTIL, TEST_FROM), validation.window_jobs, validation.loads
     found = [
         window
         for source in sources
         for window in windows_between(
-            source.ground, part, count=exam.windows_per_ground, size=size, loads=loads
+            source.workload, part, count=validation.windows_per_trace, size=size, loads=loads
         )
     ]
     for number, judge in enumerate(judges):
         load = loads[number % len(loads)]
-        found += windows_between(judge.ground, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load])
+        found += windows_between(
+            judge.workload, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load]
+        )
     if not found:
-        longest = max(len(s.ground) for s in sources)
+        longest = max(len(s.workload) for s in sources)
         raise TraceError(
-            f"no trace has {exam.window_jobs} jobs between {part[0]:.0%} and {part[1]:.0%} of its "
-            f"length to be judged by; the longest has {longest} in all"
+            f"no trace has {validation.window_jobs} jobs between {part[0]:.0%} and {part[1]:.0%} "
+            f"of its length to be judged by; the longest has {longest} in all"
         )
     return found
 
@@ -109,7 +113,9 @@ def perform(
     check_name(job.out, ranks)
     check(job)
     session = Session(job.folder, settings, resume=job.resume) if ranks.rank == 0 else None
-    trial = Trial.of(held_out(job.sources, job.exam, job.judges), settings.contest.objective, RULES)
+    trial = Trial.of(
+        held_out(job.sources, job.validation, job.judges), settings.contest.objective, RULES
+    )
     learner = Learner(settings, job.device)
     standing = _begin(learner, job)
     ranks.align([learner.actor, learner.critic])
@@ -122,7 +128,7 @@ def perform(
     try:
         train(
             learner,
-            [s.ground for s in job.sources for _ in range(s.share)],
+            [s.workload for s in job.sources for _ in range(s.share)],
             settings,
             lambda actor: trial.ratio(actor, RULES[0]),
             first_epoch=standing.epoch,
@@ -163,10 +169,10 @@ def check(job: Job) -> None:
     """Refuse what cannot work. Raises TraceError: a short trace."""
     size = job.settings.contest.window_jobs
     for source in job.sources:
-        if len(source.ground) * LEARN_UNTIL < size:
+        if len(source.workload) * LEARN_UNTIL < size:
             raise TraceError(
-                f"{source.ground.name}: {len(source.ground)} jobs are too few: windows of {size} "
-                f"are cut from the first {LEARN_UNTIL:.0%}"
+                f"{source.workload.name}: {len(source.workload)} jobs are too few: windows of "
+                f"{size} are cut from the first {LEARN_UNTIL:.0%}"
             )
 
 
@@ -188,9 +194,11 @@ def _begin(learner: Learner, job: Job) -> Standing:
 
 
 def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int) -> Card:
-    settings, exam = job.settings, job.exam
+    settings, validation = job.settings, job.validation
     actor = learner.actor.cpu()
-    windows = unseen_windows(job.sources, job.unseen, size=exam.window_jobs, loads=exam.loads)
+    windows = unseen_windows(
+        job.sources, job.unseen, size=validation.window_jobs, loads=validation.loads
+    )
     found = judged(actor, windows)
     allow(found, force=job.force)
     results = changes(trial, trial.totals(actor))
@@ -229,7 +237,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
 
 
 def parity_windows(
-    windows: Sequence[Ground], actor: TorchActor
+    windows: Sequence[Workload], actor: TorchActor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
     net, kind = net_of(network_of(actor)), actor.kind

@@ -10,9 +10,9 @@ import numpy as np
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.ground import Ground, cut
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.reward import FLOOR, MIXED, Objective, cost_at
+from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.baselines import BASELINES
 from rltuned.stats import mean_with_ends, paired
 
@@ -27,26 +27,26 @@ AS_IT_IS: Final = "bsld"
 
 
 def windows_between(
-    ground: Ground, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
-) -> list[Ground]:
-    """Windows spread evenly over a part of a ground, disjoint if possible; fewer if short."""
-    first, last = int(len(ground) * part[0]), int(len(ground) * part[1]) - size
+    workload: Workload, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
+) -> list[Workload]:
+    """Windows spread evenly over a part of a workload, disjoint if possible; fewer if short."""
+    first, last = int(len(workload) * part[0]), int(len(workload) * part[1]) - size
     if last < first:
         return []
     starts = np.linspace(first, last, count).astype(int)
-    return [cut(ground, int(at), size, load=loads[i % len(loads)]) for i, at in enumerate(starts)]
+    return [cut(workload, int(at), size, load=loads[i % len(loads)]) for i, at in enumerate(starts)]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Windows, and the totals of a rule on each of them (k,)."""
 
-    windows: tuple[Ground, ...]
+    windows: tuple[Workload, ...]
     objective: Objective
     rules: dict[str, FloatArray]
 
     @classmethod
-    def of(cls, windows: Sequence[Ground], objective: Objective, rules: Sequence[str]) -> "Trial":
+    def of(cls, windows: Sequence[Workload], objective: Objective, rules: Sequence[str]) -> "Trial":
         """Play the rules once."""
         found = {
             rule: np.array([total(objective, w, play_policy(w, rule, CYCLES)) for w in windows])
@@ -66,7 +66,7 @@ class Trial:
         return mean_with_ends(np.log(self.totals(actor) / self.rules[rule]))
 
 
-def total(objective: Objective, window: Ground, start_s: FloatArray) -> float:
+def total(objective: Objective, window: Workload, start_s: FloatArray) -> float:
     """A schedule's cost, not below the floor that rewards use too; a mix: geometric mean."""
     if objective == "mix":
         return math.prod(total(o, window, start_s) for o in MIXED) ** (1 / len(MIXED))

@@ -5,9 +5,9 @@ from typing import Final
 
 from rltuned.errors import ModelError
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
-from rltuned.lab.train.ground import Ground
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.trial import AS_IT_IS, DIGITS, RULE, Trial, windows_between
+from rltuned.lab.train.workload import Workload
 from rltuned.policies.card import Verdict, Word
 from rltuned.stats import paired
 
@@ -21,22 +21,24 @@ def unseen_windows(
     *,
     size: int,
     loads: Sequence[float],
-) -> list[Ground]:
-    """Windows that neither taught nor chose anything; shorter ones where none of `size` jobs has
+) -> list[Workload]:
+    """Windows that neither trained nor chose anything; shorter ones where none of `size` jobs has
     room. worlds: random ones that a training has not met.
     """
-    parts = [(s.ground, (TEST_FROM, 1.0), WINDOWS) for s in sources]
-    parts += [(s.ground, (LEARN_UNTIL, 1.0), 1) for s in worlds]
-    room = max(int(len(ground) * part[1]) - int(len(ground) * part[0]) for ground, part, _ in parts)
-    found: list[Ground] = []
-    for ground, part, count in parts:
+    parts = [(s.workload, (TEST_FROM, 1.0), WINDOWS) for s in sources]
+    parts += [(s.workload, (LEARN_UNTIL, 1.0), 1) for s in worlds]
+    room = max(
+        int(len(workload) * part[1]) - int(len(workload) * part[0]) for workload, part, _ in parts
+    )
+    found: list[Workload] = []
+    for workload, part, count in parts:
         turned = [loads[(len(found) + i) % len(loads)] for i in range(count)]
         jobs = max(min(size, room), 2)
-        found += windows_between(ground, part, count=count, size=jobs, loads=turned)
+        found += windows_between(workload, part, count=count, size=jobs, loads=turned)
     return found
 
 
-def judged(actor: TorchActor, windows: Sequence[Ground]) -> Verdict | None:
+def judged(actor: TorchActor, windows: Sequence[Workload]) -> Verdict | None:
     """The actor against the rule, window by window, by wait, slowdown and tail together; None =
     there are no windows.
     """

@@ -1,4 +1,5 @@
-"""`rltuned tune`: candidates from a site's own record, one exam, and a gate that mostly says kept.
+"""`rltuned tune`: candidates from a site's own record, one test period, and a gate that mostly says
+kept.
 
 Writes nothing to Slurm.
 """

@@ -1,7 +1,7 @@
 """The setting that a backtest advises: chosen before its switch as a night does, judged after it.
 
-Lesson, promise, choice and verdict are those of a night. The exam is the later part of the record,
-which nothing of the choice has seen.
+Training period, promise, choice and verdict are those of a night. The test period is the later part
+of the record, which nothing of the choice has seen.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,21 +13,29 @@ from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.policy import DEFAULT_POLICY
-from rltuned.lab.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
-from rltuned.lab.tune.exam import Difference, JobScores, Promise, difference, pooled, verdict
-from rltuned.lab.tune.night import check_part, lesson_before
+from rltuned.lab.tune.candidates import (
+    Choice,
+    Course,
+    Daemon,
+    Entrant,
+    Family,
+    TrainingPeriod,
+    pick,
+)
+from rltuned.lab.tune.comparison import Difference, JobScores, Promise, difference, pooled, verdict
+from rltuned.lab.tune.night import check_part, training_before
 from rltuned.lab.tune.results import difference_json
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
 from rltuned.stats import percent
 
 COPIES: Final = 3
-"""Of the later part, with the record itself; see exam.pooled."""
+"""Of the later part, with the record itself; see comparison.pooled."""
 FCFS, PLAIN, CURRENT, CHOSEN = "first come, first served", "the default", "in force", "chosen"
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Tested:
     """One order on the later part. changes: against first come, first served; None = it is that."""
 
     entrant: Entrant
@@ -49,7 +57,7 @@ class Advice:
     sentence: str
     lines: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
-    orders: Mapping[str, Examined] = field(default_factory=dict)
+    orders: Mapping[str, Tested] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +80,10 @@ def advise(
 ) -> Advice:
     """Choose on the earlier part, judge on the later one; too few jobs give a sentence alone.
 
-    learn: what is known of run times when the lesson's second part begins. predictor: of the later
-    part, the same for all orders.
+    learn: what is known of run times when the training period's second part begins. predictor: of
+    the later part, the same for all orders.
     """
-    _, switch_s, end_s = lesson_before(past, past.split_s)
+    _, switch_s, end_s = training_before(past, past.split_s)
     try:
         check_part(past, switch_s, end_s, "second half of the part before the switch")
     except TooLittleError as error:
@@ -83,10 +91,10 @@ def advise(
     began = past.switched_on(switch_s)
     known = learn(began)
     incumbent = _entrant(asked.policy, asked.order, known)
-    lesson = Lesson(began, end_s, incumbent, asked.promise, asked.daemon, on_play=on_play)
+    training = TrainingPeriod(began, end_s, incumbent, asked.promise, asked.daemon, on_play=on_play)
     default = _entrant(BASELINES[DEFAULT_POLICY], DEFAULT, known)
-    choices = [lesson.choose(incumbent.family)]
-    choices += [] if default.same_as(incumbent) else [lesson.alone(default)]
+    choices = [training.choose(incumbent.family)]
+    choices += [] if default.same_as(incumbent) else [training.alone(default)]
     best = pick(choices, incumbent)
     return _judged(past, asked, predictor, incumbent, best, on_play=on_play)
 
@@ -101,21 +109,21 @@ def _judged(
     on_play: Callable[[str], None],
 ) -> Advice:
     """What holds on the later part too."""
-    exam = Course(past, asked.daemon)
+    test = Course(past, asked.daemon)
     scores: dict[str, list[JobScores]] = {}
     for name, entrant in (entrants := _shown(incumbent, best)).items():
         late = replace(entrant, family=replace(entrant.family, predictor=predictor))
         scores[name] = []
         for copy in range(COPIES):
             on_play(f"{name}, copy {copy}")
-            scores[name].append(exam.play(late, copy))
+            scores[name].append(test.play(late, copy))
 
     def against(base: str, own: str) -> Difference:
         pairs = zip(scores[base], scores[own], strict=True)
-        return pooled([difference(one, other, exam.jobs.days) for one, other in pairs])
+        return pooled([difference(one, other, test.jobs.days) for one, other in pairs])
 
     orders = {
-        name: Examined(entrant, tuple(scores[name]), None if name == FCFS else against(FCFS, name))
+        name: Tested(entrant, tuple(scores[name]), None if name == FCFS else against(FCFS, name))
         for name, entrant in entrants.items()
     }
     now = _name_of(incumbent, entrants)
@@ -124,7 +132,7 @@ def _judged(
     tries = dict.fromkeys([_name_of(best.entrant, entrants)] if best is not None else [])
     for name in [n for n in (*tries, FCFS) if n != now]:
         found = against(now, name)
-        broken = asked.promise.broken(exam.jobs, exam.natural, scores[now][0], scores[name][0])
+        broken = asked.promise.broken(test.jobs, test.natural, scores[now][0], scores[name][0])
         # the policy is one that is in force or a rule: its ranges are not in question here
         doubts = verdict(found, broken, ranges_known=True, same=False)
         if not doubts:
@@ -156,7 +164,7 @@ def _entrant(policy: Policy, order: Order, predictor: Predictor | None) -> Entra
 
 
 def _change(
-    name: str, found: Difference, orders: Mapping[str, Examined], incumbent: Entrant
+    name: str, found: Difference, orders: Mapping[str, Tested], incumbent: Entrant
 ) -> tuple[str, tuple[str, ...]]:
     """The advice to change something, and the lines to write."""
     taken, wait = orders[name].entrant, percent(found.wait, *(found.wait_interval or ()))
@@ -173,7 +181,7 @@ def _change(
     return text, ("[order]", *lines)
 
 
-def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Examined]) -> str:
+def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Tested]) -> str:
     entrant = orders[now].entrant
     what = {FCFS: "First come, first served", PLAIN: "The default"}.get(now, "Your setting")
     reason = (
@@ -187,7 +195,7 @@ def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Examined]) -> st
     )
 
 
-def _beside_fcfs(one: Examined) -> str:
+def _beside_fcfs(one: Tested) -> str:
     if one.changes is None:
         return ""
     change = percent(one.changes.wait, *(one.changes.wait_interval or ()))
@@ -205,7 +213,7 @@ def advice_json(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _order_json(one: Examined) -> dict[str, Any]:
+def _order_json(one: Tested) -> dict[str, Any]:
     entrant = one.entrant
     return {
         "policy": entrant.policy.name,

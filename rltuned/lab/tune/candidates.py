@@ -1,9 +1,10 @@
-"""Who may take the incumbent's place, with which own part and share: chosen on the lesson alone.
+"""Who may take the incumbent's place, with which own part and share: chosen on the training period
+alone.
 
 A family is a kind of order: a rule, or a network, with a predictor of run times. Of each family a
-grid of own part and share is played on the last part of the lesson first; what leads there is
-played on the whole lesson with each longest delay, beside first come, first served. What breaks the
-promise is never chosen.
+grid of own part and share is played on the last part of the training period first; what leads there
+is played on the whole training period with each longest delay, beside first come, first served.
+What breaks the promise is never chosen.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,14 @@ from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.play import play_natural, play_ours, stage_of
 from rltuned.lab.replay.run_times import layers_of
 from rltuned.lab.replay.stage import Stage
-from rltuned.lab.tune.exam import Difference, JobScores, Promise, ScoredJobs, difference, pooled
+from rltuned.lab.tune.comparison import (
+    Difference,
+    JobScores,
+    Promise,
+    ScoredJobs,
+    difference,
+    pooled,
+)
 from rltuned.policies.predictor import Predictor
 from rltuned.stats import DAY_S
 
@@ -29,11 +37,11 @@ LONGEST_DELAYS_S: Final = (1 * DAY_S, 7 * DAY_S, 14 * DAY_S)
 FIRST_DELAY_S: Final = 7 * DAY_S
 """That own part and share are chosen with."""
 LEFT: Final = 2
-"""So many of a family are played on the whole lesson."""
+"""So many of a family are played on the whole training period."""
 JITTER_S: Final = 60.0
 SHORT_PART: Final = 0.25
 SHORTEST_S: Final = 3 * DAY_S
-"""The last part of the lesson that prunes, and at least so long."""
+"""The last part of the training period that prunes, and at least so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,8 @@ class Family:
         name: for people.
         policies: the same with other exponents of the GPUs; the first is the plain one.
         predictor: of run times; None = time limits alone.
-        site_predictor: it was fitted to this site's lesson, and belongs into the generation.
-        bundle: of the network; None = a rule.
+        site_predictor: it was fitted to this site's training period, and belongs into the
+        generation. bundle: of the network; None = a rule.
     """
 
     name: str
@@ -94,13 +102,13 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen of a family, and how it did on the lesson against the incumbent.
+    """What was chosen of a family, and how it did on the training period against the incumbent.
 
     broken: why no member keeps the promise; empty = this one does.
     """
 
     entrant: Entrant
-    lesson: Difference
+    training: Difference
     broken: tuple[str, ...]
     played: int
 
@@ -154,10 +162,10 @@ class Course:
         return replace(self._stage, prepared=replace(prepared, jobs=jobs))
 
 
-class Lesson:
-    """The lesson: its last part, and the whole, with the incumbent played on both.
+class TrainingPeriod:
+    """The training period: its last part, and the whole, with the incumbent played on both.
 
-    end_s: of the lesson, seconds since the record's begin; later jobs are not looked at.
+    end_s: of the training period, seconds since the record's begin; later jobs are not looked at.
     """
 
     def __init__(
@@ -180,18 +188,18 @@ class Lesson:
         self.incumbent = incumbent
 
     def again(self, choice: Choice, copies: int) -> Difference:
-        """The same choice on further copies of the lesson; see exam.pooled."""
-        found = [choice.lesson]
+        """The same choice on further copies of the training period; see comparison.pooled."""
+        found = [choice.training]
         for copy in range(1, copies):
             both = []
             for entrant in (self.incumbent, choice.entrant):
-                self._on_play(f"lesson, copy {copy}: {entrant.name}")
+                self._on_play(f"training period, copy {copy}: {entrant.name}")
                 both.append(self.whole.play(entrant, copy))
             found.append(difference(both[0], both[1], self.whole.jobs.days))
         return pooled(found)
 
     def choose(self, family: Family) -> Choice:
-        """The best member of a family that keeps the promise on the lesson."""
+        """The best member of a family that keeps the promise on the training period."""
         pairs = {(self.incumbent.own, self.incumbent.share), *product(OWNS, SHARES)}
         grid = [
             Entrant(family, policy, own, share, FIRST_DELAY_S)
@@ -210,7 +218,7 @@ class Lesson:
         return replace(found, played=len(first) + len(left))
 
     def alone(self, entrant: Entrant) -> Choice:
-        """One order as it is, on the whole lesson."""
+        """One order as it is, on the whole training period."""
         return self._best(self.whole, [entrant])[0]
 
     def _best(self, course: Course, entrants: Sequence[Entrant]) -> list[Choice]:
@@ -222,23 +230,24 @@ class Lesson:
             broken = self._promise.broken(course.jobs, course.natural, incumbent, own)
             change = difference(incumbent, own, course.jobs.days)
             found.append(Choice(entrant, change, tuple(broken), len(entrants)))
-        return sorted(found, key=lambda c: (len(c.broken) > 0, c.lesson.objective))
+        return sorted(found, key=lambda c: (len(c.broken) > 0, c.training.objective))
 
 
 def pick(choices: Sequence[Choice], incumbent: Entrant) -> Choice | None:
-    """The one that sits the exam: the incumbent's own order, unless another leads on the lesson.
+    """The one that is tested: the incumbent's own order, unless another leads on the training
+    period.
 
     A network is taken only where it is better than the best rule by a standard error. None = no
     candidate keeps the promise and leads.
     """
     able = [c for c in choices if not c.broken and not c.entrant.same_as(incumbent)]
-    leading = sorted((c for c in able if c.lesson.leads), key=lambda c: c.lesson.objective)
+    leading = sorted((c for c in able if c.training.leads), key=lambda c: c.training.objective)
     rules = [c for c in leading if c.entrant.family.is_rule]
     if not leading:
         return None
     best = leading[0]
     if rules and not best.entrant.family.is_rule:
-        margin = best.lesson.error or 0.0
-        if rules[0].lesson.objective - best.lesson.objective < margin:
+        margin = best.training.error or 0.0
+        if rules[0].training.objective - best.training.objective < margin:
             return rules[0]
     return best

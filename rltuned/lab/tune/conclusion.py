@@ -55,7 +55,7 @@ def concluded(
     if won is not None:
         verdict, doubts = _standing(settings, state, dry_run=dry_run)
         why += doubts
-        text = f"{won['order']}: objective {change['change']:+.1%} in the exam"
+        text = f"{won['order']}: objective {change['change']:+.1%} on the test period"
     sentence = f"{verdict.capitalize()}: {text}"
     if verdict != "kept" and not dry_run:
         store = Generations(settings.daemon.state_dir)

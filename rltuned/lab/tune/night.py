@@ -14,15 +14,15 @@ from rltuned.lab.replay.play import Played
 from rltuned.lab.train.predictor import Fitted
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.tune.candidates import Choice, Entrant
-from rltuned.lab.tune.exam import Difference, Power, Promise
+from rltuned.lab.tune.comparison import Difference, Power, Promise
 from rltuned.policies.predictor import Predictor
 from rltuned.stats import DAY_S
 
 FEWEST_ENDED: Final = 1_000
 LONGEST_GAP_S: Final = 2 * DAY_S
-LESSON_SPLIT: Final = 0.5
-"""Part of the lesson that predictors and networks learn from, while stretches are chosen on the
-rest. The predictor that sits the exam is fitted to the whole lesson."""
+TRAINING_SPLIT: Final = 0.5
+"""Part of the training period that predictors and networks learn from, while stretches are chosen
+on the rest. The predictor that is tested is fitted to the whole training period."""
 Figures = tuple[float, float, float]
 """Mean, 99% and longest wait, seconds."""
 
@@ -31,15 +31,15 @@ Figures = tuple[float, float, float]
 class Asked:
     """How the night is to be spent.
 
-    exam_days, minutes: its exam, and its time. networks: bundles to begin from, the incumbent's own
-    or the shipped one. shipped: predictor. learn: whether run times are predicted at all. work: a
-    folder for what is trained. seed: of the training. imitate: PPO begins from a network that
-    imitates the site's own Slurm. ranks: those of the training, of which this is the first.
-    default: the order without a generation, which may take the place of the one in force; None = it
-    is in force.
+    test_days, minutes: of its test period, and its time. networks: bundles to begin from, the
+    incumbent's own or the shipped one. shipped: predictor. learn: whether run times are predicted
+    at all. work: a folder for what is trained. seed: of the training. imitate: PPO begins from a
+    network that imitates the site's own Slurm. ranks: those of the training, of which this is the
+    first. default: the order without a generation, which may take the place of the one in force;
+    None = it is in force.
     """
 
-    exam_days: float
+    test_days: float
     minutes: float
     shipped: Predictor
     networks: tuple[Path, ...]
@@ -53,21 +53,21 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """A family's best on the lesson and in the exam.
+class Tested:
+    """A family's best on the training period and on the test period.
 
-    exam: against the incumbent; None = it did not sit. why: it is not taken; empty = it is.
+    test: against the incumbent; None = it was not played. why: it is not taken; empty = it is.
     """
 
     choice: Choice
-    exam: Difference | None = None
+    test: Difference | None = None
     figures: Figures | None = None
     why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What came of it; figures are of the exam.
+    """What came of it; figures are of the test period.
 
     taken: the candidate that passed; None = the incumbent is kept. plain: what to know of rules
     and networks, in words. left_out: families that were not played, and why.
@@ -75,13 +75,13 @@ class Night:
 
     past: Past
     calibration: Calibration
-    lesson_s: tuple[float, float, float]
+    periods_s: tuple[float, float, float]
     natural: Played
     natural_figures: Figures
     incumbent: Entrant
     incumbent_figures: Figures
-    examined: tuple[Examined, ...]
-    picked: Examined | None
+    tested: tuple[Tested, ...]
+    picked: Tested | None
     taken: Entrant | None
     why: tuple[str, ...]
     power: Power | None
@@ -91,8 +91,9 @@ class Night:
     plays: int
 
 
-def split_of(past: Past, exam_days: float) -> tuple[float, float, float]:
-    """When the lesson's second part, the gap and the exam begin, seconds since the record's begin.
+def split_of(past: Past, test_days: float) -> tuple[float, float, float]:
+    """When the training period's second part, the gap and the test period begin, seconds since the
+    record's begin.
 
     Raises TooLittleError: the record is too short, or has too few jobs.
     """
@@ -100,26 +101,28 @@ def split_of(past: Past, exam_days: float) -> tuple[float, float, float]:
     if ended < FEWEST_ENDED:
         raise TooLittleError(f"{ended} jobs have ended; at least {FEWEST_ENDED} are needed")
     # a saved record may go on, with jobs that end, long after the last one came
-    exam_s = float(past.arrived_s[past.scored].max()) - exam_days * DAY_S
-    first_s, switch_s, end_s = lesson_before(past, exam_s)
-    if end_s - first_s < exam_days * DAY_S / 2:
+    test_s = float(past.arrived_s[past.scored].max()) - test_days * DAY_S
+    first_s, switch_s, end_s = training_before(past, test_s)
+    if end_s - first_s < test_days * DAY_S / 2:
         raise TooLittleError(
-            f"the record has {max(end_s - first_s, 0.0) / DAY_S:.1f} days before the exam of "
-            f"{exam_days:g} days and its gap; at least half as many as the exam are needed"
+            f"the record has {max(end_s - first_s, 0.0) / DAY_S:.1f} days before the test period "
+            f"of {test_days:g} days and its gap; at least half as many are needed"
         )
-    check_part(past, switch_s, end_s, "lesson")
-    check_part(past, exam_s, math.inf, "exam")
-    return switch_s, end_s, exam_s
+    check_part(past, switch_s, end_s, "training period")
+    check_part(past, test_s, math.inf, "test period")
+    return switch_s, end_s, test_s
 
 
-def lesson_before(past: Past, exam_s: float) -> tuple[float, float, float]:
-    """When an exam's lesson, its second part and the gap begin, seconds since the record's begin.
+def training_before(past: Past, test_s: float) -> tuple[float, float, float]:
+    """When a test period's training period, its second part and the gap begin, seconds since the
+    record's begin.
 
-    The gap is as long as the longest run, so that no run time of the lesson comes from the exam.
+    The gap is as long as the longest run, so that no run time of the training period comes from the
+    test period.
     """
-    end_s = exam_s - min(LONGEST_GAP_S, max(job.duration_s for job in past.jobs))
+    end_s = test_s - min(LONGEST_GAP_S, max(job.duration_s for job in past.jobs))
     first_s = float(past.arrived_s[past.scored].min())
-    return first_s, first_s + LESSON_SPLIT * (end_s - first_s), end_s
+    return first_s, first_s + TRAINING_SPLIT * (end_s - first_s), end_s
 
 
 def check_part(past: Past, begin_s: float, end_s: float, name: str) -> None:

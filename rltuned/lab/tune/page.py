@@ -18,9 +18,9 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
     """
     past = night.past
     simulated = (night.natural.start_s - past.arrived_s)[past.scored]
-    sat = [one for one in found["candidates"] if one["exam"] is not None]
+    tested = [one for one in found["candidates"] if one["exam"] is not None]
     panels = [
-        (title, {one["name"]: _change(one["exam"][metric]) for one in sat})
+        (title, {one["name"]: _change(one["exam"][metric]) for one in tested})
         for metric, title in SHOWN.items()
     ]
     record = found["record"]
@@ -29,8 +29,8 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
         ("record", f"{record['jobs']} jobs, {record['begin']} to {record['until']}"),
         ("users", str(record["users"])),
         ("sources", record["sources"]["text"]),
-        ("lesson from, to", f"{record['lesson']}, {record['gap']}"),
-        ("exam from", record["exam"]),
+        ("training period from, to", f"{record['lesson']}, {record['gap']}"),
+        ("test period from", record["exam"]),
         ("orders played", str(found["plays"])),
     ]
     return render(
@@ -43,7 +43,7 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
             "calibration": plots.calibration(
                 night.calibration.days, past.split_s, (past.wait_s[past.scored], simulated)
             ),
-            "exam": plots.forests("exam", panels, same=True) if sat else "",
+            "exam": plots.forests("exam", panels, same=True) if tested else "",
         },
         terms=terms,
     )

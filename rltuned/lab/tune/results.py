@@ -12,9 +12,9 @@ from rltuned.lab.backtest.study import VERDICTS
 from rltuned.lab.train.export import export_predictor
 from rltuned.lab.train.predictor import Fitted
 from rltuned.lab.tune.candidates import Entrant
-from rltuned.lab.tune.exam import Difference
+from rltuned.lab.tune.comparison import Difference
 from rltuned.lab.tune.journal_history import Sources
-from rltuned.lab.tune.night import Examined, Figures, Night
+from rltuned.lab.tune.night import Figures, Night, Tested
 from rltuned.policies.generation import MODEL, PREDICTOR, Generation, TunedOrder
 from rltuned.policies.generations import Generations
 from rltuned.text import utc
@@ -28,7 +28,7 @@ def document(night: Night, asked: Mapping[str, Any], sources: Sources) -> dict[s
     asked: how it was asked for. sources: of the record's jobs.
     """
     past, whole = night.past, night.calibration.whole
-    lesson, end, exam = night.lesson_s
+    training, end, test = night.periods_s
     return {
         "rltuned": __version__,
         "asked": dict(asked),
@@ -41,9 +41,9 @@ def document(night: Night, asked: Mapping[str, Any], sources: Sources) -> dict[s
         "record": {
             "cluster": past.site.cluster.name,
             "begin": utc(past.begin),
-            "lesson": utc(past.begin + lesson),
+            "lesson": utc(past.begin + training),
             "gap": utc(past.begin + end),
-            "exam": utc(past.begin + exam),
+            "exam": utc(past.begin + test),
             "until": utc(past.until),
             "jobs": int(past.scored.sum()),
             "exam_jobs": int(past.later.sum()),
@@ -55,7 +55,7 @@ def document(night: Night, asked: Mapping[str, Any], sources: Sources) -> dict[s
         else {**asdict(night.power), "text": night.power.words},
         "slurm": _figures(night.natural_figures),
         "incumbent": {**_order(night.incumbent), **_figures(night.incumbent_figures)},
-        "candidates": [_candidate(e, night) for e in night.examined],
+        "candidates": [_candidate(e, night) for e in night.tested],
         "left_out": night.left_out,
         "plain": list(night.plain),
         "plays": night.plays,
@@ -73,15 +73,15 @@ def _order(entrant: Entrant) -> dict[str, Any]:
     }
 
 
-def _candidate(one: Examined, night: Night) -> dict[str, Any]:
+def _candidate(one: Tested, night: Night) -> dict[str, Any]:
     choice = one.choice
     return {
         "name": choice.entrant.family.name,
         **_order(choice.entrant),
         "is_rule": choice.entrant.family.is_rule,
         "plays": choice.played,
-        "lesson": difference_json(choice.lesson),
-        "exam": None if one.exam is None else difference_json(one.exam),
+        "lesson": difference_json(choice.training),
+        "exam": None if one.test is None else difference_json(one.test),
         **(_figures(one.figures) if one.figures else dict.fromkeys(FIGURES)),
         "passes": one is night.picked and not one.why,
         "why": list(one.why),

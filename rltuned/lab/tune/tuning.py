@@ -1,4 +1,4 @@
-"""One night: calibrate, split by time, choose on the lesson, sit the exam once, judge."""
+"""One night: calibrate, split by time, choose on the training period, test once, judge."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,9 +13,17 @@ from rltuned.lab.backtest.calibration import Calibration, calibrate
 from rltuned.lab.backtest.fit_order import fit_order
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.train.predictor import Fitted, fit
-from rltuned.lab.tune.candidates import Choice, Course, Daemon, Entrant, Family, Lesson, pick
-from rltuned.lab.tune.exam import Difference, JobScores, difference, pooled, power_of, verdict
-from rltuned.lab.tune.night import Asked, Examined, Figures, Night, split_of
+from rltuned.lab.tune.candidates import (
+    Choice,
+    Course,
+    Daemon,
+    Entrant,
+    Family,
+    TrainingPeriod,
+    pick,
+)
+from rltuned.lab.tune.comparison import Difference, JobScores, difference, pooled, power_of, verdict
+from rltuned.lab.tune.night import Asked, Figures, Night, Tested, split_of
 from rltuned.lab.tune.warm_start import imitated
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
@@ -25,30 +33,30 @@ MINUTE_S: Final = 60.0
 PPO_PART: Final = 0.6
 """Of the time that is left when the rules are through."""
 COPIES, FEWEST_COPIES = 5, 3
-"""Of the exam of the one that may pass, with the record itself; see exam.pooled."""
+"""Of the test period of the one that may pass, with the record itself; see comparison.pooled."""
 PPO_LEAST_MIN: Final = 2.0
 TRAINED, IMITATED = "trained", "imitated"
 IMITATION: Final = "imitation of the site's own Slurm"
 
 
 @dataclass(slots=True)
-class _Sat:
-    """Who sat the exam. base: the incumbent's scores, copies: the same on copies of the exam by
-    number; scores: of others, by family.
+class _Tests:
+    """What was replayed on the test period. base: the incumbent's scores, copies: the same on
+    copies of the test period by number; scores: of others, by family.
     """
 
     base: JobScores
     copies: dict[int, JobScores] = field(default_factory=dict)
     scores: dict[str, JobScores] = field(default_factory=dict)
-    examined: list[Examined] = field(default_factory=list)
+    tested: list[Tested] = field(default_factory=list)
 
 
 Report = Callable[[str, float], None]
 """Called with what is being done, and how much of the time is used, 0..1."""
 
 
-class _LessonOverError(Exception):
-    """The lesson has used its part of the night."""
+class _TrainingOverError(Exception):
+    """The training period has used its part of the night."""
 
 
 class NightRun:
@@ -76,51 +84,52 @@ class NightRun:
     def spend(self) -> Night:
         """Everything. Raises TooLittleError: the record allows no verdict."""
         asked, past = self._asked, self._past
-        switch_s, end_s, exam_s = split_of(past, asked.exam_days)
+        switch_s, end_s, test_s = split_of(past, asked.test_days)
         began_s = self._clock()
-        exam = Course(past.switched_on(exam_s), self._daemon)
-        # the exam of those that may pass, and the incumbent, must fit in what the lesson leaves
+        test = Course(past.switched_on(test_s), self._daemon)
+        # the test period of those that may pass, and the incumbent, must fit in what the training
+        # period leaves
         plays = 2 * FEWEST_COPIES + 1 + FEWEST_COPIES * (asked.default is not None)
         self._reserved = plays * (self._clock() - began_s) / (asked.minutes * MINUTE_S)
-        calibration = calibrate(exam.past, exam.played)
+        calibration = calibrate(test.past, test.played)
         if calibration.whole.verdict == "poor":
             raise TooLittleError(_poor(calibration))
         began = past.switched_on(switch_s)
         early, late = self._fitted(began), self._fitted(past.switched_on(end_s))
-        lesson = Lesson(
-            began, end_s, self._incumbent, asked.promise, self._daemon, on_play=self._note_lesson
+        training = TrainingPeriod(
+            began, end_s, self._incumbent, asked.promise, self._daemon, on_play=self._note_training
         )
         families = self._families(early)
-        choices = self._default(lesson)
-        choices += [c for f in families if (c := self._chosen(lesson, f))]
-        choices += [c for f in self._trained(began, early) if (c := self._chosen(lesson, f))]
+        choices = self._default(training)
+        choices += [c for f in families if (c := self._chosen(training, f))]
+        choices += [c for f in self._trained(began, early) if (c := self._chosen(training, f))]
         best, power = pick(choices, self._incumbent), None
         if best is not None:
-            rate = len(exam.jobs) / max(asked.exam_days, 1e-9)
-            with suppress(_LessonOverError):
-                again = lesson.again(best, FEWEST_COPIES)
-                power = power_of(again, round(asked.exam_days), rate)
+            rate = len(test.jobs) / max(asked.test_days, 1e-9)
+            with suppress(_TrainingOverError):
+                again = training.again(best, FEWEST_COPIES)
+                power = power_of(again, round(asked.test_days), rate)
             self._report(f"power: {power.words}" if power else "power: not known", self._used())
         later = [_with(c, late, early) for c in choices]
         best = next((new for old, new in zip(choices, later, strict=True) if old is best), None)
-        sat = self._sit(exam, later, best)
-        passed = (e for e in sat.examined if not e.why)
-        picked = next(passed, None) or next((e for e in sat.examined if e.choice is best), None)
-        why = ("no candidate keeps the promise and leads on the lesson",)
+        tests = self._test(test, later, best)
+        passed = (e for e in tests.tested if not e.why)
+        picked = next(passed, None) or next((e for e in tests.tested if e.choice is best), None)
+        why = ("no candidate keeps the promise and leads on the training period",)
         return Night(
-            past=exam.past,
+            past=test.past,
             calibration=calibration,
-            lesson_s=(switch_s, end_s, exam_s),
-            natural=exam.played,
-            natural_figures=_figures(exam.natural),
+            periods_s=(switch_s, end_s, test_s),
+            natural=test.played,
+            natural_figures=_figures(test.natural),
             incumbent=self._incumbent,
-            incumbent_figures=_figures(sat.base),
-            examined=tuple(sat.examined),
+            incumbent_figures=_figures(tests.base),
+            tested=tuple(tests.tested),
             picked=picked,
             taken=picked.choice.entrant if picked and not picked.why else None,
             why=why if picked is None else picked.why,
             power=power,
-            plain=(*self._learned, *_plain(sat, exam)),
+            plain=(*self._learned, *_plain(tests, test)),
             fitted=late,
             left_out=dict(self._left_out),
             plays=self._plays,
@@ -140,14 +149,14 @@ class NightRun:
             self._left_out["the site's predictor"] = str(error)
             return None
 
-    def _default(self, lesson: Lesson) -> list[Choice]:
+    def _default(self, training: TrainingPeriod) -> list[Choice]:
         """The order without a generation, as a candidate; nothing where it is in force."""
         default = self._asked.default
         if default is None:
             return []
         try:
-            return [lesson.alone(default)]
-        except _LessonOverError:
+            return [training.alone(default)]
+        except _TrainingOverError:
             self._left_out[default.family.name] = "no time was left"
             return []
 
@@ -224,55 +233,57 @@ class NightRun:
         )
         return out
 
-    def _copies(self, exam: Course, sat: _Sat, entrant: Entrant) -> list[Difference]:
-        """Further copies of the exam of incumbent and entrant, as many as there is time for."""
+    def _copies(self, test: Course, tests: _Tests, entrant: Entrant) -> list[Difference]:
+        """Further copies of the test period of incumbent and entrant, as many as there is time
+        for.
+        """
         found: list[Difference] = []
         for copy in range(1, COPIES):
             if copy >= FEWEST_COPIES and self._used() > 1:
                 break
-            if copy not in sat.copies:
-                self._note(f"exam, copy {copy}: {self._incumbent.name}")
-                sat.copies[copy] = exam.play(self._incumbent, copy)
-            self._note(f"exam, copy {copy}: {entrant.name}")
-            own = exam.play(entrant, copy)
-            found.append(difference(sat.copies[copy], own, exam.jobs.days))
+            if copy not in tests.copies:
+                self._note(f"test period, copy {copy}: {self._incumbent.name}")
+                tests.copies[copy] = test.play(self._incumbent, copy)
+            self._note(f"test period, copy {copy}: {entrant.name}")
+            own = test.play(entrant, copy)
+            found.append(difference(tests.copies[copy], own, test.jobs.days))
         return found
 
-    def _sit(self, exam: Course, choices: Sequence[Choice], best: Choice | None) -> _Sat:
-        """The exam: the incumbent and the one that was picked, then the others.
+    def _test(self, test: Course, choices: Sequence[Choice], best: Choice | None) -> _Tests:
+        """The test period: the incumbent and the one that was picked, then the others.
 
         Where the one that was picked does not pass, the default order may, and no other.
         """
-        self._note(f"exam: {self._incumbent.name}")
-        sat = _Sat(exam.play(self._incumbent))
+        self._note(f"test period: {self._incumbent.name}")
+        tests = _Tests(test.play(self._incumbent))
         default, passed = self._asked.default, False
         turns = {id(best): 0} | {id(c): 1 for c in choices if c.entrant is default}
         for choice in sorted(choices, key=lambda c: turns.get(id(c), 2)):
             may_pass = not passed and id(choice) in turns
             if choice.broken or (not may_pass and self._used() > 1):
-                sat.examined.append(Examined(choice, why=choice.broken or ("no time was left",)))
+                tests.tested.append(Tested(choice, why=choice.broken or ("no time was left",)))
                 continue
-            sat.examined.append(self._examined(exam, sat, choice, may_pass=may_pass))
-            passed = passed or not sat.examined[-1].why
-        return sat
+            tests.tested.append(self._tested(test, tests, choice, may_pass=may_pass))
+            passed = passed or not tests.tested[-1].why
+        return tests
 
-    def _examined(self, exam: Course, sat: _Sat, choice: Choice, *, may_pass: bool) -> Examined:
-        """One candidate's exam; with copies where it may pass."""
+    def _tested(self, test: Course, tests: _Tests, choice: Choice, *, may_pass: bool) -> Tested:
+        """One candidate's test period; with copies where it may pass."""
         entrant = choice.entrant
         same = entrant.same_as(self._incumbent)
         if not same:
-            self._note(f"exam: {entrant.name}")
-        own = sat.scores[entrant.family.name] = sat.base if same else exam.play(entrant)
-        found = difference(sat.base, own, exam.jobs.days)
+            self._note(f"test period: {entrant.name}")
+        own = tests.scores[entrant.family.name] = tests.base if same else test.play(entrant)
+        found = difference(tests.base, own, test.jobs.days)
         if may_pass:
-            found = pooled([found, *self._copies(exam, sat, entrant)])
-        broken = self._asked.promise.broken(exam.jobs, exam.natural, sat.base, own)
+            found = pooled([found, *self._copies(test, tests, entrant)])
+        broken = self._asked.promise.broken(test.jobs, test.natural, tests.base, own)
         policy = entrant.policy
         known = not isinstance(policy, Actor) or len(policy.ranges) > 0
         why = tuple(verdict(found, broken, ranges_known=known, same=same))
         if not may_pass:
-            why = ("it was not the best on the lesson", *why)
-        return Examined(choice, found, _figures(own), why)
+            why = ("it was not the best on the training period", *why)
+        return Tested(choice, found, _figures(own), why)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -283,23 +294,23 @@ class NightRun:
         self._plays += 1
         self._report(name, min(1.0, self._used()))
 
-    def _note_lesson(self, name: str) -> None:
-        """Raises _LessonOverError: what is left is for the exam."""
+    def _note_training(self, name: str) -> None:
+        """Raises _TrainingOverError: what is left is for the test period."""
         if self._used() + self._reserved >= 1:
-            raise _LessonOverError
+            raise _TrainingOverError
         self._note(name)
 
-    def _chosen(self, lesson: Lesson, family: Family) -> Choice | None:
+    def _chosen(self, training: TrainingPeriod, family: Family) -> Choice | None:
         """The family's best; None = there is no time for all of its orders."""
         try:
-            return lesson.choose(family)
-        except _LessonOverError:
+            return training.choose(family)
+        except _TrainingOverError:
             self._left_out[family.name] = "no time was left"
             return None
 
 
 def _with(choice: Choice, late: Fitted | None, early: Fitted | None) -> Choice:
-    """The same with the predictor that is fitted to the whole lesson."""
+    """The same with the predictor that is fitted to the whole training period."""
     family = choice.entrant.family
     if late is None or early is None or not family.site_predictor:
         return choice
@@ -311,19 +322,19 @@ def _figures(scores: JobScores) -> Figures:
     return scores.mean_s, scores.tail_s, scores.longest_s
 
 
-def _plain(sat: _Sat, exam: Course) -> list[str]:
+def _plain(tests: _Tests, test: Course) -> list[str]:
     """Whether a rule is as good as a network."""
-    there = [e for e in sat.examined if e.exam is not None]
+    there = [e for e in tests.tested if e.test is not None]
     rules = [e for e in there if e.choice.entrant.family.is_rule]
     networks = [e for e in there if not e.choice.entrant.family.is_rule]
     if not rules or not networks:
         return []
     rule, network = (
-        min(some, key=lambda e: e.exam.objective if e.exam else math.inf).choice.entrant
+        min(some, key=lambda e: e.test.objective if e.test else math.inf).choice.entrant
         for some in (rules, networks)
     )
-    one, other = sat.scores[rule.family.name], sat.scores[network.family.name]
-    found = difference(one, other, exam.jobs.days)
+    one, other = tests.scores[rule.family.name], tests.scores[network.family.name]
+    found = difference(one, other, test.jobs.days)
     shown = f"{found.objective:+.1%}"
     if found.interval is not None:
         shown += f" [{found.interval[0]:+.1%}, {found.interval[1]:+.1%}]"

@@ -15,7 +15,7 @@ from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.snapshot import RunTime
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.train.history import FITTING, Started, choices_of
-from rltuned.lab.train.imitated import Taught, imitate_into
+from rltuned.lab.train.imitated import ImitatedOrder, imitate_into
 from rltuned.lab.train.network import module_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.policies.actor import load_actor
@@ -26,7 +26,8 @@ LEARNED_PART: Final = 0.8
 
 
 def imitated(past: Past, bundle: Path, predictor: Predictor, out: Path, *, seed: int) -> str:
-    """The bundle's network, taught the order in which this site's Slurm started jobs; a sentence.
+    """The bundle's network, fitted to the order in which this site's Slurm started jobs; a
+    sentence.
 
     past: switched on where what may be learned ends. out: folder of the new bundle; must not exist.
 
@@ -45,7 +46,7 @@ def imitated(past: Past, bundle: Path, predictor: Predictor, out: Path, *, seed:
         out,
         queues,
         fitting,
-        Taught("the site's own Slurm", text, "rltuned tune"),
+        ImitatedOrder("the site's own Slurm", text, "rltuned tune"),
         begin=module_of(actor.network).train(),
     )
     return f"imitates the site's own Slurm on {agreed:.1%} of the pairs not learned from"

@@ -36,10 +36,10 @@ TRIES = 2
 
 def plan_of(arms: Sequence[str], seeds: Sequence[int] = ()) -> list[Key]:
     """Every run: the long ones first, arms of one job set side by side. seeds: none = those of each
-    ground.
+    cluster.
     """
     long = [Key(arm, LONG, LONG_SEED) for arm in arms if ARMS[arm].long]
-    pairs = [(seed, arm) for arm in arms for seed in seeds or ARMS[arm].ground.seeds]
+    pairs = [(seed, arm) for arm in arms for seed in seeds or ARMS[arm].workload.seeds]
     order = list(ARMS)
     pairs.sort(key=lambda pair: (pair[0], order.index(pair[1])))
     return long + [Key(arm, SHORT, seed) for seed, arm in pairs]
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if given.verb == "one":
         key = Key(given.arm, given.jobs, given.seed)
-        usual = LONG_SPEED if given.jobs == LONG else ARMS[given.arm].ground.speed
+        usual = LONG_SPEED if given.jobs == LONG else ARMS[given.arm].workload.speed
         pace = Pace(given.speed or usual, given.interval)
         path = store.write(given.results, play(key, pace, WORK, partial(say, key)))
         sys.stderr.write(f"{path}\n")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
-from scripts.studies.experiment_slurm.grounds import PHILLY_GROUND, TESTBED_GROUND, Ground
+from scripts.studies.experiment_slurm.workloads import PHILLY, TESTBED_JOBS, Workload
 from tests.accounting import as_user
 
 WriteMode = Literal["", "priority", "site_factor"]
@@ -28,7 +28,7 @@ class Arm:
         policy: of rltuned.
         guided: rltuned may tell exclusive jobs to share (placement milp, a scope).
         long: the arm is played with 1,024 jobs too.
-        ground: the cluster and the jobs.
+        workload: the cluster and the jobs.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Arm:
     policy: str = "delay"
     guided: bool = False
     long: bool = True
-    ground: Ground = TESTBED_GROUND
+    workload: Workload = TESTBED_JOBS
 
 
 STRICT = 50_000
@@ -66,15 +66,15 @@ ARMS = {
         Arm("whole-guided", "whole nodes + `delay` with guidance", "whole", whole=True,
             write_mode="site_factor", guided=True),
         Arm("philly", "Philly: multifactor, weights tuned, QOS, fair share", long=False,
-            ground=PHILLY_GROUND),
+            workload=PHILLY),
         Arm("philly-site", "Philly: the same + `delay`, site_factor mode", "philly",
-            write_mode="site_factor", long=False, ground=PHILLY_GROUND),
+            write_mode="site_factor", long=False, workload=PHILLY),
         Arm("philly-priority", "Philly: the same + `delay`, priority mode", "philly",
-            write_mode="priority", long=False, ground=PHILLY_GROUND),
+            write_mode="priority", long=False, workload=PHILLY),
         Arm("philly-network", "Philly: the same + `model:rltune`, site_factor mode", "philly",
-            write_mode="site_factor", policy="model:rltune", long=False, ground=PHILLY_GROUND),
+            write_mode="site_factor", policy="model:rltune", long=False, workload=PHILLY),
         Arm("philly-fifo", "Philly: FIFO", "philly", fifo=True, long=False,
-            ground=PHILLY_GROUND),
+            workload=PHILLY),
     )
 }  # fmt: skip
 """In the order of the tables."""
@@ -92,7 +92,7 @@ SHARES = {"games": 40, "news": 30, "mail": 20, "backup": 10}
 
 def natural_of(arm: Arm) -> Natural:
     """Slurm's own order in this arm."""
-    return Natural(kind="fcfs") if arm.fifo else arm.ground.order
+    return Natural(kind="fcfs") if arm.fifo else arm.workload.order
 
 
 def slurm_settings(arm: Arm) -> dict[str, str]:
@@ -173,7 +173,7 @@ def daemon_settings(arm: Arm, *, folder: str, conf: str, interval_s: float) -> s
 
 def job_set(arm: Arm, count: int, seed: int) -> tuple[TraceJob, ...]:
     """The jobs of an arm, which each ask for whole nodes in those of whole nodes."""
-    made = arm.ground.jobs(count, seed)
+    made = arm.workload.jobs(count, seed)
     return tuple(replace(job, exclusive=True) for job in made) if arm.whole else made
 
 

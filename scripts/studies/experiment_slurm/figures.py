@@ -1,4 +1,4 @@
-"""What is read off a run: the definitions of docs/contract.md, QOS, shares, and the simulator's."""
+"""What is read off a run: figures of docs/interfaces.md, QOS, shares, and the simulator's."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,7 +54,7 @@ def figures(run: Run) -> Figures:
         tuple(j.user for j in jobs), ("",) * len(jobs), tuple(run.nodes), 0, 0.0,
     )  # fmt: skip
     high = np.array([is_high(j) for j in jobs])
-    return _scored(schedule, ARMS[run.key.arm].ground.cluster.gpus) | {
+    return _scored(schedule, ARMS[run.key.arm].workload.cluster.gpus) | {
         "high_wait_s": float(schedule.wait_s[high].mean()) if high.any() else float("nan"),
         "qos_inversions": float(qos_inversions(run, jobs)),
         "share_error": share_error(run, jobs),
@@ -79,7 +79,7 @@ def simulated(run: Run) -> Figures:
         protocol = jointly(protocol, 16, tuning, Cbc())
     window = whole(jobs, first=None, warmup=0)[0]
     policy = arm.policy if arm.write_mode else "fcfs"
-    cluster = arm.ground.cluster
+    cluster = arm.workload.cluster
     return _scored(simulate(window, cluster, policy, protocol), cluster.gpus)
 
 

@@ -130,7 +130,7 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
     with ExitStack() as stack:
         folder = stack.enter_context(_scratch())
         lab = FastLab(
-            folder=folder / "slurm", nodes=arm.ground.nodes, partitions=(PARTITION,),
+            folder=folder / "slurm", nodes=arm.workload.nodes, partitions=(PARTITION,),
             accounting=True, speed=pace.speed, built=built, settings=slurm_settings(arm),
         )  # fmt: skip
         stack.enter_context(lab)

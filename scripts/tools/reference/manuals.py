@@ -174,7 +174,7 @@ _CYCLE = (
 )
 _STAGES_INTRO = (
     "ladder.stage in rltuned.toml(5) says how far rltuned is trusted; only a person raises it. Set "
-    "it and reload. A lower stage gives back what was written."
+    "it and reload. A lower stage restores what was written."
 )
 _STAGES = {
     Rung.OBSERVE: "Reads the queue and publishes waits. The default.",
@@ -183,7 +183,7 @@ _STAGES = {
     Rung.FULL: "Writes, for all jobs in scope.",
 }
 _SIGNALS = {
-    "SIGTERM, SIGINT": "The cycle ends, then every job is given back; the process ends.",
+    "SIGTERM, SIGINT": "The cycle ends, then every job is restored; the process ends.",
     "SIGHUP": "Settings and model are read again; what cannot be used is refused and the old ones "
     "stay. [journal], [http], [log], [ha], daemon.state_dir, predictor.enabled and "
     "predictor.history_d are read at start only.",

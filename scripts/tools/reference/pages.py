@@ -1,7 +1,9 @@
 """docs/cli.md, docs/metrics.md and docs/configuration.md, from commands, registry and keys."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -16,15 +18,23 @@ _INTRO = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`rltuned COMMAND --help` prints the same, as does `man rltuned` on an installed machine.
-[interfaces.md](interfaces.md) describes the [JSON documents](interfaces.md#json-for-programs)
-and all [exit codes](interfaces.md#exit-codes).
+`rltuned COMMAND --help` and `man rltuned` print the same, with all exit codes. Here are those that
+do not just mean 0 = done, 1 = no usable answer, or 2 = options, settings, a model or a file cannot
+be used ([all](interfaces.md#exit-codes); [JSON documents](interfaces.md#json-for-programs)). In
+brackets: the default.
 
 ## Shared options
 
 A command that names one of these below without a description means:
 
 """
+_CODES: Final = re.compile(r"Exit codes: (\d = .*?)\.(?= [A-Z]|$)")
+_PLAIN: Final = re.compile(
+    r"0 = |1 = .* no usable answer$|2 = .* cannot be (used|read|written)( at all)?$"
+)
+"""What the beginning of the page says of every command."""
+_RANGE: Final = re.compile(r" ?\(from [^)]*\)$")
+"""The bounds of a number: --help has them."""
 _ALIKE = 2
 """An option that so many commands have alike is described once."""
 
@@ -59,7 +69,7 @@ def _shared(found: tuple[Command, ...]) -> list[Parameter]:
 def _section(command: Command, shared: list[Parameter]) -> Iterator[str]:
     depth = command.path.count(" ") + 1
     yield f"\n{'#' * depth} {command.path}\n\n"
-    yield "\n\n".join(command.about) + "\n"
+    yield "\n\n".join(filter(None, map(_about, command.about))) + "\n"
     if command.children:
         return
     if any(row.is_argument for row in command.parameters):
@@ -71,16 +81,26 @@ def _section(command: Command, shared: list[Parameter]) -> Iterator[str]:
         yield f"- [shared](#shared-options): {', '.join(alike)}\n"
 
 
+def _about(text: str) -> str:
+    """A paragraph without the exit codes that mean what they always mean."""
+
+    def left(found: re.Match[str]) -> str:
+        rows = [row for row in re.split(r"; (?=\d = )", found[1]) if not _PLAIN.match(row)]
+        return f"Exit codes: {'; '.join(rows)}." if rows else ""
+
+    return _CODES.sub(left, text).strip()
+
+
 def _row(parameter: Parameter) -> str:
     takes = "" if parameter.is_argument or not parameter.kind else f" {parameter.kind}"
-    notes = [parameter.help.rstrip(".")] if parameter.help else []
-    if parameter.required:
-        notes.append("required")
-    elif parameter.default:
-        notes.append(f"default `{parameter.default}`")
+    note = _RANGE.sub("", parameter.help).rstrip(".")
     names = ", ".join(f"`{name}`" for name in parameter.names[:-1])
-    last = f"`{parameter.names[-1]}{takes}`"
-    return f"- {names + ', ' if names else ''}{last}: {'; '.join(notes)}\n"
+    row = f"- {names + ', ' if names else ''}`{parameter.names[-1]}{takes}`"
+    if parameter.required:
+        row += " (required)"
+    elif parameter.default:
+        row += f" (`{parameter.default}`)"
+    return f"{row}: {note}\n" if note else f"{row}\n"
 
 
 _METRICS = """\
@@ -88,15 +108,20 @@ _METRICS = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, all
-labels are bounded, no label names a job or a user, and every series exists from the start, those of
-a partition from the first cycle on. An unknown value is NaN. From the first cycle on every series
-has the label `cluster` besides: Slurm's ClusterName. In brackets: the type, and the labels with
-their values.
+`/metrics` shows the state after the last cycle; a scrape never calls Slurm. Times are seconds, no
+label names a job or a user, and every series exists from the start, those of a partition from the
+first cycle on. An unknown value is NaN. From the first cycle on every series has the label
+`cluster` besides: Slurm's ClusterName. In brackets: the type where it is no gauge, and the labels
+with their values. The `process_` series of prometheus_client come along.
 
 """
 _FREE = frozenset({"version", "name", "digest", "schema", "partition", "class"})
 """Labels whose values are not a fixed set."""
+_ELSEWHERE = {
+    "mode": "`mode`: the [states](interfaces.md#states)",
+    "feature": "`feature`: those of [ADR 0006](adr/0006-features.md)",
+}
+"""Labels whose values another page lists."""
 
 
 def metrics() -> str:
@@ -105,7 +130,9 @@ def metrics() -> str:
     shown = Metrics(registry)
     shown.loaded("fcfs", at=0.0, classes=["qos=any"])
     shown.show("any")
-    families = sorted(registry.collect(), key=_name)
+    families = sorted(
+        (one for one in registry.collect() if not one.name.startswith("process_")), key=_name
+    )
     seen: set[str] = set()
     return _METRICS + "".join(_family(family, seen) for family in families)
 
@@ -121,12 +148,14 @@ def _family(family: Metric, seen: set[str]) -> str:
         for key, value in sample.labels.items():
             if key != "le":
                 labels.setdefault(key, {})[value] = None
-    shown = [family.type]
+    shown = [] if family.type == "gauge" else [family.type]
     for key, values in labels.items():
         text = f"`{key}`: " + ", ".join(f"`{value}`" for value in values)
+        text = _ELSEWHERE.get(key, text)
         shown.append(f"`{key}`" if key in _FREE else f"`{key}` as above" if text in seen else text)
         seen.add(text)
-    return f"- `{_name(family)}` ({'; '.join(shown)}). {family.documentation}\n"
+    notes = f" ({'; '.join(shown)})" if shown else ""
+    return f"- `{_name(family)}`{notes}: {family.documentation}\n"
 
 
 _KEYS = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS, PANELS, check
+from rltuned.cli import COMMANDS, PANELS, RENAMED, check
 from rltuned.cli.check import machine_checks
 from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, in_words
@@ -79,7 +79,8 @@ def test_every_command_has_help(command: str) -> None:
 def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = [line.strip() for line in run("run", "--help").stdout.splitlines()]
-    assert "What it may do is the stage of the trust ladder: [ladder] stage in the" in lines
+    first = "[ladder] stage in the settings says what it may do: observe at first. A dry"
+    assert first in lines
     assert not [line for line in lines if "--install-completion" in line]
 
 
@@ -444,7 +445,7 @@ def test_restore_with_nothing_to_give_back(config: Path) -> None:
     assert "no journal, and what Slurm shows is not known" in result.stderr
     Journal(config.parent).remember("settings", {}, 0.0)  # as a daemon that only watched
     result = run("restore", "--all", "--config", str(config))
-    assert (result.exit_code, result.stdout) == (0, "nothing to give back\n")
+    assert (result.exit_code, result.stdout) == (0, "nothing to restore\n")
 
 
 def test_a_stage_may_be_reported_and_excludes_the_other_switches(config: Path) -> None:
@@ -563,3 +564,16 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     assert "no generation is in force" in run("models", "rollback", *options).stdout
     with pytest.raises(ModelError, match="nothing to undo"):
         run("models", "rollback", *options)
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(RENAMED.items()))
+def test_options_of_the_release_before_are_taken_under_their_present_names(
+    old: str, new: str
+) -> None:
+    command = ("tune",) if old == "--exam" else ("train", "ppo")
+    assert old not in run(*command, "--help").stdout
+    for given in ((old, "none"), (f"{old}=none",)):
+        out = ("--out", "/no/such/out") if old != "--exam" else ()
+        refused = run(*command, *given, *out)
+        assert refused.exit_code == 2
+        assert new in refused.output

@@ -232,7 +232,7 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
     backend, journal = FakeBackend(seen), Journal(tmp_path)
     items = restore(backend, journal, FakeClock())
     assert {int(i.claim.target.job_id): i.fate for i in items} == dict.fromkeys(
-        (1, 2, 3), Fate.GIVEN_BACK
+        (1, 2, 3), Fate.RESTORED
     )
     assert journal.is_clean()
     journal.close()

@@ -61,8 +61,8 @@ def test_restore_isolates_the_job_again_and_says_what_it_cannot(journal: Journal
     wrote(journal, world, set_flag(exclusive(), "YES"))
     assert flag_of(world) == "YES"
     (item,) = restore(world, journal, FakeClock())
-    assert (item.fate, flag_of(world)) == (Fate.GIVEN_BACK, "NO")
-    assert "whole nodes cannot be given back" in item.detail
+    assert (item.fate, flag_of(world)) == (Fate.RESTORED, "NO")
+    assert "whole nodes cannot be restored" in item.detail
     assert journal.is_clean()
 
 
@@ -170,7 +170,7 @@ def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) 
         assert (flag.key, flag.original, flag.value) == ((again.job_id, NOW), "NO", "YES")
     world.put(again)
     (item,) = restore(world, journal, FakeClock())
-    assert item.fate is Fate.GIVEN_BACK
+    assert item.fate is Fate.RESTORED
 
 
 def test_a_write_that_was_refused_leaves_nothing(journal: Journal) -> None:
@@ -200,7 +200,7 @@ def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
     ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
     journal.settle(ticket, world.apply(plan), at=NOW)
     fates = {item.claim.field: item.fate for item in restore(world, journal, FakeClock())}
-    assert fates == {"oversubscribe": Fate.GIVEN_BACK, "priority": Fate.GIVEN_BACK}
+    assert fates == {"oversubscribe": Fate.RESTORED, "priority": Fate.RESTORED}
 
 
 @pytest.mark.parametrize("token", ["OK", "USER", "", "yes"])
@@ -226,7 +226,7 @@ def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried
     wrote(journal, world, set_flag(exclusive(), "YES"))
     (flag,) = words_in(journal)
     assert (flag.original, flag.value) == ("NO", "YES")
-    assert restore(world, journal, FakeClock())[0].fate is Fate.GIVEN_BACK
+    assert restore(world, journal, FakeClock())[0].fate is Fate.RESTORED
     assert flag_of(world) == "NO"
 
 

@@ -1,4 +1,4 @@
-"""The trust ladder in the loop: what each stage may do, and that going down gives back."""
+"""The trust ladder in the loop: what each stage may do, and that going down restores."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -176,7 +176,7 @@ def test_a_canary_gives_back_in_an_off_block_and_orders_again_in_the_next(tmp_pa
     assert climb.last.verdict is not None
     assert climb.last.verdict.off == ("gpu",)
     loop.cycle()
-    assert climb.last.proposed() == {}, "what is given back is given back once"
+    assert climb.last.proposed() == {}, "what is restored is restored once"
 
 
 def test_a_constant_policy_writes_nothing_on_or_off(tmp_path: Path) -> None:

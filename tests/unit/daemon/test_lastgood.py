@@ -65,4 +65,4 @@ def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
     with closing(Journal(tmp_path)) as journal:
         keep_settings(journal, Settings(), NOW)
     assert _settings(spoilt) == Rescue()
-    assert "giving back by the settings that the daemon last ran with" in capsys.readouterr().err
+    assert "restoring by the settings that the daemon last ran with" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def events_in_code() -> set[str]:
 
 def test_every_event_is_documented_and_every_documented_one_exists() -> None:
     section = PAGE.split("## Log lines")[1].split("\n## ")[0]
-    documented = set(re.findall(r"^\| `([a-z_]+)`", section, re.MULTILINE))
+    documented = set(re.findall(r"^- `([a-z_]+)`", section, re.MULTILINE))
     assert documented == events_in_code()
 
 

@@ -1,4 +1,4 @@
-"""What a task takes along when Slurm parts it from its array is known, and given back."""
+"""What a task takes along when Slurm parts it from its array is known, and restored."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_task_with_a_record_of_its_own_is_released_too(journal: Journal) -> No
     change(world, journal, set_priority(WHOLE, 900))
     world.put(task(13, priority=900))
     change(world, journal, replace(set_priority(world.job(10), 800), nice=7))
-    assert fates(world, journal) == {10: Fate.GIVEN_BACK, 13: Fate.GIVEN_BACK}
+    assert fates(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
     assert (world.job(13).priority, world.job(13).nice) == (NATURAL, 7)
     assert fates(world, journal) == {}
 
@@ -57,7 +57,7 @@ def test_one_that_started_and_was_requeued_is_released_too(journal: Journal) -> 
     journal.close_gone("test", ())
     back = task(13, priority=900, submitted_at=UnixTime(NOW + 60), site_factor=None, fixed=False)
     world = FakeBackend(snapshot(back))
-    assert fates(world, journal) == {13: Fate.GIVEN_BACK}
+    assert fates(world, journal) == {13: Fate.RESTORED}
     assert world.job(13).nice == 7
 
 
@@ -65,7 +65,7 @@ def test_a_number_that_we_never_wrote_is_somebody_elses(journal: Journal) -> Non
     world = FakeBackend(snapshot(WHOLE))
     change(world, journal, set_priority(WHOLE, 900))
     world.put(task(13, priority=901))
-    assert fates(world, journal) == {10: Fate.GIVEN_BACK}
+    assert fates(world, journal) == {10: Fate.RESTORED}
     assert world.job(13).priority == 901
 
 
@@ -79,7 +79,7 @@ def test_a_task_that_was_held_gets_its_nice_back(
     change(world, journal, set_priority(WHOLE, 900))
     held = task(NEWEST + 1, fixed=False, **fields)
     world.put(held)
-    assert fates(world, journal) == {10: Fate.GIVEN_BACK, NEWEST + 1: Fate.GIVEN_BACK}
+    assert fates(world, journal) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
     assert world.job(NEWEST + 1) == replace(held, nice=7)
 
 
@@ -90,7 +90,7 @@ def test_one_that_was_held_after_a_handover_too(journal: Journal, tmp_path: Path
     other = Journal(tmp_path / "other")
     other.unpack(journal.pack("test", "head1", 1))
     world.put(task(NEWEST + 1, fixed=False, priority=0, held_by="user", live=True))
-    assert fates(world, other) == {10: Fate.GIVEN_BACK, NEWEST + 1: Fate.GIVEN_BACK}
+    assert fates(world, other) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
     assert world.job(NEWEST + 1).nice == 7
 
 
@@ -98,7 +98,7 @@ def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Jo
     older = task(NEWEST, priority=0, held_by="user", live=True, fixed=False)
     world = FakeBackend(snapshot(WHOLE, older))
     change(world, journal, set_priority(WHOLE, 900))
-    assert fates(world, journal) == {10: Fate.GIVEN_BACK}
+    assert fates(world, journal) == {10: Fate.RESTORED}
     assert world.job(NEWEST) == older
 
 
@@ -109,7 +109,7 @@ def test_a_site_factor_goes_along_and_one_that_is_hidden_is_reported(journal: Jo
     hidden = task(14, fixed=False, priority=0, held_by="user", live=True, site_factor=None)
     world.put(shown, hidden)
     found = fates(world, journal)
-    assert found == {10: Fate.GIVEN_BACK, 13: Fate.GIVEN_BACK, 14: Fate.UNKNOWN}
+    assert found == {10: Fate.RESTORED, 13: Fate.RESTORED, 14: Fate.UNKNOWN}
     assert world.job(13).site_factor == 0
 
 
@@ -117,7 +117,7 @@ def test_words_go_along(journal: Journal) -> None:
     world = FakeBackend(snapshot(replace(WHOLE, oversubscribe="NO")))
     change(world, journal, SetOverSubscribe(target(WHOLE), "NO", "YES"))
     world.put(task(13, fixed=False, priority=300, live=True, oversubscribe="YES"))
-    assert fates(world, journal) == {10: Fate.GIVEN_BACK, 13: Fate.GIVEN_BACK}
+    assert fates(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
     assert world.job(13).oversubscribe == "NO"
 
 

@@ -1,4 +1,4 @@
-"""Giving back: compare and set, never a held job, and the order of release and site factor."""
+"""Restoring: compare and set, never a held job, and the order of release and site factor."""
 
 import math
 import subprocess
@@ -55,7 +55,7 @@ def give_back(
 def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     assert world.job(1).nice == 0
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.RESTORED}
     assert (world.job(1).priority, world.job(1).nice) == (NATURAL, 7)
     assert journal.claims("test") == ()
 
@@ -63,7 +63,7 @@ def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: J
 def test_site_factor_goes_back_to_what_it_was(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
     change(world, journal, set_site_factor(world.job(2), 100))
-    assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {2: Fate.RESTORED}
     assert world.job(2) == BEFORE.pending[1]
 
 
@@ -74,7 +74,7 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     change(world, journal, set_site_factor(world.job(2), 100))
     held = replace(world.job(2), site_factor=None, eligible_at=None, dependency="afterok:1")
     world.put(held)
-    assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {2: Fate.RESTORED}
     expected = SetSiteFactor(target(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
@@ -85,7 +85,7 @@ def test_a_range_that_0_2_0_narrowed_comes_back(world: FakeBackend, journal: Jou
         world.put(replace(world.job(number), node_range=NodeRange("1-4")))
         change(world, journal, SetRequest(target(world.job(number)), "num_nodes", "1-4", "2-2"))
     world.put(replace(world.job(2), node_range=NodeRange("1-3")))  # by its user
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK, 2: Fate.CHANGED}
+    assert give_back(world, journal) == {1: Fate.RESTORED, 2: Fate.CHANGED}
     assert [world.job(n).node_range for n in (1, 2)] == [NodeRange("1-4"), NodeRange("1-3")]
 
 
@@ -107,7 +107,7 @@ def test_what_somebody_else_changed_is_left_alone(world: FakeBackend, journal: J
 def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     world.put(replace(world.job(1), priority=300))  # frozen at its old number
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.RESTORED}
 
 
 @pytest.mark.parametrize("holder", ["user", "admin"])
@@ -120,7 +120,7 @@ def test_of_a_held_job_the_nice_is_given_back_and_nothing_else(
     (found,) = restore(world, journal, FakeClock())
     assert world.plans[-1].actions == (SetNice(target(held), 0, 7),)
     assert world.job(1) == replace(held, nice=7)
-    assert (found.fate, found.detail[:16]) == (Fate.GIVEN_BACK, "nice 7 set again")
+    assert (found.fate, found.detail[:16]) == (Fate.RESTORED, "nice 7 set again")
     assert journal.is_clean()
 
 
@@ -161,7 +161,7 @@ def test_a_job_that_was_held_and_freed_gets_its_nice_and_keeps_its_number(
     change(world, journal, set_priority(world.job(1), 900))
     freed = replace(world.job(1), priority=350, live=True)
     world.put(freed)
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.RESTORED}
     assert world.job(1) == replace(freed, nice=7)
 
 
@@ -182,7 +182,7 @@ def test_a_job_that_is_gone_is_closed(world: FakeBackend, journal: Journal) -> N
 
 def test_one_job_only(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900), set_priority(world.job(2), 800))
-    assert give_back(world, journal, Wanted(asked_job("2"))) == {2: Fate.GIVEN_BACK}
+    assert give_back(world, journal, Wanted(asked_job("2"))) == {2: Fate.RESTORED}
     assert world.job(1).priority == 900
 
 
@@ -191,11 +191,11 @@ def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
     part = job(12, array=ArrayInfo(JobId(10), 1, listed="4"))
     world = FakeBackend(snapshot(whole, part, job(4)))
     change(world, journal, *(set_priority(world.job(i), 900) for i in (10, 12, 4)))
-    assert give_back(world, journal, Wanted(asked_job("10_4"))) == {12: Fate.GIVEN_BACK}
-    assert give_back(world, journal, Wanted(asked_job("10_2"))) == {10: Fate.GIVEN_BACK}
+    assert give_back(world, journal, Wanted(asked_job("10_4"))) == {12: Fate.RESTORED}
+    assert give_back(world, journal, Wanted(asked_job("10_2"))) == {10: Fate.RESTORED}
     change(world, journal, *(set_priority(world.job(i), 800) for i in (10, 12)))
     assert give_back(world, journal, Wanted(asked_job("10"))) == dict.fromkeys(
-        (10, 12), Fate.GIVEN_BACK
+        (10, 12), Fate.RESTORED
     )
     assert world.job(4).priority == 900
 
@@ -210,9 +210,9 @@ def test_since_a_time_gives_the_jobs_written_since_back_in_whole(
         ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=at)
         journal.settle(ticket, world.apply(Plan(actions)), at=at)
     assert give_back(world, journal, Wanted(since=NOW + 601)) == {}
-    assert give_back(world, journal, Wanted(since=NOW + 600)) == {2: Fate.GIVEN_BACK}
+    assert give_back(world, journal, Wanted(since=NOW + 600)) == {2: Fate.RESTORED}
     assert (world.job(2).site_factor, world.job(1).priority) == (40, 900)
-    assert give_back(world, journal, Wanted(since=NOW)) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal, Wanted(since=NOW)) == {1: Fate.RESTORED}
 
 
 def test_a_value_that_slurm_does_not_show_is_not_guessed(
@@ -240,7 +240,7 @@ def test_a_job_that_was_just_released_is_asked_for_again(
 
     clock = FakeClock(after)
     items = restore(world, journal, clock, effort=Effort(math.inf))
-    assert fates(items) == {2: Fate.GIVEN_BACK}
+    assert fates(items) == {2: Fate.RESTORED}
     assert clock.waits == [0.0, 1.0, 1.0]
 
 
@@ -280,7 +280,7 @@ def test_a_job_written_in_both_modes_is_released_first(
 ) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
     change(world, journal, set_priority(world.job(2), 900))
-    assert give_back(world, journal) == {2: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {2: Fate.RESTORED}
     kinds = [type(p.actions[0]) for p in world.plans[-2:]]
     assert kinds == [Release, SetSiteFactor]
     assert world.job(2).site_factor == 40
@@ -296,14 +296,14 @@ def test_what_could_not_be_given_back_stays_ours(
     items = restore(world, journal, FakeClock())
     assert not is_complete(items)
     world.results = {}
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.RESTORED}
 
 
 def test_an_intent_without_outcome_is_given_back(world: FakeBackend, journal: Journal) -> None:
     action = set_priority(world.job(1), 900)
     journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
     world.apply(Plan((action,)))  # and then the process died
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.RESTORED}
     assert world.job(1).nice == 7
 
 
@@ -324,7 +324,7 @@ def test_a_job_requeued_with_our_numbers_is_ours_again(
     )
     journal.close_gone("test", ())  # both were running when the daemon looked last
     back = FakeBackend(later)
-    assert give_back(back, journal) == {1: Fate.GIVEN_BACK, 2: Fate.GIVEN_BACK}
+    assert give_back(back, journal) == {1: Fate.RESTORED, 2: Fate.RESTORED}
     assert (back.job(1).priority, back.job(1).nice) == (NATURAL, 7)
     assert back.job(2).site_factor == 40
     assert back.job(3).priority == 900
@@ -362,10 +362,10 @@ def test_it_goes_on_until_slurm_takes_everything(world: FakeBackend, journal: Jo
 
     clock = FakeClock(after)
     items = restore(world, journal, clock, effort=Effort(math.inf, out.append))
-    assert fates(items) == dict.fromkeys((1, 2, 3), Fate.GIVEN_BACK)
+    assert fates(items) == dict.fromkeys((1, 2, 3), Fate.RESTORED)
     assert journal.is_clean()
     assert clock.waits == [1.0, 2.0, 4.0, 8.0]  # nothing gained in between
-    assert out[0].startswith("1 of 3 given back, 2 left; ")
+    assert out[0].startswith("1 of 3 restored, 2 left; ")
     assert any("away; next try in 4 s" in line for line in out)
 
 
@@ -374,7 +374,7 @@ def test_told_to_stop_it_says_what_is_left(world: FakeBackend, journal: Journal)
     world.results = {2: Result.WITHHELD}
     clock = FakeClock(lambda waits: waits == 3)
     found = fates(restore(world, journal, clock, effort=Effort(math.inf)))
-    assert found == {1: Fate.GIVEN_BACK, 2: Fate.FAILED}
+    assert found == {1: Fate.RESTORED, 2: Fate.FAILED}
     assert not journal.is_clean()
 
 
@@ -405,7 +405,7 @@ def test_many_are_sent_in_parts_with_a_look_before_each(
     fill(world, journal, 450)
     world.plans.clear()
     looks = world.observed
-    assert set(give_back(world, journal).values()) == {Fate.GIVEN_BACK}
+    assert set(give_back(world, journal).values()) == {Fate.RESTORED}
     assert [len(plan.actions) for plan in world.plans] == [200, 200, 50]
     assert world.observed - looks == 3
 
@@ -427,11 +427,11 @@ def test_a_job_whose_row_cannot_be_read_stays_ours(
     hidden = world.job(1)
     world.drop(1)
     world.unreadable = ((name, "no submit time"),)
-    assert give_back(world, journal) == {1: Fate.UNKNOWN, 2: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
     assert [int(c.target.job_id) for c in journal.claims("test")] == [1]
     world.put(hidden)
     world.unreadable = ()
-    assert give_back(world, journal) == {1: Fate.GIVEN_BACK}
+    assert give_back(world, journal) == {1: Fate.RESTORED}
     assert journal.is_clean()
 
 
@@ -445,11 +445,11 @@ def test_as_shown_zeroes_site_factors_and_leaves_fixed_ones(world: FakeBackend) 
     found = shown(world.look())
     assert (found.site_factors, found.fixed, found.hidden) == (1, 1, 1)
     items = give_back_shown(world, FakeClock(), Effort(), job=None, fixed=False)
-    assert fates(items) == {1: Fate.GIVEN_BACK}
+    assert fates(items) == {1: Fate.RESTORED}
     assert world.job(1).site_factor == 0
     assert world.job(4).priority == 77
     items = give_back_shown(world, FakeClock(), Effort(), job=asked_job("4"), fixed=True)
-    assert fates(items) == {4: Fate.GIVEN_BACK}
+    assert fates(items) == {4: Fate.RESTORED}
     assert (world.job(4).priority, world.job(4).nice) == (NATURAL, 5)
     assert world.job(3).held_by == "user"
 

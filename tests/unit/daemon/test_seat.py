@@ -113,7 +113,7 @@ def test_restore_gives_back_on_the_host_that_holds_it_and_only_there(
     assert restore(one.world, one_journal, FakeClock()) == ()
     loop._journal.let_go()  # the daemon has ended
     done = restore(two.world, two_journal, FakeClock())
-    assert {item.fate for item in done} == {Fate.GIVEN_BACK}
+    assert {item.fate for item in done} == {Fate.RESTORED}
     assert len(done) == 3
 
 

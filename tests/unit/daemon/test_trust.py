@@ -120,7 +120,7 @@ def test_without_the_lock_file_there_is_still_one_writer(journal: Journal) -> No
 
 
 def test_an_older_copy_of_the_file_is_no_journal(journal: Journal) -> None:
-    """In review `restore` of such a copy said that there was nothing to give back."""
+    """In review `restore` of such a copy said that there was nothing to restore."""
     older = journal.path.read_bytes()
     write(journal, 2)
     journal.close()

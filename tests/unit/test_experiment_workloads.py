@@ -9,8 +9,8 @@ from rltuned.lab.replay.reshape import offered_gpus
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from rltuned.stats import DAY_S
-from scripts.studies.experiment_slurm import grounds
-from scripts.studies.experiment_slurm.grounds import LOAD, PHILLY_GROUND, TESTBED_GROUND, Ground
+from scripts.studies.experiment_slurm import workloads
+from scripts.studies.experiment_slurm.workloads import LOAD, PHILLY, TESTBED_JOBS, Workload
 
 
 @pytest.fixture(autouse=True)
@@ -18,19 +18,21 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generated jobs in place of Philly's, which need not lie beside the checkout."""
     made = synthesize("philly-like", jobs=4_000, seed=1, limits="none").jobs
     bare = [replace(j, user="", cpus=None, mem_mib=None, gpu_types=()) for j in made]
-    monkeypatch.setattr(grounds, "read_trace", lambda _: Trace(tuple(bare), {}))
-    monkeypatch.setattr(grounds, "_philly", grounds._philly.__wrapped__)
+    monkeypatch.setattr(workloads, "read_trace", lambda _: Trace(tuple(bare), {}))
+    monkeypatch.setattr(workloads, "_philly", workloads._philly.__wrapped__)
 
 
-@pytest.mark.parametrize("ground", [TESTBED_GROUND, PHILLY_GROUND], ids=["testbed", "philly"])
-def test_every_job_fits_a_node_and_ends_within_its_limit_and_the_partitions(ground: Ground) -> None:
-    for seed in ground.seeds:
-        jobs = ground.jobs(256, seed)
+@pytest.mark.parametrize("workload", [TESTBED_JOBS, PHILLY], ids=["testbed", "philly"])
+def test_every_job_fits_a_node_and_ends_within_its_limit_and_the_partitions(
+    workload: Workload,
+) -> None:
+    for seed in workload.seeds:
+        jobs = workload.jobs(256, seed)
         assert [job.job_id for job in jobs] == [str(n) for n in range(1, 257)]
         assert jobs[0].submit_s == 0
         for job in jobs:
             (gpu_type,) = job.gpu_types
-            spec = next(spec for spec in ground.nodes if spec.gpu_type == gpu_type)
+            spec = next(spec for spec in workload.nodes if spec.gpu_type == gpu_type)
             assert job.gpus <= spec.gpus
             assert job.cpus is not None
             assert job.cpus <= spec.cpus
@@ -40,9 +42,9 @@ def test_every_job_fits_a_node_and_ends_within_its_limit_and_the_partitions(grou
 
 
 def test_sets_of_philly_share_no_job_and_come_at_the_load() -> None:
-    sets = [PHILLY_GROUND.jobs(256, seed) for seed in PHILLY_GROUND.seeds]
+    sets = [PHILLY.jobs(256, seed) for seed in PHILLY.seeds]
     for jobs in sets:
-        offered = offered_gpus(jobs) / PHILLY_GROUND.cluster.gpus
+        offered = offered_gpus(jobs) / PHILLY.cluster.gpus
         assert offered == pytest.approx(LOAD, rel=0.02)
     run_s = [np.array([job.duration_s for job in jobs]) for jobs in sets]
     assert all((a != b).any() for n, a in enumerate(run_s) for b in run_s[:n])

@@ -1,6 +1,6 @@
 """Where episodes take place: a trace on a cluster as arrays, and windows cut from it.
 
-A ground is prepared once; a window is a slice of it, with submit times stretched to the load that
+A workload is prepared once; a window is a slice of it, with submit times stretched to the load that
 was asked for, so thousands of windows cost almost nothing.
 """
 
@@ -37,7 +37,7 @@ class Foreseen:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Workload:
     """A trace on a cluster, or a part from job `first` on. duration_s: (n,) true run times, for
     rewards alone, as price (n,), see train/reward. foreseen_s: (n, 2) plans and expected run times;
     None = by the limits.
@@ -78,14 +78,14 @@ class Ground:
         )
 
 
-def make_ground(
+def make_workload(
     name: str, cluster: Cluster, jobs: Sequence[TraceJob], rules: Rules | None = None
-) -> Ground:
+) -> Workload:
     """Prepare a trace, in submit order, on a cluster. Raises TraceError: a job can never run."""
     if not jobs:
         raise TraceError(f"{name}: no jobs")
     prepared = prepare(cluster, jobs)
-    return Ground(
+    return Workload(
         name=name,
         cluster=cluster,
         jobs=tuple(jobs),
@@ -97,36 +97,37 @@ def make_ground(
     )
 
 
-def foreseeing(ground: Ground, found: Foreseen | None) -> Ground:
-    """The ground with what a run-time predictor says of its jobs; None: as it is."""
+def foreseeing(workload: Workload, found: Foreseen | None) -> Workload:
+    """The workload with what a run-time predictor says of its jobs; None: as it is."""
     if found is None:
-        return ground
-    fixed = ground.sight.fixed.copy()
+        return workload
+    fixed = workload.sight.fixed.copy()
     fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE] = found.quantiles
     foreseen_s = np.column_stack([found.plan_s, found.mean_s])
-    return replace(ground, sight=ground.sight._replace(fixed=fixed), foreseen_s=foreseen_s)
+    return replace(workload, sight=workload.sight._replace(fixed=fixed), foreseen_s=foreseen_s)
 
 
 def cut(
-    ground: Ground,
+    workload: Workload,
     first: int,
     size: int,
     *,
     load: float | None = None,
     jitter: np.random.Generator | None = None,
     jitter_s: float = 60.0,
-) -> Ground:
+) -> Workload:
     """Consecutive jobs, from an empty cluster. load: GPU demand as a part of the cluster's GPUs;
     None = as in the trace. jitter: each submit moves by up to jitter_s. Raises TraceError.
     """
-    if size < 1 or first < 0 or first + size > len(ground):
+    if size < 1 or first < 0 or first + size > len(workload):
         raise TraceError(
-            f"{ground.name}: no window of {size} jobs from job {first + 1}: it has {len(ground)}"
+            f"{workload.name}: no window of {size} jobs from job {first + 1}: "
+            f"it has {len(workload)}"
         )
     part = slice(first, first + size)
-    old = ground.prepared.jobs
-    submit_s = _submits(ground, part, load, jitter, jitter_s)
-    wide = ground.prepared.shapes.width[old.shape[part]]
+    old = workload.prepared.jobs
+    submit_s = _submits(workload, part, load, jitter, jitter_s)
+    wide = workload.prepared.shapes.width[old.shape[part]]
     jobs = Jobs(
         submit_s=submit_s,
         runs_s=old.runs_s[part].copy(),
@@ -135,42 +136,42 @@ def cut(
         offset=np.cumsum(wide) - wide,
     )
     prepared = replace(
-        ground.prepared,
+        workload.prepared,
         jobs=jobs,
-        requests=ground.prepared.requests[part],
-        partition_factor=ground.prepared.partition_factor[part],
-        size=ground.prepared.size[part],
-        pool=ground.prepared.pool[part],
+        requests=workload.prepared.requests[part],
+        partition_factor=workload.prepared.partition_factor[part],
+        size=workload.prepared.size[part],
+        pool=workload.prepared.pool[part],
     )
     return replace(
-        ground,
-        jobs=ground.jobs[part],
+        workload,
+        jobs=workload.jobs[part],
         prepared=prepared,
-        sight=ground.sight._replace(fixed=ground.sight.fixed[part]),
-        duration_s=ground.duration_s[part],
-        price=ground.price[part],
+        sight=workload.sight._replace(fixed=workload.sight.fixed[part]),
+        duration_s=workload.duration_s[part],
+        price=workload.price[part],
         first=first,
-        foreseen_s=None if ground.foreseen_s is None else ground.foreseen_s[part],
+        foreseen_s=None if workload.foreseen_s is None else workload.foreseen_s[part],
     )
 
 
 def _submits(
-    ground: Ground,
+    workload: Workload,
     part: slice,
     load: float | None,
     jitter: np.random.Generator | None,
     jitter_s: float,
 ) -> FloatArray:
-    """(n,) submit times of a part of a ground, from 0; see cut."""
-    old = ground.prepared.jobs
+    """(n,) submit times of a part of a workload, from 0; see cut."""
+    old = workload.prepared.jobs
     submit_s: FloatArray = old.submit_s[part] - old.submit_s[part][0]
     if jitter is not None:
         submit_s = np.sort(submit_s + jitter.uniform(0.0, jitter_s, len(submit_s)))
         submit_s -= submit_s[0]
     if load is None:
         return submit_s
-    gpus = ground.prepared.shapes.gpus[old.shape[part]].astype(np.float64)
-    wanted = load * ground.prepared.cluster_gpus
+    gpus = workload.prepared.shapes.gpus[old.shape[part]].astype(np.float64)
+    wanted = load * workload.prepared.cluster_gpus
     submit_s *= stretch(submit_s, old.runs_s[part], gpus, wanted)
     return submit_s
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rltuned.lab.tune.exam import (
+from rltuned.lab.tune.comparison import (
     JobScores,
     Promise,
     ScoredJobs,

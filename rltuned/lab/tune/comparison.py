@@ -37,7 +37,7 @@ _FLOOR_S: Final = 1.0
 """Added to every wait, for days on which no job waits."""
 NORMAL: Final = 1.96
 POWER: Final = NORMAL + 0.84
-"""A change of so many standard errors is found by four of five exams."""
+"""A change of so many standard errors is found by four of five test periods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def difference(base: JobScores, own: JobScores, days: Stretches) -> Difference:
 
 
 def pooled(copies: Sequence[Difference]) -> Difference:
-    """What several copies of one exam say together, each compared by itself.
+    """What several copies of one test period say together, each compared by itself.
 
     In a full cluster one late end moves everything after it: two plays that differ by seconds can
     differ by a third in their waits, and no resampling of days shows it. So each interval has the
@@ -262,9 +262,9 @@ def _too_long(what: str, ratio: float, slurm_s: float, now_s: float, then_s: flo
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What an exam of so many days can see. to_see: change -> days that are needed for it.
+    """What a test period of so many days can see. to_see: change -> days that are needed for it.
 
-    smallest: the change that four of five such exams would find.
+    smallest: the change that four of five such test periods would find.
     """
 
     days: int
@@ -277,18 +277,20 @@ class Power:
         needed = ", ".join(f"{n} days to see {part:.0%}" for part, n in self.to_see.items())
         return (
             f"{self.jobs_a_day:.0f} jobs a day; this site needs {needed} (four times of five); the "
-            f"exam's {self.days} days can see {self.smallest:.0%}"
+            f"test period's {self.days} days can see {self.smallest:.0%}"
         )
 
 
-def power_of(lesson: Difference, exam_days: int, jobs_a_day: float) -> Power | None:
-    """Stated before the exam, from how much a day of the lesson varies; None = not known."""
-    if lesson.error is None or not lesson.error > 0:
+def power_of(training: Difference, test_days: int, jobs_a_day: float) -> Power | None:
+    """Stated before the test period, from how much a day of the training period varies; None = not
+    known.
+    """
+    if training.error is None or not training.error > 0:
         return None
-    per_day = lesson.error * math.sqrt(lesson.days)
+    per_day = training.error * math.sqrt(training.days)
     needed = {part: math.ceil((POWER * per_day / -math.log1p(-part)) ** 2) for part in (0.05, 0.10)}
-    smallest = -math.expm1(-POWER * per_day / math.sqrt(exam_days))
-    return Power(exam_days, jobs_a_day, smallest, needed)
+    smallest = -math.expm1(-POWER * per_day / math.sqrt(test_days))
+    return Power(test_days, jobs_a_day, smallest, needed)
 
 
 def verdict(
@@ -299,10 +301,10 @@ def verdict(
     same: the candidate is the incumbent's own order.
     """
     if same:
-        return ["no candidate did better than the incumbent on the lesson"]
+        return ["no candidate did better than the incumbent on the training period"]
     why = []
     if found.interval is None:
-        why.append(f"the exam has jobs on {found.days} days; an interval needs {FEWEST}")
+        why.append(f"the test period has jobs on {found.days} days; an interval needs {FEWEST}")
     elif not found.is_better:
         low, high = found.interval
         why.append(

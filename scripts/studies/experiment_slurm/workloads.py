@@ -29,7 +29,7 @@ PHILLY_NODES = (
 
 
 @dataclass(frozen=True)
-class Ground:
+class Workload:
     """A cluster, its jobs by number and seed, and Slurm's own order, whose age and size weights
     have the least mean wait in the simulator on job sets that no run uses. seeds, speed: of the
     sets of 256 jobs; seconds of the faster clock per real second.
@@ -94,8 +94,8 @@ TUNED = Natural(
     max_age_s=7 * DAY_S,
     favor_small=True,
 )
-TESTBED_GROUND = Ground(TESTBED, preset("testbed"), TUNED, testbed_jobs, (1, 2, 3), 240.0)
-PHILLY_GROUND = Ground(
+TESTBED_JOBS = Workload(TESTBED, preset("testbed"), TUNED, testbed_jobs, (1, 2, 3), 240.0)
+PHILLY = Workload(
     PHILLY_NODES,
     _small_philly(),
     replace(TUNED, size_weight=10_000),
