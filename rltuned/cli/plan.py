@@ -16,8 +16,9 @@ from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.core.hindsight import Hindsight, Scales, corrected
+from rltuned.core.line import present_line, proposed_line
 from rltuned.core.select import Refusal
-from rltuned.core.starts import Expected, arrivals_of, starts_of
+from rltuned.core.starts import Expected, arrivals_of, expected_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.documents import plan_document
@@ -107,15 +108,14 @@ class Look:
     def played(self, scales: Scales) -> Expected:
         """A forecast on the spot."""
         until, seen = time.monotonic() + PATIENCE_S, self.decision.snapshot
-        found = starts_of(
-            self.decision,
+        found = expected_of(
+            present_line(seen) if self.as_is else proposed_line(self.decision),
             {} if self.learner is None else self.learner.of_running(seen),
             arrivals_of(seen),
-            as_is=self.as_is,
             late=lambda: time.monotonic() > until,
         )
-        starts = {one.job_id: corrected(one, scales) for one in found}
-        return Expected(float(seen.taken_at), starts)
+        starts = {job_id: corrected(one, scales) for job_id, one in found.starts.items()}
+        return replace(found, starts=starts)
 
     def with_request(self, job: PendingJob, request: Request) -> "Look":
         """The same if a waiting job asked for something else."""

@@ -29,7 +29,7 @@ _ADAPTER: Final = TypeAdapter(tuple[ToPlay], config=ConfigDict(ser_json_inf_nan=
 
 def packed(todo: ToPlay) -> bytes:
     """What the child reads."""
-    return _ADAPTER.dump_json((todo,))
+    return _ADAPTER.dump_json((todo,), exclude_defaults=True)
 
 
 def main() -> None:

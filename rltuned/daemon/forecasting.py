@@ -11,8 +11,10 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,17 @@ from rltuned import children
 from rltuned.core.arrivals import DAY_S, Arrival, Arrivals
 from rltuned.core.decide import Decision
 from rltuned.core.hindsight import Hindsight, corrected
-from rltuned.core.starts import ARRIVALS, Expected, Start, arrivals_of, starts_by, to_play, waiting
+from rltuned.core.line import present_line, proposed_line
+from rltuned.core.starts import (
+    ARRIVALS,
+    Expected,
+    Start,
+    arrivals_of,
+    bare,
+    to_play,
+    told,
+    waiting,
+)
 from rltuned.daemon.forecast_child import answer, packed
 from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.logger import Log
@@ -34,12 +46,14 @@ from rltuned.durable import write_whole
 from rltuned.journal.storage import hand_to_folder_owner
 
 FILE_NAME: Final = "forecast"
-VERSION: Final = 1
+VERSION: Final = 2
 EVERY_S: Final = 300.0
 FRESH_S: Final = 900.0
 """An older one is not shown."""
 WALL_S: Final = 270.0
 SEEN_DAYS: Final = 3.0
+LATE_S: Final = 300.0
+"""So long after its submission a job may still be seen for the first time after an earlier look."""
 KNOWN_S: Final = 3_600.0
 """Until so much of what arrives has been watched, the last look's jobs stand for it."""
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -49,21 +63,28 @@ OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
 
 @dataclass(slots=True)
 class RecentArrivals:
-    """Jobs that came while the daemon watched, the last days' and at most ARRIVALS."""
+    """Jobs that came while the daemon watched, the last days' and at most ARRIVALS. at: of the last
+    look.
+    """
 
     since: float = 0.0
+    at: float = 0.0
     jobs: dict[tuple[int, float], tuple[PendingJob, RunTime | None]] = field(default_factory=dict)
 
     def look(self, seen: Snapshot, of_running: Mapping[JobId, RunTime]) -> None:
-        now, known = float(seen.taken_at), dict(seen.run_times) | dict(of_running)
-        if not self.since:
-            self.since = now
-        every: tuple[PendingJob | RunningJob, ...] = (*seen.pending, *seen.running)
-        for job in every:
-            key = int(job.job_id), float(job.submitted_at or 0.0)
-            if key[1] >= self.since and key not in self.jobs:
-                as_waits = job if isinstance(job, PendingJob) else waiting(job)
-                self.jobs[key] = as_waits, known.get(job.job_id)
+        now = float(seen.taken_at)
+        self.since = self.since or now
+        after, self.at = max(self.since, self.at - LATE_S), now
+        # pending jobs stand by their submission: only the last ones are new
+        first = bisect_left(seen.pending, after, key=lambda job: job.submitted_at)
+        came: list[PendingJob | RunningJob] = [*seen.pending[first:], *seen.running]
+        fresh = {key: job for job in came if (key := _key(job))[1] >= after}.items()
+        known = dict(seen.run_times) | dict(of_running) if fresh else {}
+        for key, job in fresh:
+            if key in self.jobs:
+                continue
+            as_waits = bare(job) if isinstance(job, PendingJob) else waiting(job)
+            self.jobs[key] = as_waits, known.get(job.job_id)
         begin = now - SEEN_DAYS * DAY_S
         ordered = sorted(key for key in self.jobs if key[1] >= begin)
         kept = sorted(ordered, key=lambda key: key[1])[-ARRIVALS:]
@@ -78,6 +99,10 @@ class RecentArrivals:
             return arrivals_of(seen)
         came = [Arrival(job, now - at, run) for (_, at), (job, run) in self.jobs.items()]
         return Arrivals(tuple(came), now - self.since)
+
+
+def _key(job: PendingJob | RunningJob) -> tuple[int, float]:
+    return int(job.job_id), float(job.submitted_at or 0.0)
 
 
 class Forecaster:
@@ -113,7 +138,6 @@ class Forecaster:
         return self.status
 
     def _take_in(self, report: CycleReport, seen: Snapshot) -> None:
-        decision = report.decision
         with self._guard:
             if self._cluster != seen.cluster:
                 self._cluster, self.expected, self._hindsight = seen.cluster, None, Hindsight()
@@ -124,14 +148,14 @@ class Forecaster:
         is_due = is_due and not 0 <= now - self._begun_at < self._every_s
         running = self._of_running(seen) if is_due else {}
         self._watched.look(seen, running)
-        if is_due and decision is not None:
+        if is_due and not report.clock_off:
             self._begun_at = now
-            as_is = report.mode is not HealthState.LIVE
+            # what is not written moves no job: then Slurm's own order is the one that counts
+            decision = report.decision if report.mode is HealthState.LIVE else None
             arrivals = self._watched.arrivals(seen)
             self._thread = threading.Thread(
                 target=self._make,
-                args=(decision, running, arrivals),
-                kwargs={"as_is": as_is},
+                args=(seen, decision, running, arrivals),
                 name="forecast",
                 daemon=True,
             )
@@ -147,31 +171,30 @@ class Forecaster:
 
     def _make(
         self,
-        decision: Decision,
+        seen: Snapshot,
+        decision: Decision | None,
         running: Mapping[JobId, RunTime],
         arrivals: Arrivals,
-        *,
-        as_is: bool,
     ) -> None:
         """In a thread of its own. The guard is held for moments only: a cycle may wait for it."""
         began = time.monotonic()
         try:
-            todo = to_play(decision, running, arrivals, as_is=as_is)
-            raw = starts_by(decision, todo.line, answer(self._played(packed(todo))), as_is=as_is)
+            line = present_line(seen) if decision is None else proposed_line(decision)
+            todo = to_play(line, running, arrivals)
+            raw = told(line, todo.line, answer(self._played(packed(todo))))
         except (*BUGS, subprocess.SubprocessError) as error:
             trouble = f"{type(error).__name__}: {error}"[:200]
             self._log.warning("forecast_failed", detail=trouble)
             self._note(trouble=trouble)
             return
-        seen = decision.snapshot
-        at = float(seen.taken_at)
         with self._guard:
-            scales = self._hindsight.scales(at)
-            self._hindsight.note(raw, seen, scales)
+            scales = self._hindsight.scales(raw.at)
+            self._hindsight.note(raw.starts.values(), seen, scales)
             record = self._hindsight.document()
-        self.expected = Expected(at, {one.job_id: corrected(one, scales) for one in raw})
+        starts = {job_id: corrected(one, scales) for job_id, one in raw.starts.items()}
+        self.expected = replace(raw, starts=starts)
         self._note(seconds=time.monotonic() - began, trouble="")
-        kept = json.dumps(_document(seen.cluster, self.expected, record))
+        kept = json.dumps(document(seen.cluster, self.expected, record))
         if self._folder is not None:
             try:
                 keep_file(self._folder, kept)
@@ -215,10 +238,15 @@ class Forecaster:
 # -- The file -------------------------------------------------------------------------------------
 
 
-def _document(cluster: str, expected: Expected, record: dict[str, Any]) -> dict[str, Any]:
-    starts = [asdict(one) for one in expected.starts.values()]
+_ROW: Final = attrgetter(*(one.name for one in fields(Start)))
+
+
+def document(cluster: str, expected: Expected, record: dict[str, Any]) -> dict[str, Any]:
+    """What the file holds."""
     return {
-        "version": VERSION, "cluster": cluster, "at": expected.at, "starts": starts,
+        "version": VERSION, "cluster": cluster, "at": expected.at,
+        "starts": list(map(_ROW, expected.starts.values())),
+        "behind": list(expected.behind), "cannot": list(expected.cannot.items()),
         "record": record,
     }  # fmt: skip
 
@@ -242,8 +270,13 @@ def read_file(folder: Path) -> tuple[str, Expected, Hindsight] | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["version"] != VERSION:
             return None
-        starts = [Start(**row) for row in kept["starts"]]
-        expected = Expected(float(kept["at"]), {one.job_id: one for one in starts})
+        starts = [Start(*row) for row in kept["starts"]]
+        expected = Expected(
+            float(kept["at"]),
+            {one.job_id: one for one in starts},
+            {job_id: place for place, job_id in enumerate(kept["behind"], start=len(starts) + 1)},
+            dict(kept["cannot"]),
+        )
         return str(kept["cluster"]), expected, Hindsight.read(kept["record"])
     except (OSError, ValueError, LookupError, TypeError):
         return None  # it is made again within minutes

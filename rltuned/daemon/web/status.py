@@ -122,7 +122,7 @@ class Board:
             "left_alone": report.refused(),
             "gpus": parts.gpus(sums),
             "waiting": parts.waiting(seen, sums),
-            "users": parts.users(seen, report.decision, named=showing.users),
+            "users": parts.users(seen, named=showing.users),
             "reasons": parts.reasons(seen),
             "moves": parts.moves(report.decision),
             "nodes": parts.nodes(seen, jobs=showing.jobs),
