@@ -143,6 +143,9 @@ forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces
 	@nice $(BIN)/python -m scripts.studies.forecasts run && $(BIN)/python -m scripts.studies.forecasts table && \
 	    $(BIN)/python -m scripts.studies.forecasts draw
 
+forecast-slurm: $(STAMP) test-packages ## expected starts beside `squeue --start` on a real Slurm; a quarter of an hour
+	@nice $(BIN)/python -m scripts.studies.forecasts_slurm run && $(BIN)/python -m scripts.studies.forecasts_slurm table
+
 # run_times, windows and placement hold plays of 0.2.0's order, which are to be played again
 results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those
 	@$(BIN)/python -m scripts.studies.delays check $(if $(ONLY),--only '$(ONLY)')

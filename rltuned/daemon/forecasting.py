@@ -6,9 +6,6 @@ long costs the new forecast and nothing else.
 """
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from bisect import bisect_left
@@ -18,7 +15,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned import children
 from rltuned.core.arrivals import DAY_S, Arrival, Arrivals
 from rltuned.core.decide import Decision
 from rltuned.core.hindsight import Hindsight, corrected
@@ -35,10 +31,12 @@ from rltuned.core.starts import (
 )
 from rltuned.daemon.forecast_child import answer, packed
 from rltuned.daemon.forecast_status import ForecastStatus
+from rltuned.daemon.idle_child import ChildError, IdleChild
 from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import BUGS
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.what_if import Played
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
@@ -56,6 +54,7 @@ LATE_S: Final = 300.0
 """So long after its submission a job may still be seen for the first time after an earlier look."""
 KNOWN_S: Final = 3_600.0
 """Until so much of what arrives has been watched, the last look's jobs stand for it."""
+_CHILD: Final = "rltuned.daemon.forecast_child"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
@@ -107,22 +106,30 @@ def _key(job: PendingJob | RunningJob) -> tuple[int, float]:
 
 class Forecaster:
     """Follows the cycles. folder: of the journal; None = nothing is kept. of_running: what is
-    predicted of running jobs, asked in the loop's own thread.
+    predicted of running jobs, asked in the loop's own thread. last: what the last one was played
+    from; None = none since the start.
     """
 
     def __init__(
-        self, folder: Path | None, log: Log, of_running: OfRunning, *, every_s: float = EVERY_S
+        self,
+        folder: Path | None,
+        log: Log,
+        of_running: OfRunning,
+        child: IdleChild,
+        *,
+        every_s: float = EVERY_S,
     ) -> None:
         self._folder, self._log, self._of_running = folder, log, of_running
         self._every_s = every_s
         self._watched = RecentArrivals()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child = child
         self._begun_at = 0.0
         found = None if folder is None else read_file(folder)
         self._cluster, self._hindsight = "", Hindsight()
         self.expected: Expected | None = None
+        self.last: Played | None = None
         if found is not None:
             self._cluster, self.expected, self._hindsight = found
         self.status = ForecastStatus(at=None if self.expected is None else self.expected.at)
@@ -163,9 +170,7 @@ class Forecaster:
 
     def close(self) -> None:
         """End a child that is still at it."""
-        child = self._child
-        if child is not None and child.poll() is None:
-            child.kill()
+        self._child.close()
         if self._thread is not None:
             self._thread.join(5.0)
 
@@ -181,8 +186,9 @@ class Forecaster:
         try:
             line = present_line(seen) if decision is None else proposed_line(decision)
             todo = to_play(line, running, arrivals)
-            raw = told(line, todo.line, answer(self._played(packed(todo))))
-        except (*BUGS, subprocess.SubprocessError) as error:
+            data = packed(todo)
+            raw = told(line, todo.line, answer(self._child.run(_CHILD, data, WALL_S)))
+        except (*BUGS, ChildError) as error:
             trouble = f"{type(error).__name__}: {error}"[:200]
             self._log.warning("forecast_failed", detail=trouble)
             self._note(trouble=trouble)
@@ -193,6 +199,7 @@ class Forecaster:
             record = self._hindsight.document()
         starts = {job_id: corrected(one, scales) for job_id, one in raw.starts.items()}
         self.expected = replace(raw, starts=starts)
+        self.last = Played(data, scales, as_is=decision is None)
         self._note(seconds=time.monotonic() - began, trouble="")
         kept = json.dumps(document(seen.cluster, self.expected, record))
         if self._folder is not None:
@@ -200,27 +207,6 @@ class Forecaster:
                 keep_file(self._folder, kept)
             except OSError as error:
                 self._log.warning("forecast_not_kept", detail=str(error))
-
-    def _played(self, todo: bytes) -> bytes:
-        deadline = time.monotonic() + WALL_S
-        child = self._child = subprocess.Popen(
-            [sys.executable, "-m", "rltuned.daemon.forecast_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        broken = True
-        try:
-            found, _ = child.communicate(todo, timeout=WALL_S)
-            broken = False
-        finally:
-            code = children.end(child, deadline, broken=broken)
-        if code != 0:
-            raise ValueError(f"the child ended with {code}")
-        return found
 
     def _note(self, **changed: Any) -> None:
         past, expected = self._hindsight, self.expected

@@ -26,6 +26,7 @@ from rltuned.daemon.forecasting import (
     keep_file,
     read_file,
 )
+from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
@@ -145,7 +146,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Forecaster] = []
 
     def made_one() -> Forecaster:
-        made.append(Forecaster(tmp_path, LOG, lambda _: {}))
+        made.append(Forecaster(tmp_path, LOG, lambda _: {}, IdleChild()))
         return made[-1]
 
     yield made_one
@@ -248,7 +249,7 @@ def test_the_loop_waits_for_no_child(
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    monkeypatch.setattr("rltuned.daemon.forecasting.sys.executable", str(slow))
+    monkeypatch.setattr("sys.executable", str(slow))
     one, began = make(), time.monotonic()
     for _ in range(2):
         assert one.cycle(decided(decision(snapshot(job(1))))).at is None
@@ -259,7 +260,7 @@ def test_a_child_that_fails_costs_only_the_new_forecast(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = make()
-    monkeypatch.setattr("rltuned.daemon.forecasting.sys.executable", "/bin/false")
+    monkeypatch.setattr("sys.executable", "/bin/false")
     one.cycle(decided(decision(snapshot(job(1)))))
     until(lambda: bool(one.status.trouble))
     assert "the child ended with 1" in one.status.trouble or "Broken" in one.status.trouble
