@@ -1,6 +1,6 @@
 """What another request would change for a waiting job: asked by users, played by an idle process.
 
-The process reads the last cycle from the journal, decides and plays it anew, so an answer costs the
+The process reads the last cycle from the journal, decides and plays it again, so an answer costs the
 daemon next to nothing. Only one is played at a time, and each user waits between two.
 """
 
