@@ -1,7 +1,7 @@
 """What another request would change for a waiting job: asked by users, played by an idle process.
 
-The process reads the last cycle from the journal, decides and plays it again, so an answer costs the
-daemon next to nothing. Only one is played at a time, and each user waits between two.
+The process reads the last cycle from the journal, decides and plays it again, so that an answer
+costs the daemon next to nothing. Only one is played at a time, and each user waits between two.
 """
 
 import json
