@@ -43,6 +43,7 @@ OTHER_NOT_KNOWN = (
     "the journal is private, so what rltuned holds and what another request would change is not "
     "known here; {}"
 )
+_OLD_S = 60.0
 _NOTHING = 1.0
 """A difference in seconds below which a feature does not count."""
 
@@ -120,6 +121,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     lines = [
         f"{name}: {expected(document)}.",
         *what_ifs(document),
+        *_age(document.get("expected_age_s")),
         f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
@@ -167,6 +169,11 @@ def _decided(document: dict[str, Any]) -> list[str]:
 
 def _refused(reason: str) -> str:
     return OF_ONE[Refusal(reason)] if reason in set(Refusal) else reason
+
+
+def _age(age_s: float | None) -> list[str]:
+    is_told = age_s is not None and age_s >= _OLD_S
+    return [f"The forecast is {span(age_s)} old."] if is_told and age_s is not None else []
 
 
 def _changed(document: dict[str, Any]) -> list[str]:

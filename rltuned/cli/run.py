@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from rltuned.cli import flags
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
+from rltuned.core.starts import Expected
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.ha.leader import open_lease
@@ -210,14 +211,19 @@ class _Process:
                 settings.daemon.state_dir, self.log, run_times.of_running, child
             )
             stack.enter_context(closing(forecaster))
-            past, forecast = partial(_past, journal), lambda: forecaster.expected
+            past, now = partial(_past, journal), place.clock.now
+
+            def forecast() -> Expected | None:
+                return forecaster.fresh(now())
+
             answers = Answers(
                 settings.daemon.state_dir / FILE_NAME,
                 users=showing.users,
                 expected=forecast,
+                now=now,
                 what_if=WhatIf(child, lambda: self._in_force.settings, lambda: forecaster.last),
             )
-            board = Board(showing, place.clock.now, past, forecast)
+            board = Board(showing, now, past, forecast)
             publisher = Publisher(
                 self.metrics,
                 self.log,

@@ -74,7 +74,9 @@ def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
     start = None if found is None else found.start_of(job_id)
     if found is None or start is None:
         why = (
-            "no forecast has been made yet" if found is None else "it came after the last forecast"
+            "no forecast was made in the last minutes"
+            if found is None
+            else "it came after the last forecast"
         )
         return {**none, "expected_why": why}
     place = start.place or None
@@ -89,10 +91,15 @@ def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
     }
 
 
-def expectation(found: Expected | None, job_id: JobId) -> dict[str, Any]:
-    """One job among all that wait, for JSON."""
+def expectation(found: Expected | None, job_id: JobId, now: float) -> dict[str, Any]:
+    """One job among all that wait, for JSON. now: Unix time."""
     count, at = (0, None) if found is None else (found.line_jobs, found.at)
-    return {**start_document(found, job_id), "line_jobs": count, "expected_at": at}
+    return {
+        **start_document(found, job_id),
+        "line_jobs": count,
+        "expected_at": at,
+        "expected_age_s": None if at is None else max(0.0, now - at),
+    }
 
 
 def arrivals_of(seen: Snapshot) -> Arrivals:
@@ -140,9 +147,13 @@ class ToPlay:
 
 
 def to_play(line: Line, running: Mapping[JobId, RunTime], arrivals: Arrivals) -> ToPlay:
-    """From a line."""
+    """From a line. Where no job is known to have ended, what is predicted is a guess from other
+    clusters, and the limits count.
+    """
     snapshot, now = line.snapshot, float(line.snapshot.taken_at)
-    known = dict(snapshot.run_times)
+    is_guess = snapshot.limit_use is None
+    known = {} if is_guess else dict(snapshot.run_times)
+    running = {} if is_guess else running
     played: list[PlayedJob] = []
     key_s = -math.inf
     for job in line.jobs:

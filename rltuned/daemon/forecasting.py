@@ -168,6 +168,11 @@ class Forecaster:
             )
             self._thread.start()
 
+    def fresh(self, now: float) -> Expected | None:
+        """The last forecast; None = none of the last FRESH_S."""
+        found = self.expected
+        return found if found is not None and 0 <= now - found.at <= FRESH_S else None
+
     def close(self) -> None:
         """End a child that is still at it."""
         self._child.close()

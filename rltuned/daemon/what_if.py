@@ -149,6 +149,6 @@ def what_if(
             "limit_s": None if unlimited else other.limit_s,
             "unlimited": unlimited,
             "gpus": other.gpus,
-            **expectation(found, job.job_id),
+            **expectation(found, job.job_id, found.at),
         }
     }

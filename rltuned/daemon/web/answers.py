@@ -48,8 +48,8 @@ class _Cycle:
 
 class Answers:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. journal: its
-    file. users: whether all may know whose a job is. expected: the last forecast. what_if: plays
-    other requests; None = none are played.
+    file. users: whether all may know whose a job is. expected: the last forecast. now: Unix
+    time. what_if: plays other requests; None = none are played.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class Answers:
         *,
         users: bool = False,
         expected: Callable[[], Expected | None] = lambda: None,
+        now: Callable[[], float] = lambda: 0.0,
         what_if: WhatIf | None = None,
     ) -> None:
         self._journal, self._users, self._expected = journal, users, expected
-        self._what_if = what_if
+        self._what_if, self._now = what_if, now
         self._knobs = Knobs()
         self._last: _Cycle | None = None
 
@@ -89,7 +90,7 @@ class Answers:
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
-            found |= expectation(self._expected(), job.job_id)
+            found |= expectation(self._expected(), job.job_id, self._now())
             found |= {
                 "group": None if last.groups is None else place_of(last.groups, job, seen.taken_at),
                 "off_block": None

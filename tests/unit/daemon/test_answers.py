@@ -93,7 +93,7 @@ def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) ->
     first, second = job(1, user="ann", priority=5), job(2, user="bob", priority=9)
     seen = snapshot(first, second)
     expected = expected_of(present_line(seen), {}, draws=1)
-    made = Answers(tmp_path / "journal.sqlite", expected=lambda: expected)
+    made = Answers(tmp_path / "journal.sqlite", expected=lambda: expected, now=lambda: NOW + 180.0)
     made.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
     found = made.explain("1", ANN)["job"]
     assert (found["line_place"], found["line_jobs"]) == (2, 2)
@@ -103,6 +103,7 @@ def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) ->
     assert made.plan(ROOT)["why"] == NO_DECISION
     text = in_words(found)
     assert "expected to start now (by time limits); 2nd of 2." in text[0]
+    assert "The forecast is 3m old." in text
     assert "The daemon only observes: it orders nothing." in text
 
 

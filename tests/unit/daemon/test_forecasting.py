@@ -20,6 +20,7 @@ from rltuned.daemon.forecast_child import packed
 from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.forecasting import (
     FILE_NAME,
+    FRESH_S,
     Forecaster,
     RecentArrivals,
     document,
@@ -172,6 +173,8 @@ def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path:
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o077 == 0
     # a run later: the first job has started, and was expected now
     run = running(1, gpus=4, submitted_at=NOW - 600, started_at=NOW + 30)
+    assert one.fresh(NOW + FRESH_S) is one.expected
+    assert one.fresh(NOW + FRESH_S + 1) is None
     later = replace(snapshot(job(2, gpus=4), runs=[run]), taken_at=UnixTime(NOW + 60))
     status = one.cycle(decided(decision(later)))
     assert (status.past, status.coverage, status.error_s) == (1, 1.0, 30.0)
