@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import PATIENCE_S, PLAYED_S, ask_about, is_private
+from rltuned.cli.asking import PLAYED_S, ask_about, is_private
 from rltuned.cli.expected import expected, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
@@ -98,8 +98,7 @@ def explain(
 def _answered(loaded: Loaded, asked: Mapping[str, object]) -> tuple[dict[str, Any] | None, str]:
     """What the daemon answers to this user; None = it does not, and why."""
     given = {name: value for name, value in asked.items() if value is not None}
-    patience_s = PATIENCE_S if len(given) == 1 else PLAYED_S
-    return ask_about(loaded.settings, f"/job.json?{urlencode(given)}", "job", patience_s)
+    return ask_about(loaded.settings, f"/job.json?{urlencode(given)}", "job", PLAYED_S)
 
 
 def _other(limit: str | None, gpus: int | None) -> OtherRequest | None:

@@ -32,7 +32,7 @@ def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, 
     if job is None:
         return document
     knobs, decision = look.rig.knobs, look.decision
-    document |= expectation(look.expected(), job.job_id, look.decision.snapshot.taken_at)
+    document |= expectation(look.expected(job.job_id), job.job_id, look.decision.snapshot.taken_at)
     if is_private:
         document |= {"is_private": True, **dict.fromkeys(OF_NUMBERS)}
         if document["expected_why"] == NEVER:  # PrivateData may hide what runs

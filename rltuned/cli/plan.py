@@ -96,12 +96,13 @@ class Look:
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
-    def expected(self) -> Expected:
-        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh,
-        else one played on the spot within PATIENCE_S.
+    def expected(self, job_id: JobId | None = None) -> Expected:
+        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh
+        and knows this job, else one played on the spot within PATIENCE_S.
         """
         seen, (found, scales) = self.decision.snapshot, self._kept()
-        if found is not None and 0 <= seen.taken_at - found.at <= FRESH_S:
+        fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
+        if found is not None and fresh and (job_id is None or found.start_of(job_id) is not None):
             return found
         line = present_line(seen) if self.as_is else proposed_line(self.decision)
         played = expected_of(line, self._of_running(), arrivals_of(seen), late=_late())

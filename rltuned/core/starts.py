@@ -76,7 +76,7 @@ def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
         why = (
             "no forecast was made in the last minutes"
             if found is None
-            else "it came after the last forecast"
+            else "it came after the last forecast; the next one is made within minutes"
         )
         return {**none, "expected_why": why}
     place = start.place or None

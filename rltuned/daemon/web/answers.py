@@ -29,6 +29,7 @@ from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.askers import Asker
 from rltuned.daemon.what_if import WhatIf
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 
 Document = dict[str, Any]
 NOT_SHOWN: Final = "it shows jobs to their own users on its machine, and to all with http.jobs"
@@ -90,7 +91,7 @@ class Answers:
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
-            found |= expectation(self._expected(), job.job_id, self._now())
+            found |= self._start(job.job_id, asker)
             found |= {
                 "group": None if last.groups is None else place_of(last.groups, job, seen.taken_at),
                 "off_block": None
@@ -102,6 +103,15 @@ class Answers:
                 asks = self._what_if.ask
                 found |= asks(job.job_id, other, asker.user, is_admin=asker.is_admin)
         return {"rltuned": __version__, "job": found}
+
+    def _start(self, job_id: JobId, asker: Asker) -> Document:
+        """When it starts. One that came after the last forecast is played now."""
+        expected = self._expected()
+        told = expectation(expected, job_id, self._now())
+        if expected is None or expected.start_of(job_id) or self._what_if is None:
+            return told
+        played = self._what_if.ask(job_id, OtherRequest(), asker.user, is_admin=asker.is_admin)
+        return told if played["what_if"] is None else {k: played["what_if"][k] for k in told}
 
     def plan(self, asker: Asker) -> Document:
         """The decision as `plan --json` has it, with the jobs that the asker may see."""

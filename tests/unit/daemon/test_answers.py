@@ -13,7 +13,7 @@ from rltuned.cli.explain import in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.line import present_line
 from rltuned.core.other_request import OtherRequest
-from rltuned.core.starts import expected_of
+from rltuned.core.starts import expectation, expected_of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers
@@ -87,6 +87,38 @@ def test_another_request_is_played_for_those_who_see_the_job(tmp_path: Path) -> 
     assert made.explain("1", ANN, other)["job"]["what_if"] == {"line_place": 1}
     assert made.explain("2", ROOT, other)["job"]["what_if"] == {"line_place": 1}
     assert played.asked == [(1, other, "ann", False), (2, other, "root", True)]
+
+
+def test_a_job_that_came_after_the_last_forecast_is_played_when_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    seen = snapshot(job(1, user="ann"), job(2, user="ann"), job(3, user="bob"))
+    line = present_line(snapshot(job(2, user="ann")))
+
+    class Plays(Played):
+        def ask(self, job: JobId, other: OtherRequest, user: str, *, is_admin: bool) -> Document:
+            super().ask(job, other, user, is_admin=is_admin)
+            now = expectation(expected_of(present_line(seen), {}, draws=1), job, NOW)
+            return {"what_if": None if job == 3 else {"limit_s": None, **now}}
+
+    plays = Plays()
+    made = Answers(
+        tmp_path / "journal.sqlite",
+        expected=lambda: expected_of(line, {}, draws=1),
+        now=lambda: NOW,
+        what_if=plays,
+    )
+    made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    assert made.explain("1", NO_ONE)["why"] == NOT_SHOWN
+    assert made.explain("2", ANN)["job"]["line_jobs"] == 1
+    assert plays.asked == []
+    found = made.explain("1", ANN)["job"]
+    assert (found["line_jobs"], found["expected_start"]["median_s"]) == (3, NOW)
+    assert "limit_s" not in found
+    assert plays.asked == [(1, OtherRequest(), "ann", False)]
+    told = made.explain("3", ROOT)["job"]
+    assert (told["expected_start"], told["line_jobs"]) == (None, 1)
+    assert "it came after the last forecast" in told["expected_why"]
 
 
 def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) -> None:
