@@ -36,7 +36,8 @@ def with_other(
 ) -> Snapshot:
     """The snapshot in which the job asks for that. look: predicts run times."""
     changed = replace(job, request=other.of(job.request))
-    seen = replace(seen, pending=tuple(changed if j is job else j for j in seen.pending))
+    pending = (changed if one.job_id == job.job_id else one for one in seen.pending)
+    seen = replace(seen, pending=tuple(pending))
     run_time = look(seen).run_time_of(job.job_id)
     if run_time is None:
         return seen
