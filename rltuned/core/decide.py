@@ -21,7 +21,7 @@ from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, target_of, undo
-from rltuned.core.refusals import Means, Refusal
+from rltuned.core.refusals import Consequence, Refusal
 from rltuned.core.select import Scope, Selection, select
 from rltuned.core.sharing import isolations
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
@@ -117,7 +117,7 @@ def decide(
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     spent = [(chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld]
-    leaving = {j for j, reason in selection.refused if Means.RESTORED in reason.means}
+    leaving = {j for j, reason in selection.refused if Consequence.RESTORED in reason.then}
     # a number that no age overtakes is no delay but a place behind all others for ever
     lasting = chosen if numbers is None else ()
     left = [*(j for j in snapshot.pending if j.job_id in leaving), *handed_back]
@@ -184,7 +184,7 @@ def give_back(snapshot: Snapshot) -> Plan:
 def _out_of_sharing(selection: Selection, knobs: Knobs, snapshot: Snapshot) -> list[PendingJob]:
     """Jobs that guidance may not set to share now, whether or not it has."""
     known = knobs.tuning.sharing.partitions if knobs.placement == "milp" else frozenset[str]()
-    out = {job_id for job_id, reason in selection.refused if Means.ISOLATED in reason.means}
+    out = {job_id for job_id, reason in selection.refused if Consequence.ISOLATED in reason.then}
     return [j for j in snapshot.pending if j.job_id in out or not known.issuperset(j.partitions)]
 
 

@@ -5,7 +5,7 @@ from enum import Flag, StrEnum, auto
 from typing import Final
 
 
-class Means(Flag):
+class Consequence(Flag):
     """What a refusal means beyond: no new number in this cycle."""
 
     NOTHING = 0
@@ -15,38 +15,35 @@ class Means(Flag):
     ISOLATED = auto()
     """One that rltuned set to share is isolated again. It shares through an off block: what a flag
     took from it does not come back whole."""
-    NOT_IN_LINE = auto()
-    """It cannot start, so no one waits behind it."""
     STILL_ORDERED = auto()
     """rltuned orders it, and just does not write to it in this cycle."""
 
 
-_RESTORED, _NOT_IN_LINE, _STILL_ORDERED = Means.RESTORED, Means.NOT_IN_LINE, Means.STILL_ORDERED
-_NOT_OURS = Means.RESTORED | Means.ISOLATED
+_RESTORED, _STILL_ORDERED = Consequence.RESTORED, Consequence.STILL_ORDERED
+_NOT_OURS = Consequence.RESTORED | Consequence.ISOLATED
 
 
 class Refusal(StrEnum):
     """The value is the metric label and the log word. sentence: of one job; of_several: what
-    follows their count; means: see Means. core/select and core/decide say which comes first.
+    follows their count; then: see Consequence. core/select and core/decide say which comes first.
     """
 
     sentence: str
     of_several: str
-    means: Means
+    then: Consequence
 
     def __new__(
-        cls, label: str, sentence: str, of_several: str, means: Means = Means.NOTHING
+        cls, label: str, sentence: str, of_several: str, then: Consequence = Consequence.NOTHING
     ) -> "Refusal":
         made = str.__new__(cls, label)
         made._value_ = label
-        made.sentence, made.of_several, made.means = sentence, of_several, means
+        made.sentence, made.of_several, made.then = sentence, of_several, then
         return made
 
     UNREADABLE = (
         "unreadable",
         "what Slurm prints of it cannot be read",
         "that cannot be read",
-        _NOT_IN_LINE,
     )
     SLA_PARTITION = (
         "sla_partition",
@@ -88,19 +85,18 @@ class Refusal(StrEnum):
         "held_user",
         "its user holds it",
         "held by their user",
-        _RESTORED | _NOT_IN_LINE,
+        _RESTORED,
     )
     HELD_ADMIN = (
         "held_admin",
         "an administrator holds it",
         "held by an administrator",
-        _RESTORED | _NOT_IN_LINE,
+        _RESTORED,
     )
     HELD = (
         "held",
         "it is held (priority 0)",
         "held (priority 0)",
-        _NOT_IN_LINE,
     )
     CRON = (
         "cron",
@@ -127,31 +123,26 @@ class Refusal(StrEnum):
         "reservation",
         "it waits for a reservation",
         "waiting for a reservation",
-        _NOT_IN_LINE,
     )
     DEPENDENCY = (
         "dependency",
         "it waits for another job",
         "waiting for another job",
-        _NOT_IN_LINE,
     )
     NOT_ELIGIBLE = (
         "not_eligible",
         "it may not start yet (begin time)",
         "waiting for their begin time",
-        _NOT_IN_LINE,
     )
     UNFULFILLABLE = (
         "unfulfillable",
         "no order of the queue can start it; see Slurm's reason",
         "that no order can start",
-        _NOT_IN_LINE,
     )
     BLOCKED = (
         "blocked",
         "a limit of its QOS or account, or a reservation, holds it; see Slurm's reason",
         "held by a limit or a reservation",
-        _NOT_IN_LINE,
     )
     TOO_YOUNG = (
         "too_young",

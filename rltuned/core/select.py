@@ -158,15 +158,28 @@ def _by_rule(job: PendingJob, rules: Scope) -> Refusal | None:
     return None
 
 
-def _by_hold(job: PendingJob) -> Refusal | None:
+def cannot_start(job: PendingJob, now: float) -> Refusal | None:
+    """Why a job is not in line for the nodes, so that no one waits behind it; None = it is. Whether
+    rltuned orders it makes no difference.
+    """
+    if job.unreadable:
+        return Refusal.UNREADABLE
+    return _held(job) or _by_wait(job, now)
+
+
+def _held(job: PendingJob) -> Refusal | None:
     if job.held_by == "user":
         return Refusal.HELD_USER
     if job.held_by == "admin":
         return Refusal.HELD_ADMIN
     if job.reason in _UNFULFILLABLE_REASONS:
         return Refusal.UNFULFILLABLE
-    if job.priority == 0:
-        return Refusal.HELD
+    return Refusal.HELD if job.priority == 0 else None
+
+
+def _by_hold(job: PendingJob) -> Refusal | None:
+    if held := _held(job):
+        return held
     if job.taken_over:
         return Refusal.TAKEN_OVER
     if job.fixed and (job.owned is None or job.owned.field != "priority"):

@@ -1,12 +1,12 @@
 """What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import Ladder
-from rltuned.core.refusals import Means
-from rltuned.core.select import Scope, scope, select
+from rltuned.core.refusals import Consequence
+from rltuned.core.select import Scope, cannot_start, scope, select
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
@@ -53,12 +53,10 @@ class PromiseWatch:
         if last is None or not classes:
             return {one: ClassCount() for one in counts}
         begun = {start.job_id for start in started}
-        reasons = dict(select(replace(seen, demoted=()), Scope()).refused)
         for job in seen.pending:
             one = class_of(job, classes)
-            reason = reasons.get(job.job_id)
             # one that cannot start, whatever the order, is not late
-            if one is None or (reason is not None and Means.NOT_IN_LINE in reason.means):
+            if one is None or cannot_start(job, seen.taken_at) is not None:
                 continue
             late = _passed(one, job.waits_since, last, seen.taken_at)
             counts[one][0] += late
@@ -177,7 +175,7 @@ def sides_of(
     for all.
     """
     refused = decision.refused if decision is not None else select(seen, rules).refused
-    others = {job_id for job_id, reason in refused if Means.STILL_ORDERED not in reason.means}
+    others = {job_id for job_id, reason in refused if Consequence.STILL_ORDERED not in reason.then}
 
     def side(partitions: Iterable[str], since: float) -> Side:
         blocks = rules.switchback

@@ -56,12 +56,12 @@ def waiting(seen: Snapshot, sums: Sums) -> Document:
     }
 
 
-def users(seen: Snapshot, decision: Decision | None, *, named: bool) -> list[Document]:
+def users(seen: Snapshot, *, named: bool) -> list[Document]:
     """Who waits for most GPUs; without names the order alone says who is who."""
     found: dict[str, Document] = defaultdict(
         lambda: {"used": 0, "wanted": 0, "jobs": 0, "waited_s": 0.0}
     )
-    for job in in_line(seen, decision):
+    for job in in_line(seen):
         row, count = found[job.user], tasks(job)
         row["wanted"] += job.request.size.gpus * count
         row["jobs"] += count
