@@ -31,7 +31,7 @@ from rltuned.core.starts import (
 )
 from rltuned.daemon.forecast_child import answer, packed
 from rltuned.daemon.forecast_status import ForecastStatus
-from rltuned.daemon.idle_child import ChildError, IdleChild
+from rltuned.daemon.idle_child import ChildEndedError, ChildError, IdleChild
 from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import BUGS
@@ -193,6 +193,8 @@ class Forecaster:
             todo = to_play(line, running, arrivals)
             data = packed(todo)
             raw = told(line, todo.line, answer(self._child.run(_CHILD, data, WALL_S)))
+        except ChildEndedError:
+            return
         except (*BUGS, ChildError) as error:
             trouble = f"{type(error).__name__}: {error}"[:200]
             self._log.warning("forecast_failed", detail=trouble)

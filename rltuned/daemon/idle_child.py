@@ -24,6 +24,10 @@ class ChildBusyError(ChildError):
     """Another one is still at it."""
 
 
+class ChildEndedError(ChildError):
+    """The daemon ends, and it with it: no trouble."""
+
+
 class IdleChild:
     """Runs modules, and never two at once: they share one bound of memory."""
 
@@ -47,7 +51,7 @@ class IdleChild:
 
     def _run(self, module: str, todo: bytes, wall_s: float) -> bytes:
         if self._closed:
-            raise ChildError("the daemon is ending")
+            raise ChildEndedError
         deadline = time.monotonic() + wall_s
         child = self._child = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -64,6 +68,8 @@ class IdleChild:
             broken = False
         finally:
             code = children.end(child, deadline, broken=broken)
+        if code != 0 and self._closed:
+            raise ChildEndedError
         if code != 0:
             raise ChildError(f"the child ended with {code}")
         return found

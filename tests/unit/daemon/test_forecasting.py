@@ -257,6 +257,8 @@ def test_the_loop_waits_for_no_child(
     for _ in range(2):
         assert one.cycle(decided(decision(snapshot(job(1))))).at is None
     assert time.monotonic() - began < 60
+    one.close()
+    assert not one.status.trouble, "a daemon that ends has no trouble with its forecast"
 
 
 def test_a_child_that_fails_costs_only_the_new_forecast(
