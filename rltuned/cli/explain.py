@@ -236,7 +236,7 @@ def _name(document: dict[str, Any]) -> str:
 def _unreadable(document: dict[str, Any]) -> str:
     return (
         f"rltuned leaves it alone: {Refusal.UNREADABLE.sentence} ({document['unreadable']}). "
-        "`rltuned restore` restores what rltuned changed of it."
+        f"`rltuned restore --job {document['job_id']}` restores what rltuned changed of it."
     )
 
 

@@ -16,6 +16,7 @@ from rltuned.settings.reference import Line, draft
 from rltuned.slurm.site import RateLimit
 from rltuned.slurm.values import format_limit
 from rltuned.slurm.worth import Site, worth
+from rltuned.text import counted
 
 STATE_DIR = Path("/var/lib/rltuned")
 RUN_DIR = Path("/run/rltuned")
@@ -81,7 +82,8 @@ def _portrait(found: Found) -> Iterator[str]:
     program = f"Slurm {found.slurm}" if found.slurm else "the simulator"
     gpus = sum(n.total.gpus for n in seen.nodes)
     cpus = sum(n.total.cpus for n in seen.nodes)
-    size = f"{len(seen.nodes)} nodes, {gpus} GPUs, {cpus} CPUs"
+    amounts = ((len(seen.nodes), "node"), (gpus, "GPU"), (cpus, "CPU"))
+    size = ", ".join(counted(amount, what) for amount, what in amounts)
     yield f"Cluster {printable(seen.cluster)}, {program}: {size}."
     if gpus:
         yield f"GPUs: {gpus_text(seen.nodes)}."

@@ -45,8 +45,8 @@ from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.learner import REACH, Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.options import Objective
 from rltuned.lab.train.ppo import Report, train
-from rltuned.lab.train.reward import Objective
 from rltuned.lab.train.trial import AS_IT_IS, total
 from rltuned.lab.train.workload import Workload, cut, make_workload
 from rltuned.policies.actor import NetworkPolicy

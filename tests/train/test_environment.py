@@ -1,7 +1,9 @@
 """The Gymnasium environment, and the example of docs/write-a-policy.md that learns in it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,12 +13,14 @@ from gymnasium.utils.env_checker import check_env
 from rltuned.errors import TraceError
 from rltuned.lab.replay.decided import play_decided
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import scale
 from rltuned.lab.train.environment import NAME, QueueEnv
+from rltuned.lab.train.vector_environment import QueueVectorEnv
+from rltuned.lab.train.workload import cut, make_workload
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
+from tests import needs
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-a-policy.md"
 TRACE = synthesize("testbed-1024", jobs=40, seed=6)
@@ -36,8 +40,10 @@ def test_without_corrections_it_is_the_rule_delay_and_the_return_its_mean_wait()
         rows, reward, done, _, info = env.step(np.zeros(16, dtype=np.float32))
         total, steps = total + reward, steps + 1
     cluster = preset("testbed")
-    window = scale(TRACE, 0.9, cluster.gpus)
-    world = play_decided(cluster, window.jobs, BASELINES["delay"], Protocol(mode="cycle")).world
+    window = cut(make_workload("all", cluster, TRACE.jobs), 0, len(TRACE.jobs), load=0.9)
+    submits = zip(window.jobs, window.submit_s.tolist(), strict=True)
+    jobs = [replace(job, submit_s=submit_s) for job, submit_s in submits]
+    world = play_decided(cluster, jobs, BASELINES["delay"], Protocol(mode="cycle")).world
     waits = [f.started_at - f.job.submit_s for f in world.finished.values()]
     assert info["mean_wait_s"] == pytest.approx(np.mean(waits))
     assert total * 3_600 == pytest.approx(-np.mean(waits))
@@ -45,6 +51,54 @@ def test_without_corrections_it_is_the_rule_delay_and_the_return_its_mean_wait()
     assert steps > 10
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step(np.zeros(16, dtype=np.float32))
+
+
+@pytest.mark.parametrize("trace", [TRACE, None])
+def test_many_at_once_are_the_same_step_by_step(trace: Trace | None) -> None:
+    """Wild actions, several windows in a row, more jobs waiting than an agent sees."""
+    options: dict[str, Any] = {"jobs": 30, "slots": 6, "load": 1.4, "cluster": "testbed"}
+    one, many = QueueEnv(trace, **options), QueueVectorEnv(1, trace, **options)
+    draw = np.random.default_rng(5)
+    rows, _ = one.reset(seed=3)
+    all_rows, _ = many.reset(seed=3)
+    windows, most = 0, 0
+    while windows < 3:
+        np.testing.assert_array_equal(all_rows[0], rows)
+        most = max(most, int(rows[:, -1].sum()))
+        action = draw.uniform(-1.2, 1.2, 6).astype(np.float32).round(1)
+        rows, reward, done, _, info = one.step(action)
+        all_rows, rewards, dones, cut_off, infos = many.step(action[None])
+        assert rewards[0] == pytest.approx(reward, abs=1e-9)
+        assert bool(dones[0]) == done
+        assert not cut_off[0]
+        if done:
+            windows += 1
+            assert infos["final_info"]["mean_wait_s"][0] == pytest.approx(info["mean_wait_s"])
+            np.testing.assert_array_equal(infos["final_obs"][0], rows)
+            rows, _ = one.reset()
+    assert most == 6
+
+
+def test_many_at_once_are_windows_of_their_own() -> None:
+    name = f"rltuned.lab.train.environment:{NAME}"
+    envs = gymnasium.make_vec(name, num_envs=3, jobs=24, slots=4)
+    assert isinstance(envs, QueueVectorEnv)
+    rows, _ = envs.reset(seed=1)
+    assert envs.observation_space.contains(rows)
+    again, _ = envs.reset(seed=1)
+    np.testing.assert_array_equal(again, rows)
+    zeros, ended, waits = np.zeros((3, 4), dtype=np.float32), np.zeros(3), []
+    while ended.min() < 2:
+        rows, _, dones, _, infos = envs.step(zeros)
+        assert envs.observation_space.contains(rows)
+        ended += dones
+        if dones.any():
+            waits += infos["final_info"]["mean_wait_s"][dones].tolist()
+    assert len(set(waits)) > 3
+    with pytest.raises(TraceError, match="in 100 windows no job waits"):
+        QueueVectorEnv(1, TRACE, jobs=2, load=1e-6).reset(seed=1)
+    with pytest.raises(TraceError, match="cycles without joint placement"):
+        QueueVectorEnv(1, protocol=Protocol(mode="event"))
 
 
 def test_an_agent_can_change_the_order() -> None:
@@ -70,15 +124,66 @@ def test_windows_are_drawn_by_the_seed_and_from_the_trace() -> None:
         QueueEnv(Trace(TRACE.jobs, TRACE.notes), jobs=41)
 
 
+def example(first: str) -> str:
+    """The page's example that begins with a line."""
+    (code,) = re.findall(rf"```python\n({first}.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(code)
+
+
 def test_the_example_of_the_documentation_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = re.findall(r"```python\n(import gymnasium.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    code = example("import gymnasium")
     assert len([line for line in code.splitlines() if line.strip()]) <= 30
-    small = code.replace("= 15, 12, 3", "= 1, 4, 1").replace("jobs=64", "jobs=16")
+    small = code.replace("= 15, 12, 20", "= 1, 4, 1").replace("jobs=64", "jobs=16")
     assert small.count("1, 4, 1") == small.count("jobs=16") == 1
     monkeypatch.chdir(tmp_path)
     exec(compile(small, str(PAGE), "exec"), {})  # noqa: S102
     weights = np.load(tmp_path / "weights.npy")
     assert np.isfinite(weights).all()
     assert np.any(weights != 0)
+
+
+def test_the_example_with_stable_baselines_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs.module("stable_baselines3")
+    code = example("import torch")
+    small = code.replace("400_000", "1_024").replace("QueueVectorEnv(64,", "QueueVectorEnv(4,")
+    small = small.replace("batch_size=2_048", "batch_size=256")
+    assert small.count("1_024") == small.count("Env(4,") == small.count("size=256") == 1
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(small, str(PAGE), "exec"), names)  # noqa: S102
+    model, envs = names["model"], names["model"].get_env()
+    policy = {"policy_class": names["JobPolicy"]}
+    again = type(model).load(tmp_path / "agent", custom_objects=policy)
+    envs.seed(1)
+    rows = envs.reset()
+    assert rows.shape == (4, 16 * 14)
+    action, _ = again.predict(rows, deterministic=True)
+    np.testing.assert_allclose(action, model.predict(rows, deterministic=True)[0])
+    assert np.any(action != 0)
+    assert not np.any(action.reshape(4, 16)[rows.reshape(4, 16, 14)[..., -1] == 0])
+
+
+def test_stable_baselines_gets_the_same_numbers() -> None:
+    needs.module("stable_baselines3")
+    from rltuned.lab.train.stable import QueueVecEnv  # noqa: PLC0415 - needs what may lack
+
+    plain, stable = (QueueVectorEnv(2, TRACE, jobs=20, slots=4) for _ in range(2))
+    theirs = QueueVecEnv(stable)
+    rows, _ = plain.reset(seed=4)
+    theirs.seed(4)
+    np.testing.assert_array_equal(np.asarray(theirs.reset()), rows.reshape(2, -1))
+    ended, zeros = 0, np.zeros((2, 4), dtype=np.float32)
+    while ended < 3:
+        rows, rewards, done, _, found = plain.step(zeros)
+        flat, their_rewards, their_done, infos = theirs.step(zeros)
+        np.testing.assert_array_equal(np.asarray(flat), rows.reshape(2, -1))
+        np.testing.assert_allclose(their_rewards, rewards, rtol=1e-6)
+        np.testing.assert_array_equal(their_done, done)
+        for number in np.flatnonzero(done):
+            assert infos[number]["mean_wait_s"] == found["final_info"]["mean_wait_s"][number]
+            assert not infos[number]["terminal_observation"].any()
+        ended += int(done.sum())

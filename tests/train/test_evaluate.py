@@ -16,7 +16,6 @@ from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import (
-    RULES,
     Comparison,
     EvaluationPlan,
     Play,
@@ -26,6 +25,7 @@ from rltuned.lab.train.evaluate import (
     windows_of,
 )
 from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.options import RULES
 from rltuned.lab.train.workload import cut
 from rltuned.policies.actor import load_actor
 from rltuned.sim.trace import Trace, write_trace

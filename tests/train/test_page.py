@@ -7,6 +7,7 @@ import pytest
 import torch
 from matplotlib import image
 
+from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import EvaluationPlan, compare
@@ -14,6 +15,7 @@ from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.page import read_curve, write_page
 from tests.browser import check_page, chromium
 from tests.train.worlds import random_ground
+from tests.unit.cli.runner import run
 
 WIDE, TALL = 1300, 3000
 
@@ -65,3 +67,20 @@ def test_it_can_be_read_light_and_dark(page: Path, dark: bool, tmp_path: Path) -
     # ink in every quarter of the page: tables above, plots below
     inked = np.abs(grey - paper) > 0.4
     assert all(part.mean() > 0.002 for part in np.array_split(inked, 4))
+
+
+def test_curves_of_trainings_that_still_run(tmp_path: Path) -> None:
+    rows = ["epoch,gap,validation", "0,0.1,0.2", "1,0.2,nan", "2,0.3,-0.1"]
+    files = [tmp_path / f"{seed}.csv" for seed in range(3)]
+    for seed, file in enumerate(files):
+        file.write_text("\n".join(rows[: 4 - seed]) + "\n")
+    page = tmp_path / "page.html"
+    ran = run("train", "curves", f"mine={files[0]},{files[1]}", "--out", str(page))
+    assert ran.exit_code == 0, ran.output
+    # by then the one has exp(-0.1) of the rule's cost, the other, which was judged once, exp(0.2)
+    assert "mine: 3 epochs, held out 1.063 of what `delay` costs" in page.read_text()
+    check_page(page.read_text(), tmp_path)
+    files[2].write_text("epoch,gap,validation\n0,0.1,nan\n")
+    with pytest.raises(TraceError, match=r"2\.csv: not curves of a training"):
+        run("train", "curves", f"mine={files[2]}", "--out", str(page))
+    assert run("train", "curves", str(files[0]), "--out", str(page)).exit_code == 2

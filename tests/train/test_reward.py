@@ -6,7 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rltuned.lab.train.reward import Objective, Work, cost_at
+from rltuned.lab.train.options import Objective
+from rltuned.lab.train.reward import Work, cost_at
 from rltuned.lab.train.workload import cut
 from tests.train.worlds import WORKLOAD
 

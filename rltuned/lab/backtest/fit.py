@@ -6,15 +6,14 @@ Only jobs that had ended when rltuned is switched on count: one that still ran h
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.train.options import Learned
 from rltuned.lab.train.predictor import FEWEST_JOBS, Fitted, fit
 from rltuned.policies.predictor import Predictor
 
 Report = Callable[[float], None]
 """Called with how much of the time is used, 0..1."""
-Learned = Literal["none", "predictor", "full"]
 
 
 @dataclass(frozen=True, slots=True)

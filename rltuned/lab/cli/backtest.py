@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,18 +16,19 @@ from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
 from rltuned.lab.backtest.collect import check_new
-from rltuned.lab.backtest.fit import Learned, fit_site
-from rltuned.lab.backtest.play import daemon_knobs
-from rltuned.lab.backtest.study import account_names, anonymous, document, run_study
 from rltuned.lab.cli import site_files
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
 from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT_POLICY
+from rltuned.lab.train.options import Learned
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.stats import Change, in_words
+
+if TYPE_CHECKING:
+    from rltuned.lab.backtest.study import Study
 
 app = typer.Typer()
 
@@ -122,6 +123,14 @@ def backtest(
             )
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
         return
+    from rltuned.lab.backtest.fit import fit_site  # noqa: PLC0415 - torch
+    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415
+    from rltuned.lab.backtest.study import (  # noqa: PLC0415
+        anonymous,
+        document,
+        run_study,
+    )
+
     shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
     chosen = {name: _policy(name, loaded) for name in shown}
     with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work, progress() as bar:
@@ -170,15 +179,27 @@ def backtest(
         }
         found = found if names else anonymous(found, past)
         if report is not None:
-            from rltuned.lab.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
-
-            page = page_of(study, found, {} if names else account_names(past))
-            site_files.write_report(report, page, found, fitted.bundle)
-            warn(f"report: {report / 'index.html'}")
+            _report(report, study, found, fitted.bundle, names=names)
     if as_json:
         say(json.dumps(found, allow_nan=False))
     else:
         _show(found)
+
+
+def _report(
+    folder: Path,
+    study: "Study",
+    found: dict[str, Any],
+    bundle: Path | None,
+    *,
+    names: bool,
+) -> None:
+    from rltuned.lab.backtest.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+    from rltuned.lab.backtest.study import account_names  # noqa: PLC0415
+
+    accounts = {} if names else account_names(study.past)
+    site_files.write_report(folder, page_of(study, found, accounts), found, bundle)
+    warn(f"report: {folder / 'index.html'}")
 
 
 def _policy(name: str, loaded: Loaded) -> Policy:

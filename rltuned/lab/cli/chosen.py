@@ -1,18 +1,12 @@
 """The last part of `rltuned backtest`: the setting that the record speaks for."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.cli.flags import say
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.backtest.play import daemon_knobs
-from rltuned.lab.backtest.study import VERDICTS, Study
-from rltuned.lab.train.predictor import fit
-from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise
-from rltuned.lab.tune.candidates import Daemon
-from rltuned.lab.tune.comparison import Promise
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
 from rltuned.policies.plugins import is_plugin
@@ -20,6 +14,9 @@ from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.stats import percent
+
+if TYPE_CHECKING:  # numba, which --help does without
+    from rltuned.lab.backtest.study import Study
 
 COLUMNS: Final = (
     Column("after the switch", least=14),
@@ -37,7 +34,7 @@ PLAYS: Final = 30
 
 def chosen_setting(
     loaded: Loaded,
-    study: Study,
+    study: "Study",
     predictor: Predictor,
     show: Callable[[str, float], None],
     *,
@@ -48,6 +45,12 @@ def chosen_setting(
     predictor: what the orders of the later part know. seed: of the fit for the earlier part; None =
     the shipped predictor knows all there is. Raises ModelError: the policy cannot be used.
     """
+    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415 - numba
+    from rltuned.lab.train.predictor import fit  # noqa: PLC0415 - torch
+    from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise  # noqa: PLC0415
+    from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
+    from rltuned.lab.tune.comparison import Promise  # noqa: PLC0415
+
     settings, shipped = loaded.settings, load_predictor(shipped_predictor())
     learned, plays = "the shipped predictor of run times", 0
 
@@ -82,8 +85,10 @@ def chosen_setting(
     return {**advice_json(advice), "chosen_with": learned}
 
 
-def _why_not(policy: str, study: Study) -> str:
+def _why_not(policy: str, study: "Study") -> str:
     """Empty = a setting can be chosen."""
+    from rltuned.lab.backtest.study import VERDICTS  # noqa: PLC0415 - numba
+
     if policy == TUNED:
         return 'policy.name is "tuned", so `rltuned tune` chooses and tests it'
     if is_plugin(policy):

@@ -14,16 +14,17 @@ from rltuned.cli.tables import Column, console, progress, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
+from rltuned.lab.cli.curves import curves_of
 from rltuned.lab.replay.protocol import Mode, Protocol
-from rltuned.lab.train import evaluate as evaluation
-from rltuned.lab.train.course import from_files
-from rltuned.lab.train.workload import Workload
+from rltuned.lab.train.options import FEWEST_WINDOWS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
 from rltuned.stats import SHARES, in_words
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numba and matplotlib, which --help does without
+    from rltuned.lab.train import evaluate as evaluation
     from rltuned.lab.train.page import Curve
+    from rltuned.lab.train.workload import Workload
 
 app = typer.Typer()
 
@@ -70,7 +71,7 @@ def evaluate(
     trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
     cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
     load: LoadOption = None,
-    count: Annotated[int, typer.Option("--windows", min=1)] = evaluation.FEWEST_WINDOWS,
+    count: Annotated[int, typer.Option("--windows", min=1)] = FEWEST_WINDOWS,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.", min=2)] = 1_024,
     part: PartOption = (0.9, 1.0),
     random: RandomOption = False,
@@ -95,13 +96,18 @@ def evaluate(
     """
     if not 0 <= part[0] < part[1] <= 1:
         raise typer.BadParameter("--part: from and to, within 0 and 1")
-    rules = tuple(dict.fromkeys(rule or evaluation.RULES))
-    if unknown := [r for r in rules if r not in evaluation.NAMES]:
-        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(evaluation.NAMES)}")
+    rules = tuple(dict.fromkeys(rule or RULES))
+    if unknown := [r for r in rules if r not in NAMES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
     if curves and report is None:
         raise typer.BadParameter("--curves needs --report FOLDER")
+    if mode == "cycle" and bounds is flags.OnOff.OFF:
+        raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     check_folder(report)
-    learned = _curves(curves or [])
+    from rltuned.lab.train import evaluate as evaluation  # noqa: PLC0415 - numba
+    from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
+
+    learned = curves_of(curves or [])
     contestants = [evaluation.contestant_of(given) for given in model]
     sources = from_files(trace, [cluster_named(c) for c in cluster])
     plans = [
@@ -110,8 +116,6 @@ def evaluate(
         )
         for at in (load or (None,))
     ]
-    if mode == "cycle" and bounds is flags.OnOff.OFF:
-        raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     knobs = Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay))
     protocol = Protocol(
         mode,
@@ -142,7 +146,7 @@ def evaluate(
 
 def _report(
     folder: Path,
-    found: Sequence[evaluation.Comparison],
+    found: "Sequence[evaluation.Comparison]",
     document: dict[str, Any],
     curves: "Mapping[str, Sequence[Curve]]",
 ) -> None:
@@ -154,20 +158,22 @@ def _report(
 
 
 def _play(
-    workloads: list[Workload],
-    contestants: list[evaluation.Contestant],
-    plans: list[evaluation.EvaluationPlan],
+    workloads: "list[Workload]",
+    contestants: "list[evaluation.Contestant]",
+    plans: "list[evaluation.EvaluationPlan]",
     rules: tuple[str, ...],
     protocol: Protocol,
-) -> list[evaluation.Comparison]:
+) -> "list[evaluation.Comparison]":
+    from rltuned.lab.train.evaluate import compare, plays_of  # noqa: PLC0415 - numba
+
     players = len(rules) + sum(len(c.seeds) for c in contestants)
     steps = len(workloads) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
-            evaluation.compare(
+            compare(
                 workload,
-                {c.name: evaluation.plays_of(c, protocol) for c in contestants},
+                {c.name: plays_of(c, protocol) for c in contestants},
                 plan,
                 rules=rules,
                 protocol=protocol,
@@ -178,7 +184,7 @@ def _play(
         ]
 
 
-def _cards(contestants: Sequence[evaluation.Contestant]) -> dict[str, dict[str, object]]:
+def _cards(contestants: "Sequence[evaluation.Contestant]") -> dict[str, dict[str, object]]:
     return {
         c.name: {
             "summary": next((s.card.summary for s in c.seeds if isinstance(s, Actor)), _PLUGIN),
@@ -190,23 +196,9 @@ def _cards(contestants: Sequence[evaluation.Contestant]) -> dict[str, dict[str, 
     }
 
 
-def _curves(given: list[str]) -> "dict[str, list[Curve]]":
-    if not given:
-        return {}
-    from rltuned.lab.train.page import read_curve  # noqa: PLC0415 - matplotlib takes a second
-
-    found = {}
-    for text in given:
-        name, equals, listed = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--curves: NAME=FILE,..., not {text!r}")
-        found[name] = [read_curve(Path(path)) for path in listed.split(",")]
-    return found
-
-
-def _plain(found: evaluation.Comparison) -> dict[str, object]:
+def _plain(found: "evaluation.Comparison") -> dict[str, object]:
     return {
-        "ground": found.workload,
+        "workload": found.workload,
         "plan": asdict(found.plan),
         "unit_of_chance": found.plan.unit,
         "windows_disjoint": found.disjoint,
@@ -239,7 +231,7 @@ COLUMNS: Final = (
 )
 
 
-def _show(comparisons: list[evaluation.Comparison]) -> None:
+def _show(comparisons: "list[evaluation.Comparison]") -> None:
     out = console()
     for found in comparisons:
         for model, rules in found.paired.items():

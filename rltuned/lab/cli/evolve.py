@@ -2,12 +2,14 @@
 
 import os
 import sys
-from typing import Annotated
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rltuned.cli.flags import say
 from rltuned.lab.cli.epochs import EpochLog, against
+from rltuned.lab.cli.tensorboard import Board, BoardOption
 from rltuned.lab.cli.training import (
     ClusterOption,
     DistributedOption,
@@ -23,12 +25,9 @@ from rltuned.lab.cli.training import (
     learned_on,
     predicting,
 )
-from rltuned.lab.train.course import JUDGES, UNSEEN, drawn
-from rltuned.lab.train.evolution import EvolutionSettings, SearchGeneration
-from rltuned.lab.train.evolved import Search, perform
-from rltuned.lab.train.ranks import ALONE, join_ranks
-from rltuned.lab.train.run import Validation
-from rltuned.lab.train.trial import RULE
+
+if TYPE_CHECKING:  # torch and numba, which --help does without
+    from rltuned.lab.train.evolution import SearchGeneration
 
 
 def evolve(
@@ -51,6 +50,7 @@ def evolve(
         int | None, typer.Option(help="Threads that play; as many as processors.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 1,
+    tensorboard: BoardOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
     distributed: DistributedOption = False,
@@ -60,6 +60,14 @@ def evolve(
     Exit codes: 0 = found and exported; 2 = input cannot be used, or what was found is worse than
     the rule.
     """
+    board = Board(tensorboard, resume=resume)
+    from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
+    from rltuned.lab.train.evolution import EvolutionSettings  # noqa: PLC0415
+    from rltuned.lab.train.evolved import Search, perform  # noqa: PLC0415
+    from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
+    from rltuned.lab.train.run import Validation  # noqa: PLC0415
+    from rltuned.lab.train.trial import RULE  # noqa: PLC0415
+
     guess = predicting("queue", predictor)
     settings = EvolutionSettings(
         generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
@@ -77,12 +85,28 @@ def evolve(
     ranks = join_ranks() if distributed else ALONE
     log = EpochLog(search.folder, "generation", generations, off=ranks.rank > 0)
 
-    def after(found: SearchGeneration) -> None:
+    def after(found: "SearchGeneration") -> None:
         text = against(RULE, found.change)
         if found.validation is not None:
             text += f", held out {against(RULE, found.validation)}"
         log.say(found.number + 1, text)
+        if ranks.rank == 0:
+            board.add(found.number + 1, _figures(found))
 
-    card = perform(search, ranks=ranks, on_generation=after)
+    with closing(board):
+        card = perform(search, ranks=ranks, on_generation=after)
     if card is not None:
         say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
+
+
+def _figures(found: "SearchGeneration") -> dict[str, float | None]:
+    """Under the names that `train ppo` uses where they mean the same."""
+    held_out = found.validation or (None, None, None)
+    named = {"change": found.change, "validation": held_out}
+    figures: dict[str, float | None] = {
+        f"{name}{end}": value
+        for name, interval in named.items()
+        for end, value in zip(("", "_low", "_high"), interval, strict=True)
+    }
+    costs = {"cost": sum(found.costs) / len(found.costs), "cost_least": min(found.costs)}
+    return {**figures, **costs, "validation_cost": found.validation_cost, "seconds": found.seconds}

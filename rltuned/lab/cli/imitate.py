@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,13 +13,12 @@ from rltuned.cli.flags import say, warn
 from rltuned.cli.tables import progress
 from rltuned.errors import ModelError, TraceError
 from rltuned.journal.snapshots import recorded
-from rltuned.lab.train import history, journalled
-from rltuned.lab.train.imitated import ImitatedOrder, imitate_into
-from rltuned.lab.train.imitation import Fitting, OrderedQueues
-from rltuned.lab.train.queues import rule_orders
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of
+
+if TYPE_CHECKING:  # torch, which --help does without
+    from rltuned.lab.train.imitation import Fitting, OrderedQueues
 
 HELD_OUT, OTHER_SEED = 200, 1_000_003
 """Generated queues that are not learned from, and how far their seed lies from the others'."""
@@ -50,6 +49,10 @@ def imitate(
     """
     if out.exists():
         raise ModelError(f"model {out}: exists already; remove it or choose another name")
+    from rltuned.lab.train import history  # noqa: PLC0415 - torch
+    from rltuned.lab.train.imitation import Fitting  # noqa: PLC0415
+    from rltuned.lab.train.queues import rule_orders  # noqa: PLC0415
+
     if source in BASELINES:
         fitting = Fitting(epochs=epochs or Fitting().epochs, seed=seed)
         learned, held_out = (
@@ -67,8 +70,10 @@ def imitate(
     say(f"{out}: {data}; agrees with {order} on {mean:.2%} of the pairs not learned from")
 
 
-def _choices(path: Path, gpus: int | None) -> tuple[OrderedQueues, str]:
+def _choices(path: Path, gpus: int | None) -> "tuple[OrderedQueues, str]":
     """Starts with rivals, and from what they were read."""
+    from rltuned.lab.train import history, journalled  # noqa: PLC0415 - torch
+
     try:
         with path.open("rb") as file:
             is_journal = file.read(len(SQLITE)) == SQLITE
@@ -91,13 +96,15 @@ def _choices(path: Path, gpus: int | None) -> tuple[OrderedQueues, str]:
 
 def _learn(  # noqa: PLR0917 - by place
     out: Path,
-    learned: OrderedQueues,
-    held_out: OrderedQueues,
-    fitting: Fitting,
+    learned: "OrderedQueues",
+    held_out: "OrderedQueues",
+    fitting: "Fitting",
     order: str,
     data: str,
 ) -> float:
     """Fit and export; the share of the held-out pairs that the network has right."""
+    from rltuned.lab.train.imitated import ImitatedOrder, imitate_into  # noqa: PLC0415 - torch
+
     command = " ".join(["rltuned", *sys.argv[1:]])
     with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
         task = bar.add_task(order, total=fitting.epochs, loss=float("nan"))

@@ -3,7 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,7 +25,6 @@ from rltuned.lab.replay.metrics import (
 )
 from rltuned.lab.replay.policy import policy_of
 from rltuned.lab.replay.protocol import Mode, Protocol, jointly
-from rltuned.lab.replay.run import TraceWindow, compare, possible, whole, windows
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import AGE_ONLY, Natural
@@ -34,6 +33,9 @@ from rltuned.sim.tables import Bad
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Rules, read_faults
 from rltuned.solver import Cbc
+
+if TYPE_CHECKING:  # numba, which --help does without
+    from rltuned.lab.replay.run import TraceWindow
 
 app = typer.Typer()
 
@@ -124,6 +126,8 @@ def simulate(
         check_file(out)
     if plot is not None and not importlib.util.find_spec("matplotlib"):
         raise TraceError("--plot needs matplotlib; install rltuned[train]")
+    from rltuned.lab.replay.run import whole, windows  # noqa: PLC0415 - numba
+
     jobs, skipped = _possible(trace, hardware, skip=skip_impossible)
     sets = whole(jobs, first=first, warmup=warmup)
     if count is not None:
@@ -144,6 +148,8 @@ def _faults(path: Path) -> tuple[Fault, ...]:
 
 
 def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[TraceJob, ...], int]:
+    from rltuned.lab.replay.run import possible  # noqa: PLC0415 - numba
+
     jobs, skipped = possible(flags.shown_trace(trace).jobs, cluster, skip=skip)
     if skipped:
         flags.warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
@@ -169,8 +175,10 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> No
 
 
 def _play(
-    sets: tuple[TraceWindow, ...], cluster: Cluster, policies: list[str], protocol: Protocol
+    sets: "tuple[TraceWindow, ...]", cluster: Cluster, policies: list[str], protocol: Protocol
 ) -> dict[str, list[Schedule]]:
+    from rltuned.lab.replay.run import compare  # noqa: PLC0415 - numba
+
     with progress() as bar:
         task = bar.add_task("simulate", total=len(sets) * len(policies))
 

@@ -3,16 +3,18 @@
 import json
 import math
 import sys
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 import typer
 
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.outputs import check_folder
-from rltuned.lab.cli import evolve, imitate
+from rltuned.lab.cli import curves, evolve, imitate
 from rltuned.lab.cli.epochs import EpochLog, against
+from rltuned.lab.cli.tensorboard import Board, BoardOption
 from rltuned.lab.cli.training import (
     ClusterOption,
     DistributedOption,
@@ -28,29 +30,21 @@ from rltuned.lab.cli.training import (
     learned_on,
     predicting,
 )
-from rltuned.lab.train.batch import Contest, Form, Reference
-from rltuned.lab.train.course import (
-    JUDGES,
-    LEARN_UNTIL,
-    UNSEEN,
-    drawn,
-    fit_to,
-)
-from rltuned.lab.train.export import export_predictor
-from rltuned.lab.train.learner import PpoSettings
-from rltuned.lab.train.ppo import Report
-from rltuned.lab.train.predictor_report import report_of, write_report
-from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks
-from rltuned.lab.train.reward import Objective
-from rltuned.lab.train.run import RULES, Job, Validation, beginning_from, perform
+from rltuned.lab.train.options import Form, Objective, Reference
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 
+if TYPE_CHECKING:  # torch and numba, which --help does without
+    from rltuned.lab.train.ppo import Report
+    from rltuned.lab.train.ranks import Ranks
+    from rltuned.lab.train.run import Job
+
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.imitate)
 app.command()(evolve.evolve)
+app.command()(curves.curves)
 
 
 @app.callback()
@@ -109,6 +103,7 @@ def ppo(
     eval_jobs: Annotated[int, typer.Option(help="Jobs in each of them.", min=2)] = 1_024,
     eval_every: Annotated[int, typer.Option(help="Epochs between validations.", min=1)] = 1,
     device: DeviceOption = "cpu",
+    tensorboard: BoardOption = None,
     resume: ResumeOption = False,
     quick: QuickOption = False,
     force: ForceOption = False,
@@ -120,6 +115,13 @@ def ppo(
     actor is worse than the rule.
     """
     _check_ppo(base, device)
+    board = Board(tensorboard, resume=resume)
+    from rltuned.lab.train.batch import Contest  # noqa: PLC0415 - numba
+    from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, UNSEEN, drawn  # noqa: PLC0415 - torch
+    from rltuned.lab.train.learner import PpoSettings  # noqa: PLC0415
+    from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
+    from rltuned.lab.train.run import Job, Validation, beginning_from  # noqa: PLC0415
+
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
         eval_windows, eval_jobs = min(eval_windows, 4), min(eval_jobs, 256)
@@ -143,21 +145,27 @@ def ppo(
         start=start, resume=resume, device=device,
         validation=Validation(eval_windows, eval_jobs),
     )  # fmt: skip
-    _perform(job, join_ranks() if distributed else ALONE)
+    _perform(job, join_ranks() if distributed else ALONE, board)
 
 
-def _perform(job: Job, ranks: Ranks) -> None:
-    """Train and export, and print what came of it; only the first rank shows anything."""
+def _perform(job: "Job", ranks: "Ranks", board: Board) -> None:
+    """Train and export, and show what comes of it; only the first rank shows anything."""
+    from rltuned.lab.train.run import RULES, perform  # noqa: PLC0415 - torch
+
     log = EpochLog(job.folder, "epoch", job.settings.epochs, off=ranks.rank > 0)
 
-    def after(report: Report) -> None:
+    def after(report: "Report") -> None:
         text = f"gap {report.gap:+.3f}"
         if not math.isnan(report.validation):
             change = (report.validation, report.validation_low, report.validation_high)
             text += f", held out {against(RULES[0], change)}, best {report.best:+.1%}"
         log.say(report.epoch + 1, text)
+        if ranks.rank == 0:
+            figures = asdict(report)
+            board.add(figures.pop("epoch") + 1, figures)
 
-    card = perform(job, ranks=ranks, on_epoch=after)
+    with closing(board):
+        card = perform(job, ranks=ranks, on_epoch=after)
     if card is not None:
         short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
         changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
@@ -168,8 +176,11 @@ def _check_ppo(base: str, device: str) -> None:
     """Options that cannot go together are refused before the work."""
     if base not in BASELINES:
         raise typer.BadParameter(f"no rule {base!r}; there are: {', '.join(BASELINES)}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter("no CUDA device here")
+    if device == "cuda":
+        import torch  # noqa: PLC0415 - seconds
+
+        if not torch.cuda.is_available():
+            raise typer.BadParameter("no CUDA device here")
 
 
 @app.command(name="predictor")
@@ -202,6 +213,9 @@ def fit_predictor(
     """
     for folder in (out, report):
         check_folder(folder, new=True)
+    from rltuned.lab.train.course import fit_to  # noqa: PLC0415 - torch
+    from rltuned.lab.train.export import export_predictor  # noqa: PLC0415
+
     base = None if fresh else load_predictor(begin or shipped_predictor())
     fitted, notes = fit_to(trace or [], worlds=worlds, until=until, begin=base, seed=seed)
     command = " ".join(["rltuned", *sys.argv[1:]])
@@ -209,6 +223,8 @@ def fit_predictor(
         out, fitted, command=command, seed=seed, data=notes.data, licence=notes.licence
     )
     if report is not None or as_json:
+        from rltuned.lab.train.predictor_report import report_of, write_report  # noqa: PLC0415
+
         found = report_of(fitted.predictor, notes.first, names=names)
         if report is not None:
             write_report(report, found, f"Predicted run times, {out.name}")

@@ -2,24 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rltuned.lab.train.course import (
-    DatasetSource,
-    Predict,
-    drawn,
-    from_files,
-    generated,
-    nothing,
-    predictions,
-    together,
-)
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.presets import cluster_named
+
+if TYPE_CHECKING:  # torch and numba, which --help does without
+    from rltuned.lab.train.course import DatasetSource, Predict
 
 OutOption = Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")]
 TraceOption = Annotated[
@@ -49,8 +42,10 @@ DistributedOption = Annotated[
 ]
 
 
-def predicting(network: Kind, predictor: Path | None = None) -> Predict:
+def predicting(network: Kind, predictor: Path | None = None) -> "Predict":
     """What a kind of network reads of run times. predictor: a folder; None = the shipped one."""
+    from rltuned.lab.train.course import nothing, predictions  # noqa: PLC0415 - torch
+
     if network == "paper":
         return nothing
     return predictions(load_predictor(predictor or shipped_predictor()))
@@ -61,9 +56,16 @@ def learned_on(
     clusters: Sequence[str] | None,
     worlds: int,
     seed: int,
-    predict: Predict,
-) -> tuple[DatasetSource, ...]:
+    predict: "Predict",
+) -> "tuple[DatasetSource, ...]":
     """The traces, or generated ones, and random worlds. Raises TraceError: a file is unfit."""
+    from rltuned.lab.train.course import (  # noqa: PLC0415 - torch
+        drawn,
+        from_files,
+        generated,
+        together,
+    )
+
     on = list(map(cluster_named, clusters or ["philly-192"]))
     found = from_files(traces, on, predict) if traces else generated(seed, predict=predict)
     # the first two seeds of worlds are those that judge

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -27,17 +27,8 @@ from rltuned.daemon.wiring import (
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.backtest.collect import check_new
-from rltuned.lab.backtest.fit_order import join_in, let_go
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.backtest.play import daemon_knobs
 from rltuned.lab.cli import site_files
-from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks, leave
-from rltuned.lab.tune.candidates import Daemon, Entrant, Family
-from rltuned.lab.tune.comparison import Promise
-from rltuned.lab.tune.conclusion import NightState, concluded
-from rltuned.lab.tune.night import Asked, Night
-from rltuned.lab.tune.results import document
-from rltuned.lab.tune.tuning import MINUTE_S, NightRun
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import FOLDER
@@ -48,6 +39,11 @@ from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_span_s
 from rltuned.stats import DAY_S, percent
+
+if TYPE_CHECKING:  # torch and numba, which --help does without
+    from rltuned.lab.train.ranks import Ranks
+    from rltuned.lab.tune.candidates import Entrant
+    from rltuned.lab.tune.night import Asked, Night
 
 app = typer.Typer()
 
@@ -108,6 +104,11 @@ def tune(
     which tunes one after the other, the worst of all. With --distributed the first rank does all
     but PPO.
     """
+    _check(test_period, since, timezone, several=every_one and site is not None)
+    from rltuned.lab.backtest.fit_order import join_in, let_go  # noqa: PLC0415 - torch
+    from rltuned.lab.train.ranks import ALONE, join_ranks, leave  # noqa: PLC0415
+    from rltuned.lab.tune.tuning import MINUTE_S  # noqa: PLC0415
+
     ranks = join_ranks(minutes * MINUTE_S + COLLECTING_S) if distributed else ALONE
     if ranks.rank > 0:
         join_in(ranks)
@@ -129,6 +130,15 @@ def tune(
     raise typer.Exit(code)
 
 
+def _check(test_period: str, since: str, timezone: str, *, several: bool) -> None:
+    """Options that cannot be used are refused before torch is imported."""
+    _days(test_period)
+    site_files.span_of(since)
+    site_files.zone_of(timezone)
+    if several:
+        raise typer.BadParameter("--site is of one cluster, and --all of several")
+
+
 @dataclass(frozen=True, slots=True)
 class _NightOptions:
     since: str
@@ -140,7 +150,7 @@ class _NightOptions:
     seed: int
     report: Path | None
     dry_run: bool
-    ranks: Ranks
+    ranks: "Ranks"
 
 
 def _one(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
@@ -155,8 +165,6 @@ def _one(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
 
 def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
     """One night for each daemon of this machine, one after the other; returns the exit code."""
-    if options.site is not None:
-        raise typer.BadParameter("--site is of one cluster, and --all of several")
     documents, codes = [], [0]
     for one in instances(config):
         report = None if options.report is None else options.report / one.name
@@ -179,6 +187,9 @@ def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
 
 def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     """One night, as --json prints it. Raises RltunedError: it came to no end, and why."""
+    from rltuned.lab.tune.conclusion import NightState, concluded  # noqa: PLC0415 - torch
+    from rltuned.lab.tune.results import document  # noqa: PLC0415
+
     report, dry_run, site = options.report, options.dry_run, options.site
     given = settings_of(config)
     if report is not None:
@@ -247,7 +258,10 @@ def _policy(loaded: Loaded) -> Policy:
 
 def _asked(
     loaded: Loaded, policy: Policy, days: float, options: _NightOptions, *, work: Path
-) -> Asked:
+) -> "Asked":
+    from rltuned.lab.tune.comparison import Promise  # noqa: PLC0415 - numba
+    from rltuned.lab.tune.night import Asked  # noqa: PLC0415
+
     settings = loaded.settings
     keys = settings.tune
     place = find_bundle(settings.policy.models_dir, BEGUN_FROM)
@@ -267,7 +281,7 @@ def _asked(
     )
 
 
-def _default(given: Loaded, loaded: Loaded) -> Entrant | None:
+def _default(given: Loaded, loaded: Loaded) -> "Entrant | None":
     """The order without a generation; None = it is in force. Raises ModelError."""
     if not loaded.generation:
         return None
@@ -275,16 +289,24 @@ def _default(given: Loaded, loaded: Loaded) -> Entrant | None:
     return _entrant("the order without a generation", settings, BASELINES[UNTUNED])
 
 
-def _entrant(name: str, settings: Settings, policy: Policy, bundle: Path | None = None) -> Entrant:
+def _entrant(
+    name: str, settings: Settings, policy: Policy, bundle: Path | None = None
+) -> "Entrant":
     """The order of the settings."""
+    from rltuned.lab.tune.candidates import Entrant, Family  # noqa: PLC0415 - numba
+
     predictor = configured_predictor(settings) if settings.predictor.enabled else None
     family, order = Family(name, (policy,), predictor, bundle=bundle), settings.order
     return Entrant(family, policy, order.own, order.share, order.max_delay_s)
 
 
 def _spend(
-    loaded: Loaded, policy: Policy, past: Past, asked: Asked, show: Callable[[str, float], None]
-) -> Night:
+    loaded: Loaded, policy: Policy, past: Past, asked: "Asked", show: Callable[[str, float], None]
+) -> "Night":
+    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415 - numba
+    from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
+    from rltuned.lab.tune.tuning import NightRun  # noqa: PLC0415
+
     settings, clock = loaded.settings, SystemClock()
     bundle = model_path(loaded) if isinstance(policy, Actor) else None
     incumbent = _entrant("incumbent", settings, policy, bundle)
@@ -312,7 +334,7 @@ def _show(found: dict[str, Any]) -> None:
         say(f"{name}: not played: {text}")
 
 
-def _write(folder: Path, night: Night, found: dict[str, Any]) -> None:
+def _write(folder: Path, night: "Night", found: dict[str, Any]) -> None:
     from rltuned.lab.tune.page import page_of  # noqa: PLC0415 - matplotlib takes a second
 
     site_files.write_report(folder, page_of(night, found), found)

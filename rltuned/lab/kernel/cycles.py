@@ -100,7 +100,7 @@ def cycle(
     """Write what is due. waiting: the queue by its keys, where the order is FIXED. jobs: the queue.
     Returns the time, pending jobs, changes, and the mean and the largest shift of ranks.
     """
-    chosen = _chosen(setup, cycles, jobs, now)
+    chosen = chosen_now(setup, cycles, jobs, now)
     if len(chosen) == 0:
         return now, len(jobs), 0, 0.0, 0
     wished_s, upper_s = wishes(setup, state, ranking, eyes, cycles.rule, chosen, now)
@@ -154,7 +154,7 @@ def _shifts(before: IntArray, after: IntArray) -> tuple[float, int]:
 
 
 @compiled
-def _chosen(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArray:
+def chosen_now(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArray:
     """The jobs that the daemon orders now, in submit order."""
     found = np.empty(len(jobs), dtype=np.int64)
     count = 0

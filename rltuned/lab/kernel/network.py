@@ -10,7 +10,7 @@ from rltuned.core.observation import FIXED
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
 from rltuned.lab.kernel.features import FRAGMENTED, SEVERAL
 
-PAPER, QUEUE = 0, 1
+PAPER, QUEUE, AGENT = 0, 1, 2
 BLOCK = 256
 _FIXED_AT = np.array([COLUMN[name] for name in FIXED])
 _SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
@@ -18,8 +18,9 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
 
 class Net(NamedTuple):
-    """A network's weights. F inputs, H and K hidden units, O outputs; kind: see PAPER; reach: see
-    Network. w1 (F, H), b1 (H,), w2 (H, K), b2 (K,), w3 (K, O), b3 (O,).
+    """A network's weights. F inputs, H and K hidden units, O outputs; kind: see PAPER, or AGENT,
+    whose scores come from elsewhere; reach: see Network. w1 (F, H), b1 (H,), w2 (H, K), b2 (K,),
+    w3 (K, O), b3 (O,).
     """
 
     kind: int

@@ -20,7 +20,7 @@ from rltuned.lab.kernel.compiler import (
 )
 from rltuned.lab.kernel.demand import Demand, backlog_of, never_cheaper, places_of, use_of
 from rltuned.lab.kernel.features import Features, StaticFeatures, look
-from rltuned.lab.kernel.network import QUEUE, Net, corrects, factor, forward
+from rltuned.lab.kernel.network import AGENT, QUEUE, Net, corrects, factor, forward
 from rltuned.lab.kernel.run_times import RunTimes, kin_shift
 from rltuned.lab.kernel.state import Setup, State
 
@@ -163,6 +163,8 @@ def heard(
     if eyes.net.kind == QUEUE or demand.share > 0.0:
         backlog_s = backlog_of(demand, jobs, asked.area)
         place = places_of(demand, jobs, asked.key)
+    if eyes.net.kind == AGENT:
+        return asked.own_s, backlog_s, place
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
     if eyes.net.kind == QUEUE:
         if len(ranking.known.slots) > 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -10,11 +10,10 @@ from rltuned.core.order import DEFAULT
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.network import Net
 from rltuned.lab.train.episodes import Decisions, Recorder, play_rule, play_sampled
-from rltuned.lab.train.reward import FLOOR, Objective, Work, cost_at
+from rltuned.lab.train.options import Form, Objective, Reference
+from rltuned.lab.train.reward import FLOOR, Work, cost_at
 from rltuned.lab.train.workload import Workload, cut
 
-Form = Literal["dense", "gap"]
-Reference = Literal["base", "group"]
 _END: Final = np.array([np.inf])
 
 

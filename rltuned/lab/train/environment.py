@@ -4,8 +4,8 @@
 
 An agent learns here as it would act in production: what it sees is what the daemon sees, and what
 it asks is bounded, compared with what was written, and written, by the daemon's own decision
-(core/decide). `rltuned train ppo` learns much faster, in the compiled simulator, and only rltuned's
-own networks. Needs gymnasium (`rltuned[gym]`).
+(core/decide). train/vector_environment has many of them at once in the compiled simulator, with the
+same numbers. Needs gymnasium (`rltuned[gym]`).
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import cut, scale
 from rltuned.lab.replay.run import possible
+from rltuned.lab.train.workload import Workload, cut, make_workload
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.synth import synthesize
@@ -33,6 +33,46 @@ from rltuned.sim.trace import Trace
 NAME: Final = "rltuned/Queue-v0"
 REACH: Final = 8.0
 """An action of 1 divides a job's delay by so much, one of -1 multiplies it."""
+MADE_WINDOWS, MADE_JOBS = 16, 4_096
+"""Without a trace, so many windows' jobs are made for a seed, and at least so many jobs."""
+TRIES: Final = 100
+"""So many windows in a row in which no job waits are no task."""
+
+
+class Windows:
+    """What episodes play: windows of a trace, or of jobs like those of RLTune's testbed, which are
+    made for each seed. Raises TraceError: see QueueEnv.
+    """
+
+    def __init__(self, trace: Trace | None, cluster: str, jobs: int, load: float) -> None:
+        self.cluster = cluster_named(cluster)
+        self._jobs, self._load, self._made = jobs, load, trace is None
+        self._ground = None if trace is None else self._prepared(trace)
+
+    def seeded(self, draw: np.random.Generator) -> Workload:
+        """What windows are cut from, with other jobs where there is no trace."""
+        if self._ground is None or self._made:
+            count, seed = max(MADE_WINDOWS * self._jobs, MADE_JOBS), int(draw.integers(2**31))
+            self._ground = self._prepared(synthesize("testbed-1024", jobs=count, seed=seed))
+        return self._ground
+
+    def drawn(self, draw: np.random.Generator) -> Workload:
+        """One of them at random, its submits stretched to the load."""
+        workload = self._ground or self.seeded(draw)
+        first = int(draw.integers(len(workload) - self._jobs + 1))
+        return cut(workload, first, self._jobs, load=self._load)
+
+    def _prepared(self, trace: Trace) -> Workload:
+        kept, _ = possible(trace.jobs, self.cluster, skip=True)
+        if len(kept) < self._jobs:
+            raise TraceError(f"{len(kept)} jobs of the trace can run: fewer than {self._jobs}")
+        return make_workload("windows", self.cluster, kept)
+
+
+def spaces_of(slots: int) -> tuple["spaces.Box[np.float32]", "spaces.Box[np.float32]"]:
+    """Of observations and actions, see QueueEnv."""
+    shape = (slots, NUM_FEATURES + 1)
+    return spaces.Box(0.0, 1.0, shape, np.float32), spaces.Box(-1.0, 1.0, (slots,), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +104,16 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
     minus its mean wait in hours. The last info has `mean_wait_s`.
 
     Args:
-        trace: whose windows are played; None = jobs like those of RLTune's testbed, made for every
-            episode.
+        trace: whose windows are played; None = jobs like those of RLTune's testbed, made for each
+            seed.
         cluster: a preset's name or a cluster file.
         jobs: of a window.
         slots: how many waiting jobs an agent sees.
         load: GPU demand as a part of the cluster's GPUs.
         protocol: backfill, placement, interval and the daemon's settings.
 
-    Raises TraceError: the cluster cannot be used, or the trace is shorter than a window.
+    Raises TraceError: the cluster cannot be used, the trace is shorter than a window, or no job
+    ever waits.
     """
 
     def __init__(
@@ -85,27 +126,27 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         load: float = 0.9,
         protocol: Protocol | None = None,
     ) -> None:
-        self._cluster = cluster_named(cluster)
-        self._trace, self._count, self._load = trace, jobs, load
-        if trace is not None:
-            kept, _ = possible(trace.jobs, self._cluster, skip=True)
-            self._trace = replace(trace, jobs=kept)
-            if len(kept) < jobs:
-                raise TraceError(f"{len(kept)} jobs of the trace can run: fewer than {jobs}")
+        self._windows = Windows(trace, cluster, jobs, load)
         self._protocol = protocol or Protocol(mode="cycle")
-        shape = (slots, NUM_FEATURES + 1)
-        self.observation_space = spaces.Box(0.0, 1.0, shape, np.float32)
-        self.action_space = spaces.Box(-1.0, 1.0, (slots,), np.float32)
+        self.observation_space, self.action_space = spaces_of(slots)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
         """Submit another window to an empty cluster."""
         super().reset(seed=seed, options=options)
-        window = scale(self._window(), self._load, self._cluster.gpus)
-        self._decided = DecidedWorld(self._cluster, window.jobs, self._protocol)
-        self._counted_s, self._jobs = 0.0, len(window.jobs)
-        return self._seen(self._decided.due()), {}
+        if seed is not None:
+            self._windows.seeded(self.np_random)
+        for _ in range(TRIES):
+            window = self._windows.drawn(self.np_random)
+            submits = zip(window.jobs, window.submit_s.tolist(), strict=True)
+            jobs = [replace(job, submit_s=submit_s) for job, submit_s in submits]
+            self._decided = DecidedWorld(window.cluster, jobs, self._protocol)
+            self._counted_s, self._jobs = 0.0, len(jobs)
+            seen = self._seen(self._decided.due())
+            if self._due is not None:
+                return seen, {}
+        raise nobody_waits()
 
     def step(self, action: Float32Array) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
         """Decide, and let time pass until the next decision."""
@@ -117,14 +158,6 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         info = {"mean_wait_s": self._waited_s / self._jobs} if done else {}
         waited_s, self._counted_s = self._waited_s - self._counted_s, self._waited_s
         return seen, -waited_s / self._jobs / 3_600.0, done, False, info
-
-    def _window(self) -> Trace:
-        if self._trace is None:
-            seed = int(self.np_random.integers(2**31))
-            made = synthesize("testbed-1024", jobs=self._count, seed=seed)
-            return replace(made, jobs=possible(made.jobs, self._cluster, skip=True)[0])
-        last = len(self._trace.jobs) - self._count
-        return cut(self._trace, int(self.np_random.integers(last + 1)), self._count)
 
     def _seen(self, due: Snapshot | None) -> Float32Array:
         """What an agent sees of the decision that is due."""
@@ -147,5 +180,14 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         return select(due, self._decided.knobs.rules).chosen
 
 
+def nobody_waits() -> TraceError:
+    """Of windows in which there is nothing to decide."""
+    return TraceError(f"in {TRIES} windows no job waits: raise the load")
+
+
 if NAME not in gymnasium.registry:
-    gymnasium.register(NAME, entry_point=f"{__name__}:QueueEnv")
+    gymnasium.register(
+        NAME,
+        entry_point=f"{__name__}:QueueEnv",
+        vector_entry_point="rltuned.lab.train.vector_environment:QueueVectorEnv",
+    )

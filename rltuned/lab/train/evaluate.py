@@ -17,21 +17,17 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
 from rltuned.lab.replay.plugged import play_plugged
-from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE
+from rltuned.lab.replay.policy import FUTURE
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.options import FEWEST_WINDOWS, RULES
 from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.actor import Actor, load_actor
-from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.stats import SHARES, Paired, paired, percent
 
-RULES: Final = (*BASELINES, *FUTURE)
-NAMES: Final = (BY_DEFAULT, *RULES)
-"""Every one of RULES is played unless others are asked for."""
-FEWEST_WINDOWS: Final = 60
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics with the share of the way to the best order that a model goes."""

@@ -76,6 +76,19 @@ def write_page(
     return path
 
 
+def curves_page(curves: Mapping[str, Sequence[Curve]]) -> str:
+    """The curves alone, of each seed by name, with where each training stands."""
+    standing = [
+        f"{name}: {max(len(gap) for gap, _ in seeds)} epochs, held out "
+        f"{np.mean([cost[-1] for _, cost in seeds]):.3f} of what `delay` costs"
+        for name, seeds in curves.items()
+    ]
+    drawn = plots.curves(curves)
+    return render(
+        "curves.html", title="Learning curves", headline="; ".join(standing), curves=drawn
+    )
+
+
 def title(found: Comparison) -> str:
     """Where a comparison took place."""
     load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"

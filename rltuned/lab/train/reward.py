@@ -16,14 +16,14 @@ rewards; the true run times are used here and never shown to a policy.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
+from rltuned.lab.train.options import Objective
 
-Objective = Literal["wait", "bsld", "jct", "utilisation", "tail", "mix"]
 FLOOR: Final = {"wait": 1.0, "bsld": 0.01, "jct": 1.0, "utilisation": 1.0, "tail": 1.0, "mix": 1.0}
 """Least denominator of a gap: the paper's 1, and less where the excess slowdown is counted."""
 MIXED: Final[tuple[Objective, ...]] = ("wait", "bsld", "tail")

@@ -11,7 +11,8 @@ from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.reward import FLOOR, MIXED, Objective, cost_at
+from rltuned.lab.train.options import Objective
+from rltuned.lab.train.reward import FLOOR, MIXED, cost_at
 from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.baselines import BASELINES
 from rltuned.stats import mean_with_ends, paired

@@ -1,5 +1,6 @@
-"""What a command imports before it does anything: a controller waits for no library in vain."""
+"""What a command imports before it does anything: nobody waits for a library in vain."""
 
+import json
 import re
 import subprocess
 import sys
@@ -10,19 +11,44 @@ import pytest
 from rltuned.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = {"torch", "numba", "llvmlite", "matplotlib"}
-"""No dependency of the base install."""
-COMPILED = {"train", "simulate", "evaluate", "backtest", "tune"}
-"""Commands that need the train extra."""
+EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "scipy", "cma", "gymnasium"}
+"""No dependency of the base install, and seconds to import."""
 LISTED = """
 import atexit, sys
 atexit.register(lambda: print("imported:", *sorted({m.partition(".")[0] for m in sys.modules})))
 from rltuned.cli import main
 main()
 """
+SEVERAL = """
+import sys
+from rltuned.cli import code_of
+codes = [code_of(words.split()) for words in sys.argv[1:]]
+print("codes:", *codes)
+print("imported:", *sorted({m.partition(".")[0] for m in sys.modules}))
+"""
+WORDS = json.loads((ROOT / "rltuned" / "cli" / "words.json").read_text())
+WRONG = {
+    "train": (
+        "train ppo", "train ppo x --base none", "train evolve x --members 1",
+        "train imitate .", "train predictor --out .",
+    ),
+    "tune": ("tune --exam some", "tune --timezone nowhere", "tune --site x --all"),
+    "backtest": ("backtest --split 2", "backtest --timezone nowhere"),
+    "evaluate": (
+        "evaluate", "evaluate -m x --trace x --cluster testbed --rule none",
+        "evaluate -m x --trace x --cluster testbed --part 1 0",
+        "evaluate -m x --trace x --cluster testbed --bounds off",
+    ),
+    "simulate": (
+        "simulate", "simulate --trace x --cluster none -p fcfs",
+        "simulate --trace x --cluster testbed -p none",
+    ),
+}  # fmt: skip
+"""Wrong options of the commands that need the train extra."""
 
 
 BUNDLE = ROOT / "models" / "rltune"
+SIMULATED = ["simulate", "--trace", "none.csv", "--cluster", "testbed", "--policy", "fcfs"]
 
 
 def run(program: str, *args: str) -> "subprocess.CompletedProcess[str]":
@@ -44,9 +70,27 @@ def test_the_overview_imports_no_command(args: list[str]) -> None:
     assert not imported(*args) & (heavy | EXTRAS)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - COMPILED))
+def of_several(*lines: str) -> tuple[list[str], set[str]]:
+    """The exit codes of command lines, one after the other, and what all of them import."""
+    done = run(SEVERAL, *lines)
+    assert done.returncode == 0, done.stderr
+    *_, codes, names = done.stdout.splitlines()
+    return codes.split()[1:], set(names.split()[1:])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_needs_no_extra(name: str) -> None:
-    assert not imported(name, "--help") & EXTRAS
+    lines = [f"{name} --help", *(f"{name} {c} --help" for c in WORDS[name].get("commands", {}))]
+    codes, found = of_several(*lines)
+    assert codes == ["0"] * len(lines)
+    assert not found & EXTRAS
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_option_is_refused_before_an_extra_is_imported(name: str) -> None:
+    codes, found = of_several(*WRONG[name])
+    assert codes == ["2"] * len(WRONG[name])
+    assert not found & EXTRAS
 
 
 def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates(
@@ -61,7 +105,7 @@ def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_te
 
 @pytest.mark.parametrize(
     ("args", "missing"),
-    [(["simulate", "--help"], "numba"), (["models", "verify", "--torch", str(BUNDLE)], "torch")],
+    [(SIMULATED, "numba"), (["models", "verify", "--torch", str(BUNDLE)], "torch")],
 )
 def test_a_missing_extra_is_named(args: list[str], missing: str) -> None:
     done = run(f"import sys; sys.modules['{missing}'] = None\n{LISTED}", *args)

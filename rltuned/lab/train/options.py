@@ -1,0 +1,18 @@
+"""What options of commands may say, apart from torch and numba: `--help` waits for neither."""
+
+from typing import Final, Literal
+
+from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE
+from rltuned.policies.baselines import BASELINES
+
+Objective = Literal["wait", "bsld", "jct", "utilisation", "tail", "mix"]
+"""What an episode costs, see train/reward."""
+Form = Literal["dense", "gap"]
+Reference = Literal["base", "group"]
+"""Of a reward, see train/batch.Contest."""
+Learned = Literal["none", "predictor", "full"]
+"""What a backtest learns from the earlier part."""
+RULES: Final = (*BASELINES, *FUTURE)
+NAMES: Final = (BY_DEFAULT, *RULES)
+"""Of an evaluation: every one of RULES is played unless others are asked for."""
+FEWEST_WINDOWS: Final = 60
