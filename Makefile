@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check forecast mutants soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check forecast forecast-slurm mutants soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ results: $(STAMP) ## play every simulated figure of the docs that docs/data lack
 forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces; a quarter of an hour from nothing
 	@nice $(BIN)/python -m scripts.studies.forecasts run && $(BIN)/python -m scripts.studies.forecasts table && \
 	    $(BIN)/python -m scripts.studies.forecasts draw
+
+forecast-slurm: $(STAMP) test-packages ## expected starts beside `squeue --start` on a real Slurm; a quarter of an hour
+	@nice $(BIN)/python -m scripts.studies.forecasts_slurm run && $(BIN)/python -m scripts.studies.forecasts_slurm table
 
 # run_times, windows and placement hold plays of 0.2.0's order, which are to be played again
 results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those

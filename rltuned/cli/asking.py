@@ -22,6 +22,8 @@ from rltuned.settings import Loaded, Settings
 from rltuned.settings.service import HttpKeys
 
 PATIENCE_S: Final = 3.0
+PLAYED_S: Final = 60.0
+"""For what the daemon has to play first."""
 _MOST: Final = 4 * 1024 * 1024
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
 
@@ -129,22 +131,26 @@ def is_private(state_dir: Path) -> bool:
     return not os.access(path, os.R_OK)
 
 
-def ask_about(settings: Settings, path: str, key: str) -> tuple[dict[str, Any] | None, str]:
+def ask_about(
+    settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
+) -> tuple[dict[str, Any] | None, str]:
     """One part of what the daemon answers to this user; None = it does not, and why."""
     http = settings.http
     if not http.enabled or http.port == 0:
         return None, "the settings give the daemon no fixed port (http.enabled, http.port)"
-    found, why = ask_daemon(http, path)
+    found, why = ask_daemon(http, path, patience_s)
     if found is None:
         return None, f"the daemon does not answer: {why}"
     return found.get(key), f"the daemon on {http.address} answers: {found.get('why')}"
 
 
-def ask_daemon(keys: HttpKeys, path: str = "/status.json") -> tuple[dict[str, Any] | None, str]:
+def ask_daemon(
+    keys: HttpKeys, path: str = "/status.json", patience_s: float = PATIENCE_S
+) -> tuple[dict[str, Any] | None, str]:
     """What the daemon on this port shows; None = none answers there, and why."""
     where, port = _ANYWHERE.get(keys.address, keys.address), keys.port
     try:
-        connection = _connection(keys, where)
+        connection = _connection(keys, where, patience_s)
     except (OSError, ssl.SSLError) as error:
         return None, f"{keys.tls_cert}: {error}"
     try:
@@ -163,11 +169,11 @@ def ask_daemon(keys: HttpKeys, path: str = "/status.json") -> tuple[dict[str, An
     return found, ""
 
 
-def _connection(keys: HttpKeys, where: str) -> http.client.HTTPConnection:
+def _connection(keys: HttpKeys, where: str, patience_s: float) -> http.client.HTTPConnection:
     """With TLS the very certificate of the settings is believed, whatever name it bears."""
     if keys.tls_cert is None:
-        return http.client.HTTPConnection(where, keys.port, timeout=PATIENCE_S)
+        return http.client.HTTPConnection(where, keys.port, timeout=patience_s)
     trust = ssl.create_default_context(cafile=str(keys.tls_cert))
     trust.check_hostname = False
     trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return http.client.HTTPSConnection(where, keys.port, timeout=PATIENCE_S, context=trust)
+    return http.client.HTTPSConnection(where, keys.port, timeout=patience_s, context=trust)

@@ -1,22 +1,24 @@
 """`rltuned explain`: what rltuned sees and thinks of one job."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import ask_about, is_private
-from rltuned.cli.expected import expected, what_if, what_ifs
+from rltuned.cli.asking import PLAYED_S, ask_about, is_private
+from rltuned.cli.expected import expected, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import NOT_KNOWN, look
-from rltuned.core.refusal_words import OF_ONE
-from rltuned.core.select import Refusal
+from rltuned.core.other_request import OtherRequest
+from rltuned.core.refusals import BY_LABEL, Refusal
+from rltuned.daemon.documents import find_job
+from rltuned.daemon.what_if import other_of
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
-from rltuned.slurm.values import parse_limit_s
 from rltuned.text import counted, span, when
 
 app = typer.Typer()
@@ -36,6 +38,11 @@ _ADVICE = "By the speeds in its comment jobs end soonest on average with {} node
 _TOLD = 3
 """So many features are named in words; --json has all."""
 _GUESS = "a guess by the predictor alone: no job is known to have ended here"
+OTHER_NOT_KNOWN = (
+    "the journal is private, so what rltuned holds and what another request would change is not "
+    "known here; {}"
+)
+_OLD_S = 60.0
 _NOTHING = 1.0
 """A difference in seconds below which a feature does not count."""
 
@@ -59,21 +66,27 @@ def explain(
     Exit codes: 0 = the job was found; 1 = it is not in the queue, or the cluster gave no
     usable answer; 2 = settings or model cannot be used.
     """
-    limit_s = _limit_s(limit)
+    other = _other(limit, gpus)
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
-    is_slurm, asks = backend is flags.BackendChoice.SLURM, limit_s is not None or gpus is not None
+    is_slurm = backend is flags.BackendChoice.SLURM
     private = is_slurm and is_private(loaded.settings.daemon.state_dir)
-    if private and asks:
-        raise typer.BadParameter("--limit and --gpus need the right to read the daemon's journal")
-    document = _answered(loaded, job) if private else None
-    if document is None:
+    document, why = None, ""
+    if is_slurm and (private or (other is not None and policy is None)):
+        document, why = _answered(loaded, {"job": job, "limit": limit, "gpus": gpus})
+    if private and document is None:
+        flags.warn((NOT_KNOWN if other is None else OTHER_NOT_KNOWN).format(why))
+    if not private or document is None:
+        answered = document or {}
         seen = look(loaded, backend, seed, is_private=private)
         document = explained(seen, job, is_private=private)
         if document is None:
             flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
             raise typer.Exit(1)
-        if asks and document["state"] == "PENDING":
-            document["what_if"] = what_if(seen, job, limit_s, gpus)
+        waits = find_job(seen.decision.snapshot, job)
+        if other is not None and waits is not None and not private:
+            # the daemon says the same to all who ask
+            known = answered.get("what_if") is not None
+            document |= {"what_if": answered["what_if"]} if known else seen.what_if(waits, other)
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
@@ -81,22 +94,17 @@ def explain(
         flags.say(line)
 
 
-def _answered(loaded: Loaded, job: str) -> dict[str, Any] | None:
-    """What the daemon answers to this user; None = it does not, and one line reports why."""
-    document, why = ask_about(loaded.settings, f"/job.json?{urlencode({'job': job})}", "job")
-    if document is None:
-        flags.warn(NOT_KNOWN.format(why))
-    return document
+def _answered(loaded: Loaded, asked: Mapping[str, object]) -> tuple[dict[str, Any] | None, str]:
+    """What the daemon answers to this user; None = it does not, and why."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    return ask_about(loaded.settings, f"/job.json?{urlencode(given)}", "job", PLAYED_S)
 
 
-def _limit_s(text: str | None) -> float | None:
+def _other(limit: str | None, gpus: int | None) -> OtherRequest | None:
     try:
-        found = None if text is None else parse_limit_s(text)
+        return other_of(limit, None if gpus is None else str(gpus))
     except ValueError as error:
         raise typer.BadParameter(f"--limit: {error}") from None
-    if text is not None and found is None:
-        raise typer.BadParameter(f"--limit: {text!r} is no time limit")
-    return found
 
 
 def in_words(document: dict[str, Any]) -> list[str]:
@@ -111,6 +119,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     lines = [
         f"{name}: {expected(document)}.",
         *what_ifs(document),
+        *_age(document.get("expected_age_s")),
         f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         f"It asks for {_amounts(document['request'])}.",
@@ -127,6 +136,8 @@ def in_words(document: dict[str, Any]) -> list[str]:
     lines += [*_promised(document.get("sla")), *_off_block(document.get("off_block"))]
     if document.get("is_private"):
         return [*lines, *_start(document)]
+    if document.get("only_observed"):
+        return [*lines, "The daemon only observes: it orders nothing.", *_changes(document)]
     return [*lines, *_decided(document), *_start(document), *_changes(document)]
 
 
@@ -155,7 +166,12 @@ def _decided(document: dict[str, Any]) -> list[str]:
 
 
 def _refused(reason: str) -> str:
-    return OF_ONE[Refusal(reason)] if reason in set(Refusal) else reason
+    return BY_LABEL[reason].sentence if reason in BY_LABEL else reason
+
+
+def _age(age_s: float | None) -> list[str]:
+    is_told = age_s is not None and age_s >= _OLD_S
+    return [f"The forecast is {span(age_s)} old."] if is_told and age_s is not None else []
 
 
 def _changed(document: dict[str, Any]) -> list[str]:
@@ -219,7 +235,7 @@ def _name(document: dict[str, Any]) -> str:
 
 def _unreadable(document: dict[str, Any]) -> str:
     return (
-        f"rltuned leaves it alone: {OF_ONE[Refusal.UNREADABLE]} ({document['unreadable']}). "
+        f"rltuned leaves it alone: {Refusal.UNREADABLE.sentence} ({document['unreadable']}). "
         "`rltuned restore` restores what rltuned changed of it."
     )
 

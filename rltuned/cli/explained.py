@@ -2,24 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
 from rltuned.core.explaining import advised_nodes, influences, may_start, starts_by_nodes
 from rltuned.core.sla import class_of
 from rltuned.core.starts import NEVER, expectation
-from rltuned.daemon.documents import DECIDED, explanation, find_job, off_block, past_of, promised
+from rltuned.daemon.documents import OF_NUMBERS, explanation, find_job, off_block, past_of, promised
 from rltuned.daemon.groups import place_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.slurm.backend import SlurmBackend
-
-_OF_NUMBERS: Final = (
-    *DECIDED, "sentence", "features", "delay", "refusal", "changed_by_rltuned", "policy",
-    "ranked_jobs",
-)  # fmt: skip
 
 
 def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, Any] | None:
@@ -37,16 +32,16 @@ def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, 
     if job is None:
         return document
     knobs, decision = look.rig.knobs, look.decision
-    document |= expectation(look.expected(), job.job_id)
+    document |= expectation(look.expected(job.job_id), job.job_id, look.decision.snapshot.taken_at)
     if is_private:
-        document |= {"is_private": True, **dict.fromkeys(_OF_NUMBERS)}
+        document |= {"is_private": True, **dict.fromkeys(OF_NUMBERS)}
         if document["expected_why"] == NEVER:  # PrivateData may hide what runs
             document["expected_why"] = "Slurm does not show this user what runs"
     more = {
         "group": place_of(look.groups, job, look.decision.snapshot.taken_at),
         "starts": _starts(look, job),
         "off_block": off_block(knobs, decision, job, document["refusal"]),
-        "sla": promised(knobs, decision, job),
+        "sla": promised(knobs, job, decision.snapshot.taken_at),
     }
     moved = dict.fromkeys(("influences", "bounds")) if is_private else _influenced(look, job)
     return {**document, **moved, **more}

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,9 +15,11 @@ from rltuned.cli.asking import ask_about, is_private
 from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
-from rltuned.core.hindsight import Hindsight, Scales, corrected
-from rltuned.core.select import Refusal
-from rltuned.core.starts import Expected, arrivals_of, starts_of
+from rltuned.core.hindsight import Scales, corrected
+from rltuned.core.line import present_line, proposed_line
+from rltuned.core.other_request import OtherRequest
+from rltuned.core.refusals import Refusal
+from rltuned.core.starts import Expected, arrivals_of, expected_of
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.documents import plan_document
@@ -27,10 +29,12 @@ from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
+from rltuned.daemon.what_if import what_if
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.groups import GroupStore
-from rltuned.domain.jobs import PendingJob, Request
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import read_salt
@@ -92,38 +96,53 @@ class Look:
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
-    def expected(self) -> Expected:
-        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh,
-        else one played on the spot within PATIENCE_S.
+    def expected(self, job_id: JobId | None = None) -> Expected:
+        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh
+        and knows this job, else one played on the spot within PATIENCE_S.
         """
+        seen, (found, scales) = self.decision.snapshot, self._kept()
+        fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
+        if found is not None and fresh and (job_id is None or found.start_of(job_id) is not None):
+            return found
+        line = present_line(seen) if self.as_is else proposed_line(self.decision)
+        played = expected_of(line, self._of_running(), arrivals_of(seen), late=_late())
+        starts = {job_id: corrected(one, scales) for job_id, one in played.starts.items()}
+        return replace(played, starts=starts)
+
+    def what_if(self, job: PendingJob, other: OtherRequest) -> dict[str, Any]:
+        """What another request of a waiting job would change, played on the spot."""
+        rig, seen = self.rig, self.decision.snapshot
+
+        def order(seen: Snapshot) -> Decision:
+            return decide(seen, rig.policy, rig.knobs, rig.solver)
+
+        return what_if(
+            seen,
+            job,
+            other,
+            look=lambda seen: seen if self.learner is None else self.learner.look(seen),
+            order=None if self.as_is else order,
+            running=self._of_running(),
+            arrivals=arrivals_of(seen),
+            scales=self._kept()[1],
+            late=_late(),
+        )
+
+    def _of_running(self) -> Mapping[JobId, RunTime]:
+        return {} if self.learner is None else self.learner.of_running(self.decision.snapshot)
+
+    def _kept(self) -> tuple[Expected | None, Scales]:
+        """The daemon's last forecast of this cluster, and its record's scales."""
         seen, folder = self.decision.snapshot, self.loaded.settings.daemon.state_dir
         kept = read_file(folder) if self.learner is not None else None
-        cluster, found, past = kept or ("", None, Hindsight())
-        fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
-        if found is not None and cluster == seen.cluster and fresh:
-            return found
-        return self.played(past.scales(seen.taken_at) if cluster == seen.cluster else Scales())
+        if kept is None or kept[0] != seen.cluster:
+            return None, Scales()
+        return kept[1], kept[2].scales(seen.taken_at)
 
-    def played(self, scales: Scales) -> Expected:
-        """A forecast on the spot."""
-        until, seen = time.monotonic() + PATIENCE_S, self.decision.snapshot
-        found = starts_of(
-            self.decision,
-            {} if self.learner is None else self.learner.of_running(seen),
-            arrivals_of(seen),
-            as_is=self.as_is,
-            late=lambda: time.monotonic() > until,
-        )
-        starts = {one.job_id: corrected(one, scales) for one in found}
-        return Expected(float(seen.taken_at), starts)
 
-    def with_request(self, job: PendingJob, request: Request) -> "Look":
-        """The same if a waiting job asked for something else."""
-        seen, changed = self.decision.snapshot, replace(job, request=request)
-        seen = replace(seen, pending=tuple(changed if j is job else j for j in seen.pending))
-        seen = seen if self.learner is None else self.learner.look(seen)
-        rig = self.rig
-        return replace(self, decision=decide(seen, rig.policy, rig.knobs, rig.solver))
+def _late() -> Callable[[], bool]:
+    until = time.monotonic() + PATIENCE_S
+    return lambda: time.monotonic() > until
 
 
 def look(

@@ -14,10 +14,12 @@ from prometheus_client import CollectorRegistry
 from rltuned.cli import flags
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
+from rltuned.core.starts import Expected
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.logs import log_reading, log_remark
@@ -35,6 +37,7 @@ from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
+from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
@@ -203,15 +206,24 @@ class _Process:
             rig = self._assemble(self.loaded, place, journal, lease)
             run_times = self._run_times(rig)
             stack.callback(run_times.close)
-            forecaster = Forecaster(settings.daemon.state_dir, self.log, run_times.of_running)
+            child = IdleChild()
+            forecaster = Forecaster(
+                settings.daemon.state_dir, self.log, run_times.of_running, child
+            )
             stack.enter_context(closing(forecaster))
-            past, forecast = partial(_past, journal), lambda: forecaster.expected
+            past, now = partial(_past, journal), place.clock.now
+
+            def forecast() -> Expected | None:
+                return forecaster.fresh(now())
+
             answers = Answers(
                 settings.daemon.state_dir / FILE_NAME,
                 users=showing.users,
                 expected=forecast,
+                now=now,
+                what_if=WhatIf(child, lambda: self._in_force.settings, lambda: forecaster.last),
             )
-            board = Board(showing, place.clock.now, past, forecast)
+            board = Board(showing, now, past, forecast)
             publisher = Publisher(
                 self.metrics,
                 self.log,

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rltuned.core.decide import Entry
-from rltuned.core.refusal_words import of_several
+from rltuned.core.refusals import counted
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
@@ -129,7 +129,7 @@ def show_cycle(report: CycleReport) -> None:
 
 def left_alone(counts: Mapping[str, int]) -> str:
     """How many jobs were, by reason."""
-    return "left alone: " + of_several(counts)
+    return "left alone: " + counted(counts)
 
 
 EXPECTED: Final = Column("expected start", goes=3, least=14)

@@ -21,7 +21,8 @@ from rltuned.core.numbers import Field, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, target_of, undo
-from rltuned.core.select import Refusal, Scope, Selection, select
+from rltuned.core.refusals import Consequence, Refusal
+from rltuned.core.select import Scope, Selection, select
 from rltuned.core.sharing import isolations
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
 from rltuned.domain.jobs import PendingJob
@@ -32,32 +33,6 @@ from rltuned.domain.units import JobId
 from rltuned.text import span
 
 __all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
-
-_NOT_OURS = frozenset(
-    {
-        Refusal.SLA_PARTITION,
-        Refusal.OUT_OF_SCOPE,
-        Refusal.BREAKER_OPEN,
-        Refusal.EXCLUDED_USER,
-        Refusal.EXCLUDED_ACCOUNT,
-        Refusal.EXCLUDED_QOS,
-    }
-)
-"""A job that rltuned set to share is isolated again under these. It shares through an off block:
-what a flag took from it does not come back whole."""
-
-_RESTORED = _NOT_OURS | frozenset(
-    {
-        Refusal.OFF_BLOCK,
-        Refusal.HELD_USER,
-        Refusal.HELD_ADMIN,
-        Refusal.TAKEN_OVER,
-        Refusal.PARTITION_PRIORITIES,
-        Refusal.INCR_ONLY,
-    }
-)
-"""A job that rltuned wrote to and that comes under one of these gets its own number back, or what
-may be restored: of a held one, and of one that a user has freed, the nice."""
 
 _NO_POINTS: Final = (
     "no delay can be written here: waiting is worth no points (PriorityWeightAge); what was "
@@ -142,7 +117,7 @@ def decide(
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     spent = [(chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld]
-    leaving = {j for j, reason in selection.refused if reason in _RESTORED}
+    leaving = {j for j, reason in selection.refused if Consequence.RESTORED in reason.then}
     # a number that no age overtakes is no delay but a place behind all others for ever
     lasting = chosen if numbers is None else ()
     left = [*(j for j in snapshot.pending if j.job_id in leaving), *handed_back]
@@ -209,7 +184,7 @@ def give_back(snapshot: Snapshot) -> Plan:
 def _out_of_sharing(selection: Selection, knobs: Knobs, snapshot: Snapshot) -> list[PendingJob]:
     """Jobs that guidance may not set to share now, whether or not it has."""
     known = knobs.tuning.sharing.partitions if knobs.placement == "milp" else frozenset[str]()
-    out = {job_id for job_id, reason in selection.refused if reason in _NOT_OURS}
+    out = {job_id for job_id, reason in selection.refused if Consequence.ISOLATED in reason.then}
     return [j for j in snapshot.pending if j.job_id in out or not known.issuperset(j.partitions)]
 
 

@@ -4,7 +4,7 @@ All of it is worked out from a decision, for a person who asks about one job; de
 none of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -16,11 +16,11 @@ from rltuned.core.backlog import length_s
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMN, COLUMNS, EXPECTED, FloatArray, StateMatrix
+from rltuned.core.line import proposed_line
 from rltuned.core.node_counts import nodes_by_completion
 from rltuned.core.order import Order, Policy, bounded
 from rltuned.core.placement import is_outside
 from rltuned.core.run_times import LOG_FULL
-from rltuned.core.select import Refusal
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.text import span
 
@@ -33,20 +33,6 @@ _RAW: Final = {
 }
 """Features that the classic rules read unscaled, and where."""
 RUN_TIME: Final = "run_time"
-CANNOT_START: Final = frozenset(
-    {
-        Refusal.UNREADABLE,
-        Refusal.HELD,
-        Refusal.HELD_USER,
-        Refusal.HELD_ADMIN,
-        Refusal.DEPENDENCY,
-        Refusal.NOT_ELIGIBLE,
-        Refusal.RESERVATION,
-        Refusal.UNFULFILLABLE,
-        Refusal.BLOCKED,
-    }
-)
-"""Jobs that are not in line for the nodes, so no one waits behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +202,7 @@ def may_start(decision: Decision, job: PendingJob) -> Forecast:
     several sizes is looked at by its smallest.
     """
     snapshot = decision.snapshot
-    line = [job if j.job_id == job.job_id else j for j in in_line(decision)]
+    line = [job if j.job_id == job.job_id else j for j in proposed_line(decision).jobs]
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
     if place is None or is_outside(job):
         return Forecast(ForecastKind.UNKNOWN, None, place or 0)
@@ -250,7 +236,7 @@ def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, floa
     request, mine = job.request, set(job.partitions)
     fewest, most = request.nodes or 1, request.nodes_most or 0
     accepted = {k: speed for k, speed in speeds.items() if fewest <= k <= most}
-    line = in_line(decision)
+    line = proposed_line(decision).jobs
     place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
     if not accepted or place is None:
         return None
@@ -268,11 +254,3 @@ def _on(request: Request, nodes: int) -> Request:
     gpus = total.gpus * nodes // (request.nodes or 1) if grows else total.gpus
     amounts = replace(total, gpus=gpus, cpus=max(total.cpus, nodes))
     return replace(request, total=amounts, nodes=nodes, nodes_most=None, expected=None)
-
-
-def in_line(decision: Decision, *, as_is: bool = False) -> Sequence[PendingJob]:
-    """The jobs that could start, in the order that rltuned proposes; as_is: in the present one."""
-    left = {job_id for job_id, reason in decision.refused if reason in CANNOT_START}
-    proposed = {} if as_is else {e.job.job_id: e.proposed for e in decision.entries}
-    line = [j for j in decision.snapshot.pending if j.priority and j.job_id not in left]
-    return sorted(line, key=lambda j: -proposed.get(j.job_id, j.priority))

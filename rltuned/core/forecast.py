@@ -19,6 +19,7 @@ import numpy as np
 from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals, days_of
 from rltuned.core.backfill import OVERDUE_S
 from rltuned.core.capacity import Capacity
+from rltuned.core.constraints import allowed
 from rltuned.core.durations import FloatArray, IntArray, alike, knots, runs_s
 from rltuned.core.lanes import (
     FreeNodes,
@@ -30,6 +31,7 @@ from rltuned.core.lanes import (
     taken_by,
 )
 from rltuned.core.pools import numbered
+from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
@@ -103,7 +105,7 @@ class _Ground:
         now, self.count = float(snapshot.taken_at), len(line)
         every: list[PlayedJob | Arrival] = [*line, *arrivals.jobs]
         jobs = [one.job for one in every]
-        self.lanes = self._lanes_of(jobs)
+        self.lanes = self._lanes_of(jobs, snapshot.nodes)
         self.overlap = _overlap(set(self.lanes.values()))
         self.limits_s = [_limit_s(job.request.time_limit_s) for job in jobs]
         self.knots = [
@@ -126,7 +128,7 @@ class _Ground:
             for run, _ in self.runs
         ]
 
-    def _lanes_of(self, jobs: Sequence[PendingJob]) -> dict[int, Lane]:
+    def _lanes_of(self, jobs: Sequence[PendingJob], nodes: Sequence[Node]) -> dict[int, Lane]:
         """By job those that the nodes could ever carry; equal jobs have one lane."""
         known: dict[object, Lane | None] = {}
         found: dict[int, Lane] = {}
@@ -134,10 +136,11 @@ class _Ground:
             asks = job.request
             key = (
                 job.partitions, asks.total, asks.nodes, asks.gpu_types, asks.exclusive,
-                job.required_nodes, job.excluded_nodes,
+                job.required_nodes, job.excluded_nodes, asks.outside,
             )  # fmt: skip
             if key not in known:
-                known[key] = lane_of(job, self.capacity, len(known))
+                accepts = allowed(asks.outside, nodes) if asks.outside else None
+                known[key] = lane_of(job, self.capacity, len(known), accepts)
             lane = known[key]
             if lane is not None:
                 found[at] = lane

@@ -49,10 +49,16 @@ class Lane:
     exclusive: bool
 
 
-def lane_of(job: PendingJob, capacity: Capacity, number: int) -> Lane | None:
-    """The lane of a job; None = no nodes could ever carry it."""
+def lane_of(
+    job: PendingJob, capacity: Capacity, number: int, allowed: BoolArray | None = None
+) -> Lane | None:
+    """The lane of a job; None = no nodes could ever carry it. allowed: (N,) by its constraint; None
+    = all are.
+    """
     request = job.request
     member = capacity.members_of(job.partitions).copy()
+    if allowed is not None:
+        member &= allowed
     if job.required_nodes:
         member &= np.isin(capacity.names, job.required_nodes)
     if job.excluded_nodes:

@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from rltuned.core.numbers import base_now
 from rltuned.core.reach import Reach
+from rltuned.core.refusals import Refusal
 from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
@@ -21,40 +21,6 @@ after five one-second retries inside the controller; leave new jobs alone for th
 FEDERATED_FROM = 2**26
 """Local job ids end below it (slurm.conf(5), MaxJobId); in a federation the bits above name the
 cluster that a job was submitted to."""
-
-
-class Refusal(StrEnum):
-    """Why a pending job is not to be moved. The value is the metric label and the log word."""
-
-    UNREADABLE = "unreadable"
-    SLA_PARTITION = "sla_partition"
-    OUT_OF_SCOPE = "out_of_scope"
-    BREAKER_OPEN = "breaker_open"
-    EXCLUDED_USER = "excluded_user"
-    EXCLUDED_ACCOUNT = "excluded_account"
-    EXCLUDED_QOS = "excluded_qos"
-    HELD_USER = "held_user"
-    HELD_ADMIN = "held_admin"
-    HELD = "held"
-    CRON = "cron"
-    TAKEN_OVER = "taken_over"
-    FIXED = "fixed"
-    FEDERATED = "federated"
-    RESERVATION = "reservation"
-    DEPENDENCY = "dependency"
-    NOT_ELIGIBLE = "not_eligible"
-    UNFULFILLABLE = "unfulfillable"
-    BLOCKED = "blocked"
-    TOO_YOUNG = "too_young"
-    PARTITION_PRIORITIES = "partition_priorities"
-    INCR_ONLY = "incr_only"
-    BASE_UNKNOWN = "base_unknown"
-    SITE_FACTOR_UNKNOWN = "site_factor_unknown"
-    UNADDRESSABLE = "unaddressable"
-    OFF_BLOCK = "off_block"
-    JOB_BUDGET = "job_budget"
-    HANDED_BACK = "handed_back"
-    CHANGE_BUDGET = "change_budget"
 
 
 _UNFULFILLABLE_REASONS = frozenset(
@@ -192,15 +158,28 @@ def _by_rule(job: PendingJob, rules: Scope) -> Refusal | None:
     return None
 
 
-def _by_hold(job: PendingJob) -> Refusal | None:
+def cannot_start(job: PendingJob, now: float) -> Refusal | None:
+    """Why a job is not in line for the nodes, so that no one waits behind it; None = it is. Whether
+    rltuned orders it makes no difference.
+    """
+    if job.unreadable:
+        return Refusal.UNREADABLE
+    return _held(job) or _by_wait(job, now)
+
+
+def _held(job: PendingJob) -> Refusal | None:
     if job.held_by == "user":
         return Refusal.HELD_USER
     if job.held_by == "admin":
         return Refusal.HELD_ADMIN
     if job.reason in _UNFULFILLABLE_REASONS:
         return Refusal.UNFULFILLABLE
-    if job.priority == 0:
-        return Refusal.HELD
+    return Refusal.HELD if job.priority == 0 else None
+
+
+def _by_hold(job: PendingJob) -> Refusal | None:
+    if held := _held(job):
+        return held
     if job.taken_over:
         return Refusal.TAKEN_OVER
     if job.fixed and (job.owned is None or job.owned.field != "priority"):

@@ -1,18 +1,16 @@
-"""What is expected of each waiting job of a decision: a start and an interval, or why not."""
+"""What is expected of each waiting job of a line: a start and an interval, or why not."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
-from rltuned.core.decide import Decision
-from rltuned.core.explaining import CANNOT_START, in_line
+from rltuned.core.constraints import why_outside
 from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
-from rltuned.core.refusal_words import OF_ONE
-from rltuned.core.select import Refusal
+from rltuned.core.line import Line
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
@@ -25,14 +23,13 @@ ARRIVALS: Final = 4_000
 """Jobs that stand for those that still arrive, at most."""
 TOO_FAR: Final = "it is too far back: only the first 1,000 of the order are played forward"
 NEVER: Final = "no node that could carry it takes jobs now, or none frees in 90 days"
-OUTSIDE: Final = "it asks for what is not modelled ({})"
 PART: Final = "it is a part of a heterogeneous job, whose parts start together"
 THROTTLED: Final = "as many tasks of its array run as the array allows"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """When a job starts, in seconds from the decision: 10, 50 and 90% of the plays; None = not
+    """When a job starts, in seconds from the look: 10, 50 and 90% of the plays; None = not
     known, and why. place: in line, from 1; 0 = it is not. by_limits: no run time of it is known.
     """
 
@@ -47,19 +44,39 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A forecast of all that wait. at: Unix time from which its seconds count."""
+    """A forecast of all that wait. at: Unix time from which its seconds count. starts: of the first
+    of the line, in its order. behind: places of those too far back. cannot: why the rest cannot
+    start.
+    """
 
     at: float
     starts: Mapping[JobId, Start]
+    behind: Mapping[JobId, int] = field(default_factory=dict)
+    cannot: Mapping[JobId, str] = field(default_factory=dict)
+
+    @property
+    def line_jobs(self) -> int:
+        """How many are in line."""
+        return len(self.starts) + len(self.behind)
+
+    def start_of(self, job_id: JobId) -> Start | None:
+        """None = it did not wait then."""
+        if job_id in self.behind:
+            return Start(job_id, self.behind[job_id], why=TOO_FAR)
+        if job_id in self.cannot:
+            return Start(job_id, 0, why=self.cannot[job_id])
+        return self.starts.get(job_id)
 
 
 def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
     """Of one job, for JSON, in Unix seconds."""
     none = {"expected_start": None, "line_place": None, "expected_by_limits": None}
-    start = None if found is None else found.starts.get(job_id)
+    start = None if found is None else found.start_of(job_id)
     if found is None or start is None:
         why = (
-            "no forecast has been made yet" if found is None else "it came after the last forecast"
+            "no forecast was made in the last minutes"
+            if found is None
+            else "it came after the last forecast; the next one is made within minutes"
         )
         return {**none, "expected_why": why}
     place = start.place or None
@@ -74,12 +91,15 @@ def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
     }
 
 
-def expectation(found: Expected | None, job_id: JobId) -> dict[str, Any]:
-    """One job among all that wait, for JSON."""
-    starts = {} if found is None else found.starts
-    in_line_jobs = sum(one.place > 0 for one in starts.values())
-    at = None if found is None else found.at
-    return {**start_document(found, job_id), "line_jobs": in_line_jobs, "expected_at": at}
+def expectation(found: Expected | None, job_id: JobId, now: float) -> dict[str, Any]:
+    """One job among all that wait, for JSON. now: Unix time."""
+    count, at = (0, None) if found is None else (found.line_jobs, found.at)
+    return {
+        **start_document(found, job_id),
+        "line_jobs": count,
+        "expected_at": at,
+        "expected_age_s": None if at is None else max(0.0, now - at),
+    }
 
 
 def arrivals_of(seen: Snapshot) -> Arrivals:
@@ -90,7 +110,9 @@ def arrivals_of(seen: Snapshot) -> Arrivals:
     came = sorted(row for row in ages if 0.0 <= row[0] < DAY_S)
     window_s = DAY_S if len(came) <= ARRIVALS else came[ARRIVALS][0]
     return Arrivals(
-        tuple(Arrival(job, ago_s, known.get(number)) for ago_s, number, job in came[:ARRIVALS]),
+        tuple(
+            Arrival(bare(job), ago_s, known.get(number)) for ago_s, number, job in came[:ARRIVALS]
+        ),
         window_s,
     )
 
@@ -99,8 +121,17 @@ def waiting(run: RunningJob) -> PendingJob:
     """A job that runs as it waited, as far as a forecast of the like of it needs."""
     came_at = run.started_at if run.submitted_at is None else run.submitted_at
     return PendingJob(
-        run.job_id, run.address, came_at, run.request, 1, (run.partition or "",), user=run.user
+        run.job_id, "", came_at, run.request, 1, (run.partition or "",), user=run.user
     )
+
+
+def bare(job: PendingJob) -> PendingJob:
+    """The same with what a play reads, and nothing else."""
+    return PendingJob(
+        job.job_id, "", job.submitted_at, job.request, 1, job.partitions,
+        eligible_at=job.eligible_at, user=job.user, required_nodes=job.required_nodes,
+        excluded_nodes=job.excluded_nodes,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,56 +146,52 @@ class ToPlay:
     arrivals: Arrivals
 
 
-def to_play(
-    decision: Decision,
-    running: Mapping[JobId, RunTime],
-    arrivals: Arrivals,
-    *,
-    as_is: bool = False,
-) -> ToPlay:
-    """From a decision. as_is: in Slurm's own present order, where rltuned writes nothing."""
-    snapshot, now = decision.snapshot, float(decision.snapshot.taken_at)
-    delays = {e.job.job_id: 0.0 if as_is else e.delay_s for e in decision.entries}
-    known = dict(snapshot.run_times)
+def to_play(line: Line, running: Mapping[JobId, RunTime], arrivals: Arrivals) -> ToPlay:
+    """From a line. Where no job is known to have ended, what is predicted is a guess from other
+    clusters, and the limits count.
+    """
+    snapshot, now = line.snapshot, float(line.snapshot.taken_at)
+    is_guess = snapshot.limit_use is None
+    known = {} if is_guess else dict(snapshot.run_times)
+    running = {} if is_guess else running
     played: list[PlayedJob] = []
     key_s = -math.inf
-    for job in in_line(decision, as_is=as_is):
+    for job in line.jobs:
         if len(played) >= MOST:
             break
-        if job.job_id in delays:
-            key_s = max(key_s, job.waits_since + delays[job.job_id] - now)
-        one = PlayedJob(job, key_s, known.get(job.job_id))
-        played += [one] * min(_tasks(decision, job), MOST - len(played))
-    look = replace(snapshot, pending=(), run_times=())
-    return ToPlay(look, tuple(played), running, arrivals)
+        if job.job_id in line.delays_s or not line.delays_s:
+            key_s = max(key_s, job.waits_since + line.delays_s.get(job.job_id, 0.0) - now)
+        count = min(_tasks(snapshot, job), MOST - len(played))
+        if count:
+            played += [PlayedJob(bare(job), key_s, known.get(job.job_id))] * count
+    return ToPlay(replace(snapshot, pending=(), run_times=()), tuple(played), running, arrivals)
 
 
-def _tasks(decision: Decision, job: PendingJob) -> int:
+def _tasks(snapshot: Snapshot, job: PendingJob) -> int:
     """How many tasks of a record may start; 0 = its array's bound is reached, or it is outside."""
-    if job.het_job_id is not None or job.request.outside:
+    if job.het_job_id is not None or why_outside(job.request.outside):
         return 0
     array = job.array
     if array is None:
         return 1
     left = TASKS
     if array.throttle is not None:
-        runs = decision.snapshot.running
+        runs = snapshot.running
         left = array.throttle - sum(r.array_job_id == array.array_job_id for r in runs)
     return max(0, min(array.tasks, left, TASKS))
 
 
-def starts_of(
-    decision: Decision,
+def expected_of(
+    line: Line,
     running: Mapping[JobId, RunTime],
     arrivals: Arrivals = NO_ARRIVALS,
     *,
-    as_is: bool = False,
     draws: int = DRAWS,
     late: Callable[[], bool] = lambda: False,
-) -> tuple[Start, ...]:
-    """Of every waiting job, those in line first and in their order."""
-    todo = to_play(decision, running, arrivals, as_is=as_is)
-    return starts_by(decision, todo.line, play(todo, draws=draws, late=late), as_is=as_is)
+) -> Expected:
+    """Of every waiting job, played here."""
+    todo = to_play(line, running, arrivals)
+    return told(line, todo.line, play(todo, draws=draws, late=late))
 
 
 def play(
@@ -179,22 +206,21 @@ def play(
     return dict(zip(first, rows, strict=True))
 
 
-def starts_by(
-    decision: Decision,
-    played: Sequence[PlayedJob],
-    found: Mapping[JobId, Sequence[float]],
-    *,
-    as_is: bool = False,
-) -> tuple[Start, ...]:
+def told(
+    line: Line, played: Sequence[PlayedJob], found: Mapping[JobId, Sequence[float]]
+) -> Expected:
     """What the plays of the first of the line say of every waiting job."""
-    ordered = in_line(decision, as_is=as_is)
-    reached = played[-1].job.job_id if played else None
-    starts, behind, known = [], False, dict(decision.snapshot.run_times)
-    for place, job in enumerate(ordered, start=1):
-        start = _start(job, place, found.get(job.job_id), behind=behind)
-        starts.append(replace(start, by_limits=job.job_id not in known))
-        behind = behind or (len(played) >= MOST and job.job_id == reached)
-    return (*starts, *_left(decision, {job.job_id for job in ordered}))
+    last = played[-1].job.job_id if len(played) >= MOST else None
+    by_limits = {one.job.job_id for one in played if one.run_time is None}
+    starts: dict[JobId, Start] = {}
+    for place, job in enumerate(line.jobs, start=1):
+        row = found.get(job.job_id)
+        starts[job.job_id] = _start(job, place, row, by_limits=job.job_id in by_limits)
+        if job.job_id == last:
+            break
+    places = enumerate(line.jobs[len(starts) :], start=len(starts) + 1)
+    behind = {job.job_id: place for place, job in places}
+    return Expected(float(line.snapshot.taken_at), starts, behind, line.cannot)
 
 
 def _first_tasks(played: Sequence[PlayedJob], starts_s: np.ndarray) -> dict[JobId, np.ndarray]:
@@ -207,31 +233,11 @@ def _first_tasks(played: Sequence[PlayedJob], starts_s: np.ndarray) -> dict[JobI
     return found
 
 
-def _start(
-    job: PendingJob,
-    place: int,
-    found: Sequence[float] | None,
-    *,
-    behind: bool,
-) -> Start:
+def _start(job: PendingJob, place: int, found: Sequence[float] | None, *, by_limits: bool) -> Start:
     if found is None:
-        outside = ", ".join(job.request.outside)
-        why = PART if job.het_job_id is not None else OUTSIDE.format(outside) if outside else ""
-        return Start(job.job_id, place, why=why or (TOO_FAR if behind else THROTTLED))
+        why = PART if job.het_job_id is not None else why_outside(job.request.outside)
+        return Start(job.job_id, place, why=why or THROTTLED)
     if not math.isfinite(found[1]):
-        return Start(job.job_id, place, why=NEVER)
+        return Start(job.job_id, place, by_limits=by_limits, why=NEVER)
     low, median, high = (s if math.isfinite(s) else None for s in found)
-    return Start(job.job_id, place, low, median, high)
-
-
-def _left(decision: Decision, in_line_ids: set[JobId]) -> list[Start]:
-    """Jobs that cannot start, with the reason in words."""
-    reasons = dict(decision.refused)
-    found = []
-    for job in decision.snapshot.pending:
-        if job.job_id in in_line_ids:
-            continue
-        reason = reasons.get(job.job_id)
-        why = OF_ONE[reason if reason in CANNOT_START else Refusal.HELD]
-        found.append(Start(job.job_id, 0, why=why.replace("see Slurm's reason", job.reason)))
-    return found
+    return Start(job.job_id, place, low, median, high, by_limits)

@@ -9,7 +9,7 @@ from rltuned.core.decide import Decision, Entry, Knobs
 from rltuned.core.explaining import sentence
 from rltuned.core.features import COLUMNS
 from rltuned.core.placement import Placement
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
 from rltuned.core.starts import Expected, start_document
 from rltuned.domain.jobs import ArrayInfo, PendingJob
@@ -26,6 +26,11 @@ DECIDED: Final = (
     "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why", "changes",
 )  # fmt: skip
 """What a ranked job has, in JSON."""
+OF_NUMBERS: Final = (
+    *DECIDED, "sentence", "features", "delay", "refusal", "changed_by_rltuned", "policy",
+    "ranked_jobs",
+)  # fmt: skip
+"""What follows from a decision, or from numbers of rltuned, in JSON."""
 
 
 def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
@@ -42,6 +47,17 @@ def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
         "ranked_jobs": len(decision.entries),
         "refusal": refusal,
         **_thought(decision, found, entry),
+    }
+
+
+def observed(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+    """The same where nothing is decided: what follows from a decision is null."""
+    found = find_job(snapshot, asked)
+    if found is None:
+        return _running(snapshot, asked) or _hidden(snapshot, asked)
+    nothing = dict.fromkeys(OF_NUMBERS)
+    return {**_seen(found, snapshot), "current_priority": found.priority, **nothing} | {
+        "only_observed": True
     }
 
 
@@ -168,12 +184,11 @@ def off_block(
     return {"partition": name, "until": switchback.block(name, now).ends_at}
 
 
-def promised(knobs: Knobs, decision: Decision, job: PendingJob) -> dict[str, Any] | None:
+def promised(knobs: Knobs, job: PendingJob, now: float) -> dict[str, Any] | None:
     """The wait that its class is promised, and how far off that is; None = it is of no class."""
     one = class_of(job, knobs.sla)
     if one is None:
         return None
-    now = decision.snapshot.taken_at
     waited_s = 0.0 if job.is_dependent or job.eligible_at is None else job.waited_s(now)
     return {
         "class": one.name,

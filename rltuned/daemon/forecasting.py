@@ -6,27 +6,37 @@ long costs the new forecast and nothing else.
 """
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned import children
 from rltuned.core.arrivals import DAY_S, Arrival, Arrivals
 from rltuned.core.decide import Decision
 from rltuned.core.hindsight import Hindsight, corrected
-from rltuned.core.starts import ARRIVALS, Expected, Start, arrivals_of, starts_by, to_play, waiting
+from rltuned.core.line import present_line, proposed_line
+from rltuned.core.starts import (
+    ARRIVALS,
+    Expected,
+    Start,
+    arrivals_of,
+    bare,
+    to_play,
+    told,
+    waiting,
+)
 from rltuned.daemon.forecast_child import answer, packed
 from rltuned.daemon.forecast_status import ForecastStatus
+from rltuned.daemon.idle_child import ChildEndedError, ChildError, IdleChild
 from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import BUGS
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.what_if import Played
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
@@ -34,14 +44,17 @@ from rltuned.durable import write_whole
 from rltuned.journal.storage import hand_to_folder_owner
 
 FILE_NAME: Final = "forecast"
-VERSION: Final = 1
+VERSION: Final = 2
 EVERY_S: Final = 300.0
 FRESH_S: Final = 900.0
 """An older one is not shown."""
 WALL_S: Final = 270.0
 SEEN_DAYS: Final = 3.0
+LATE_S: Final = 300.0
+"""So long after its submission a job may still be seen for the first time after an earlier look."""
 KNOWN_S: Final = 3_600.0
 """Until so much of what arrives has been watched, the last look's jobs stand for it."""
+_CHILD: Final = "rltuned.daemon.forecast_child"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
@@ -49,21 +62,28 @@ OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
 
 @dataclass(slots=True)
 class RecentArrivals:
-    """Jobs that came while the daemon watched, the last days' and at most ARRIVALS."""
+    """Jobs that came while the daemon watched, the last days' and at most ARRIVALS. at: of the last
+    look.
+    """
 
     since: float = 0.0
+    at: float = 0.0
     jobs: dict[tuple[int, float], tuple[PendingJob, RunTime | None]] = field(default_factory=dict)
 
     def look(self, seen: Snapshot, of_running: Mapping[JobId, RunTime]) -> None:
-        now, known = float(seen.taken_at), dict(seen.run_times) | dict(of_running)
-        if not self.since:
-            self.since = now
-        every: tuple[PendingJob | RunningJob, ...] = (*seen.pending, *seen.running)
-        for job in every:
-            key = int(job.job_id), float(job.submitted_at or 0.0)
-            if key[1] >= self.since and key not in self.jobs:
-                as_waits = job if isinstance(job, PendingJob) else waiting(job)
-                self.jobs[key] = as_waits, known.get(job.job_id)
+        now = float(seen.taken_at)
+        self.since = self.since or now
+        after, self.at = max(self.since, self.at - LATE_S), now
+        # pending jobs stand by their submission: only the last ones are new
+        first = bisect_left(seen.pending, after, key=lambda job: job.submitted_at)
+        came: list[PendingJob | RunningJob] = [*seen.pending[first:], *seen.running]
+        fresh = {key: job for job in came if (key := _key(job))[1] >= after}.items()
+        known = dict(seen.run_times) | dict(of_running) if fresh else {}
+        for key, job in fresh:
+            if key in self.jobs:
+                continue
+            as_waits = bare(job) if isinstance(job, PendingJob) else waiting(job)
+            self.jobs[key] = as_waits, known.get(job.job_id)
         begin = now - SEEN_DAYS * DAY_S
         ordered = sorted(key for key in self.jobs if key[1] >= begin)
         kept = sorted(ordered, key=lambda key: key[1])[-ARRIVALS:]
@@ -80,24 +100,36 @@ class RecentArrivals:
         return Arrivals(tuple(came), now - self.since)
 
 
+def _key(job: PendingJob | RunningJob) -> tuple[int, float]:
+    return int(job.job_id), float(job.submitted_at or 0.0)
+
+
 class Forecaster:
     """Follows the cycles. folder: of the journal; None = nothing is kept. of_running: what is
-    predicted of running jobs, asked in the loop's own thread.
+    predicted of running jobs, asked in the loop's own thread. last: what the last one was played
+    from; None = none since the start.
     """
 
     def __init__(
-        self, folder: Path | None, log: Log, of_running: OfRunning, *, every_s: float = EVERY_S
+        self,
+        folder: Path | None,
+        log: Log,
+        of_running: OfRunning,
+        child: IdleChild,
+        *,
+        every_s: float = EVERY_S,
     ) -> None:
         self._folder, self._log, self._of_running = folder, log, of_running
         self._every_s = every_s
         self._watched = RecentArrivals()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child = child
         self._begun_at = 0.0
         found = None if folder is None else read_file(folder)
         self._cluster, self._hindsight = "", Hindsight()
         self.expected: Expected | None = None
+        self.last: Played | None = None
         if found is not None:
             self._cluster, self.expected, self._hindsight = found
         self.status = ForecastStatus(at=None if self.expected is None else self.expected.at)
@@ -113,7 +145,6 @@ class Forecaster:
         return self.status
 
     def _take_in(self, report: CycleReport, seen: Snapshot) -> None:
-        decision = report.decision
         with self._guard:
             if self._cluster != seen.cluster:
                 self._cluster, self.expected, self._hindsight = seen.cluster, None, Hindsight()
@@ -124,80 +155,65 @@ class Forecaster:
         is_due = is_due and not 0 <= now - self._begun_at < self._every_s
         running = self._of_running(seen) if is_due else {}
         self._watched.look(seen, running)
-        if is_due and decision is not None:
+        if is_due and not report.clock_off:
             self._begun_at = now
-            as_is = report.mode is not HealthState.LIVE
+            # what is not written moves no job: then Slurm's own order is the one that counts
+            decision = report.decision if report.mode is HealthState.LIVE else None
             arrivals = self._watched.arrivals(seen)
             self._thread = threading.Thread(
                 target=self._make,
-                args=(decision, running, arrivals),
-                kwargs={"as_is": as_is},
+                args=(seen, decision, running, arrivals),
                 name="forecast",
                 daemon=True,
             )
             self._thread.start()
 
+    def fresh(self, now: float) -> Expected | None:
+        """The last forecast; None = none of the last FRESH_S."""
+        found = self.expected
+        return found if found is not None and 0 <= now - found.at <= FRESH_S else None
+
     def close(self) -> None:
         """End a child that is still at it."""
-        child = self._child
-        if child is not None and child.poll() is None:
-            child.kill()
+        self._child.close()
         if self._thread is not None:
             self._thread.join(5.0)
 
     def _make(
         self,
-        decision: Decision,
+        seen: Snapshot,
+        decision: Decision | None,
         running: Mapping[JobId, RunTime],
         arrivals: Arrivals,
-        *,
-        as_is: bool,
     ) -> None:
         """In a thread of its own. The guard is held for moments only: a cycle may wait for it."""
         began = time.monotonic()
         try:
-            todo = to_play(decision, running, arrivals, as_is=as_is)
-            raw = starts_by(decision, todo.line, answer(self._played(packed(todo))), as_is=as_is)
-        except (*BUGS, subprocess.SubprocessError) as error:
+            line = present_line(seen) if decision is None else proposed_line(decision)
+            todo = to_play(line, running, arrivals)
+            data = packed(todo)
+            raw = told(line, todo.line, answer(self._child.run(_CHILD, data, WALL_S)))
+        except ChildEndedError:
+            return
+        except (*BUGS, ChildError) as error:
             trouble = f"{type(error).__name__}: {error}"[:200]
             self._log.warning("forecast_failed", detail=trouble)
             self._note(trouble=trouble)
             return
-        seen = decision.snapshot
-        at = float(seen.taken_at)
         with self._guard:
-            scales = self._hindsight.scales(at)
-            self._hindsight.note(raw, seen, scales)
+            scales = self._hindsight.scales(raw.at)
+            self._hindsight.note(raw.starts.values(), seen, scales)
             record = self._hindsight.document()
-        self.expected = Expected(at, {one.job_id: corrected(one, scales) for one in raw})
+        starts = {job_id: corrected(one, scales) for job_id, one in raw.starts.items()}
+        self.expected = replace(raw, starts=starts)
+        self.last = Played(data, scales, as_is=decision is None)
         self._note(seconds=time.monotonic() - began, trouble="")
-        kept = json.dumps(_document(seen.cluster, self.expected, record))
+        kept = json.dumps(document(seen.cluster, self.expected, record))
         if self._folder is not None:
             try:
                 keep_file(self._folder, kept)
             except OSError as error:
                 self._log.warning("forecast_not_kept", detail=str(error))
-
-    def _played(self, todo: bytes) -> bytes:
-        deadline = time.monotonic() + WALL_S
-        child = self._child = subprocess.Popen(
-            [sys.executable, "-m", "rltuned.daemon.forecast_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        broken = True
-        try:
-            found, _ = child.communicate(todo, timeout=WALL_S)
-            broken = False
-        finally:
-            code = children.end(child, deadline, broken=broken)
-        if code != 0:
-            raise ValueError(f"the child ended with {code}")
-        return found
 
     def _note(self, **changed: Any) -> None:
         past, expected = self._hindsight, self.expected
@@ -215,10 +231,15 @@ class Forecaster:
 # -- The file -------------------------------------------------------------------------------------
 
 
-def _document(cluster: str, expected: Expected, record: dict[str, Any]) -> dict[str, Any]:
-    starts = [asdict(one) for one in expected.starts.values()]
+_ROW: Final = attrgetter(*(one.name for one in fields(Start)))
+
+
+def document(cluster: str, expected: Expected, record: dict[str, Any]) -> dict[str, Any]:
+    """What the file holds."""
     return {
-        "version": VERSION, "cluster": cluster, "at": expected.at, "starts": starts,
+        "version": VERSION, "cluster": cluster, "at": expected.at,
+        "starts": list(map(_ROW, expected.starts.values())),
+        "behind": list(expected.behind), "cannot": list(expected.cannot.items()),
         "record": record,
     }  # fmt: skip
 
@@ -242,8 +263,13 @@ def read_file(folder: Path) -> tuple[str, Expected, Hindsight] | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["version"] != VERSION:
             return None
-        starts = [Start(**row) for row in kept["starts"]]
-        expected = Expected(float(kept["at"]), {one.job_id: one for one in starts})
+        starts = [Start(*row) for row in kept["starts"]]
+        expected = Expected(
+            float(kept["at"]),
+            {one.job_id: one for one in starts},
+            {job_id: place for place, job_id in enumerate(kept["behind"], start=len(starts) + 1)},
+            dict(kept["cannot"]),
+        )
         return str(kept["cluster"]), expected, Hindsight.read(kept["record"])
     except (OSError, ValueError, LookupError, TypeError):
         return None  # it is made again within minutes

@@ -97,8 +97,16 @@ def glance(db: sqlite3.Connection) -> Glance:
     )
 
 
-def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
-    """What the last cycle saw, in its plan's order, but for held jobs; None = none is kept."""
+class LastSight(NamedTuple):
+    """What the last cycle saw, its recipe and its plan; None = none is kept."""
+
+    snapshot: Snapshot
+    recipe: Recipe | None
+    plan: Document | None
+
+
+def last_seen(db: sqlite3.Connection) -> LastSight | None:
+    """None = none is kept."""
     row = db.execute(
         "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
         " JOIN snapshots AS s ON s.digest = c.snapshot"
@@ -108,14 +116,26 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
     if row is None:
         return None
     taken_at, digest, body, plan, recipe = row
-    snapshot = unpack(digest, body, taken_at)
-    document = {"actions": [], "reasons": {}} if plan is None else unpack_plan(plan)
+    return LastSight(
+        unpack(digest, body, taken_at),
+        None if recipe is None else decoded(recipe),
+        None if plan is None else unpack_plan(plan),
+    )
+
+
+def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, ...]] | None:
+    """What the last cycle saw, in its plan's order, but for held jobs; None = none is kept."""
+    last = last_seen(db)
+    if last is None:
+        return None
+    snapshot, recipe, plan = last
+    document = {"actions": [], "reasons": {}} if plan is None else plan
     actions = {
         a["job_id"]: a
         for a in document["actions"]
         if a["action"] in {"SetPriority", "SetSiteFactor"}
     }
-    delays_s = {} if recipe is None else _in_force_s(snapshot, decoded(recipe))
+    delays_s = {} if recipe is None else _in_force_s(snapshot, recipe)
     delays_s |= {
         int(job): reason["delay_s"]
         for job, reason in document["reasons"].items()

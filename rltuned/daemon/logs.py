@@ -131,6 +131,7 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
     snapshot, decision = report.snapshot, report.decision
     fields: dict[str, Any] = {
         "cycle": report.cycle,
+        "summary": report.sentence(),
         "mode": report.mode.value,
         "policy": decision.policy if decision else "",
         "pending": len(snapshot.pending) if snapshot else 0,

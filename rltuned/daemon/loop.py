@@ -8,7 +8,7 @@ Slurm continues to schedule alone.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,7 @@ from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
 from rltuned.daemon.following import Turn
 from rltuned.daemon.groups import take_in
 from rltuned.daemon.ha.rivals import Rivals
-from rltuned.daemon.report import CycleReport, CycleStage, Skip, row_of
+from rltuned.daemon.report import ENDINGS, CycleReport, CycleStage, Skip, row_of, skip_of
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, uncollected
@@ -102,44 +102,40 @@ class Loop:
                 return 0
 
     def cycle(self) -> CycleReport:
-        self._number = self._next_number()
-        report = CycleReport(
+        """The whole daemon. A step that fails ends the cycle: what Slurm has stays as it is."""
+        report = self._begun()
+        with self._skipping(report):
+            self._weigh(report)  # 1. does slurmctld have time for us?
+            self._see(report)  # 2. what Slurm shows, marked with what we wrote
+            self._learn(report)  # 3. run times and groups
+            self._decide(report)  # 4. order, bounds, placement: a plan
+            self._write(report)  # 5. what may be written, each with its intent before it
+            self._judge(report)  # 6. what delays do to waits; breakers, generations
+        self._record(report)  # 7. journal, log, page, metrics
+        return report
+
+    def _begun(self) -> CycleReport:
+        with suppress(errors.JournalError):  # the cycle will say what is wrong with it
+            # a `run --once` may have noted one in the same journal
+            self._number = max(self._number, self._journal.last_cycle())
+        self._number += 1
+        return CycleReport(
             self._number, self._clock.now(), self._mode(), self.rig.interval_s, defaultdict(float)
         )
+
+    @contextmanager
+    def _skipping(self, report: CycleReport) -> Iterator[None]:
+        """Turn what goes wrong into the reason why the cycle has no result."""
         try:
-            self._weigh(report)
-            self._observe(report)
-            self._learn(report)
-            try:
-                self._decide(report)
-            finally:  # what no decision came of is what one will want to look at
-                self._keep(report)
-            self._apply(report)
-            self._judge(report)
-        except errors.BackendError as error:
-            report.skipped(Skip.BACKEND, error)
-        except errors.SnapshotError as error:
-            report.skipped(Skip.SNAPSHOT, error)
-        except errors.PolicyError as error:
-            report.skipped(Skip.POLICY, error)
-        except errors.BusyError as error:
-            report.skipped(Skip.BUSY, error)
+            yield
+        except ENDINGS as error:
+            report.skipped(skip_of(error), error)
         except Exception as error:  # noqa: BLE001
             # A broad except, as in _take_over: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
             report.skipped(Skip.UNEXPECTED, error)
             self._audience.unexpected(error)
         self._strikes = self._strikes + 1 if report.skip is Skip.UNEXPECTED else 0
-        self._finish(report)
-        self._audience.cycle(report)
-        return report
-
-    def _next_number(self) -> int:
-        """One more than the last; a `run --once` may have noted one in the same journal."""
-        try:
-            return max(self._number, self._journal.last_cycle()) + 1
-        except errors.JournalError:
-            return self._number + 1  # the cycle will say what is wrong with it
 
     def _weigh(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
@@ -147,7 +143,7 @@ class Loop:
         if report.weighed is not None and report.weighed.busy:
             raise errors.BusyError("slurmctld is busy: " + ", ".join(report.weighed.busy))
 
-    def _observe(self, report: CycleReport) -> None:
+    def _see(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
             seen = self.rig.backend.observe(self._writer.remembered())
         report.snapshot, report.clock_off = seen, self._clock_off()
@@ -176,40 +172,39 @@ class Loop:
                 report.snapshot = self._run_times.look(report.snapshot)
                 report.run_times = self._run_times.status
         if report.snapshot is not None and not report.journal_error:
-            try:
-                with self._timed(report, CycleStage.JOURNAL):
-                    report.groups = take_in(self._journal, report.snapshot)
-            except errors.JournalError as error:
-                report.journal_error = str(error)
+            with _noted(report), self._timed(report, CycleStage.JOURNAL):
+                report.groups = take_in(self._journal, report.snapshot)
 
     def _decide(self, report: CycleReport) -> None:
+        try:
+            self._plan(report)
+        finally:  # what no decision came of is what one will want to look at
+            self._keep(report)
+
+    def _plan(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
         if report.snapshot is None or only_looks or report.clock_off:
             return
+        rig = self.rig
         with self._timed(report, CycleStage.DECIDE):
-            report.decision = decide(
-                report.snapshot, self.rig.policy, self.rig.knobs, self.rig.solver
-            )
+            report.decision = decide(report.snapshot, rig.policy, rig.knobs, rig.solver)
         self._writer.note(report.decision)
 
     def _keep(self, report: CycleReport) -> None:
         """Note what was seen and planned, before anything is written."""
         if report.snapshot is None or report.journal_error:
             return
-        try:
-            with self._timed(report, CycleStage.JOURNAL):
-                report.digest = self._writer.keep(
-                    report.snapshot, report.decision, self.rig.recipe, self._number, report.mode
-                )
-        except errors.JournalError as error:
-            report.journal_error = str(error)
+        with _noted(report), self._timed(report, CycleStage.JOURNAL):
+            report.digest = self._writer.keep(
+                report.snapshot, report.decision, self.rig.recipe, self._number, report.mode
+            )
 
-    def _apply(self, report: CycleReport) -> None:
+    def _write(self, report: CycleReport) -> None:
         report.mode = self._mode(report.journal_error or report.rival or report.clock_off)
         plan = self._allowed(report)
         try:
             if plan is not None and report.snapshot is not None and self._may_write(report):
-                self._write(report, plan, report.snapshot)
+                self._apply(report, plan, report.snapshot)
             else:
                 if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
                     self._writer.follow(report.snapshot)  # a requeued job is restored next time
@@ -234,7 +229,7 @@ class Loop:
             report.mode = HealthState.STANDBY if report.standby else report.mode
         return not report.standby
 
-    def _write(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
+    def _apply(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
         report.outcomes = self._writer.write(
             self.rig.backend,
             plan,
@@ -259,7 +254,7 @@ class Loop:
         """Learn what delays do; may open circuit breakers, which the next cycle acts upon."""
         if report.snapshot is None or report.journal_error:
             return
-        try:
+        with _noted(report):
             report.verdict = self._monitor.judge(
                 self.rig.ladder,
                 self.rig.knobs.rules,
@@ -271,8 +266,6 @@ class Loop:
                 sla=self.rig.knobs.sla,
             )
             self._move(report, report.verdict)
-        except errors.JournalError as error:
-            report.journal_error = str(error)
 
     def _mode(self, doubt: str = "") -> HealthState:
         """What may be done now; asked again right before the write."""
@@ -284,13 +277,12 @@ class Loop:
             return HealthState.PAUSED
         return _MODES[self.rig.ladder.rung]
 
-    def _finish(self, report: CycleReport) -> None:
+    def _record(self, report: CycleReport) -> None:
         report.backoff_s = self._pace.backoff_s(self.rig, report.skip)
         report.sums = sums_of(report.snapshot, report.decision, report.verdict)
-        try:
+        with _noted(report):
             self._journal.record(row_of(report, self.rig.policy.name))
-        except errors.JournalError as error:
-            report.journal_error = str(error)
+        self._audience.cycle(report)
 
     def _rest(self) -> bool:
         """Wait, doing what is asked for by signal meanwhile; True = stop."""
@@ -347,3 +339,12 @@ class Loop:
         finally:
             report.stages[stage] += self._stopwatch() - start
             self._audience.alive()
+
+
+@contextmanager
+def _noted(report: CycleReport) -> Iterator[None]:
+    """Note why the journal cannot be used; the cycle goes on and writes nothing."""
+    try:
+        yield
+    except errors.JournalError as error:
+        report.journal_error = str(error)

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from rltuned import errors
 from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
@@ -19,6 +21,9 @@ from rltuned.domain import plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
 
+_NAMED: Final = 3
+"""So many jobs are named in a cycle's sentence."""
+
 
 class Skip(StrEnum):
     """Why a cycle came to no decision, or could not finish."""
@@ -28,6 +33,21 @@ class Skip(StrEnum):
     POLICY = "policy"
     BUSY = "busy"
     UNEXPECTED = "unexpected"
+
+
+_SKIPS: Final[Mapping[type[errors.RltunedError], Skip]] = {
+    errors.BackendError: Skip.BACKEND,
+    errors.SnapshotError: Skip.SNAPSHOT,
+    errors.PolicyError: Skip.POLICY,
+    errors.BusyError: Skip.BUSY,
+}
+ENDINGS: Final = tuple(_SKIPS)
+"""Errors that a cycle ends with, and that the next one may not have."""
+
+
+def skip_of(error: errors.RltunedError) -> Skip:
+    """Why a cycle that ended with one of ENDINGS has no result."""
+    return next(skip for kind, skip in _SKIPS.items() if isinstance(error, kind))
 
 
 class CycleStage(StrEnum):
@@ -193,13 +213,32 @@ class CycleReport:
         return tuple(e for e in self.decision.entries if e.changes) if self.decision else ()
 
     def summary(self) -> str:
-        """What it came to in one short line, behind the state."""
+        """What it came to in one short line that names no job, behind the state."""
         if self.skip is not None:
             return f"cycle {self.cycle} skipped ({self.skip})"
         pending = len(self.snapshot.pending) if self.snapshot else 0
         applied = self.results().get(plan.Result.APPLIED, 0)
         proposed = sum(self.proposed().values())
         return f"cycle {self.cycle}: {pending} pending, {proposed} proposed, {applied} applied"
+
+    def sentence(self) -> str:
+        """The same for the log: `42 waiting, 30 ordered; furthest up: 811 (14 to 2); 5 written,
+        0 failed; 0.4 s`. Places are from Slurm's own order to that of rltuned.
+        """
+        entries = self.decision.entries if self.decision else ()
+        pending = len(self.snapshot.pending) if self.snapshot else 0
+        parts = [f"{pending} waiting, {len(entries)} ordered"]
+        up = sorted(entries, key=lambda e: (e.rank_after - e.rank_before, e.rank_after))
+        named = [e for e in up[:_NAMED] if e.rank_after < e.rank_before]
+        if named:
+            moves = (f"{e.job.job_id} ({e.rank_before} to {e.rank_after})" for e in named)
+            parts.append(f"furthest up: {', '.join(moves)}")
+        if self.outcomes:
+            written = self.results().get(plan.Result.APPLIED, 0)
+            parts.append(f"{written} written, {len(self.outcomes) - written} not")
+        elif self.decision is not None:
+            parts.append(f"{sum(self.proposed().values())} proposed, nothing written")
+        return "; ".join([*parts, f"{self.seconds:.1f} s"])
 
 
 def _condition_of(skip: Skip, detail: str) -> Condition:

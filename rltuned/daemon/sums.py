@@ -10,8 +10,8 @@ from math import ceil
 from typing import Any, Final, Literal
 
 from rltuned.core.decide import Decision
-from rltuned.core.explaining import CANNOT_START
 from rltuned.core.features import StateMatrix, encode
+from rltuned.core.select import cannot_start
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -70,7 +70,7 @@ def sums_of(
     """None = nothing was seen."""
     if seen is None:
         return None
-    line = in_line(seen, decision)
+    line = in_line(seen)
     matrices = _matrices(seen, line, decision)
     waits_s = (
         [s.wait_s for s in verdict.outcomes.started if s.wait_s is not None] if verdict else []
@@ -89,10 +89,9 @@ def sums_of(
     )
 
 
-def in_line(seen: Snapshot, decision: Decision | None) -> list[PendingJob]:
+def in_line(seen: Snapshot) -> list[PendingJob]:
     """The jobs that wait for nodes, and for nothing else."""
-    left = {job_id for job_id, why in decision.refused if why in CANNOT_START} if decision else ()
-    return [job for job in seen.pending if job.priority and job.job_id not in left]
+    return [job for job in seen.pending if cannot_start(job, seen.taken_at) is None]
 
 
 def tasks(job: PendingJob) -> int:

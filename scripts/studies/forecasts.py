@@ -28,9 +28,10 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray
 from rltuned.core.forecast import HORIZON_S
 from rltuned.core.hindsight import Hindsight, corrected
+from rltuned.core.line import proposed_line
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.sizes import Sizes
-from rltuned.core.starts import Start, starts_of
+from rltuned.core.starts import Start, expected_of
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import RunTime, Snapshot
@@ -195,7 +196,7 @@ def by_limits(decision: Decision) -> dict[JobId, Start]:
     pending = tuple((job.job_id, whole(job.request.time_limit_s)) for job in seen.pending)
     running = {run.job_id: whole(run.request.time_limit_s) for run in seen.running}
     alone = replace(decision, snapshot=replace(seen, run_times=pending))
-    return {one.job_id: one for one in starts_of(alone, running, draws=1)}
+    return dict(expected_of(proposed_line(alone), running, draws=1).starts)
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def points(run: Run) -> tuple[list[Point], Row]:
             continue
         decision = decide(seen, BASELINES["delay"], Knobs(top_k=0))
         began = time.process_time()
-        raw = starts_of(decision, of_running, arrivals)
+        raw = expected_of(proposed_line(decision), of_running, arrivals).starts.values()
         spent.append(time.process_time() - began)
         queue.append(len(seen.pending))
         scales, slurm = record.scales(at), by_limits(decision)

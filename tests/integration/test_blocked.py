@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.select import Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

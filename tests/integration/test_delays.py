@@ -9,7 +9,7 @@ import pytest
 
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Order, Wish
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import Refusal
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from tests import accounting

@@ -10,7 +10,8 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing, base_now
 from rltuned.core.order import Order
-from rltuned.core.select import Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier, marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.jobs import PendingJob

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.select import FEDERATED_FROM, Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import FEDERATED_FROM, Scope
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

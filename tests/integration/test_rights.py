@@ -336,6 +336,19 @@ def test_a_user_gets_the_numbers_that_the_daemon_holds(
         assert (others.returncode, others.stdout) == (1, "")  # PrivateData hides it, too
         plan = json.loads(without_rights(path, "plan", "--json").stdout)
         assert [one["job_id"] for one in plan["jobs"]] == [jobs.of_plain]
+        short = ("explain", mine, "--limit", "0:10:00", "--json")
+        told = json.loads(without_rights(path, *short).stdout)["what_if"]
+        root = json.loads(rltuned(OPERATOR, path, *short).stdout)["what_if"]
+        assert (told["limit_s"], told["line_jobs"]) == (600.0, 4)
+        assert told["line_place"] == root["line_place"]
+        # of two cycles, some seconds apart
+        assert abs(told["expected_start"]["median_s"] - root["expected_start"]["median_s"]) <= 90
+        again = json.loads(without_rights(path, *short).stdout)
+        assert (again["what_if"], again["expected_start"] is None) == (None, False)
+        assert "each user may ask every 10 s" in again["what_if_why"]
+        others = without_rights(path, "explain", other, "--gpus", "1")
+        assert "it shows jobs to their own users" in others.stderr
+        assert (others.returncode, others.stdout) == (1, "")
     finally:
         daemon.terminate()
         assert daemon.wait(30) == 0
@@ -347,6 +360,11 @@ def test_a_user_gets_the_numbers_that_the_daemon_holds(
     assert document["current_priority"] is None or document["current_priority"] > 0
     assert document["expected_why"] == "Slurm does not show this user what runs"
     assert without_rights(path, "plan").returncode == 1
+    alone = without_rights(path, "explain", mine, "--limit", "10")
+    assert alone.stderr.count("\n") == 1
+    assert "and what another request would change is not known here" in alone.stderr
+    assert (alone.returncode, "With a limit" in alone.stdout) == (0, False)
+    assert without_rights(path, "explain", mine, "--limit", "soon").returncode == 2
 
 
 def job_at(port: int, name: str) -> dict[str, Any]:

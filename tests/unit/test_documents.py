@@ -11,6 +11,7 @@ import pytest
 from rltuned import __version__
 from rltuned.cli import COMMANDS
 from scripts.studies.forecasts import rows as forecast_rows
+from scripts.studies.forecasts_slurm import rows as slurm_forecast_rows
 from scripts.tools.docs import PAGES as GENERATED
 from scripts.tools.draw_results import DRAWN, beside_the_rule, by_limits, frontier, table
 from scripts.tools.reference.commands import Command, commands
@@ -189,7 +190,9 @@ def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
 
 
 def test_the_figures_of_forecasts_are_those_of_the_recorded_runs() -> None:
-    assert "\n".join(forecast_rows()) in (ROOT / "scripts/studies/results/forecasts.md").read_text()
+    page = (ROOT / "scripts/studies/results/forecasts.md").read_text()
+    assert "\n".join(forecast_rows()) in page
+    assert "\n".join(slurm_forecast_rows()) in page
 
 
 def test_the_readme_is_short() -> None:

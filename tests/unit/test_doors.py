@@ -23,7 +23,7 @@ from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.slurm.lines import command_lines
 
 PACKAGE = Path(__file__).resolve().parents[2] / "rltuned"
-PROGRAMS = {"slurm/commands.py", "solver.py", "daemon/forecasting.py"}
+PROGRAMS = {"slurm/commands.py", "solver.py", "daemon/idle_child.py"}
 """Where programs are run."""
 RUN = {f"subprocess.{name}" for name in ("Popen", "run", "call", "check_call", "check_output")}
 UNPICKLED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

@@ -14,14 +14,16 @@ from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.durations import knots, runs_s
 from rltuned.core.forecast import PlayedJob, play_forward, quantiles
+from rltuned.core.line import Line, present_line, proposed_line
 from rltuned.core.select import Scope
-from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, starts_of
+from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, expected_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.text import between
 from tests.builders import NOW, job, node, request, running, snapshot
+from tests.fakes import ConstantOrder
 
 HOUR = 3_600.0
 ANY_AGE = Knobs(rules=Scope(min_age_s=0.0), top_k=0)
@@ -36,11 +38,19 @@ def decided(seen: Snapshot, policy: str = "fcfs") -> Decision:
     return decide(seen, BASELINES[policy], ANY_AGE)
 
 
-def starts(seen: Snapshot, *runs: RunningJob, **rest: object) -> dict[int, Start]:
+def starts(seen: Snapshot, *runs: RunningJob, draws: int = 24) -> dict[int, Start]:
     """By job; running jobs end exactly at their limit."""
+    return of_line(proposed_line(decided(replace(seen, running=runs))), draws=draws)
+
+
+def of_line(line: Line, draws: int = 24) -> dict[int, Start]:
+    """Jobs are known to have ended here."""
+    line = replace(line, snapshot=replace(line.snapshot, limit_use=0.5))
+    runs = line.snapshot.running
     known = {run.job_id: exactly(run.request.time_limit_s or 1.0) for run in runs}
-    found = starts_of(decided(replace(seen, running=runs)), known, **rest)  # type: ignore[arg-type]
-    return {one.job_id: one for one in found}
+    found = expected_of(line, known, draws=draws)
+    every = ((int(job.job_id), found.start_of(job.job_id)) for job in line.snapshot.pending)
+    return {job_id: start for job_id, start in every if start is not None}
 
 
 def predicted(seen: Snapshot, run_s: float) -> Snapshot:
@@ -177,14 +187,59 @@ def test_a_job_that_cannot_start_says_why_in_words(waits: dict[str, object], why
 
 
 def test_what_is_not_modelled_and_a_full_array_say_so() -> None:
-    licensed = job(1, asks=replace(request(), outside=("Licenses=matlab",)))
+    licensed = job(1, asks=replace(request(), outside=("licenses=matlab:2",)))
     part = job(2, het_job_id=JobId(2))
     array = ArrayInfo(JobId(3), 5, throttle=1, listed="1-5")
     task = running(33, array_job_id=JobId(3), array_task=0)
     found = starts(snapshot(licensed, part, job(3, array=array)), task)
-    assert "Licenses=matlab" in found[1].why
+    assert found[1].why == "it needs licences (matlab:2), and how many are free is not known"
     assert "heterogeneous" in found[2].why
     assert "tasks of its array" in found[3].why
+
+
+@pytest.mark.parametrize(
+    ("constraint", "start"),
+    [
+        ("fast", HOUR),
+        ("fast&big", math.inf),
+        ("fast|big", 0.0),
+        ("nowhere", math.inf),
+        ("big", 0.0),
+    ],
+)
+def test_a_constraint_leaves_the_nodes_that_have_its_features(
+    constraint: str, start: float
+) -> None:
+    nodes = [node("p1", free_gpus=0, features=("fast",)), node("p2", features=("big", "new"))]
+    asks = replace(request(), outside=(f"constraint={constraint}",))
+    found = starts(snapshot(job(1, asks=asks), nodes=nodes), running(gpus=4, started_at=NOW))[1]
+    assert found.median_s == (None if math.isinf(start) else start)
+    assert found.why == (NEVER if math.isinf(start) else "")
+
+
+@pytest.mark.parametrize("constraint", ["[a|b]", "a*2&b", "a&(b|c)", "a&b|c", ""])
+def test_a_constraint_that_is_not_understood_is_said(constraint: str) -> None:
+    asks = replace(request(), outside=(f"constraint={constraint}",))
+    found = starts(snapshot(job(1, asks=asks)))[1]
+    assert (found.median_s, found.place) == (None, 1)
+    assert f"its constraint is not understood ({constraint})" in found.why
+
+
+def test_one_wish_that_is_not_modelled_is_enough() -> None:
+    asks = replace(request(), outside=("constraint=a", "contiguous"))
+    found = starts(snapshot(job(1, asks=asks), nodes=[node(features=("a",))]))[1]
+    assert found.why == "it asks for what is not modelled (contiguous)"
+
+
+def test_a_job_that_rltuned_does_not_order_and_that_cannot_start_says_so_too() -> None:
+    """A job of a promised partition that waits for another stood in line."""
+    waits = job(1, partition="sla", dependency="afterok:5", reason="Dependency")
+    seen = snapshot(waits, nodes=[node(partitions=("gpu", "sla"))])
+    decision = decide(
+        seen, BASELINES["fcfs"], Knobs(rules=Scope(sla_partitions=frozenset({"sla"})))
+    )
+    found = of_line(proposed_line(decision))[1]
+    assert (found.place, found.median_s, found.why) == (0, None, "it waits for another job")
 
 
 def test_the_tasks_of_an_array_stand_in_line_and_its_first_start_is_shown() -> None:
@@ -206,13 +261,10 @@ def test_where_nothing_is_written_the_present_order_is_played() -> None:
     first = job(1, gpus=4, priority=10, time_limit_s=HOUR)
     second = job(2, gpus=4, priority=20, time_limit_s=9 * HOUR)
     seen = predicted(snapshot(first, second), 600.0)
-    decision = decide(seen, BASELINES["sjf"], ANY_AGE)
-    proposed, present = (
-        {one.job_id: one.place for one in starts_of(decision, {}, as_is=as_is)}
-        for as_is in (False, True)
-    )
-    assert (present[first.job_id], present[second.job_id]) == (2, 1)
-    assert sorted(proposed.values()) == [1, 2]
+    present = of_line(present_line(seen))
+    assert [(present[n].place, present[n].median_s) for n in (1, 2)] == [(2, 600.0), (1, 0.0)]
+    proposed = of_line(proposed_line(decide(seen, ConstantOrder((1, 2)), ANY_AGE)))
+    assert [(proposed[n].place, proposed[n].median_s) for n in (1, 2)] == [(1, 0.0), (2, 600.0)]
 
 
 def unpredicted() -> PendingJob:
@@ -223,6 +275,21 @@ def test_without_a_prediction_the_interval_is_by_limits() -> None:
     seen = snapshot(unpredicted(), nodes=[node(free_gpus=4)])
     assert starts(seen)[7].by_limits
     assert not starts(predicted(seen, 60.0))[7].by_limits
+
+
+def test_where_no_job_has_ended_what_is_predicted_is_a_guess_and_limits_count() -> None:
+    first = job(1, gpus=4, submitted_at=NOW - 900, time_limit_s=HOUR)
+    seen = predicted(snapshot(first, job(2, gpus=4)), 600.0)
+    known = replace(seen, limit_use=0.5)
+    guessed, told = (expected_of(present_line(one), {}).starts for one in (seen, known))
+    assert told[JobId(2)].low_s == 600.0
+    assert (told[JobId(2)].high_s or HOUR) < 0.5 * HOUR
+    wide = guessed[JobId(2)]
+    assert wide.by_limits
+    assert wide.low_s is not None
+    assert wide.high_s is not None
+    assert wide.low_s < 0.2 * HOUR
+    assert wide.high_s > 0.8 * HOUR
 
 
 # -- In words -------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
-from rltuned.core.select import Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.domain.jobs import PendingJob
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job

@@ -7,7 +7,7 @@ import pytest
 
 from rltuned.core.entry import Entry
 from rltuned.core.own_order import own_order, own_priority
-from rltuned.core.refusal_words import of_several
+from rltuned.core.refusals import counted
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.priority import PrioritySystem
 from rltuned.text import at_clock
@@ -78,4 +78,4 @@ def test_the_reason_names_the_move_and_the_bound() -> None:
 
 def test_reasons_of_several_jobs_are_words() -> None:
     counts = {"too_young": 26, "held_user": 3}
-    assert of_several(counts) == "26 submitted moments ago, 3 held by their user"
+    assert counted(counts) == "26 submitted moments ago, 3 held by their user"

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rltuned.core.select import Refusal, Scope, select
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope, select
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.units import JobId

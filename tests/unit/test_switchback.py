@@ -5,7 +5,8 @@ import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import Field, Writing
-from rltuned.core.select import Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Release, SetPriority, SetSiteFactor

@@ -1,13 +1,12 @@
 """What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
 
 from rltuned.core.decide import Decision
-from rltuned.core.explaining import CANNOT_START
 from rltuned.core.ladder import Ladder
-from rltuned.core.select import Refusal, Scope, scope, select
+from rltuned.core.refusals import Consequence
+from rltuned.core.select import Scope, cannot_start, scope, select
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
@@ -54,11 +53,10 @@ class PromiseWatch:
         if last is None or not classes:
             return {one: ClassCount() for one in counts}
         begun = {start.job_id for start in started}
-        reasons = dict(select(replace(seen, demoted=()), Scope()).refused)
         for job in seen.pending:
             one = class_of(job, classes)
             # one that cannot start, whatever the order, is not late
-            if one is None or reasons.get(job.job_id) in CANNOT_START:
+            if one is None or cannot_start(job, seen.taken_at) is not None:
                 continue
             late = _passed(one, job.waits_since, last, seen.taken_at)
             counts[one][0] += late
@@ -79,18 +77,6 @@ class PromiseWatch:
 def _passed(one: SlaClass, since: UnixTime, last: float, until: float) -> bool:
     """Whether a wait passed its bound between the last look and a time."""
     return last - since <= one.max_wait_s < until - since
-
-
-_STILL_ORDERED: Final = frozenset(
-    {
-        Refusal.TOO_YOUNG,
-        Refusal.OFF_BLOCK,
-        Refusal.JOB_BUDGET,
-        Refusal.CHANGE_BUDGET,
-        Refusal.HANDED_BACK,
-    }
-)
-"""Jobs that rltuned orders, and just does not write to in this cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +175,7 @@ def sides_of(
     for all.
     """
     refused = decision.refused if decision is not None else select(seen, rules).refused
-    others = {job_id for job_id, reason in refused if reason not in _STILL_ORDERED}
+    others = {job_id for job_id, reason in refused if Consequence.STILL_ORDERED not in reason.then}
 
     def side(partitions: Iterable[str], since: float) -> Side:
         blocks = rules.switchback

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
-from rltuned.core.select import Refusal
+from rltuned.core.refusals import Refusal
 from rltuned.daemon.metrics.table import FREE, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
 from rltuned.daemon.run_times import Source

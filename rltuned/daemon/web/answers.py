@@ -5,15 +5,18 @@ is shown to its user, to root and the daemon's user, and to all where http.jobs 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
+from rltuned.core.other_request import OtherRequest
 from rltuned.core.starts import Expected, expectation
 from rltuned.daemon.documents import (
     explanation,
     find_job,
+    observed,
     off_block,
     past_of,
     plan_document,
@@ -22,7 +25,11 @@ from rltuned.daemon.documents import (
 from rltuned.daemon.groups import GroupsStatus, place_of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
+from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.askers import Asker
+from rltuned.daemon.what_if import WhatIf
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 
 Document = dict[str, Any]
 NOT_SHOWN: Final = "it shows jobs to their own users on its machine, and to all with http.jobs"
@@ -30,9 +37,20 @@ NO_DECISION: Final = "it has made no decision yet, or only observes"
 NO_JOB: Final = "it sees no pending or running job {}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """The last one. decision: None = the daemon only observes."""
+
+    snapshot: Snapshot
+    decision: Decision | None
+    knobs: Knobs
+    groups: GroupsStatus | None
+
+
 class Answers:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. journal: its
-    file. users: whether all may know whose a job is. expected: the last forecast.
+    file. users: whether all may know whose a job is. expected: the last forecast. now: Unix
+    time. what_if: plays other requests; None = none are played.
     """
 
     def __init__(
@@ -41,48 +59,68 @@ class Answers:
         *,
         users: bool = False,
         expected: Callable[[], Expected | None] = lambda: None,
+        now: Callable[[], float] = lambda: 0.0,
+        what_if: WhatIf | None = None,
     ) -> None:
         self._journal, self._users, self._expected = journal, users, expected
+        self._what_if, self._now = what_if, now
         self._knobs = Knobs()
-        self._last: tuple[Decision, Knobs, GroupsStatus | None] | None = None
+        self._last: _Cycle | None = None
 
     def loaded(self, rig: Rig) -> None:
         self._knobs = rig.knobs
 
     def cycle(self, report: CycleReport) -> None:
-        if report.decision is not None:
+        only_observes = report.mode is HealthState.OBSERVE and report.ok
+        if report.snapshot is not None and (report.decision is not None or only_observes):
+            seen = report.snapshot if report.decision is None else report.decision.snapshot
             # exchanged whole, since a thread of the endpoint may be reading the old one
-            self._last = report.decision, self._knobs, report.groups
+            self._last = _Cycle(seen, report.decision, self._knobs, report.groups)
 
-    def explain(self, name: str, asker: Asker) -> Document:
-        """All that is known of one job, or `why` not."""
-        if self._last is None:
+    def explain(self, name: str, asker: Asker, other: OtherRequest | None = None) -> Document:
+        """All that is known of one job, or `why` not. other: also, when it would start so."""
+        last = self._last
+        if last is None:
             return _nothing(NO_DECISION)
-        decision, knobs, groups = self._last
-        found = explanation(decision, name)
-        if not asker.sees(_user_of(decision, name)):
+        seen, decision = last.snapshot, last.decision
+        if not asker.sees(_user_of(seen, name)):
             return _nothing(NOT_SHOWN)
+        found = observed(seen, name) if decision is None else explanation(decision, name)
         if found is None:
             return _nothing(NO_JOB.format(name))
-        seen = decision.snapshot
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
-            found |= expectation(self._expected(), job.job_id)
+            found |= self._start(job.job_id, asker)
             found |= {
-                "group": None if groups is None else place_of(groups, job, seen.taken_at),
-                "off_block": off_block(knobs, decision, job, found["refusal"]),
-                "sla": promised(knobs, decision, job),
+                "group": None if last.groups is None else place_of(last.groups, job, seen.taken_at),
+                "off_block": None
+                if decision is None
+                else off_block(last.knobs, decision, job, found["refusal"]),
+                "sla": promised(last.knobs, job, seen.taken_at),
             }
+            if other is not None and self._what_if is not None:
+                asks = self._what_if.ask
+                found |= asks(job.job_id, other, asker.user, is_admin=asker.is_admin)
         return {"rltuned": __version__, "job": found}
+
+    def _start(self, job_id: JobId, asker: Asker) -> Document:
+        """When it starts. One that came after the last forecast is played now."""
+        expected = self._expected()
+        told = expectation(expected, job_id, self._now())
+        if expected is None or expected.start_of(job_id) or self._what_if is None:
+            return told
+        played = self._what_if.ask(job_id, OtherRequest(), asker.user, is_admin=asker.is_admin)
+        return told if played["what_if"] is None else {k: played["what_if"][k] for k in told}
 
     def plan(self, asker: Asker) -> Document:
         """The decision as `plan --json` has it, with the jobs that the asker may see."""
-        if self._last is None:
+        decision = None if self._last is None else self._last.decision
+        if decision is None:
             return _nothing(NO_DECISION)
         if not asker.sees_all and not asker.user:
             return _nothing(NOT_SHOWN)
-        whole = plan_document(self._last[0], self._expected())
+        whole = plan_document(decision, self._expected())
         if not asker.is_admin and not self._users:
             hidden = [
                 {**j, "user": j["user"] if asker.user == j["user"] else ""} for j in whole["jobs"]
@@ -98,10 +136,9 @@ def _nothing(why: str) -> Document:
     return {"rltuned": __version__, "why": why}
 
 
-def _user_of(decision: Decision, name: str) -> str:
+def _user_of(seen: Snapshot, name: str) -> str:
     """Whose job that is; empty = there is none such, or of no known user."""
-    job = find_job(decision.snapshot, name)
+    job = find_job(seen, name)
     if job is not None:
         return job.user
-    runs = decision.snapshot.running
-    return next((r.user for r in runs if name in {str(r.job_id), r.address}), "")
+    return next((r.user for r in seen.running if name in {str(r.job_id), r.address}), "")

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from rltuned.core.refusal_words import of_several
+from rltuned.core.refusals import counted
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.web import words
 from rltuned.daemon.web.series import RANGES, RangeView, Series
@@ -71,7 +71,7 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
         started=shown.started,
         gpus=_gpus(d, shown),
         moves=words.moves(d),
-        left=of_several(d["left_alone"]),
+        left=counted(d["left_alone"]),
         movers=_movers(rows),
         users=_users(d),
         table=_table(rows, asked),

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.entry import Entry
-from rltuned.core.refusal_words import OF_ONE
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
@@ -57,12 +56,12 @@ def waiting(seen: Snapshot, sums: Sums) -> Document:
     }
 
 
-def users(seen: Snapshot, decision: Decision | None, *, named: bool) -> list[Document]:
+def users(seen: Snapshot, *, named: bool) -> list[Document]:
     """Who waits for most GPUs; without names the order alone says who is who."""
     found: dict[str, Document] = defaultdict(
         lambda: {"used": 0, "wanted": 0, "jobs": 0, "waited_s": 0.0}
     )
-    for job in in_line(seen, decision):
+    for job in in_line(seen):
         row, count = found[job.user], tasks(job)
         row["wanted"] += job.request.size.gpus * count
         row["jobs"] += count
@@ -134,7 +133,7 @@ def left(job: PendingJob, decision: Decision, *, named: bool) -> Document:
             ("delay_s", "rank_before", "rank_after", "planned", "moves", "what", "bound", "fits")
         ),
         "priority": job.priority,
-        "refusal": "it was not ranked" if why is None else OF_ONE[why],
+        "refusal": "it was not ranked" if why is None else why.sentence,
     }
 
 

@@ -17,12 +17,14 @@ from urllib.parse import parse_qs
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
+from rltuned import __version__
 from rltuned.daemon.state import Health
 from rltuned.daemon.web import pages
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.askers import asker_of
 from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.daemon.web.status import Board
+from rltuned.daemon.what_if import other_of
 from rltuned.errors import SettingsError
 from rltuned.report import style
 from rltuned.shared_files import shared_files
@@ -282,9 +284,14 @@ class _Handler(BaseHTTPRequestHandler):
         if answers is None:
             return {}
         asker = asker_of(self.connection, everyone=type(self).everyone)
-        if path == _ASKED[0]:
-            return answers.explain(parse_qs(query).get("job", [""])[0], asker)
-        return answers.plan(asker)
+        if path != _ASKED[0]:
+            return answers.plan(asker)
+        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        try:
+            other = other_of(asked.get("limit"), asked.get("gpus"))
+        except ValueError as error:
+            return {"rltuned": __version__, "why": str(error)}
+        return answers.explain(asked.get("job", ""), asker, other)
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
 

@@ -122,7 +122,7 @@ class Board:
             "left_alone": report.refused(),
             "gpus": parts.gpus(sums),
             "waiting": parts.waiting(seen, sums),
-            "users": parts.users(seen, report.decision, named=showing.users),
+            "users": parts.users(seen, named=showing.users),
             "reasons": parts.reasons(seen),
             "moves": parts.moves(report.decision),
             "nodes": parts.nodes(seen, jobs=showing.jobs),
@@ -151,7 +151,13 @@ class Board:
         ]
         ranked = {entry.job.job_id for entry in decision.entries}
         rest = [job for job in decision.snapshot.pending if job.job_id not in ranked]
-        return rows + [parts.left(job, decision, named=named) for job in rest]
+        return rows + [
+            {
+                **parts.left(job, decision, named=named),
+                "expected": parts.expected(forecast, job.job_id, now),
+            }
+            for job in rest
+        ]
 
     def job(self, name: str) -> Document | None:
         """The page of one waiting job; None = it is not shown or not there."""
@@ -170,7 +176,8 @@ class Board:
         changes = [c for c in self._changes if c["job"] == job.address]
         if entry is None:
             alone = {"taken_apart": None, "before": [], "changes": changes}
-            return {**parts.left(job, decision, named=named), **alone}
+            expected = parts.expected(self._expected(), job.job_id, self._now())
+            return {**parts.left(job, decision, named=named), **alone, "expected": expected}
         at = decision.matrix.jobs.index(job)
         first = decision.entries[max(0, entry.rank_after - 1 - BEFORE) : entry.rank_after - 1]
         return {

@@ -4,14 +4,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rltuned.core.asked import Asked, kinds_of
 from rltuned.core.features import LIMIT_FULL_S
 from rltuned.core.limits import LIMIT_SUMS
 from rltuned.core.run_times import BURST_S, FIELDS, KEYS, KIN, PARTS, SHARED, SLOTS, SUMMARY
+from rltuned.domain.kinds import Kinds
+from rltuned.domain.units import GpuType
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.kernel.run_times import Layers, RunTimes
 from rltuned.policies.network import LAYERS
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
+
+_ONLY = "default"
+"""The partition of a trace that names none."""
 
 
 def known_of(jobs: Sequence[TraceJob], layers: Layers, size: FloatArray | None = None) -> RunTimes:
@@ -36,12 +42,17 @@ def known_of(jobs: Sequence[TraceJob], layers: Layers, size: FloatArray | None =
 
 
 def slots_of(jobs: Sequence[TraceJob]) -> IntArray:
-    """(n, SLOTS) the kinds of each job as numbers from 0; -1 where the trace does not say."""
+    """(n, SLOTS) the kinds of each job, see core/asked.kinds_of, as numbers from 0; -1 where the
+    trace does not say.
+    """
     numbers: dict[object, int] = {}
+    names: dict[str, int] = {"": 0}
     bursts: dict[object, tuple[float, float]] = {}
     rows = np.full((len(jobs), SLOTS), -1, dtype=np.int64)
     for at, job in enumerate(jobs):
-        for place, (key, kind) in enumerate(zip(KEYS, _kinds(job, bursts), strict=True)):
+        kinds = kinds_of(_asked_of(job, names.setdefault(job.name, len(names))))
+        kinds["burst"] = _burst_of(job, kinds["twin"], bursts)
+        for place, (key, kind) in enumerate(kinds.items()):
             if kind is not None:
                 rows[at, place] = numbers.setdefault((key, kind), len(numbers))
                 part = PARTS[place] if place < SHARED and job.user else 0
@@ -51,37 +62,22 @@ def slots_of(jobs: Sequence[TraceJob]) -> IntArray:
     return rows
 
 
-def _kinds(job: TraceJob, bursts: dict[object, tuple[float, float]]) -> tuple[object, ...]:
-    """In the order of KEYS."""
-    user, limit_s = job.user or None, job.time_limit_s
-    twin = (job.user, job.account, job.partition, job.gpus, limit_s)
+def _asked_of(job: TraceJob, name: int) -> Asked:
+    """name: a number for the text, in place of a digest."""
+    of_user = job.user, job.account, job.partition or _ONLY, job.qos
+    asks = job.gpus, tuple(map(GpuType, job.gpu_types)), job.time_limit_s
+    return Asked(*of_user, *asks, None, Kinds(name), job.request(), (job.partition or _ONLY,))
+
+
+def _burst_of(
+    job: TraceJob, twin: object, bursts: dict[object, tuple[float, float]]
+) -> tuple[object, ...]:
+    """Jobs that ask for the same, each submitted soon after the one before."""
     began_s, last_s = bursts.get(twin, (job.submit_s, job.submit_s))
     if job.submit_s - last_s > BURST_S:
         began_s = job.submit_s
     bursts[twin] = began_s, job.submit_s
-
-    def of_user(value: object) -> object:
-        return (user, value) if user and value else None
-
-    return (
-        True,
-        job.gpus,
-        (job.gpus, limit_s) if limit_s < LIMIT_FULL_S else None,
-        job.account or None,
-        (job.account, job.gpus) if job.account else None,
-        user,
-        of_user(("gpus", job.gpus)),
-        twin,
-        (twin, began_s),
-        of_user(job.partition or True),
-        of_user(job.qos),
-        of_user(job.gpu_types),
-        None,
-        of_user(job.name),
-        None,
-        None,
-        None,
-    )
+    return twin, began_s
 
 
 def runs_of(jobs: Sequence[TraceJob]) -> FloatArray:

@@ -176,6 +176,7 @@ def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
     starts = {JobId(3): Start(JobId(3), 1, 0.0, 300.0, 3_600.0)}
     board = Board(Showing(jobs=True), lambda: NOW, expected=lambda: Expected(NOW, starts))
     bench = Bench(tmp_path, received=Watching(board))
+    bench.world.put(job(9, submitted_at=NOW))
     loop = bench.loop()
     board.loaded(loop.rig)
     loop.run(1)
@@ -186,6 +187,10 @@ def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
     assert "expected start" in page(document, board)
     starts.clear()
     assert "expected start" not in page(document, board)
+    # a job that is left alone has one too
+    starts[JobId(9)] = Start(JobId(9), 1, 0.0, 300.0, 3_600.0)
+    assert f"<dd>{until}</dd>" in pages.answer("/job", document, board, {"id": "9"})[1]
+    assert f"<td class=text>{until}</td>" in page(document, board)
 
 
 def test_a_job_that_is_left_alone_has_the_reason_in_words(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from rltuned.core.decide import Knobs, decide, give_back
 from rltuned.core.joint import Tuning
-from rltuned.core.select import Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import marked_by

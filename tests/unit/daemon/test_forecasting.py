@@ -10,17 +10,32 @@ import numpy as np
 import pytest
 
 from rltuned.cli.status import forecast
+from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.hindsight import Hindsight, Scales, corrected
+from rltuned.core.line import present_line
 from rltuned.core.select import Scope
-from rltuned.core.starts import Start
+from rltuned.core.starts import MOST, TOO_FAR, Expected, Start, to_play
+from rltuned.daemon.forecast_child import packed
 from rltuned.daemon.forecast_status import ForecastStatus
-from rltuned.daemon.forecasting import FILE_NAME, Forecaster, RecentArrivals, read_file
+from rltuned.daemon.forecasting import (
+    FILE_NAME,
+    FRESH_S,
+    Forecaster,
+    RecentArrivals,
+    document,
+    keep_file,
+    read_file,
+)
+from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.logger import make_log
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.state import HealthState
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, decided, job, node, running, snapshot
+from tests.fakes import ConstantOrder
 
 HOUR = 3_600.0
 LOG = make_log("console", "error")
@@ -132,7 +147,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Forecaster] = []
 
     def made_one() -> Forecaster:
-        made.append(Forecaster(tmp_path, LOG, lambda _: {}))
+        made.append(Forecaster(tmp_path, LOG, lambda _: {}, IdleChild()))
         return made[-1]
 
     yield made_one
@@ -158,6 +173,8 @@ def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path:
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o077 == 0
     # a run later: the first job has started, and was expected now
     run = running(1, gpus=4, submitted_at=NOW - 600, started_at=NOW + 30)
+    assert one.fresh(NOW + FRESH_S) is one.expected
+    assert one.fresh(NOW + FRESH_S + 1) is None
     later = replace(snapshot(job(2, gpus=4), runs=[run]), taken_at=UnixTime(NOW + 60))
     status = one.cycle(decided(decision(later)))
     assert (status.past, status.coverage, status.error_s) == (1, 1.0, 30.0)
@@ -167,24 +184,88 @@ def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path:
     assert make().status.at == NOW  # the next daemon shows it until it has its own
 
 
+def observed(seen: Snapshot) -> CycleReport:
+    """A cycle of the stage observe, which decides nothing."""
+    return CycleReport(1, float(seen.taken_at), HealthState.OBSERVE, 60.0, {}, seen)
+
+
+def test_a_daemon_that_only_observes_plays_slurms_own_order(make: Make, tmp_path: Path) -> None:
+    first, second = job(1, gpus=4, priority=10), job(2, gpus=4, priority=20)
+    held = job(3, priority=0, held_by="user")
+    one = make()
+    one.cycle(observed(snapshot(first, second, held)))
+    until(lambda: one.status.at == NOW)
+    assert one.expected is not None
+    assert {n: start.place for n, start in one.expected.starts.items()} == {2: 1, 1: 2}
+    assert one.expected.starts[second.job_id].median_s == 0.0
+    assert one.expected.cannot == {held.job_id: "its user holds it"}
+    until((tmp_path / FILE_NAME).exists)
+    kept = read_file(tmp_path)
+    assert kept is not None
+    assert kept[1] == one.expected
+
+
+@pytest.mark.parametrize(("mode", "first"), [(HealthState.DRY_RUN, 2), (HealthState.LIVE, 1)])
+def test_what_is_not_written_moves_no_job(make: Make, mode: HealthState, first: int) -> None:
+    """A dry run proposes another order than the one by which Slurm starts jobs."""
+    seen = snapshot(job(1, gpus=4, priority=10), job(2, gpus=4, priority=20))
+    proposed = decide(seen, ConstantOrder((1, 2)), Knobs(rules=Scope(min_age_s=0.0)))
+    one = make()
+    one.cycle(replace(observed(seen), mode=mode, decision=proposed))
+    until(lambda: one.expected is not None)
+    assert one.expected is not None
+    assert next(iter(one.expected.starts)) == first
+
+
+def test_no_forecast_is_made_while_the_clocks_disagree(make: Make) -> None:
+    one = make()
+    one.cycle(replace(observed(snapshot(job(1))), clock_off="slurmctld's clock is off"))
+    one.close()
+    assert (one.expected, one.status.trouble) == (None, "")
+
+
+def test_places_of_jobs_too_far_back_survive_the_file(tmp_path: Path) -> None:
+    expected = Expected(NOW, {JobId(4): start(4, 1.0, 2.0, 3.0)}, {JobId(9): 2, JobId(5): 3}, {})
+    text = json.dumps(document("test", expected, Hindsight().document()))
+    keep_file(tmp_path, text)
+    kept = read_file(tmp_path)
+    assert kept is not None
+    assert kept[1] == expected
+    assert expected.line_jobs == 3
+    found = expected.start_of(JobId(5))
+    assert found is not None
+    assert (found.place, found.why) == (3, TOO_FAR)
+    assert expected.start_of(JobId(77)) is None
+
+
+def test_the_child_is_handed_the_first_of_the_line_and_nothing_else() -> None:
+    jobs = [job(n, submitted_at=NOW - 5_000 + n, account="secret") for n in range(1, MOST + 50)]
+    todo = to_play(present_line(snapshot(*jobs)), {}, NO_ARRIVALS)
+    assert len(todo.line) == MOST
+    assert not todo.snapshot.pending
+    assert b"secret" not in packed(todo)
+
+
 def test_the_loop_waits_for_no_child(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    monkeypatch.setattr("rltuned.daemon.forecasting.sys.executable", str(slow))
+    monkeypatch.setattr("sys.executable", str(slow))
     one, began = make(), time.monotonic()
     for _ in range(2):
         assert one.cycle(decided(decision(snapshot(job(1))))).at is None
     assert time.monotonic() - began < 60
+    one.close()
+    assert not one.status.trouble, "a daemon that ends has no trouble with its forecast"
 
 
 def test_a_child_that_fails_costs_only_the_new_forecast(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = make()
-    monkeypatch.setattr("rltuned.daemon.forecasting.sys.executable", "/bin/false")
+    monkeypatch.setattr("sys.executable", "/bin/false")
     one.cycle(decided(decision(snapshot(job(1)))))
     until(lambda: bool(one.status.trouble))
     assert "the child ended with 1" in one.status.trouble or "Broken" in one.status.trouble

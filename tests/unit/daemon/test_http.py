@@ -9,12 +9,17 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rltuned.core.other_request import OtherRequest
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.state import Condition, Health, HealthState
+from rltuned.daemon.web.answers import NO_DECISION, Answers
+from rltuned.daemon.web.askers import Asker
 from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.errors import SettingsError
@@ -102,6 +107,35 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
     assert ask(server, "/metrics", "POST")[0] == 501
     status, _, text = ask(server, "/metrics", "HEAD")
     assert (status, text) == (200, "")
+
+
+def test_what_is_asked_of_a_job_is_read_from_the_address(doctor: Doctor, tmp_path: Path) -> None:
+    """A request that is none is refused before anything is looked at."""
+    found: list[tuple[str, OtherRequest | None]] = []
+
+    class Listening(Answers):
+        def explain(
+            self, name: str, asker: Asker, other: OtherRequest | None = None
+        ) -> dict[str, Any]:
+            found.append((name, other))
+            return super().explain(name, asker, other)
+
+    made = MetricsServer(
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        doctor,
+        status=dict,
+        answers=Listening(tmp_path / "journal.sqlite"),
+    )
+    with closing(made):
+        status, kind, text = ask(made, "/job.json?job=1_2&limit=2:00:00&gpus=2")
+        assert (status, kind) == (200, "application/json")
+        assert NO_DECISION in json.loads(text)["why"]
+        ask(made, "/job.json?job=7")
+        for bad in ("limit=soon", "gpus=-1", "gpus=1e9"):
+            assert " is no" in json.loads(ask(made, f"/job.json?job=7&{bad}")[2])["why"]
+    assert found == [("1_2", OtherRequest(7_200.0, 2)), ("7", None)]
 
 
 def test_the_status_page_runs_its_own_script_alone_and_is_embedded_nowhere(

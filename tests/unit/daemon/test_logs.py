@@ -176,6 +176,20 @@ def test_a_proposal_is_logged_when_it_changes() -> None:
     assert sum(line["event"] == "proposal" for line in lines) < PENDING / 3, "256 changes a cycle"
 
 
+def test_every_cycle_is_a_sentence() -> None:
+    proposed = shadow(0, queue_at(0, range(1, 6)))
+    (line,) = [one for one in lines_of(Logged(), proposed) if one["event"] == "cycle"]
+    assert line["summary"] == (
+        "5 waiting, 5 ordered; furthest up: 5 (5 to 1), 4 (4 to 2); 5 proposed, nothing written; "
+        "0.1 s"
+    )
+    results = {n: Outcome(set_priority(job(n), 9), Result.APPLIED) for n in (1, 2)}
+    results[3] = Outcome(set_priority(job(3), 9), Result.FAILED, "no")
+    assert "; 2 written, 1 not; " in shadow(0, queue_at(0, range(1, 6)), results).sentence()
+    nothing = shadow(1, [])
+    assert nothing.sentence() == "0 waiting, 0 ordered; 0 proposed, nothing written; 0.1 s"
+
+
 def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
     printed, jobs = Logged(), queue_at(0, range(1, PENDING + 1))
 

@@ -12,7 +12,8 @@ from prometheus_client.samples import Sample
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Rung
 from rltuned.core.order import Order
-from rltuned.core.select import Refusal, Scope
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect

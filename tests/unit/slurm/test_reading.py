@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.select import Refusal, Scope, select
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope, select
 from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError

@@ -1,0 +1,48 @@
+"""Who is in line for the nodes, in which order, and why the others cannot start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rltuned.core.decide import Decision
+from rltuned.core.select import cannot_start
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The waiting jobs of one look. jobs: those that could start, in order. delays_s: of those that
+    rltuned orders; empty = it orders none. cannot: why each of the others cannot start, in words.
+    """
+
+    snapshot: Snapshot
+    jobs: tuple[PendingJob, ...]
+    delays_s: Mapping[JobId, float]
+    cannot: Mapping[JobId, str]
+
+
+def proposed_line(decision: Decision) -> Line:
+    """In the order that rltuned proposes."""
+    proposed = {entry.job.job_id: entry.proposed for entry in decision.entries}
+    delays_s = {entry.job.job_id: entry.delay_s for entry in decision.entries}
+    return _line(decision.snapshot, proposed, delays_s)
+
+
+def present_line(snapshot: Snapshot) -> Line:
+    """In Slurm's own present order, where rltuned writes nothing."""
+    return _line(snapshot, {}, {})
+
+
+def _line(
+    snapshot: Snapshot, proposed: Mapping[JobId, int], delays_s: Mapping[JobId, float]
+) -> Line:
+    jobs, cannot = [], {}
+    for job in snapshot.pending:
+        reason = cannot_start(job, snapshot.taken_at)
+        if reason is None:
+            jobs.append(job)
+        else:
+            cannot[job.job_id] = reason.sentence.replace("see Slurm's reason", job.reason)
+    jobs.sort(key=lambda job: -proposed.get(job.job_id, job.priority))
+    return Line(snapshot, tuple(jobs), delays_s, cannot)

@@ -1,0 +1,92 @@
+"""A process of its own at idle priority, one at a time: how it is run, and what bounds it."""
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+from rltuned import children
+
+MOST_MIB: Final = 1_024
+"""Of address space, and half of what the unit's daemon and child may have together."""
+_MIB: Final = 1024 * 1024
+
+
+class ChildError(Exception):
+    """It failed, or took too long."""
+
+
+class ChildBusyError(ChildError):
+    """Another one is still at it."""
+
+
+class ChildEndedError(ChildError):
+    """The daemon ends, and it with it: no trouble."""
+
+
+class IdleChild:
+    """Runs modules, and never two at once: they share one bound of memory."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def run(self, module: str, todo: bytes, wall_s: float, *, patience_s: float = -1.0) -> bytes:
+        """What the module writes when it reads todo. patience_s: to wait for the turn; -1 = for
+        ever. Raises ChildError.
+        """
+        if not self._turn.acquire(timeout=patience_s):
+            raise ChildBusyError
+        try:
+            return self._run(module, todo, wall_s)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ChildError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._turn.release()
+
+    def _run(self, module: str, todo: bytes, wall_s: float) -> bytes:
+        if self._closed:
+            raise ChildEndedError
+        deadline = time.monotonic() + wall_s
+        child = self._child = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        broken = True
+        try:
+            found, _ = child.communicate(todo, timeout=wall_s)
+            broken = False
+        finally:
+            code = children.end(child, deadline, broken=broken)
+        if code != 0 and self._closed:
+            raise ChildEndedError
+        if code != 0:
+            raise ChildError(f"the child ended with {code}")
+        return found
+
+    def close(self) -> None:
+        """End one that is still at it."""
+        self._closed = True
+        child = self._child
+        if child is not None and child.poll() is None:
+            child.kill()
+
+
+def confine(most_cpu_s: int) -> None:
+    """What the process does to itself at first. most_cpu_s: of processor time."""
+    os.nice(19)
+    with suppress(OSError):  # a container may forbid it; nice alone then
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MIB * _MIB, MOST_MIB * _MIB))
+    resource.setrlimit(resource.RLIMIT_CPU, (most_cpu_s, most_cpu_s))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

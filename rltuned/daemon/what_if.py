@@ -1,0 +1,154 @@
+"""What another request would change for a waiting job: asked by users, played by an idle process.
+
+The process reads the last cycle from the journal, decides and plays it again, so that an answer
+costs the daemon next to nothing. Only one is played at a time, and each user waits between two.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from rltuned.core.arrivals import Arrivals
+from rltuned.core.decide import Decision
+from rltuned.core.hindsight import Scales, corrected
+from rltuned.core.line import present_line, proposed_line
+from rltuned.core.other_request import OtherRequest, with_other
+from rltuned.core.starts import expectation, expected_of
+from rltuned.daemon.idle_child import ChildBusyError, ChildError, IdleChild
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.units import JobId
+from rltuned.settings import Settings
+from rltuned.slurm.values import parse_limit_s
+
+APART_S: Final = 10.0
+"""Between the end of one and the next of the same user."""
+WALL_S: Final = 30.0
+PATIENCE_S: Final = 20.0
+"""For the forecast's process, whose turn it may be."""
+MOST_GPUS: Final = 1_000_000
+BUSY: Final = "another one is being played; ask again in some seconds"
+TOO_SOON: Final = f"each user may ask every {APART_S:.0f} s; ask again then"
+UNKNOWN: Final = "only users of the daemon's machine may ask"
+NOT_YET: Final = "no forecast has been made since the daemon's start; ask again in a minute"
+_CHILD: Final = "rltuned.daemon.what_if_child"
+
+Document = dict[str, Any]
+
+
+def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
+    """What a user names, the limit as sbatch takes it; None = nothing. Raises ValueError."""
+    if not limit and not gpus:
+        return None
+    limit_s = parse_limit_s(limit) if limit else None
+    if limit and limit_s is None:
+        raise ValueError(f"{limit!r} is no time limit")
+    if gpus and not (gpus.isascii() and gpus.isdigit() and int(gpus) <= MOST_GPUS):
+        raise ValueError(f"{gpus!r} is no number of GPUs")
+    return OtherRequest(limit_s, int(gpus) if gpus else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What the last forecast was played from: ToPlay as its process read it, and the record's
+    scales. as_is: in Slurm's own order.
+    """
+
+    todo: bytes
+    scales: Scales
+    as_is: bool
+
+
+class WhatIf:
+    """Answers in the threads of the endpoint. settings: in force. last: of the last forecast."""
+
+    def __init__(
+        self,
+        child: IdleChild,
+        settings: Callable[[], Settings],
+        last: Callable[[], Played | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._child, self._settings, self._last, self._clock = child, settings, last, clock
+        self._one = threading.Lock()
+        self._ended_at: dict[str, float] = {}
+
+    def ask(self, job: JobId, other: OtherRequest, user: str, *, is_admin: bool) -> Document:
+        """What it would change, or `what_if_why` not. is_admin: may ask as often as it likes."""
+        if not user and not is_admin:
+            return _unknown(UNKNOWN)
+        if not self._one.acquire(blocking=False):
+            return _unknown(BUSY)
+        try:
+            now = self._clock()
+            recent = {u: at for u, at in self._ended_at.items() if now - at < APART_S}
+            self._ended_at = recent
+            if user in recent and not is_admin:
+                return _unknown(TOO_SOON)
+            found = self._played(job, other)
+            self._ended_at[user] = self._clock()
+            return found
+        finally:
+            self._one.release()
+
+    def _played(self, job: JobId, other: OtherRequest) -> Document:
+        last = self._last()
+        if last is None:
+            return _unknown(NOT_YET)
+        asked = {
+            "settings": self._settings().model_dump(mode="json"),
+            "job": job,
+            # JSON knows no infinity
+            "limit_s": None if other.limit_s is None else str(other.limit_s),
+            "gpus": other.gpus,
+            "scales": last.scales,
+            "as_is": last.as_is,
+        }
+        todo = json.dumps(asked).encode() + b"\n" + last.todo
+        try:
+            answer = self._child.run(_CHILD, todo, WALL_S, patience_s=PATIENCE_S)
+            found: Document = json.loads(answer)
+        except ChildBusyError:
+            return _unknown(BUSY)
+        except (ChildError, ValueError) as error:
+            return _unknown(f"it could not be played: {error}")
+        return found
+
+
+def _unknown(why: str) -> Document:
+    return {"what_if": None, "what_if_why": why}
+
+
+def what_if(
+    seen: Snapshot,
+    job: PendingJob,
+    other: OtherRequest,
+    *,
+    look: Callable[[Snapshot], Snapshot],
+    order: Callable[[Snapshot], Decision] | None,
+    running: Mapping[JobId, RunTime],
+    arrivals: Arrivals,
+    scales: Scales,
+    late: Callable[[], bool],
+) -> Document:
+    """When the job would start, and where it would stand, with another request. look: predicts run
+    times. order: decides; None = Slurm's own order counts. late: as play_forward.
+    """
+    changed = with_other(seen, job, other, look)
+    line = present_line(changed) if order is None else proposed_line(order(changed))
+    found = expected_of(line, running, arrivals, late=late)
+    mine = found.starts.get(job.job_id)
+    if mine is not None:
+        found = replace(found, starts={**found.starts, job.job_id: corrected(mine, scales)})
+    unlimited = other.limit_s == float("inf")
+    return {
+        "what_if": {
+            "limit_s": None if unlimited else other.limit_s,
+            "unlimited": unlimited,
+            "gpus": other.gpus,
+            **expectation(found, job.job_id, found.at),
+        }
+    }
