@@ -117,7 +117,7 @@ def test_what_may_be_chance_is_kept_and_says_so() -> None:
     assert "may be chance" in why[0] or "no better" in why[0]
     assert "ranges" in why[1]
     same = verdict(found, [], ranges_known=True, same=True)
-    assert same == ["no candidate did better than the incumbent on the lesson"]
+    assert same == ["no candidate did better than the incumbent on the training period"]
 
 
 def test_power_says_how_many_days_and_more_noise_needs_more() -> None:

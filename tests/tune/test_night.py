@@ -393,7 +393,7 @@ def test_ppo_of_a_night_begins_from_what_imitates_the_site_s_slurm(
         ("backtest.fit_order.EPOCHS", 2),
         ("backtest.fit_order.BATCHES", 5),
     ):
-        monkeypatch.setattr(f"rltuned.{name}", value)
+        monkeypatch.setattr(f"rltuned.lab.{name}", value)
     config.write_text(config.read_text() + "imitate = true\n")
     found = tuned(config, saved(tmp_path), "--dry-run", "--minutes", "30")
     assert found["verdict"] in {"kept", "proposed"}
