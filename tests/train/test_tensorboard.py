@@ -71,7 +71,7 @@ def test_generations_of_a_search(tmp_path: Path) -> None:
         {row["number"] + 1: min(row["costs"]) for row in rows}, rel=1e-4
     )
     assert shown["validation"] == pytest.approx(
-        {row["number"] + 1: row["exam"][0] for row in rows if row["exam"]}, rel=1e-4
+        {row["number"] + 1: row["validation"][0] for row in rows if row["validation"]}, rel=1e-4
     )
     assert sorted(shown["validation"]) == [2, 3]
 
