@@ -96,7 +96,7 @@ def _row(parameter: Parameter) -> str:
     note = _RANGE.sub("", parameter.help).rstrip(".")
     names = ", ".join(f"`{name}`" for name in parameter.names[:-1])
     row = f"- {names + ', ' if names else ''}`{parameter.names[-1]}{takes}`"
-    if parameter.required:
+    if parameter.required and not parameter.is_argument:
         row += " (required)"
     elif parameter.default:
         row += f" (`{parameter.default}`)"
