@@ -51,7 +51,7 @@ class IdleChild:
 
     def _run(self, module: str, todo: bytes, wall_s: float) -> bytes:
         if self._closed:
-            raise ChildEndedError
+            raise ChildEndedError("the daemon is ending")
         deadline = time.monotonic() + wall_s
         child = self._child = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -69,7 +69,7 @@ class IdleChild:
         finally:
             code = children.end(child, deadline, broken=broken)
         if code != 0 and self._closed:
-            raise ChildEndedError
+            raise ChildEndedError("the daemon is ending")
         if code != 0:
             raise ChildError(f"the child ended with {code}")
         return found
