@@ -12,10 +12,11 @@ from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.report import ChangeKind, CycleStage
+from rltuned.daemon.report import CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.unexplained import FirstLook, number_of
-from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
+from rltuned.domain.jobs import Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
 from rltuned.domain.priority import NeutralDelay
@@ -26,7 +27,7 @@ from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
-from rltuned.journal.ownership import NUM_NODES, OVERSUBSCRIBE, JobKey
+from rltuned.journal.ownership import JobKey
 
 _HOUR_S: Final = 3_600.0
 NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
@@ -78,17 +79,17 @@ class PlanApplier:
         if decision.neutral is not None:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
-    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
+    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[str, int]]:
         """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once."""
         self._cluster = snapshot.cluster
         if self._changed.cluster != snapshot.cluster:
             self._changed = ChangedRequests.since_kept(self.journal, snapshot.cluster)
         marked = marked_by(self.journal, self._changed.look(snapshot))
         found = {
-            (job.job_id, actual): ChangeKind(job.owned.field)
+            (job.job_id, actual): OWNED[job.owned.field].kind
             for job in marked.pending
             if job.owned is not None
-            and (actual := _in_force(job)) is not None
+            and (actual := job.in_force) is not None
             and actual != job.owned.value
         }
         new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
@@ -190,11 +191,5 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
     """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
     recent = journal.recent_writes(cluster, now - _HOUR_S)
-    narrowed, shared = (journal.words(cluster, name) for name in (NUM_NODES, OVERSUBSCRIBE))
+    narrowed, shared = (journal.words(cluster, field) for field in (NUM_NODES, OVERSUBSCRIBE))
     return Remembered(journal.owned(cluster), recent, narrowed, shared)
-
-
-def _in_force(job: PendingJob) -> int | None:
-    if job.owned is None:
-        return None
-    return job.priority if job.owned.field == "priority" else job.site_factor

@@ -13,6 +13,7 @@ from rltuned.core.numbers import numbers_of
 from rltuned.core.own_order import own_priority
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.state import KeptState, kept_state
+from rltuned.domain.fields import FIELDS, PRIORITY
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal import cycles, named_values
@@ -25,6 +26,7 @@ CHANGES: Final = 8
 """Last changes that are shown."""
 _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
 """Of a change, for JSON."""
+_ORDERING: Final = frozenset(field.action for field in FIELDS if field.orders)
 
 
 class QueuePosition(NamedTuple):
@@ -130,11 +132,7 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
         return None
     snapshot, recipe, plan = last
     document = {"actions": [], "reasons": {}} if plan is None else plan
-    actions = {
-        a["job_id"]: a
-        for a in document["actions"]
-        if a["action"] in {"SetPriority", "SetSiteFactor"}
-    }
+    actions = {a["job_id"]: a for a in document["actions"] if a["action"] in _ORDERING}
     delays_s = {} if recipe is None else _in_force_s(snapshot, recipe)
     delays_s |= {
         int(job): reason["delay_s"]
@@ -148,7 +146,9 @@ def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
     """By job, the delay that the numbers of rltuned stand for."""
     writing, neutral = recipe.knobs.writing, snapshot.neutral
     mode = writing.field(snapshot.priorities)
-    ours = [j for j in snapshot.pending if j.owned and j.owned.field == mode and not j.taken_over]
+    ours = [
+        j for j in snapshot.pending if j.owned and j.owned.field == mode.name and not j.taken_over
+    ]
     numbers = numbers_of(
         ours,
         snapshot.priorities,
@@ -186,6 +186,6 @@ def _places(
 def _planned(job: PendingJob, action: Document | None) -> int:
     if action is None:
         return job.priority
-    if action["action"] == "SetPriority":
+    if action["action"] == PRIORITY.action:
         return int(action["new"])
     return job.priority + int(action["new"]) - int(action["old"])

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from rltuned.daemon.restore import Undo, carry_out
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.unexplained import in_words, number_of
-from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import Release, SetSiteFactor, Target
+from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
 from rltuned.domain.snapshot import Remnants
-from rltuned.domain.units import UnixTime
 from rltuned.journal.ownership import Claim, Restored
 from rltuned.slurm.job_selector import AskedJob
 
@@ -91,15 +89,11 @@ def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Re
         number = number_of(job, seen.kind)
         if number is None or (asked is not None and not asked.means(job)):
             continue
-        target = Target(job.job_id, job.submitted_at, job.address)
         if number[0] == "priority" and fixed:
-            claim = _claim(seen, target, "priority", job.priority)
-            planned.append((claim, Release(target, job.priority, job.nice)))
+            field, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)
         elif job.site_factor:
-            claim = _claim(seen, target, "site_factor", job.site_factor)
-            planned.append((claim, SetSiteFactor(target, job.site_factor, 0)))
+            field, action = SITE_FACTOR, SITE_FACTOR.to(job, 0)
+        else:
+            continue
+        planned.append((Claim(seen.cluster, action.target, field, action.old), action))
     return carry_out(planned, undoer.apply)
-
-
-def _claim(seen: Remnants, target: Target, field: str, value: int) -> Claim:
-    return Claim(seen.cluster, target, Ownership(field, value), UnixTime(0.0))

@@ -208,16 +208,26 @@ class PendingJob:
         return max(0.0, now - self.waits_since)
 
     @property
+    def is_held(self) -> bool:
+        """Whether a user holds it, or Slurm keeps it at 0 for another reason."""
+        return self.priority == 0 or bool(self.held_by)
+
+    @property
     def is_dependent(self) -> bool:
         return bool(self.dependency) or self.reason == "Dependency"
 
     @property
+    def in_force(self) -> int | None:
+        """What stands in the field that rltuned owns, an attribute of that name; None = it owns
+        none, or Slurm does not show it.
+        """
+        return None if self.owned is None else getattr(self, self.owned.field)
+
+    @property
     def taken_over(self) -> bool:
         """Whether another user has set, since rltuned wrote, the field that rltuned wrote to."""
-        if self.owned is None:
-            return False
-        actual = self.priority if self.owned.field == "priority" else self.site_factor
-        return actual is not None and not self.owned.explains(actual)
+        owned, actual = self.owned, self.in_force
+        return owned is not None and actual is not None and not owned.explains(actual)
 
     @property
     def lost_nice(self) -> int:

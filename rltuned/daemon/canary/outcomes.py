@@ -222,7 +222,7 @@ class Touched:
             if not moved and job.eligible_at is not None:
                 self._eligible[key] = job.eligible_at
             set_by_others = job.taken_over or (job.fixed and job.owned is None)
-            is_held = bool(job.held_by) or job.priority == 0
+            is_held = job.is_held
             if is_held or set_by_others or postponed or self._asked.setdefault(key, asked) != asked:
                 yield job
 
