@@ -274,18 +274,8 @@ NUM_NODES: Final = Field(
     done="{label} {old} -> {new}; Slurm starts it on the fewest of these, because an operator has "
     "changed them",
 )
-OWN_NICE: Final = Field(
-    name="nice",
-    action="SetOwnNice",
-    argument="Nice",
-    label="nice",
-    room=SITE_FACTOR.room,
-    of=lambda job: job.nice,
-    carried=lambda job: (job.nice or None) if job.owned is None else None,
-    kind="priority",
-)
 
-FIELDS: Final = (PRIORITY, SITE_FACTOR, RELEASE, NICE, OVERSUBSCRIBE, NUM_NODES, OWN_NICE)
+FIELDS: Final = (PRIORITY, SITE_FACTOR, RELEASE, NICE, OVERSUBSCRIBE, NUM_NODES)
 OWNED: Final[Mapping[str, Field]] = {f.name: f for f in FIELDS if not f.releases}
 """The fields that rltuned can own of a job, by name."""
 WORDS: Final = tuple(f for f in FIELDS if f.words)
