@@ -21,13 +21,12 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, JobKey
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
-from rltuned.journal.ownership import JobKey
 
 _HOUR_S: Final = 3_600.0
 NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
@@ -127,7 +126,7 @@ class PlanApplier:
             return ()
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
         if 0 not in hidden:  # else any job may still be there
-            here = {(j.job_id, j.submitted_at) for j in pending}
+            here = {j.key for j in pending}
             if hidden:
                 here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
             self.journal.close_gone(cluster, here)
@@ -140,7 +139,7 @@ class PlanApplier:
         cluster, kind = snapshot.cluster, snapshot.priorities.kind
         bare = [j for j in snapshot.pending if j.owned is None and number_of(j, kind) is not None]
         back = set(self.follow(snapshot)) if bare else set()
-        jobs = [job for job in bare if (job.job_id, job.submitted_at) not in back]
+        jobs = [job for job in bare if job.key not in back]
         return self._first_look.judge(self.journal, cluster, jobs, kind, cycle)
 
     def write(

@@ -17,7 +17,7 @@ from rltuned.domain.fields import FIELDS, PRIORITY
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal import cycles, named_values
-from rltuned.journal.cycles import CycleRow, Document, unpack_plan
+from rltuned.journal.cycles import CycleObservation, CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import unpack
@@ -99,26 +99,21 @@ def glance(db: sqlite3.Connection) -> Glance:
     )
 
 
-class LastSight(NamedTuple):
-    """What the last cycle saw, its recipe and its plan; None = none is kept."""
-
-    snapshot: Snapshot
-    recipe: Recipe | None
-    plan: Document | None
-
-
-def last_seen(db: sqlite3.Connection) -> LastSight | None:
-    """None = none is kept."""
+def last_seen(db: sqlite3.Connection) -> CycleObservation | None:
+    """What the last cycle saw; None = none is kept."""
     row = db.execute(
-        "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
+        "SELECT c.cycle, at, mode, taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
         " JOIN snapshots AS s ON s.digest = c.snapshot"
         " LEFT JOIN recipes AS r ON r.digest = c.recipe"
         " LEFT JOIN plans AS p ON p.cycle = c.cycle ORDER BY c.cycle DESC LIMIT 1"
     ).fetchone()
     if row is None:
         return None
-    taken_at, digest, body, plan, recipe = row
-    return LastSight(
+    cycle, at, mode, taken_at, digest, body, plan, recipe = row
+    return CycleObservation(
+        cycle,
+        at,
+        mode,
         unpack(digest, body, taken_at),
         None if recipe is None else decoded(recipe),
         None if plan is None else unpack_plan(plan),
@@ -130,8 +125,8 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
     last = last_seen(db)
     if last is None:
         return None
-    snapshot, recipe, plan = last
-    document = {"actions": [], "reasons": {}} if plan is None else plan
+    snapshot, recipe = last.snapshot, last.recipe
+    document = last.plan or {"actions": [], "reasons": {}}
     actions = {a["job_id"]: a for a in document["actions"] if a["action"] in _ORDERING}
     delays_s = {} if recipe is None else _in_force_s(snapshot, recipe)
     delays_s |= {

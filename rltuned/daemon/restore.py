@@ -20,9 +20,10 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
+from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
 from rltuned.journal.journal import Journal, Ticket
-from rltuned.journal.ownership import Claim, Fate, JobKey, Restored
+from rltuned.journal.ownership import Claim, Fate, Restored
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -108,10 +109,10 @@ def _by_journal(
 ) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
-    jobs = tuple(replace(j, owned=owned.get((j.job_id, j.submitted_at))) for j in seen.pending)
+    jobs = tuple(replace(j, owned=owned.get(j.key)) for j in seen.pending)
     with notes.tried():
         journal.reclaim(seen.cluster, jobs, clock.now())
-    pending = {(j.job_id, j.submitted_at): j for j in jobs}
+    pending = {j.key: j for j in jobs}
     claims = [c for c in journal.claims(seen.cluster) if (c.key, c.field) not in notes.done]
     keys = {c.key for c in claims if wanted.holds(c, pending.get(c.key))}
     held = [c for c in claims if c.key in keys]  # a job as a whole, whatever field called for it

@@ -58,13 +58,11 @@ def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
     """Count it. job: only this one; None = all."""
     jobs = [j for j in seen.pending if job is None or job.means(j)]
     numbers = {
-        (j.job_id, j.submitted_at): (j.address, number)
-        for j in jobs
-        if (number := number_of(j, seen.kind)) is not None
+        j.key: (j.address, number) for j in jobs if (number := number_of(j, seen.kind)) is not None
     }
     return Shown(
         site_factors=sum(bool(j.site_factor) for j in jobs),
-        fixed=sum(field == "priority" for _, (field, _) in numbers.values()),
+        fixed=sum(field is PRIORITY for _, (field, _) in numbers.values()),
         hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
         plugin=seen.plugin,
         kind=seen.kind,
@@ -89,7 +87,7 @@ def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Re
         number = number_of(job, seen.kind)
         if number is None or (asked is not None and not asked.means(job)):
             continue
-        if number[0] == "priority" and fixed:
+        if number[0] is PRIORITY and fixed:
             field, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)
         elif job.site_factor:
             field, action = SITE_FACTOR, SITE_FACTOR.to(job, 0)

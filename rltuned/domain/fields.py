@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PriorityKind
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, JobKey, UnixTime
 
 MAX_PRIORITY = 4_294_967_293
 """Largest value `scontrol update Priority=` takes (higher ones are refused by the client)."""
@@ -33,8 +33,7 @@ class Target:
     address: str
 
     @property
-    def key(self) -> tuple[JobId, UnixTime]:
-        """What tells jobs apart."""
+    def key(self) -> JobKey:
         return self.job_id, self.submitted_at
 
 

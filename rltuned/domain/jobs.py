@@ -8,7 +8,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
 from rltuned.domain.node_range import NodeRange
 from rltuned.domain.priority import HIGHEST_BASIC
-from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.domain.units import GpuType, JobId, JobKey, NodeName, UnixTime
 from rltuned.frozen import many
 
 
@@ -96,10 +96,10 @@ class Remembered:
     shared: OverSubscribe before rltuned, and what it wrote.
     """
 
-    owned: Mapping[tuple[JobId, UnixTime], Ownership] = field(default_factory=dict)
-    recent_writes: Mapping[tuple[JobId, UnixTime], int] = field(default_factory=dict)
-    narrowed: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
-    shared: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
+    owned: Mapping[JobKey, Ownership] = field(default_factory=dict)
+    recent_writes: Mapping[JobKey, int] = field(default_factory=dict)
+    narrowed: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
+    shared: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
 
 
 @many(frozen=True, slots=True)
@@ -184,6 +184,10 @@ class PendingJob:
             raise ValueError(f"job {self.job_id}: negative priority {self.priority}")
         if not self.partitions:
             raise ValueError(f"job {self.job_id}: no partition")
+
+    @property
+    def key(self) -> JobKey:
+        return self.job_id, self.submitted_at
 
     @property
     def asks(self) -> tuple[object, ...]:

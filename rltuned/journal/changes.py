@@ -8,12 +8,12 @@ fields priority and site_factor, words in the others. A release has the field `r
 import sqlite3
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from rltuned.domain.fields import FIELDS, NICE, NUM_NODES, OWNED, STORED, Action, Field, Value
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal import array_splits, ownership
 
 KEPT: Final = 8
@@ -30,28 +30,18 @@ _Job = tuple[str, int, float]
 """Cluster, job id and submit time."""
 
 
-def keys_of(actions: Iterable[Action]) -> set[ownership.JobKey]:
+def keys_of(actions: Iterable[Action]) -> set[JobKey]:
     """The jobs of these actions."""
     return {a.target.key for a in actions}
 
 
-def insert(db: sqlite3.Connection, action: Action, origin: ownership.Origin) -> int:
-    """Note an intent, refused words tried again in their old row; returns its row id."""
-    target, values = action.target, _values_of(action)
-    if action.field.words:
-        job = origin.cluster, target.job_id, target.submitted_at
-        again = _try_again(db, job, target.address, values, origin)
-        if again is not None:
-            return again
-    return put(
-        db,
-        values
-        | {
-            "cycle": origin.cycle, "at": origin.at, "cluster": origin.cluster,
-            "job_id": target.job_id, "submitted_at": target.submitted_at,
-            "address": target.address, "snapshot": origin.snapshot, "newest_id": origin.newest,
-        },
-    )  # fmt: skip
+def insert(db: sqlite3.Connection, action: Action, cycle: Mapping[str, Any]) -> int:
+    """Note an intent, refused words tried again in their old row; returns its row id. cycle: the
+    columns of its cycle and cluster.
+    """
+    row = {**_values_of(action), **cycle}
+    again = _try_again(db, row) if action.field.words else None
+    return put(db, row) if again is None else again
 
 
 def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
@@ -61,49 +51,44 @@ def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
     return cursor.lastrowid or 0
 
 
-def _values_of(action: Action) -> dict[str, object]:
-    """What an action changes, by column."""
-    values = {"field": action.field.stored, "old": action.old}
+def _values_of(action: Action) -> dict[str, Any]:
+    """What an action changes and of which job, by column."""
+    where = action.target
+    row = {
+        "job_id": where.job_id, "submitted_at": where.submitted_at, "address": where.address,
+        "field": action.field.stored, "old": action.old,
+    }  # fmt: skip
     if action.field is NICE:
-        return {**values, "nice": action.new, "only_nice": True}
+        return {**row, "nice": action.new, "only_nice": True}
     new = None if action.field.releases else action.new
-    return {**values, "new": new, "nice": action.nice, "rest": action.rest}
+    return {**row, "new": new, "nice": action.nice, "rest": action.rest}
 
 
-def _try_again(
-    db: sqlite3.Connection,
-    job: _Job,
-    address: str,
-    values: Mapping[str, object],
-    origin: ownership.Origin,
-) -> int | None:
+def _try_again(db: sqlite3.Connection, row: Mapping[str, Any]) -> int | None:
     """Open the row of the last try again, if that was the same and came to nothing; its id."""
     last = db.execute(
-        "SELECT id, new, result, closed, at, tries FROM changes"
-        " WHERE cluster = ? AND job_id = ? AND submitted_at = ? AND field = ?"
+        "SELECT id, new, result, closed, at, tries FROM changes WHERE cluster = :cluster"
+        " AND job_id = :job_id AND submitted_at = :submitted_at AND field = :field"
         " ORDER BY id DESC LIMIT 1",
-        (*job, values["field"]),
+        row,
     ).fetchone()
-    if last is None or last[1] != values["new"]:
+    if last is None or last[1] != row["new"]:
         return None
-    row, _, result, closed, at, tries = last
+    number, _, result, closed, at, tries = last
     if result not in _IN_VAIN or closed not in _TRIABLE:
         return None
     counted = tries if result == Result.WITHHELD else tries + 1
     db.execute(
-        "UPDATE changes SET cycle = ?, at = ?, address = ?, old = iif(closed IS NULL, old, ?),"
-        " snapshot = ?, tries = ?, result = NULL, detail = '', finished_at = NULL, closed = NULL"
-        " WHERE id = ?",
-        (
-            origin.cycle, origin.at, address, values["old"], origin.snapshot,
-            counted if origin.at - at < _HOUR_S else 1, row,
-        ),
-    )  # fmt: skip
-    return int(row)
+        "UPDATE changes SET cycle = :cycle, at = :at, address = :address,"
+        " old = iif(closed IS NULL, old, :old), snapshot = :snapshot, tries = :tries,"
+        " result = NULL, detail = '', finished_at = NULL, closed = NULL WHERE id = :number",
+        {**row, "number": number, "tries": counted if row["at"] - at < _HOUR_S else 1},
+    )
+    return int(number)
 
 
 def claims(
-    db: sqlite3.Connection, cluster: str, key: ownership.JobKey | None = None
+    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
 ) -> tuple[ownership.Claim, ...]:
     """What jobs may still carry of what was written, last number last. key: None = of all jobs."""
     rows = db.execute(
@@ -117,8 +102,8 @@ def claims(
 
 
 def times(
-    db: sqlite3.Connection, cluster: str, since: float, key: ownership.JobKey | None = None
-) -> list[tuple[ownership.JobKey, float]]:
+    db: sqlite3.Connection, cluster: str, since: float, key: JobKey | None = None
+) -> list[tuple[JobKey, float]]:
     """When each job was written to since then, once per try. key: of this job; None = of all."""
     rows = db.execute(
         "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - fixed names

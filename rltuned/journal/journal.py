@@ -16,12 +16,13 @@ from rltuned.domain.fields import Field
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal import array_splits, changes, cycles, handover, mark, named_values
 from rltuned.journal.cycles import CycleObservation, CycleRow, PastCycle
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
-from rltuned.journal.ownership import Claim, JobKey, Origin
+from rltuned.journal.ownership import Claim
 from rltuned.journal.retention import Size, measure, note_ended, rotate, shrink
 from rltuned.journal.snapshots import FILE_NAME, Keeping
 from rltuned.journal.storage import WriterLock, connect
@@ -149,7 +150,9 @@ class Journal:
     ) -> Ticket:
         """Note on the disk what is about to be written. newest: highest job id shown."""
         self._lock.take()
-        origin = Origin(cluster, cycle, at, snapshot, newest)
+        origin = {
+            "cluster": cluster, "cycle": cycle, "at": at, "snapshot": snapshot, "newest_id": newest,
+        }  # fmt: skip
         with self._session(create=True) as db:
             self._trust.check()
             with self._transaction(db):
@@ -195,7 +198,7 @@ class Journal:
         with self._session(create=True) as db, self._transaction(db):
             for job in carrying:
                 values = changes.reclaim(db, cluster, job, at)
-                taken += [(job.job_id, job.submitted_at)] * values
+                taken += [job.key] * values
         self._ledger.touch(taken)
         return taken
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from rltuned.domain.fields import Field
 from rltuned.domain.jobs import Ownership
+from rltuned.domain.units import JobKey
 from rltuned.journal import changes
-from rltuned.journal.ownership import Claim, JobKey
+from rltuned.journal.ownership import Claim
 
 
 @dataclass(slots=True)

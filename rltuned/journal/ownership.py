@@ -7,10 +7,7 @@ from typing import Final, NamedTuple
 
 from rltuned.domain.fields import OWNED, Field, Target, Value
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.units import JobId, UnixTime
-
-JobKey = tuple[JobId, UnixTime]
-"""Job id and submit time: Slurm hands out ids again."""
+from rltuned.domain.units import JobId, JobKey, UnixTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +49,6 @@ class Claim:
             rest=self.rest,
             written_at=self.written_at,
         )
-
-
-class Origin(NamedTuple):
-    """Where a write comes from. snapshot: digest. newest: the highest job id shown."""
-
-    cluster: str
-    cycle: int
-    at: float
-    snapshot: str | None
-    newest: int | None = None
 
 
 class OpenRow(NamedTuple):
