@@ -50,9 +50,7 @@ def state(d: Document) -> Said:
     first = HealthState(d["state"])
     level, word = STATES[first]
     # what it does, and what is wrong; what holds besides is no news
-    # (how far the measurement is stands in the tile beside this one)
-    conditions = [c for c in d["conditions"] if c["state"] != HealthState.LEARNING]
-    conditions = conditions or d["conditions"]
+    conditions = d["conditions"]
     told = conditions[:1] + [c for c in conditions[1:] if STATES[c["state"]][0] in _SHOWN]
     more = [c["sentence"] for c in told]
     blocks = d["blocks"]
