@@ -25,8 +25,8 @@ _NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 KnownJobs = dict[str, tuple[int, PendingJob | RunningJob]]
-"""Jobs by their numbers as squeue prints them, each with the hash of its row: of a pending one
-without the priority and the start that backfill expects. Hashes have 64 bits and a key of this
+"""Jobs by their numbers as squeue prints them, each with the hash of its row without the priority,
+of a pending one also without the start that backfill expects. Hashes have 64 bits and a key of this
 process, so no user can forge one."""
 
 
@@ -124,7 +124,7 @@ def _means(job: PendingJob | RunningJob, kinds: Kinds) -> bool:
 def _hashed(raw: list[str]) -> int:
     """Of Known; 0 = none: another row may name more tasks of an array."""
     if raw[_STATE] != "PD":
-        return hash(tuple(raw))
+        return hash((*raw[:_PRIORITY], *raw[_PRIORITY + 1 :]))
     if not absent(raw[_TASK]):
         return 0
     return hash((*raw[:_PRIORITY], *raw[_PRIORITY + 1 : _START], *raw[_START + 1 :]))
