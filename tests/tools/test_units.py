@@ -9,7 +9,7 @@ import pytest
 
 from tests import needs
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "rltuned.service"
 INSTANCE = ROOT / "systemd" / "rltuned@.service"
 TUNE = ROOT / "systemd" / "rltuned-tune.service"
