@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests import accounting
 from tests.accounting import OPERATOR, OWNER, PLAIN
+from tests.examples import load_profile
 from tests.lab import SlurmLab, missing
 from tests.needs import skip_or_fail
 
-# nothing here asserts times: a machine with other work to do is no failure
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+load_profile()
 
 
 LONGEST = (

@@ -281,7 +281,8 @@ def _failures(tree: Path, tests: Sequence[str], *options: str, limit_s: int = LI
         sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider",
         "-o", f"timeout={WALL_S}", *options, *tests,
     )  # fmt: skip
-    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1",
+               "RLTUNED_EXAMPLES": "all"}  # fmt: skip
     try:
         done = subprocess.run(
             argv, cwd=tree, env=environ, capture_output=True, text=True, timeout=WALL_S,
