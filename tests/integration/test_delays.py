@@ -12,12 +12,10 @@ from rltuned.core.order import Order, Wish
 from rltuned.core.refusals import Refusal
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from tests import accounting
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.fakes import alone
 from tests.integration.site import ON_ONE_NODE, Site
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 from tests.switchback_world import switchback_at
 
 pytestmark = pytest.mark.slurm
@@ -31,26 +29,20 @@ REGIMES = ("aged", "unaged", "basic", "frozen")
 
 @pytest.fixture(scope="module")
 def with_slurmdbd() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=(*WEIGHTS, *MORE)) as lab:
-        lab.run("sacctmgr", "-i", "add", "qos", "high", "priority=100")
-        lab.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=high")
+    accounts = "add qos high priority=100", "modify user root set qos+=high"
+    with cluster(*accounts, accounting=True, extra=(*WEIGHTS, *MORE)) as lab:
         yield lab
 
 
 @pytest.fixture(scope="module")
 def without() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(extra=MORE) as lab:
+    with cluster(extra=MORE) as lab:
         yield lab
 
 
 @pytest.fixture(scope="module")
 def basic() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(priority_type="priority/basic", extra=MORE[1:]) as lab:
+    with cluster(priority_type="priority/basic", extra=MORE[1:]) as lab:
         yield lab
 
 

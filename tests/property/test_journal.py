@@ -4,7 +4,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -24,6 +23,7 @@ from tests.builders import (
     sight,
     snapshot,
 )
+from tests.examples import examples
 
 JOBS = st.integers(1, 3)
 VALUES = st.integers(1, 50)
@@ -148,4 +148,4 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestJournal.settings = examples(40, stateful_step_count=30)

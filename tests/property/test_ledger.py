@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -23,6 +22,7 @@ from tests.builders import (
     snapshot,
     target,
 )
+from tests.examples import examples
 
 CLUSTER = "test"
 KINDS = ("priority", "site_factor", "release", "oversubscribe", "num_nodes")
@@ -144,4 +144,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLedger.settings = examples(60, stateful_step_count=25)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -29,6 +28,7 @@ from rltuned.journal.journal import Journal
 from rltuned.policies.named import policy_named
 from rltuned.slurm.writer import judge
 from tests.builders import NOW, job, running, snapshot
+from tests.examples import examples
 from tests.fakes import FakeClock
 
 SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=1_209_600, max_age_s=14 * 86_400.0)
@@ -252,4 +252,4 @@ class UndoMachine(RuleBasedStateMachine):
 
 
 TestUndo = UndoMachine.TestCase
-TestUndo.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestUndo.settings = examples(60, stateful_step_count=30)

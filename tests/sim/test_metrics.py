@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.lab.replay.metrics import (
@@ -18,6 +18,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import TraceWindow, simulate
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
+from tests.examples import examples
 from tests.sim.worlds import cluster, job
 
 
@@ -75,7 +76,7 @@ def test_shortest_remaining_first_by_hand() -> None:
     assert wait_s == jct_s - 6.5
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=20

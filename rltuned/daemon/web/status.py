@@ -260,7 +260,7 @@ _NOTHING_SEEN: Final[Document] = {
     "users": [],
     "reasons": [],
     "moves": None,
-    "nodes": [],
+    "nodes": None,
     "jobs": None,
     "groups": None,
     "run_times": None,

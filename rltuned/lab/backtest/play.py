@@ -43,7 +43,9 @@ def play_ours(past: Past, stage: Stage, policy: Policy, interval_s: float, knobs
 
     Raises KeyError: the compiled world does not know the policy.
     """
-    ranking, cycles, eyes = in_cycles(policy, stage, knobs, interval_s, first_s=past.split_s)
+    ranking, cycles, eyes = in_cycles(
+        policy, stage, knobs, interval_s, first_s=past.split_s, compares=True
+    )
     # what waited at the beginning of the record may start, and not before it
     arrive_s = stage.prepared.jobs.submit_s.copy()
     waiting = np.array(sorted(past.waiting), dtype=np.int64) - 1

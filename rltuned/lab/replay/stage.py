@@ -18,9 +18,10 @@ from rltuned.core.limits import USE_SUMS
 from rltuned.core.order import Order, clip_s
 from rltuned.core.pools import Pools, numbered, shared
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
-from rltuned.lab.kernel.demand import Demand
+from rltuned.lab.kernel.demand import ORDERS, Demand
 from rltuned.lab.kernel.features import StaticFeatures
 from rltuned.lab.kernel.run_times import Layers
+from rltuned.lab.kernel.sorting import nothing_sorted
 from rltuned.lab.replay.prepared import Prepared
 from rltuned.policies.baselines import Baseline
 from rltuned.sim.cluster import Cluster
@@ -114,6 +115,7 @@ class Stage:
             used=np.zeros((1 + len({job.user for job in self.jobs if job.user}), USE_SUMS)),
             group=self._equal_requests(),
             seen=np.zeros((count, 4)),
+            orders=nothing_sorted(count, ORDERS),
         )
 
     def _equal_requests(self) -> IntArray:
