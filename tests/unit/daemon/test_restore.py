@@ -16,6 +16,7 @@ from rltuned.domain.fields import NICE, NUM_NODES, RELEASE, SITE_FACTOR, Action
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.node_range import NodeRange
 from rltuned.domain.plan import Plan, Result
+from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
@@ -420,18 +421,19 @@ def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journa
     assert len(world.plans) == 2
 
 
-@pytest.mark.parametrize("name", ["1", "?"])
+@pytest.mark.parametrize(("name", "number"), [("1", 1), ("?", 0)])
 def test_a_job_whose_row_cannot_be_read_stays_ours(
-    world: FakeBackend, journal: Journal, name: str
+    world: FakeBackend, journal: Journal, name: str, number: int
 ) -> None:
     fill(world, journal, 2)
     hidden = world.job(1)
     world.drop(1)
-    world.unreadable = ((name, "no submit time"),)
+    bad = Unreadable("job", name, "no submit time", JobId(number))
+    world.world = replace(world.world, unreadable=(bad,))
     assert give_back(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
     assert [int(c.target.job_id) for c in journal.claims("test")] == [1]
     world.put(hidden)
-    world.unreadable = ()
+    world.world = replace(world.world, unreadable=())
     assert give_back(world, journal) == {1: Fate.RESTORED}
     assert journal.is_clean()
 
