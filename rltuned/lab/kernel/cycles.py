@@ -11,7 +11,7 @@ import numpy as np
 
 from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
-from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
+from rltuned.domain.fields import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
