@@ -189,12 +189,6 @@ class Refusal(StrEnum):
         ),
         "with too long a list of tasks",
     )
-    NAMES_NODES = (
-        "names_nodes",
-        "it names the nodes that it wants, so that its place in the queue says little",
-        "that name their nodes",
-        _RESTORED,
-    )
     OFF_BLOCK = (
         "off_block",
         "its partition is in an off block of the switchback",

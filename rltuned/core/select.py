@@ -215,8 +215,6 @@ def _by_wait(job: PendingJob, now: float) -> Refusal | None:
 
 
 def _by_numbers(job: PendingJob, rules: Scope) -> Refusal | None:
-    if job.required_nodes:
-        return Refusal.NAMES_NODES
     if job.sticky:
         return Refusal.INCR_ONLY
     if rules.one_number and job.uneven:
