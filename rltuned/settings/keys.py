@@ -102,8 +102,6 @@ class LimitKeys(Keys):
     max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
     """Most changes of one job within an hour; then it is only put further back until the hour is
     over. Restoring is always allowed."""
-    max_changes_per_hour: int = key(20_000, "changes", ge=1, le=1_000_000)
-    """Most changes of all jobs within an hour."""
 
 
 class LadderKeys(Keys):
