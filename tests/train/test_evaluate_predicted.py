@@ -18,7 +18,6 @@ from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import QueueBounds, random_snapshot
 from rltuned.lab.train.run import Job, Validation, perform
-from rltuned.lab.train.workload import foreseeing
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -26,7 +25,7 @@ from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = load_predictor(shipped_predictor())
-WORKLOAD = foreseeing(PLAIN, foreseen(PREDICTOR, PLAIN.jobs))
+WORKLOAD = PLAIN.foreseeing(foreseen(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
     network="queue",

@@ -28,7 +28,6 @@ from rltuned.lab.train.ranks import ALONE
 from rltuned.lab.train.run import Job, Validation, beginning_from, perform
 from rltuned.lab.train.session import BEST, CURVES, Session
 from rltuned.lab.train.trial import Trial, windows_between
-from rltuned.lab.train.workload import cut
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -40,7 +39,7 @@ def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
     contest = Contest(base="fcfs", form=form, rollouts=2, window_jobs=60)  # type: ignore[arg-type]
     episodes = []
     for first in (0, 100):
-        window = cut(WORKLOAD, first, 60, load=1.3)
+        window = WORKLOAD.cut(first, 60, load=1.3)
         episodes += compete(window, net_of(network_of(learner.actor)), contest, 5, Recorder())
     return learner, join(episodes)
 
@@ -59,7 +58,7 @@ def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
     contest = Contest(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
     net = net_of(network_of(Learner(SMALL).actor))
     for first in (0, 100, 300):
-        window = cut(WORKLOAD, first, 60, load=1.5)
+        window = WORKLOAD.cut(first, 60, load=1.5)
         [episode] = compete(window, net, contest, 3, Recorder())
         gap = (episode.base - episode.own) / max(episode.base, episode.own, 1.0)
         assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rltuned.compare import JobScores
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
@@ -19,8 +20,8 @@ from rltuned.lab.cli.site_files import history_file, read_record, zone_of
 from rltuned.lab.tune import candidates
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, Asked, advise
 from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family, TrainingPeriod, pick
-from rltuned.lab.tune.comparison import JobScores, Promise
 from rltuned.lab.tune.night import training_before
+from rltuned.lab.tune.promise import Promise
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor

@@ -12,6 +12,7 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
+from rltuned.compare import Change
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
@@ -25,7 +26,6 @@ from rltuned.policies.named import policy_named
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
-from rltuned.stats import Change, in_words
 
 if TYPE_CHECKING:
     from rltuned.lab.backtest.study import Study
@@ -275,7 +275,7 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (
             name,
             f"{metrics['wait_s']['own']:.0f}",
-            "-" if change["change"] is None else in_words(Change(**change)),
+            "-" if change["change"] is None else str(Change(**change)),
             f"{metrics['wait_p95_s']['own']:.0f}",
             f"{metrics['bsld']['own']:.2f}",
             f"{order['better']:.0%}",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.cli.flags import say
 from rltuned.cli.tables import Column, console, show_table
+from rltuned.compare import percent
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past
 from rltuned.policies.generations import TUNED
@@ -13,7 +14,6 @@ from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
-from rltuned.stats import percent
 
 if TYPE_CHECKING:  # numba, which --help does without
     from rltuned.lab.backtest.study import Study
@@ -49,7 +49,7 @@ def chosen_setting(
     from rltuned.lab.train.predictor import fit  # noqa: PLC0415 - torch
     from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise  # noqa: PLC0415
     from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
-    from rltuned.lab.tune.comparison import Promise  # noqa: PLC0415
+    from rltuned.lab.tune.promise import Promise  # noqa: PLC0415
 
     settings, shipped = loaded.settings, load_predictor(shipped_predictor())
     learned, plays = "the shipped predictor of run times", 0

@@ -11,6 +11,7 @@ import typer
 from rltuned.cli import flags
 from rltuned.cli.outputs import check_folder
 from rltuned.cli.tables import Column, console, progress, show_table
+from rltuned.compare import Paired
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
@@ -19,12 +20,12 @@ from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.options import FEWEST_WINDOWS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
-from rltuned.stats import SHARES, in_words
+from rltuned.stats import SHARES
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
+    from rltuned.lab.replay.scenario import Scenario
     from rltuned.lab.train import evaluate as evaluation
     from rltuned.lab.train.page import Curve
-    from rltuned.lab.train.workload import Workload
 
 app = typer.Typer()
 
@@ -124,7 +125,7 @@ def evaluate(
         bounded=bounds is flags.OnOff.ON,
         predictor=flags.predictor_of(predictor),
     )
-    found = _play([s.workload for s in sources], contestants, plans, rules, protocol)
+    found = _play([s.scenario for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
         flags.warn("some windows share jobs: intervals are narrower than the truth")
     document = {
@@ -158,7 +159,7 @@ def _report(
 
 
 def _play(
-    workloads: "list[Workload]",
+    scenarios: "list[Scenario]",
     contestants: "list[evaluation.Contestant]",
     plans: "list[evaluation.EvaluationPlan]",
     rules: tuple[str, ...],
@@ -167,19 +168,19 @@ def _play(
     from rltuned.lab.train.evaluate import compare, plays_of  # noqa: PLC0415 - numba
 
     players = len(rules) + sum(len(c.seeds) for c in contestants)
-    steps = len(workloads) * sum(p.windows * p.copies for p in plans) * players
+    steps = len(scenarios) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
             compare(
-                workload,
+                scenario,
                 {c.name: plays_of(c, protocol) for c in contestants},
                 plan,
                 rules=rules,
                 protocol=protocol,
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )
-            for workload in workloads
+            for scenario in scenarios
             for plan in plans
         ]
 
@@ -198,7 +199,7 @@ def _cards(contestants: "Sequence[evaluation.Contestant]") -> dict[str, dict[str
 
 def _plain(found: "evaluation.Comparison") -> dict[str, object]:
     return {
-        "workload": found.workload,
+        "workload": found.scenario,
         "plan": asdict(found.plan),
         "unit_of_chance": found.plan.unit,
         "windows_disjoint": found.disjoint,
@@ -209,7 +210,7 @@ def _plain(found: "evaluation.Comparison") -> dict[str, object]:
             for policy, table in found.values.items()
         },
         "paired": {
-            model: {rule: {m: asdict(p) for m, p in table.items()} for rule, table in rules.items()}
+            model: {rule: {m: _pair(p) for m, p in table.items()} for rule, table in rules.items()}
             for model, rules in found.paired.items()
         },
         "closed_of_fcfs_to_clairvoyant": found.closed,
@@ -219,6 +220,14 @@ def _plain(found: "evaluation.Comparison") -> dict[str, object]:
             for policy, table in found.spread.items()
         },
     }
+
+
+def _pair(found: Paired) -> dict[str, object]:
+    """As the results have been written since 0.1.0."""
+    geometric = found.geometric
+    ends = {"geometric_low": geometric.low, "geometric_high": geometric.high}
+    plain = asdict(found) | {"geometric": geometric.change} | ends
+    return {name: value for name, value in plain.items() if name not in {"base", "own"}}
 
 
 COLUMNS: Final = (
@@ -237,7 +246,7 @@ def _show(comparisons: "list[evaluation.Comparison]") -> None:
         for model, rules in found.paired.items():
             load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
             rows = [
-                (rule, *(in_words(pairs[column.name]) for column in COLUMNS[1:]))
+                (rule, *(str(pairs[column.name]) for column in COLUMNS[1:]))
                 for rule, pairs in rules.items()
             ]
-            show_table(out, COLUMNS, rows, f"{model} on {found.workload}, {load}")
+            show_table(out, COLUMNS, rows, f"{model} on {found.scenario}, {load}")

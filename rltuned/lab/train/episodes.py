@@ -1,6 +1,7 @@
 """Play windows by a network, in compiled code, and keep what learning needs."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from rltuned.lab.replay.play import setup_of
 from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
 from rltuned.lab.replay.prepared import room_for
 from rltuned.lab.replay.protocol import Protocol, by_default
-from rltuned.lab.train.workload import MULTIFACTOR, Workload
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.sim.natural import AGE_ONLY, Natural
+
+MULTIFACTOR: Final = Natural(kind="multifactor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def _tape(room: Scratch) -> Tape:
     )
 
 
-def play_policy(window: Workload, policy: Policy | str, protocol: Protocol) -> FloatArray:
+def play_policy(window: Scenario, policy: Policy | str, protocol: Protocol) -> FloatArray:
     """(n,) start times under a policy or a rule's name, where Slurm orders by age alone;
     `multifactor` is a usual site's order. Raises TraceError: there is no such rule.
     """
@@ -104,20 +107,20 @@ def play_policy(window: Workload, policy: Policy | str, protocol: Protocol) -> F
         protocol = by_default(protocol)
     chosen = policy_of(policy) if isinstance(policy, str) else policy
     name = chosen if isinstance(chosen, str) else chosen.name
-    stage = window.stage(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
-    return play(chosen, stage, protocol).start_s
+    scenario = window.ordered_by(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
+    return play(chosen, scenario, protocol).start_s
 
 
-def play_rule(window: Workload, policy: str, order: Order | None = None) -> FloatArray:
+def play_rule(window: Scenario, policy: str, order: Order | None = None) -> FloatArray:
     """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
-    protocol = Protocol(rules=window.rules, bounded=order is not None)
+    protocol = Protocol(bounded=order is not None)
     if order is not None:
         protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
     return play_policy(window, policy, protocol)
 
 
 def play_sampled(
-    window: Workload, net: Net, seed: int, recorder: Recorder
+    window: Scenario, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
     """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
     while True:
@@ -145,9 +148,10 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(window: Workload, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+def tables(window: Scenario, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
-    prepared, stage = window.prepared, window.stage()
+    window = window.ordered_by(MULTIFACTOR)
+    prepared, sight = window.prepared, window.sight
     count, kinds = len(window), len(prepared.shapes.gpus)
     desk = Desk(
         clock=np.array([0.0, np.inf]),
@@ -160,14 +164,14 @@ def tables(window: Workload, seed: int) -> tuple[Setup, State, Desk, StaticFeatu
         fit_at=np.full(kinds, -1),
         harmless=np.zeros(kinds, dtype=bool),
         harmless_at=np.full(kinds, -1),
-        features=room_for(window.sight, prepared),
+        features=room_for(sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
-        ranking=ruled(stage, DEFAULT),
+        ranking=ruled(window, DEFAULT),
         asked=np.empty((count, 4), dtype=np.float32),
         logits=np.empty((count, 2)),
     )
     state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
-    return setup_of(prepared, window.rules), state, desk, window.sight
+    return setup_of(window), state, desk, sight
 
 
 def _state_of(seed: int) -> int:

@@ -40,7 +40,6 @@ from rltuned.lab.train.run import (
 )
 from rltuned.lab.train.trial import DIGITS, RULE
 from rltuned.lab.train.verdict import allow, judged, unseen_windows
-from rltuned.lab.train.workload import cut
 from rltuned.policies.card import Card, Training
 
 GENERATIONS: Final = "generations.jsonl"
@@ -83,7 +82,7 @@ def perform(
     )
     known = ranks.from_first([] if record is None else record.known)
     parts = [
-        cut(s.workload, 0, max(1, int(len(s.workload) * LEARN_UNTIL)))
+        s.scenario.cut(0, max(1, int(len(s.scenario) * LEARN_UNTIL)))
         for s in search.sources
         for _ in range(s.share)
     ]

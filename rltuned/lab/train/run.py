@@ -12,6 +12,7 @@ import torch
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.choices import read_by
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.lab.train.episodes import Recorder, play_sampled
@@ -24,7 +25,6 @@ from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.session import Session, Standing
 from rltuned.lab.train.trial import RULE, Trial, changes, windows_between
 from rltuned.lab.train.verdict import allow, judged, unseen_windows
-from rltuned.lab.train.workload import Workload
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import BUNDLE_NAME, Card, Training
 from rltuned.policies.network import INPUTS
@@ -56,7 +56,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training. start: None = the rule `delay`. judges: workloads never learned from; a window
+    """One training. start: None = the rule `delay`. judges: scenarios never learned from; a window
     of each helps to choose the epoch; unseen: one of each helps to find the verdict. command: for
     the card. force: a worse actor is exported too.
     """
@@ -77,7 +77,7 @@ class Job:
 
 def held_out(
     sources: Sequence[DatasetSource], validation: Validation, judges: Sequence[DatasetSource] = ()
-) -> list[Workload]:
+) -> list[Scenario]:
     """The validation: each source's later part, a window of each judge. Raises TraceError: too
     short.
     """
@@ -86,16 +86,16 @@ def held_out(
         window
         for source in sources
         for window in windows_between(
-            source.workload, part, count=validation.windows_per_trace, size=size, loads=loads
+            source.scenario, part, count=validation.windows_per_trace, size=size, loads=loads
         )
     ]
     for number, judge in enumerate(judges):
         load = loads[number % len(loads)]
         found += windows_between(
-            judge.workload, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load]
+            judge.scenario, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load]
         )
     if not found:
-        longest = max(len(s.workload) for s in sources)
+        longest = max(len(s.scenario) for s in sources)
         raise TraceError(
             f"no trace has {validation.window_jobs} jobs between {part[0]:.0%} and {part[1]:.0%} "
             f"of its length to be judged by; the longest has {longest} in all"
@@ -128,7 +128,7 @@ def perform(
     try:
         train(
             learner,
-            [s.workload for s in job.sources for _ in range(s.share)],
+            [s.scenario for s in job.sources for _ in range(s.share)],
             settings,
             lambda actor: trial.ratio(actor, RULES[0]),
             first_epoch=standing.epoch,
@@ -169,9 +169,9 @@ def check(job: Job) -> None:
     """Refuse what cannot work. Raises TraceError: a short trace."""
     size = job.settings.contest.window_jobs
     for source in job.sources:
-        if len(source.workload) * LEARN_UNTIL < size:
+        if len(source.scenario) * LEARN_UNTIL < size:
             raise TraceError(
-                f"{source.workload.name}: {len(source.workload)} jobs are too few: windows of "
+                f"{source.scenario.name}: {len(source.scenario)} jobs are too few: windows of "
                 f"{size} are cut from the first {LEARN_UNTIL:.0%}"
             )
 
@@ -237,7 +237,7 @@ def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int
 
 
 def parity_windows(
-    windows: Sequence[Workload], actor: TorchActor
+    windows: Sequence[Scenario], actor: TorchActor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
     net, kind = net_of(network_of(actor)), actor.kind

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
+from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
@@ -22,15 +23,14 @@ from rltuned.lab.tune.candidates import (
     TrainingPeriod,
     pick,
 )
-from rltuned.lab.tune.comparison import Difference, JobScores, Promise, difference, pooled, verdict
 from rltuned.lab.tune.night import check_part, training_before
+from rltuned.lab.tune.promise import Promise, verdict
 from rltuned.lab.tune.results import difference_json
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
-from rltuned.stats import percent
 
 COPIES: Final = 3
-"""Of the later part, with the record itself; see comparison.pooled."""
+"""Of the later part, with the record itself; see compare.pooled."""
 FCFS, PLAIN, CURRENT, CHOSEN = "first come, first served", "the default", "in force", "chosen"
 
 
@@ -40,7 +40,7 @@ class Tested:
 
     entrant: Entrant
     copies: tuple[JobScores, ...]
-    changes: Difference | None
+    changes: Comparison | None
 
     def mean(self, figure: Callable[[JobScores], float]) -> float:
         """Over the copies."""
@@ -118,9 +118,9 @@ def _judged(
             on_play(f"{name}, copy {copy}")
             scores[name].append(test.play(late, copy))
 
-    def against(base: str, own: str) -> Difference:
+    def against(base: str, own: str) -> Comparison:
         pairs = zip(scores[base], scores[own], strict=True)
-        return pooled([difference(one, other, test.jobs.days) for one, other in pairs])
+        return pooled([compared(one, other, test.jobs.days) for one, other in pairs])
 
     orders = {
         name: Tested(entrant, tuple(scores[name]), None if name == FCFS else against(FCFS, name))
@@ -164,10 +164,10 @@ def _entrant(policy: Policy, order: Order, predictor: Predictor | None) -> Entra
 
 
 def _change(
-    name: str, found: Difference, orders: Mapping[str, Tested], incumbent: Entrant
+    name: str, found: Comparison, orders: Mapping[str, Tested], incumbent: Entrant
 ) -> tuple[str, tuple[str, ...]]:
     """The advice to change something, and the lines to write."""
-    taken, wait = orders[name].entrant, percent(found.wait, *(found.wait_interval or ()))
+    taken, wait = orders[name].entrant, found.wait
     what = {FCFS: "Plain first come, first served is best here", PLAIN: "The default is best here"}
     text = (
         f"{what.get(name, 'Another setting is better here')}: on the part after the switch mean "
@@ -198,8 +198,7 @@ def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Tested]) -> str:
 def _beside_fcfs(one: Tested) -> str:
     if one.changes is None:
         return ""
-    change = percent(one.changes.wait, *(one.changes.wait_interval or ()))
-    return f", {change} against first come, first served"
+    return f", {one.changes.wait} against first come, first served"
 
 
 def advice_json(advice: Advice) -> dict[str, Any]:

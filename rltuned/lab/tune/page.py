@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rltuned.compare import Change
 from rltuned.lab.report import plots
 from rltuned.lab.tune.night import Night
 from rltuned.report import render
-from rltuned.stats import Change
 
 SHOWN: Final = {"objective": "objective", "wait": "mean wait", "bsld": "bounded slowdown"}
 
