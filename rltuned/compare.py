@@ -120,6 +120,12 @@ def change_of_quantile(
     return _change(*ends, found, stretches.count)
 
 
+def change_of_longest(base: FloatArray, own: FloatArray) -> Change:
+    """Compare the largest, (n,) each: without an interval, for one job decides."""
+    ends = float(base.max()), float(own.max())
+    return Change(*ends, ends[1] / ends[0] - 1 if ends[0] > 0 else None)
+
+
 def _quantiles(
     values: FloatArray, share: float, stretches: Stretches, weights: FloatArray
 ) -> FloatArray:

@@ -42,7 +42,7 @@ from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import train
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.trial import windows_between
 from rltuned.policies.actor import NetworkPolicy, seen_by
 from rltuned.policies.baselines import BASELINES
@@ -136,7 +136,7 @@ def _queues(base: str, count: int, seed: int) -> OrderedQueues:
     """Random queues in the pure order of a rule."""
     draw, found = np.random.default_rng([seed, count]), []
     for _ in range(count):
-        snapshot = random_snapshot(draw, QueueBounds(max_jobs=96))
+        snapshot = random_snapshot(draw, 96)
         matrix = encode(snapshot.pending, snapshot)
         seen = seen_by("queue", matrix)
         order = np.argsort(-BASELINES[base].score(matrix), kind="stable")

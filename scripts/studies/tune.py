@@ -41,7 +41,7 @@ from rltuned.compare import Change, Comparison, compared, pooled
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.backtest.site import SiteModel
 from rltuned.lab.replay.orders import slurms_order
 from rltuned.lab.replay.play import run
@@ -49,7 +49,7 @@ from rltuned.lab.replay.readers.clusters import read_philly_csv
 from rltuned.lab.replay.readers.rows import finish
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family
+from rltuned.lab.tune.candidates import Course, Entrant, Family
 from rltuned.lab.tune.night import Asked, split_of
 from rltuned.lab.tune.promise import Promise, verdict
 from rltuned.lab.tune.tuning import COPIES, NightRun
@@ -76,7 +76,7 @@ BY_AGE = Natural(
     kind="multifactor", age_weight=10_000, size_weight=0, partition_weight=0, size_of="nodes"
 )
 EPOCH: Final = 1_700_000_000.0
-DAEMON = Daemon(daemon_knobs(Settings()), 300.0)
+DAEMON = replace(as_daemon(Settings()), interval_s=300.0)
 
 
 LONG: Final = ("philly_train_2017-10", "philly_2017-11", "thetagpu_2023", "helios_venus_2020")

@@ -17,11 +17,11 @@ from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import (
-    Comparison,
+    Evaluation,
     EvaluationPlan,
     Play,
-    compare,
     contestant_of,
+    evaluate_on,
     is_proven,
     windows_of,
 )
@@ -89,7 +89,7 @@ def test_sign_test_by_hand() -> None:
 
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
-    found = compare(
+    found = evaluate_on(
         WORKLOAD, {"model:x": [play_of(1)]}, EvaluationPlan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE
     )
     assert set(found.values) == {*RULES, "model:x"}
@@ -112,7 +112,9 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
-    found = compare(WORKLOAD, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
+    found = evaluate_on(
+        WORKLOAD, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE
+    )
     assert found.values["x"]["wait_s"].shape == (3, 3)
     pair = found.paired["x"]["fcfs"]["wait_s"]
     assert len(pair.seeds) == 3
@@ -122,7 +124,7 @@ def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
 
 
 def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
-    several = compare(
+    several = evaluate_on(
         WORKLOAD,
         {},
         EvaluationPlan(3, 100, 1.2, (0.0, 1.0), copies=2),
@@ -132,7 +134,7 @@ def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_unit
     assert several.plan.unit == "windows"
     assert several.values["fcfs"]["wait_s"].shape == (3,)
     assert several.disjoint
-    single = compare(
+    single = evaluate_on(
         WORKLOAD,
         {},
         EvaluationPlan(1, 300, 1.2, (0.0, 1.0), copies=4),
@@ -262,12 +264,12 @@ def test_a_policy_of_another_package_is_compared_as_a_model_is(
 
 
 def test_a_difference_is_proven_when_every_place_s_interval_lies_on_one_side_of_0() -> None:
-    def place(low: float | None, high: float | None) -> Comparison:
+    def place(low: float | None, high: float | None) -> Evaluation:
         found = replace(
             paired(np.array([1.0, 1.0]), np.array([1.0, 1.0]), "wait_s"),
             geometric=Change(1.0, 1.0, 0.0, low, high),
         )
-        return Comparison(
+        return Evaluation(
             "g", EvaluationPlan(), True, 1, {}, {"m": {"r": {"wait_s": found}}}, {}, {}
         )
 

@@ -32,12 +32,12 @@ from rltuned.lab.train.evolution import (
     measured,
     part_of,
 )
-from rltuned.lab.train.evolved import GENERATIONS, Search, perform
+from rltuned.lab.train.evolved import GENERATIONS, perform
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.ranks import join_ranks
-from rltuned.lab.train.run import Validation
+from rltuned.lab.train.run import Job, Validation
 from rltuned.lab.train.verdict import allow, judged
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
@@ -56,9 +56,9 @@ SETTINGS = EvolutionSettings(
 SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
 
-def search_in(folder: Path, **changes: object) -> Search:
+def search_in(folder: Path, **changes: object) -> Job[EvolutionSettings]:
     """Of two generations and more, all small."""
-    found = Search(
+    found = Job(
         settings=SETTINGS,
         sources=(SOURCE,),
         judges=(),
@@ -78,7 +78,7 @@ def weights(folder: Path) -> bytes:
 
 def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
     numbers = np.random.default_rng(1).normal(0.0, 0.5, NUMBERS)
-    queue = random_snapshot(np.random.default_rng(2), QueueBounds(max_jobs=40))
+    queue = random_snapshot(np.random.default_rng(2), 40)
     matrix = encode(queue.pending, queue)
     policy = policy_of(actor_of(numbers, 2.0))
     columns = policy.seen(matrix)[:, FIRST_OF_QUEUE:]

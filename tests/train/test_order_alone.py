@@ -11,7 +11,7 @@ from rltuned.lab.train.batch import Contest, compete, join
 from rltuned.lab.train.choices import part_of, scores_of
 from rltuned.lab.train.episodes import Recorder, play_policy, play_rule, play_sampled
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.policies.network import Kind
 from rltuned.sim.world import Rules
 from tests.sim.reference import play_direct
@@ -78,7 +78,7 @@ def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
 
 def test_it_asks_for_no_delays() -> None:
     policy = policy_of(drawn("queue"))
-    queue = random_snapshot(np.random.default_rng(1), QueueBounds(max_jobs=9))
+    queue = random_snapshot(np.random.default_rng(1), 9)
     with pytest.raises(ValueError, match="corrects no rule"):
         policy.wish(encode(queue.pending, queue))
     window = random_ground("two", 1).cut(0, 20)

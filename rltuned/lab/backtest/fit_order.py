@@ -94,7 +94,7 @@ def join_in(ranks: Ranks) -> None:
     """What the other ranks do: train when the first one trains, until it calls `let_go`. Raises
     ModelError: a rank is gone.
     """
-    nothing: tuple[Job, float] | None = None
+    nothing: tuple[Job[PpoSettings], float] | None = None
     while (handed := ranks.work(nothing)) is not None:
         job, minutes = handed
         # the first rank's files are its own
@@ -110,7 +110,7 @@ def let_go(ranks: Ranks) -> str:
     return ""
 
 
-def _perform(job: Job, minutes: float, report: Report, ranks: Ranks) -> int:
+def _perform(job: Job[PpoSettings], minutes: float, report: Report, ranks: Ranks) -> int:
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 

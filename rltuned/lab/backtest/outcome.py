@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.compare import Change, change_of_mean, change_of_quantile
+from rltuned.compare import Change, change_of_longest, change_of_mean, change_of_quantile
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
@@ -109,7 +109,7 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> O
             "wait_s": change_of_mean(*waits, stretches),
             "wait_p50_s": change_of_quantile(*waits, 0.5, stretches),
             "wait_p95_s": change_of_quantile(*waits, 0.95, stretches),
-            "wait_max_s": _longest(waits),
+            "wait_max_s": change_of_longest(*waits),
             "jct_s": change_of_mean(*jct, stretches),
             "bsld": change_of_mean(*slow, stretches),
         },
@@ -169,11 +169,6 @@ def _activity(past: Past) -> NDArray[np.object_]:
         for j in past.jobs
     ]
     return np.array(kinds, dtype=object)
-
-
-def _longest(waits: Pair) -> Change:
-    base, own = (float(w.max()) for w in waits)
-    return Change(base, own, own / base - 1 if base > 0 else None)
 
 
 def _groups(

@@ -1,26 +1,22 @@
 """The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned import __version__
-from rltuned.core.decide import Knobs, Policy
+from rltuned.core.decide import Policy
 from rltuned.lab.backtest.calibration import Calibration, Match, calibrate
 from rltuned.lab.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.backtest.play import daemon_knobs, play_natural, play_ours, scenario_of
+from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.backtest.plugged import play_plugged
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.policy import BY_DEFAULT
-from rltuned.lab.replay.run_times import layers_of
-from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.protocol import Protocol, by_default
 from rltuned.policies.plugins import Plugin
-from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import shipped_predictor
-from rltuned.settings import Settings
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
 
@@ -48,45 +44,34 @@ class Study:
 def run_study(
     past: Past,
     policies: Mapping[str, Policy],
-    interval_s: float,
-    knobs: Knobs,
-    predictor: Predictor | None = None,
+    protocol: Protocol,
     *,
     names: bool,
     report: Report = lambda _what, _part: None,
 ) -> Study:
     """Play everything.
 
-    interval_s, knobs, predictor: the daemon's. names: show users by their names, not by numbers.
+    protocol: the daemon's, with its predictor. names: show users by their names, not by numbers.
 
     Raises PolicyError: a policy's scores cannot be used.
     """
     report("multifactor", 0.0)
     scenario = scenario_of(past)
-    base = play_natural(past, scenario, interval_s)
+    base = play_natural(past, scenario, protocol.interval_s)
     calibration = calibrate(past, base)
-    if predictor is not None:
-        scenario = replace(scenario, predictor=layers_of(predictor))
     users = [j.user for j in past.jobs]
     shown = users if names else aliases(users, "user")
     own, outcomes = {}, {}
     for name, policy in policies.items():
         report(name, 0.0)
         if name == BY_DEFAULT:
-            own[name] = _by_default(past, scenario, policy)
+            own[name] = play_ours(past, scenario, policy, by_default(protocol))
         elif isinstance(policy, Plugin):
-            own[name] = play_plugged(past, policy, interval_s, knobs, predictor)
+            own[name] = play_plugged(past, policy, protocol)
         else:
-            own[name] = play_ours(past, scenario, policy, interval_s, knobs)
+            own[name] = play_ours(past, scenario, policy, protocol)
         outcomes[name] = outcome_of(past, base, own[name], shown)
     return Study(past, base, calibration, own, outcomes)
-
-
-def _by_default(past: Past, scenario: Scenario, policy: Policy) -> Played:
-    """Whatever this site has set or fitted."""
-    plain, shipped = Settings(), load_predictor(shipped_predictor())
-    scenario = replace(scenario, predictor=layers_of(shipped))
-    return play_ours(past, scenario, policy, plain.daemon.interval_s, daemon_knobs(plain))
 
 
 def aliases(names: Sequence[str], kind: str) -> list[str]:

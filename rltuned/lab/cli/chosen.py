@@ -45,10 +45,9 @@ def chosen_setting(
     predictor: what the orders of the later part know. seed: of the fit for the earlier part; None =
     the shipped predictor knows all there is. Raises ModelError: the policy cannot be used.
     """
-    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415 - numba
+    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.train.predictor import fit  # noqa: PLC0415 - torch
-    from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise  # noqa: PLC0415
-    from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
+    from rltuned.lab.tune.advice import Advice, advice_json, advise  # noqa: PLC0415
     from rltuned.lab.tune.promise import Promise  # noqa: PLC0415
 
     settings, shipped = loaded.settings, load_predictor(shipped_predictor())
@@ -75,13 +74,16 @@ def chosen_setting(
     if why := _why_not(settings.policy.name, study):
         return {**advice_json(Advice(f"No setting is chosen: {why}.")), "chosen_with": None}
     keys = settings.tune
-    asked = Asked(
+    advice = advise(
+        study.past,
         policy_named(settings.policy.name, settings.policy.models_dir),
         settings.knobs().order,
-        Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
-        Daemon(daemon_knobs(settings), settings.daemon.interval_s),
+        learn,
+        predictor,
+        promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        daemon=as_daemon(settings),
+        on_play=on_play,
     )
-    advice = advise(study.past, asked, learn, predictor, on_play=on_play)
     return {**advice_json(advice), "chosen_with": learned}
 
 

@@ -109,7 +109,7 @@ def evaluate(
     from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
 
     learned = curves_of(curves or [])
-    contestants = [evaluation.contestant_of(given) for given in model]
+    contestants = dict(map(evaluation.contestant_of, model))
     sources = from_files(trace, [cluster_named(c) for c in cluster])
     plans = [
         evaluation.EvaluationPlan(
@@ -147,7 +147,7 @@ def evaluate(
 
 def _report(
     folder: Path,
-    found: "Sequence[evaluation.Comparison]",
+    found: "Sequence[evaluation.Evaluation]",
     document: dict[str, Any],
     curves: "Mapping[str, Sequence[Curve]]",
 ) -> None:
@@ -160,21 +160,21 @@ def _report(
 
 def _play(
     scenarios: "list[Scenario]",
-    contestants: "list[evaluation.Contestant]",
+    contestants: "Mapping[str, evaluation.Seeds]",
     plans: "list[evaluation.EvaluationPlan]",
     rules: tuple[str, ...],
     protocol: Protocol,
-) -> "list[evaluation.Comparison]":
-    from rltuned.lab.train.evaluate import compare, plays_of  # noqa: PLC0415 - numba
+) -> "list[evaluation.Evaluation]":
+    from rltuned.lab.train.evaluate import evaluate_on, plays_of  # noqa: PLC0415 - numba
 
-    players = len(rules) + sum(len(c.seeds) for c in contestants)
+    players = len(rules) + sum(map(len, contestants.values()))
     steps = len(scenarios) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
-            compare(
+            evaluate_on(
                 scenario,
-                {c.name: plays_of(c, protocol) for c in contestants},
+                {name: plays_of(seeds, protocol) for name, seeds in contestants.items()},
                 plan,
                 rules=rules,
                 protocol=protocol,
@@ -185,19 +185,19 @@ def _play(
         ]
 
 
-def _cards(contestants: "Sequence[evaluation.Contestant]") -> dict[str, dict[str, object]]:
+def _cards(contestants: "Mapping[str, evaluation.Seeds]") -> dict[str, dict[str, object]]:
     return {
-        c.name: {
-            "summary": next((s.card.summary for s in c.seeds if isinstance(s, Actor)), _PLUGIN),
-            "seeds": len(c.seeds),
-            "digests": [s.digest for s in c.seeds],
-            "commits": [s.card.git_commit for s in c.seeds if isinstance(s, Actor)],
+        name: {
+            "summary": next((s.card.summary for s in seeds if isinstance(s, Actor)), _PLUGIN),
+            "seeds": len(seeds),
+            "digests": [s.digest for s in seeds],
+            "commits": [s.card.git_commit for s in seeds if isinstance(s, Actor)],
         }
-        for c in contestants
+        for name, seeds in contestants.items()
     }
 
 
-def _plain(found: "evaluation.Comparison") -> dict[str, object]:
+def _plain(found: "evaluation.Evaluation") -> dict[str, object]:
     return {
         "workload": found.scenario,
         "plan": asdict(found.plan),
@@ -240,7 +240,7 @@ COLUMNS: Final = (
 )
 
 
-def _show(comparisons: "list[evaluation.Comparison]") -> None:
+def _show(comparisons: "list[evaluation.Evaluation]") -> None:
     out = console()
     for found in comparisons:
         for model, rules in found.paired.items():

@@ -136,7 +136,9 @@ def simulate(
     else:
         sets = windows(*site, count=count, size=window_jobs, seed=seed, warmup=warmup)
     played = _play(sets, list(dict.fromkeys(policy)), protocol)
-    _write(played, hardware, jobs_out, plot)
+    if jobs_out is not None:
+        write_jobs(played, jobs_out)
+    _draw(played, hardware, plot)
     if as_json:
         flags.say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
     else:
@@ -159,16 +161,9 @@ def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[Trace
     return jobs, skipped
 
 
-def _write(
-    played: dict[str, list[Schedule]], cluster: Cluster, jobs_out: Path | None, plot: Path | None
-) -> None:
-    if jobs_out is not None:
-        write_jobs(played, jobs_out)
-    if plot is not None:
-        _draw(played, cluster, plot)
-
-
-def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> None:
+def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path | None) -> None:
+    if path is None:
+        return
     from rltuned.lab.replay.plot import draw  # noqa: PLC0415 - matplotlib is in the train extra
 
     try:

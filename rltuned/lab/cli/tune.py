@@ -304,8 +304,7 @@ def _entrant(
 def _spend(
     loaded: Loaded, policy: Policy, past: Past, asked: "Asked", show: Callable[[str, float], None]
 ) -> "Night":
-    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415 - numba
-    from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
+    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.tune.tuning import NightRun  # noqa: PLC0415
 
     settings, clock = loaded.settings, SystemClock()
@@ -317,7 +316,7 @@ def _spend(
         if what.startswith("power:"):
             warn(what)
 
-    daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
+    daemon = as_daemon(settings)
     return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
 
 

@@ -106,11 +106,19 @@ class SimulatedJournal:
 class DecidedWorld:
     """A world in which priorities are written once per interval or (event mode) at every event.
 
-    decisions: how often the queue was ranked.
+    first_s: of the first cycle; None = when the first job comes. looks_at_s: a moment at which
+    Slurm looks at its queue although nothing happens. decisions: how often the queue was ranked.
     """
 
-    def __init__(self, world: World, protocol: Protocol) -> None:
-        self.world, self.decisions = world, 0
+    def __init__(
+        self,
+        world: World,
+        protocol: Protocol,
+        first_s: float | None = None,
+        looks_at_s: float = -math.inf,
+    ) -> None:
+        self.world, self.decisions, self._looks_at_s = world, 0, looks_at_s
+        self._first_s = world.first_s if first_s is None else first_s
         self._backend, self._journal = SimBackend(self.world), SimulatedJournal(self.world)
         self._solver = protocol.solver
         self._interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
@@ -118,15 +126,22 @@ class DecidedWorld:
         self._is_due = False
 
     @property
+    def written(self) -> dict[JobId, int]:
+        """Numbers so far, by job."""
+        return self._journal.writes
+
+    @property
     def writes(self) -> int:
-        """Numbers so far."""
-        return sum(self._journal.writes.values())
+        """Of all jobs."""
+        return sum(self.written.values())
 
     def due(self) -> Snapshot | None:
         """Let time pass until a queue waits for a decision; None = done. Raises TraceError."""
         if self._is_due:
             self.world.schedule()
-        while (now := next_time(self.world, self.world.first_s, self._interval_s)) is not None:
+        while (now := next_time(self.world, self._first_s, self._interval_s)) is not None:
+            if self.world.now < self._looks_at_s < now:
+                now = self._looks_at_s
             if self.world.next_time() == now:
                 self.world.happen()
             self.world.now = now
@@ -147,7 +162,9 @@ class DecidedWorld:
         return decision
 
     def _is_tick(self, now: float) -> bool:
-        return not self._interval_s or tick_at(now, self.world.first_s, self._interval_s) == now
+        if now < self._first_s:
+            return False
+        return not self._interval_s or tick_at(now, self._first_s, self._interval_s) == now
 
 
 def play_decided(world: World, policy: Policy, protocol: Protocol) -> DecidedWorld:

@@ -29,24 +29,18 @@ CHANGES = {NodeFault.FAIL: loop.FAIL, NodeFault.DRAIN: loop.DRAIN, NodeFault.RES
 class Played:
     """What happened to each job, in trace order; shares of job i: rows offset[i]:offset[i+1].
 
-    passes: those that found a queue. cycles: of the daemon, see kernel/cycles.cycle. writes: (n,)
-    how often it wrote each job. lost_gpu_s: of attempts that a failed node cut short.
+    decisions: how often the queue was ranked. cycles: of the daemon, see kernel/cycles.cycle.
+    writes: (n,) how often it wrote each job. lost_gpu_s: of attempts that a failed node cut short.
     """
 
     start_s: FloatArray
     end_s: FloatArray
     offset: IntArray
     shares: Shares
-    passes: int
+    decisions: int
     cycles: Log
     writes: IntArray
-    by_cycles: bool
     lost_gpu_s: float
-
-    @property
-    def decisions(self) -> int:
-        """How often the queue was ranked."""
-        return len(self.cycles) if self.by_cycles else self.passes
 
 
 @cache
@@ -111,9 +105,8 @@ def run(
         end_s=state.start_s + jobs.runs_s,
         offset=np.append(jobs.offset, len(state.shares.node)),
         shares=state.shares,
-        passes=int(passes),
+        decisions=len(log) if len(cycles.managed) else int(passes),
         cycles=log,
         writes=cycles.writes,
-        by_cycles=len(cycles.managed) > 0,
         lost_gpu_s=float(faults.lost_gpu_s[0]),
     )

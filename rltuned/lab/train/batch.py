@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.order import DEFAULT
-from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.kernel.network import Net
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import Decisions, Recorder, play_rule, play_sampled
@@ -105,17 +105,9 @@ def _episode(
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Many episodes as one ragged table, see Decisions. sizes: (E,) moments each; rewards: (Q,)."""
+class Batch(Decisions):
+    """Many episodes as one ragged table. sizes: (E,) moments each; rewards: (Q,)."""
 
-    rows: Float32Array
-    asked: Float32Array
-    first: IntArray
-    flags: IntArray
-    of_pass: IntArray
-    choice: IntArray
-    candidates: IntArray
-    candidate_first: IntArray
     sizes: IntArray
     rewards: FloatArray
 
@@ -133,6 +125,7 @@ def join(episodes: Sequence[Episode]) -> Batch:
         asked=np.concatenate([k.asked for k in kept]),
         first=np.concatenate([[0], *ends]).astype(np.int64),
         flags=np.concatenate([k.flags for k in kept]),
+        now_s=np.concatenate([k.now_s for k in kept]),
         of_pass=np.concatenate([k.of_pass + p for k, p in zip(kept, passes, strict=False)]),
         choice=np.concatenate([k.choice + r for k, r in zip(kept, rows, strict=False)]),
         candidates=np.concatenate([k.candidates + r for k, r in zip(kept, rows, strict=False)]),

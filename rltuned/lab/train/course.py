@@ -126,15 +126,6 @@ def together(
     return [*(replace(s, share=share) for s in traces), *worlds]
 
 
-@dataclass(frozen=True, slots=True)
-class FittedTo:
-    """What a predictor was fitted to, for the card. first: the jobs that it is measured on."""
-
-    data: str
-    licence: str
-    first: Sequence[TraceJob]
-
-
 def fit_to(
     traces: Sequence[Path],
     *,
@@ -142,9 +133,10 @@ def fit_to(
     until: float = LEARN_UNTIL,
     begin: Predictor | None = None,
     seed: int = 1,
-) -> tuple[Fitted, FittedTo]:
-    """A predictor fitted to traces (of the generators, if none) and random worlds. traces: measured
-    on the first. until: part of each to fit to. begin: None = drawn. Raises TraceError.
+) -> tuple[Fitted, Sequence[TraceJob], str, str]:
+    """A predictor fitted to traces (of the generators, if none) and random worlds; the jobs of the
+    first trace, which it is measured on; for the card, data and licence. until: part of each to fit
+    to. begin: None = drawn. Raises TraceError.
     """
     read = [read_trace(path) for path in traces]
     if not read:
@@ -161,7 +153,7 @@ def fit_to(
     others += [random_world(first_world + number, WORLD_JOBS)[1] for number in range(worlds)]
     fitted = fit(first, beside=others, begin=begin, seed=seed)
     data = "; ".join([*names, *([f"{worlds} random worlds"] if worlds else [])])
-    return fitted, FittedTo(data, "; ".join(sorted(licences)), first)
+    return fitted, first, data, "; ".join(sorted(licences))
 
 
 def _described(path: Path, trace: Trace) -> str:

@@ -54,49 +54,42 @@ class Decisions:
         return len(self.choice)
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Room for a tape, used again for every episode of a process."""
+@dataclass(slots=True)
+class Recorder:
+    """Holds the tape between episodes, and makes it longer when an episode did not fit. rows,
+    decisions, candidates: there is room for.
+    """
 
     rows: int = 262_144
     decisions: int = 8_192
     candidates: int = 524_288
-
-
-@dataclass(slots=True)
-class Recorder:
-    """Holds the tape between episodes, and makes it longer when an episode did not fit."""
-
-    room: Scratch = Scratch()
     _tape: Tape | None = None
 
     def tape(self) -> Tape:
         """An empty tape."""
         if self._tape is None:
-            self._tape = _tape(self.room)
+            self._tape = self._new()
         self._tape.used[:] = 0
         return self._tape
 
     def grow(self) -> None:
         """Twice the room."""
-        room = self.room
-        self.room = Scratch(room.rows * 2, room.decisions * 2, room.candidates * 2)
-        self._tape = None
+        self.rows, self.decisions = self.rows * 2, self.decisions * 2
+        self.candidates, self._tape = self.candidates * 2, None
 
-
-def _tape(room: Scratch) -> Tape:
-    return Tape(
-        rows=np.empty((room.rows, QUEUE_FEATURES), dtype=np.float32),
-        asked=np.empty((room.rows, 4), dtype=np.float32),
-        first=np.zeros(room.decisions + 1, dtype=np.int64),
-        flags=np.zeros((room.decisions, 2), dtype=np.int64),
-        now_s=np.empty(room.decisions),
-        decision_pass=np.empty(room.decisions, dtype=np.int64),
-        choice=np.empty(room.decisions, dtype=np.int64),
-        candidates=np.empty(room.candidates, dtype=np.int64),
-        candidate_first=np.zeros(room.decisions + 1, dtype=np.int64),
-        used=np.zeros(5, dtype=np.int64),
-    )
+    def _new(self) -> Tape:
+        return Tape(
+            rows=np.empty((self.rows, QUEUE_FEATURES), dtype=np.float32),
+            asked=np.empty((self.rows, 4), dtype=np.float32),
+            first=np.zeros(self.decisions + 1, dtype=np.int64),
+            flags=np.zeros((self.decisions, 2), dtype=np.int64),
+            now_s=np.empty(self.decisions),
+            decision_pass=np.empty(self.decisions, dtype=np.int64),
+            choice=np.empty(self.decisions, dtype=np.int64),
+            candidates=np.empty(self.candidates, dtype=np.int64),
+            candidate_first=np.zeros(self.decisions + 1, dtype=np.int64),
+            used=np.zeros(5, dtype=np.int64),
+        )
 
 
 def play_policy(window: Scenario, policy: Policy | str, protocol: Protocol) -> FloatArray:

@@ -38,18 +38,14 @@ Play = Callable[[Scenario], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """A model: one bundle or policy of another package, or those of several training seeds, in
-    their order.
+Seeds = tuple[Actor | Plugin, ...]
+"""A model: one bundle or policy of another package, or those of several training seeds."""
+
+
+def contestant_of(given: str) -> tuple[str, Seeds]:
+    """Its name, and the model, from `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one.
+    Raises ModelError.
     """
-
-    name: str
-    seeds: tuple[Actor | Plugin, ...]
-
-
-def contestant_of(given: str) -> Contestant:
-    """From `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one. Raises ModelError."""
     name, equals, listed = given.rpartition("=")
     seeds = tuple(
         load_plugin(one) if is_plugin(one) else load_actor(bundle_at(one))
@@ -57,16 +53,16 @@ def contestant_of(given: str) -> Contestant:
     )
     if len({str(s.card.architecture) if isinstance(s, Actor) else "" for s in seeds}) > 1:
         raise ModelError(f"{given}: not seeds of one another: their architectures differ")
-    return Contestant(name if equals else seeds[0].name, seeds)
+    return name if equals else seeds[0].name, seeds
 
 
-def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
+def plays_of(seeds: Seeds, protocol: Protocol) -> list[Play]:
     """One player per training seed. Raises TraceError: the protocol is not the daemon's cycles."""
     return [
         partial(play_policy, policy=seed, protocol=protocol)
         if isinstance(seed, Actor)
         else _play_of(seed, protocol)
-        for seed in contestant.seeds
+        for seed in seeds
     ]
 
 
@@ -105,7 +101,7 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Evaluation:
     """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). disjoint:
     no two windows share a job.
 
@@ -131,7 +127,7 @@ class Comparison:
 
 
 def everywhere(
-    comparisons: Sequence[Comparison], model: str, rule: str, metric: str
+    comparisons: Sequence[Evaluation], model: str, rule: str, metric: str
 ) -> list[float]:
     """Change of a model's ratio to a rule: the geometric mean over the places, then at each."""
     tables = [one.paired.get(model, {}) for one in comparisons]
@@ -141,14 +137,14 @@ def everywhere(
     return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
 
 
-def is_proven(comparisons: Sequence[Comparison], model: str, rule: str, metric: str) -> bool:
+def is_proven(comparisons: Sequence[Evaluation], model: str, rule: str, metric: str) -> bool:
     """Whether the 95% interval of the change leaves out 0, on the same side at every place."""
     tables = [one.paired.get(model, {}) for one in comparisons]
     words = {table[rule][metric].geometric.word for table in tables if rule in table}
     return words in ({"better"}, {"worse"})
 
 
-def headline(comparisons: Sequence[Comparison]) -> str:
+def headline(comparisons: Sequence[Evaluation]) -> str:
     """The mean wait of every model against one rule, `delay` where it was played."""
     tables = {name: rules for one in comparisons for name, rules in one.paired.items()}
     parts = []
@@ -195,7 +191,7 @@ def windows_of(scenario: Scenario, plan: EvaluationPlan) -> tuple[list[Scenario]
     return found, disjoint
 
 
-def compare(
+def evaluate_on(
     scenario: Scenario,
     models: Mapping[str, Sequence[Play]],
     plan: EvaluationPlan,
@@ -203,7 +199,7 @@ def compare(
     rules: Sequence[str] = RULES,
     protocol: Protocol,
     on_window: Callable[[str], None] = lambda _policy: None,
-) -> Comparison:
+) -> Evaluation:
     """Play every window under every policy. models: name -> one player per training seed. protocol:
     of the rules; who knows the future orders at every event. Raises TraceError.
     """
@@ -228,7 +224,7 @@ def compare(
             m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
         }
         spread[policy] = _spread(kept)
-    return Comparison(
+    return Evaluation(
         scenario=scenario.name,
         plan=plan,
         disjoint=disjoint,

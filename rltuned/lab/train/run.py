@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ from rltuned.policies.card import BUNDLE_NAME, Card, Training
 from rltuned.policies.network import INPUTS
 
 PARITY_WINDOWS = 4
+S = TypeVar("S")
+"""Settings of a kind of training: they have a seed, and describe themselves."""
 RULES = (RULE, "saf", "fcfs", "multifactor")
 """Played before the training begins; the first one chooses the best epoch."""
 
@@ -55,13 +58,14 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One training. start: None = the rule `delay`. judges: scenarios never learned from; a window
-    of each helps to choose the epoch; unseen: one of each helps to find the verdict. command: for
-    the card. force: a worse actor is exported too.
+class Job(Generic[S]):
+    """One training, by PPO or by evolution. start: None = the rule `delay`. judges: scenarios never
+    learned from; a window of each helps to choose the epoch; unseen: one of each helps to find the
+    verdict. command: for the card. force: a worse actor is exported too. device: of PPO; workers:
+    threads that play, of evolution.
     """
 
-    settings: PpoSettings
+    settings: S
     sources: tuple[DatasetSource, ...]
     folder: Path
     out: Path
@@ -70,6 +74,7 @@ class Job:
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
+    workers: int = 1
     judges: tuple[DatasetSource, ...] = ()
     unseen: tuple[DatasetSource, ...] = ()
     force: bool = False
@@ -104,7 +109,10 @@ def held_out(
 
 
 def perform(
-    job: Job, *, ranks: Ranks = ALONE, on_epoch: Callable[[Report], None] = lambda _report: None
+    job: Job[PpoSettings],
+    *,
+    ranks: Ranks = ALONE,
+    on_epoch: Callable[[Report], None] = lambda _report: None,
 ) -> Card | None:
     """Train, keep checkpoints and curves, export the best epoch; None on ranks beyond 0. Raises
     ModelError: says what can be resumed; TraceError: the traces are too short.
@@ -155,17 +163,7 @@ def check_name(out: Path, ranks: Ranks = ALONE) -> None:
         raise ModelError(f"model {out}: small letters, digits, '.', '_' and '-' make its name")
 
 
-def data_of(sources: Sequence[DatasetSource]) -> str:
-    """What was learned from, for a card."""
-    return "; ".join(s.description for s in sources)
-
-
-def licences_of(sources: Sequence[DatasetSource]) -> str:
-    """Under what terms, for a card."""
-    return "; ".join(sorted({s.licence for s in sources}))
-
-
-def check(job: Job) -> None:
+def check(job: Job[PpoSettings]) -> None:
     """Refuse what cannot work. Raises TraceError: a short trace."""
     size = job.settings.contest.window_jobs
     for source in job.sources:
@@ -182,7 +180,7 @@ def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
     return replace(settings, network=form.kind, hidden=form.hidden, reach=form.reach)
 
 
-def _begin(learner: Learner, job: Job) -> Standing:
+def _begin(learner: Learner, job: Job[PpoSettings]) -> Standing:
     """Where the weights come from: a checkpoint, a bundle, or the rule `delay`, uncorrected."""
     if job.resume:
         standing = Session(job.folder, job.settings, resume=True).restore(learner)
@@ -193,46 +191,75 @@ def _begin(learner: Learner, job: Job) -> Standing:
     return Standing(0, float("inf"))
 
 
-def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int) -> Card:
-    settings, validation = job.settings, job.validation
+def _export(
+    job: Job[PpoSettings], learner: Learner, trial: Trial, seconds: float, ranks: int
+) -> Card:
+    settings, begun = job.settings, f", begun from {job.start.name}" if job.start else ""
     actor = learner.actor.cpu()
-    windows = unseen_windows(
-        job.sources, job.unseen, size=validation.window_jobs, loads=validation.loads
+    return export_judged(
+        job,
+        actor,
+        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
+        method="PPO on whole scheduling episodes in the simulator, as corrections of the rule "
+        f"`delay`{begun}",
+        teacher=settings.contest.base,
+        windows=trial.windows,
+        results=lambda: changes(trial, trial.totals(actor)),
+        seconds=seconds,
+        machine=f"one thread, {job.device}" + (f", {ranks} ranks" if ranks > 1 else ""),
+        size=settings.contest.window_jobs,
+        loads=settings.contest.loads,
     )
-    found = judged(actor, windows)
-    allow(found, force=job.force)
-    results = changes(trial, trial.totals(actor))
-    parity = parity_windows(trial.windows, actor)
+
+
+def export_judged(
+    job: Job[Any],
+    actor: TorchActor,
+    *,
+    summary: str,
+    method: str,
+    teacher: str,
+    windows: Sequence[Scenario],
+    results: Callable[[], dict[str, float]],
+    seconds: float,
+    machine: str,
+    size: int,
+    loads: tuple[float, float],
+) -> Card:
+    """Judge an actor on windows that chose nothing, and export it. windows: for the parity file.
+    results: of the validation, played when it may be exported. size, loads: of the windows that
+    show the ranges of its features. Raises ModelError: it is worse than the rule.
+    """
+    unseen = unseen_windows(
+        job.sources, job.unseen, size=job.validation.window_jobs, loads=job.validation.loads
+    )
+    verdict = judged(actor, unseen)
+    allow(verdict, force=job.force)
     return export_bundle(
         job.out,
         actor,
         name=job.out.name,
-        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
-        parity=parity,
+        summary=summary,
+        parity=parity_windows(windows, actor),
         training=Training(
-            method="PPO on whole scheduling episodes in the simulator"
-            ", as corrections of the rule `delay`"
-            + (f", begun from {job.start.name}" if job.start else ""),
-            teacher=settings.contest.base,
+            method=method,
+            teacher=teacher,
             command=job.command,
-            seed=settings.seed,
-            settings=settings.described(),
-            data=data_of(job.sources),
-            data_licence=licences_of(job.sources),
+            seed=job.settings.seed,
+            settings=job.settings.described(),
+            data="; ".join(s.description for s in job.sources),
+            data_licence="; ".join(sorted({s.licence for s in job.sources})),
             seconds=round(seconds, 1),
-            machine=f"{platform.machine()}, one thread, {job.device}"
-            + (f", {ranks} ranks" if ranks > 1 else ""),
+            machine=f"{platform.machine()}, {machine}",
         ),
-        results=results,
-        verdict=found,
+        results=results(),
+        verdict=verdict,
         caveats=[
             WINDOWS_SAID,
             *((JUDGES_SAID,) if job.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
         ],
-        ranges=ranges_played(
-            actor, job.sources, size=settings.contest.window_jobs, loads=settings.contest.loads
-        ),
+        ranges=ranges_played(actor, job.sources, size=size, loads=loads),
     )
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rltuned.compare import paired
+from rltuned.compare import geometric
 from rltuned.errors import ModelError
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.trial import AS_IT_IS, DIGITS, RULE, Trial, windows_between
+from rltuned.lab.train.trial import DIGITS, RULE, Trial, windows_between
 from rltuned.policies.card import Verdict
 
 WINDOWS: Final = 3
@@ -45,7 +45,7 @@ def judged(actor: TorchActor, windows: Sequence[Scenario]) -> Verdict | None:
     if not windows:
         return None
     trial = Trial.of(windows, "mix", (RULE,))
-    found = paired(trial.totals(actor), trial.rules[RULE], AS_IT_IS).geometric
+    found = geometric(trial.totals(actor), trial.rules[RULE])
     low, high = found.low, found.high
     return Verdict(
         word=found.word,

@@ -14,10 +14,10 @@ from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.policy import DEFAULT_POLICY
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.tune.candidates import (
     Choice,
     Course,
-    Daemon,
     Entrant,
     Family,
     TrainingPeriod,
@@ -60,28 +60,22 @@ class Advice:
     orders: Mapping[str, Tested] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """On what terms. policy, order: those in force. promise, daemon: as in a night."""
-
-    policy: Policy
-    order: Order
-    promise: Promise
-    daemon: Daemon
-
-
 def advise(
     past: Past,
-    asked: Asked,
+    policy: Policy,
+    order: Order,
     learn: Callable[[Past], Predictor],
     predictor: Predictor,
     *,
+    promise: Promise,
+    daemon: Protocol,
     on_play: Callable[[str], None] = lambda _name: None,
 ) -> Advice:
     """Choose on the earlier part, judge on the later one; too few jobs give a sentence alone.
 
-    learn: what is known of run times when the training period's second part begins. predictor: of
-    the later part, the same for all orders.
+    policy, order: those in force. learn: what is known of run times when the training period's
+    second part begins. predictor: of the later part, the same for all orders. promise, daemon: as
+    in a night.
     """
     _, switch_s, end_s = training_before(past, past.split_s)
     try:
@@ -90,18 +84,19 @@ def advise(
         return Advice(f"No setting is chosen: {error}. Take a longer record.")
     began = past.switched_on(switch_s)
     known = learn(began)
-    incumbent = _entrant(asked.policy, asked.order, known)
-    training = TrainingPeriod(began, end_s, incumbent, asked.promise, asked.daemon, on_play=on_play)
+    incumbent = _entrant(policy, order, known)
+    training = TrainingPeriod(began, end_s, incumbent, promise, daemon, on_play=on_play)
     default = _entrant(BASELINES[DEFAULT_POLICY], DEFAULT, known)
     choices = [training.choose(incumbent.family)]
     choices += [] if default.same_as(incumbent) else [training.alone(default)]
     best = pick(choices, incumbent)
-    return _judged(past, asked, predictor, incumbent, best, on_play=on_play)
+    test = Course(past, daemon)
+    return _judged(test, promise, predictor, incumbent, best, on_play=on_play)
 
 
 def _judged(
-    past: Past,
-    asked: Asked,
+    test: Course,
+    promise: Promise,
     predictor: Predictor,
     incumbent: Entrant,
     best: Choice | None,
@@ -109,7 +104,6 @@ def _judged(
     on_play: Callable[[str], None],
 ) -> Advice:
     """What holds on the later part too."""
-    test = Course(past, asked.daemon)
     scores: dict[str, list[JobScores]] = {}
     for name, entrant in (entrants := _shown(incumbent, best)).items():
         late = replace(entrant, family=replace(entrant.family, predictor=predictor))
@@ -132,7 +126,7 @@ def _judged(
     tries = dict.fromkeys([_name_of(best.entrant, entrants)] if best is not None else [])
     for name in [n for n in (*tries, FCFS) if n != now]:
         found = against(now, name)
-        broken = asked.promise.broken(test.jobs, test.natural, scores[now][0], scores[name][0])
+        broken = promise.broken(test.jobs, test.natural, scores[now][0], scores[name][0])
         # the policy is one that is in force or a rule: its ranges are not in question here
         doubts = verdict(found, broken, ranges_known=True, same=False)
         if not doubts:

@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 
 from rltuned.compare import Comparison, JobScores, compared, pooled
-from rltuned.core.decide import Knobs, Policy
+from rltuned.core.decide import Policy
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
-from rltuned.lab.replay.run_times import layers_of
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.tune.promise import Promise, ScoredJobs
 from rltuned.policies.predictor import Predictor
@@ -107,21 +107,13 @@ class Choice:
     played: int
 
 
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """What does not change from candidate to candidate: the daemon's knobs, and its interval."""
-
-    knobs: Knobs
-    interval_s: float
-
-
 class Course:
     """A part of a record on which orders are compared.
 
     played, natural: Slurm's own order there.
     """
 
-    def __init__(self, past: Past, daemon: Daemon) -> None:
+    def __init__(self, past: Past, daemon: Protocol) -> None:
         self.past, self._daemon = past, daemon
         self._scenario = scenario_of(past)
         self.jobs = ScoredJobs.of(past)
@@ -135,15 +127,14 @@ class Course:
         JITTER_S earlier or later, the same for every order.
         """
         scenario = self._scenario if copy == 0 else self._jittered(copy)
-        if entrant.family.predictor is not None:
-            scenario = replace(scenario, predictor=layers_of(entrant.family.predictor))
         knobs = self._daemon.knobs
         order = replace(
             knobs.order, own=entrant.own, share=entrant.share, max_delay_s=entrant.max_delay_s
         )
-        knobs = replace(knobs, order=order)
-        played = play_ours(self.past, scenario, entrant.policy, self._daemon.interval_s, knobs)
-        return self.jobs.scores(played)
+        protocol = replace(
+            self._daemon, knobs=replace(knobs, order=order), predictor=entrant.family.predictor
+        )
+        return self.jobs.scores(play_ours(self.past, scenario, entrant.policy, protocol))
 
     def _jittered(self, copy: int) -> Scenario:
         prepared, past = self._scenario.prepared, self.past
@@ -168,7 +159,7 @@ class TrainingPeriod:
         end_s: float,
         incumbent: Entrant,
         promise: Promise,
-        daemon: Daemon,
+        daemon: Protocol,
         *,
         on_play: Callable[[str], None] = lambda _name: None,
     ) -> None:

@@ -11,7 +11,6 @@ from rltuned import __version__
 from rltuned.compare import Change, Comparison
 from rltuned.lab.backtest.study import VERDICTS
 from rltuned.lab.train.export import export_predictor
-from rltuned.lab.train.predictor import Fitted
 from rltuned.lab.tune.candidates import Entrant
 from rltuned.lab.tune.journal_history import Sources
 from rltuned.lab.tune.night import Figures, Night, Tested
@@ -121,7 +120,14 @@ def seal(store: Generations, night: Night, *, verdict: str, at: float, command: 
             parts[MODEL] = family.bundle
         if family.site_predictor and night.fitted is not None:
             parts[PREDICTOR] = Path(work, "site")
-            _write_predictor(parts[PREDICTOR], night.fitted, command)
+            export_predictor(
+                parts[PREDICTOR],
+                night.fitted,
+                command=command,
+                seed=1,
+                data=f"{night.fitted.examples} jobs of this site",
+                licence="the site's own",
+            )
         order = TunedOrder(
             policy=MODEL if family.bundle is not None else won.policy.name,
             own=won.own,
@@ -134,8 +140,3 @@ def seal(store: Generations, night: Night, *, verdict: str, at: float, command: 
             rltuned_version=__version__,
         )
         return store.add(order, parts)
-
-
-def _write_predictor(folder: Path, fitted: Fitted, command: str) -> None:
-    data = f"{fitted.examples} jobs of this site"
-    export_predictor(folder, fitted, command=command, seed=1, data=data, licence="the site's own")

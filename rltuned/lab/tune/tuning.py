@@ -13,11 +13,11 @@ from rltuned.errors import ModelError, TooLittleError, TraceError
 from rltuned.lab.backtest.calibration import Calibration, calibrate
 from rltuned.lab.backtest.fit_order import fit_order
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.candidates import (
     Choice,
     Course,
-    Daemon,
     Entrant,
     Family,
     TrainingPeriod,
@@ -67,7 +67,7 @@ class NightRun:
         self,
         past: Past,
         incumbent: Entrant,
-        daemon: Daemon,
+        daemon: Protocol,
         asked: Asked,
         *,
         clock: Callable[[], float],
