@@ -9,7 +9,7 @@ LAB := .run/slurm
 RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
+.PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
         record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check forecast forecast-slurm mutants soak experiment-slurm clean
 
 help: ## this list
@@ -31,8 +31,14 @@ demo: $(BASE) ## a day of jobs like Philly's, without and with rltuned; half a m
 test-packages: # Slurm, munge, Prometheus for the tests, if they may be installed
 	@sh scripts/test-packages.sh
 
-test: $(STAMP) test-packages ## the whole test suite, against a real Slurm of its own
+test: $(STAMP) test-packages ## the tests of the package, against a real Slurm of their own
 	@sh scripts/test.sh $(BIN)/python
+
+check-tools: $(STAMP) test-packages ## tests of documents, pictures, dashboards, units and scripts
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/tools
+
+test-examples: $(STAMP) ## the property tests, four times as many examples as in `make test`
+	@RLTUNED_EXAMPLES=all $(BIN)/python -m pytest -q -n 2 --dist loadfile -m hypothesis tests
 
 test-quick: $(STAMP) ## the tests that need no other program
 	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property

@@ -1,6 +1,6 @@
 #!/bin/sh
-# scripts/test.sh PYTHON: the whole suite in two halves side by side, file by file, the longest first
-# (tests/conftest.py). One waits for Slurm's daemons, in processes with clusters of their own; the
+# scripts/test.sh PYTHON: all tests but tests/tools, in two halves side by side, file by file, the
+# longest first (tests/conftest.py). One waits for Slurm's daemons, in processes with clusters of their own; the
 # other computes, with what the first leaves of the processors: nothing in it waits for a daemon.
 # The report of Slurm's half comes last. Exit: 0 = all passed.
 set -u
@@ -19,7 +19,7 @@ set -- tests/contract tests/e2e tests/faults tests/integration tests/backtest/te
 slurm=$!
 # shellcheck disable=SC2046 # words without spaces
 nice "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
-    $(printf -- '--ignore=%s ' "$@")
+    $(printf -- '--ignore=%s ' tests/tools "$@")
 computed=$?
 wait $slurm
 waited=$?

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import axe_core_python
 
 from tests import needs
+from tests.programs import ran
 
 AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
 SIZES = ("390,1600", "900,1600", "1440,1600")
@@ -62,9 +62,7 @@ def chromium(
     given = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     given += [f"--user-data-dir={profile}", f"--window-size={size}"]
     given += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
-    done = subprocess.run(
-        [*given, *asked, address], capture_output=True, text=True, timeout=300, check=True
-    )
+    done = ran(*given, *asked, address)
     return done.stdout
 
 

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests import accounting
-from tests.accounting import OPERATOR, OWNER, PLAIN
-from tests.lab import SlurmLab, missing
-from tests.needs import skip_or_fail
+from tests.clusters import LAB, OPERATORS, cluster, emptied
+from tests.examples import load_profile
+from tests.lab import SlurmLab
 
-# nothing here asserts times: a machine with other work to do is no failure
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+load_profile()
 
 
 LONGEST = (
@@ -73,49 +70,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
-def slurm_or_skip() -> None:
-    """Skip where Slurm's daemons or root are missing; in CI that is a failure."""
-    why = missing()
-    if why:
-        skip_or_fail(why)
-
-
 @pytest.fixture(scope="session")
 def slurm_session() -> Iterator[SlurmLab]:
     """One real cluster for the whole run."""
-    slurm_or_skip()
-    with SlurmLab() as started:
+    with cluster() as started:
         yield started
 
 
 @pytest.fixture
 def slurm(slurm_session: SlurmLab) -> Iterator[SlurmLab]:
-    """The session's cluster with an empty queue, and emptied again after the test."""
-    slurm_session.clear()
-    yield slurm_session
-    slurm_session.clear()
+    """That cluster with an empty queue."""
+    yield from emptied(slurm_session)
 
 
 @pytest.fixture(scope="session")
 def accounts_session() -> Iterator[SlurmLab]:
     """One real cluster with slurmdbd: an operator, a plain user and the owner of the jobs."""
-    slurm_or_skip()
-    why = accounting.missing()
-    if why:
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=("PrivateData=jobs",)) as started:
-        started.run("sacctmgr", "-i", "add", "account", "lab")
-        for user in (PLAIN, OWNER):
-            started.run("sacctmgr", "-i", "add", "user", user, "account=lab")
-        started.run(
-            "sacctmgr", "-i", "add", "user", OPERATOR, "account=root", "adminlevel=operator"
-        )
+    with cluster(*LAB, OPERATORS, accounting=True, extra=("PrivateData=jobs",)) as started:
         yield started
 
 
 @pytest.fixture
 def accounts(accounts_session: SlurmLab) -> Iterator[SlurmLab]:
-    """That cluster with an empty queue, and emptied again after the test."""
-    accounts_session.clear()
-    yield accounts_session
-    accounts_session.clear()
+    """That cluster with an empty queue."""
+    yield from emptied(accounts_session)

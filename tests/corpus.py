@@ -15,6 +15,7 @@ from pathlib import Path
 from rltuned.journal.journal import Journal
 from tests.configs import write_settings
 from tests.lab import SlurmLab
+from tests.programs import ran
 
 HUGE = (0, 1, 2, 1000, 65_534, 65_535, 2_147_483_647, 4_294_967_293, -1)
 TIMES = (
@@ -306,4 +307,4 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
 
 def _rltuned(config: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "rltuned", *words, "--config", str(config)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+    return ran(*argv, code=None)

@@ -89,7 +89,11 @@ def _refuse_existing(file: Path) -> None:
     if file.is_symlink() or file.exists():
         raise SettingsError(f"{file}: exists and is not overwritten; move it away or name another")
     if not file.absolute().parent.is_dir():
-        raise SettingsError(f"{file}: there is no folder {file.absolute().parent}")
+        folder = file.absolute().parent
+        raise SettingsError(
+            f"{file}: there is no folder {folder}; make it (sudo mkdir -m 755 {folder}), or name "
+            "another file"
+        )
 
 
 def _find(world: BackendChoice, loaded: Loaded) -> Found:

@@ -186,9 +186,9 @@ class _Work:
         owned, done = self.journal.owned(seen.cluster), {r.claim.key for r in items}
         asked = self.wanted.job
         jobs = [
-            replace(job, owned=owned.get((job.job_id, job.submitted_at)))
+            replace(job, owned=owned.get(job.key))
             for job in seen.pending
-            if (job.job_id, job.submitted_at) not in done and (asked is None or asked.means(job))
+            if job.key not in done and (asked is None or asked.means(job))
         ]
         found = unexplained(self.journal, seen.cluster, jobs, seen.kind)
         if found:

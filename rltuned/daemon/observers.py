@@ -24,10 +24,13 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import STATE
 from rltuned.policies.tune_state import TuneState
+from rltuned.text import span
 
 _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 """States that follow from the time and not from a cycle; they are not kept."""
 _WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
+_MINUTES_S: Final = 600.0
+"""An older result has its age in minutes."""
 """True of the last result; while none comes nothing is written."""
 
 
@@ -196,7 +199,8 @@ class Publisher:
             age_s = self._clock.monotonic() - self._result_at_s
             if age_s > FRESH_CYCLES * self._interval_s:
                 found = [c for c in found if c.state not in _WRITING]
-                found.append(Condition(HealthState.STALE, f"{age_s:.0f} s old{self._late()}"))
+                age = f"{age_s:.0f} s" if age_s < _MINUTES_S else span(age_s)
+                found.append(Condition(HealthState.STALE, f"{age} old{self._late()}"))
         health = Health(found)
         self._metrics.state(health)
         return health

@@ -117,7 +117,7 @@ class Snapshot:
         """The snapshot with what the journal says; a job that bears it already is not copied."""
 
         def marked(job: PendingJob) -> PendingJob:
-            key = job.job_id, job.submitted_at
+            key = job.key
             owned, writes = says.owned.get(key), says.recent_writes.get(key, 0)
             before, ours = says.shared.get(key, ("", ""))
             before = before if job.oversubscribe == ours else ""
@@ -172,5 +172,5 @@ class Remnants:
 
     def left_out(self, keys: Collection[tuple[JobId, UnixTime]]) -> set[tuple[JobId, UnixTime]]:
         """Those of these jobs of which it is known that they are not pending any more."""
-        shown = {(j.job_id, j.submitted_at) for j in self.pending}
+        shown = {j.key for j in self.pending}
         return {key for key in keys if key not in shown and not self.hidden(key[0])}

@@ -8,17 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.snapshot import UNASKED, Remnants
-from rltuned.domain.units import JobId
+from rltuned.domain.snapshot import Remnants
 from rltuned.slurm.backend import BatchFence, Unfenced
-from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
+from rltuned.slurm.columns import UNDO_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.factors import Factors, standing_of
+from rltuned.slurm.factors import read_pending
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.records import read_record
-from rltuned.slurm.site import SlurmSite, read_priorities
+from rltuned.slurm.site import read_priorities
 from rltuned.slurm.writer import Writer
 
 
@@ -52,7 +49,7 @@ class SlurmUndoer:
         pending, unreadable = [], []
         for name, rows in records.items():
             try:
-                job = _pending(rows, siblings[rows[0].arrayjobid], factors, site)
+                job = read_pending(rows, siblings[rows[0].arrayjobid], factors, site)
                 pending.append(replace(job, node_range=node_ranges.get(job.job_id)))
             except ValueError as error:
                 unreadable.append((name, str(error)))
@@ -63,18 +60,3 @@ class SlurmUndoer:
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         return self._writer.apply(plan)
-
-
-def _pending(
-    rows: list[WatchRow], records: int, factors: dict[JobId, Factors], site: SlurmSite
-) -> PendingJob:
-    row, partitions = rows[0], tuple(rows[0].partition.split(","))
-    named = read_record(row, [r.arraytaskid for r in rows], records)
-    state = standing_of(named, len(partitions), factors.get(named.job_id), site)
-    return PendingJob(
-        **(named._asdict() | state._asdict()),
-        request=UNASKED,
-        partitions=partitions,
-        reason=row.reason,
-        oversubscribe=row.oversubscribe,
-    )

@@ -52,11 +52,11 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 DRIVING = ("booted", "contract", "e2e", "faults", "integration")
 """Tests that drive Slurm: minutes a mutant."""
-COMPILING = (
-    "backtest", "sim", "train", "tune",
-    "unit/cli/test_backtest.py", "unit/test_bench_check.py", "unit/test_experiment_slurm.py",
-)  # fmt: skip
-"""Tests whose code a mutant has compiled again: minutes too."""
+COMPILING = ("backtest", "sim", "tools", "train", "tune", "unit/cli/test_backtest.py")
+"""Tests whose code a mutant has compiled again, and of no promise of the package: minutes too."""
+DOOR = Path("rltuned", "lab", "kernel", "compiler.py")
+SOURCES = "_SOURCES = "
+"""What the name of machine code on disk depends on."""
 WORKERS = 2
 COVERAGE = """[run]
 include = {include}
@@ -281,7 +281,8 @@ def _failures(tree: Path, tests: Sequence[str], *options: str, limit_s: int = LI
         sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider",
         "-o", f"timeout={WALL_S}", *options, *tests,
     )  # fmt: skip
-    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1",
+               "RLTUNED_EXAMPLES": "all"}  # fmt: skip
     try:
         done = subprocess.run(
             argv, cwd=tree, env=environ, capture_output=True, text=True, timeout=WALL_S,
@@ -339,10 +340,8 @@ def copied(tree: Path) -> Path:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name)
     # machine code of the tree as it was is good enough for tests of everything else
-    door = tree / "rltuned" / "kernel" / "compiler.py"
-    door.write_text(
-        door.read_text().replace('_SOURCES = b"".join(', '_SOURCES = b"" and b"".join(')
-    )
+    door = tree / DOOR
+    door.write_text(door.read_text().replace(SOURCES, f'{SOURCES}b"" and '))
     return tree
 
 

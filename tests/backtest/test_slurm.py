@@ -9,11 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.lab.cli.backtest import app
-from tests import accounting
 from tests.accounting import OWNER, PLAIN, as_user
-from tests.conftest import slurm_or_skip
+from tests.clusters import LAB, cluster
 from tests.lab import NodeSpec, SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 NODE = (NodeSpec(("g1",), cpus=8, mem_mib=8_000, gpu_type="t4", gpus=4),)
@@ -26,15 +24,8 @@ COUNT = 42
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[SlurmLab, float, list[int]]]:
     """Short jobs of two users on one node with four GPUs, one withdrawn while it waited."""
-    slurm_or_skip()
-    why = accounting.missing()
-    if why:
-        skip_or_fail(why)
     extra = ("AccountingStorageTRES=gres/gpu", "MinJobAge=600")
-    with SlurmLab(nodes=NODE, partitions=PARTITION, accounting=True, extra=extra) as lab:
-        lab.run("sacctmgr", "-i", "add", "account", "lab")
-        for user in (PLAIN, OWNER):
-            lab.run("sacctmgr", "-i", "add", "user", user, "account=lab")
+    with cluster(*LAB, nodes=NODE, partitions=PARTITION, accounting=True, extra=extra) as lab:
         began = time.time()
         ids = [_submit(lab, i) for i in range(COUNT)]
         withdrawn = lab.sbatch("--gres=gpu:4", "-t5", "--mem=100")

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.programs import ran
+
 ROOTS = Path(__file__).resolve().parents[2] / ".run" / "roots"
 SUITE = "bookworm"
 PACKAGES = (
@@ -59,7 +61,7 @@ def base_root() -> Path:
 
 
 def _host(argv: list[str], *, timeout_s: float) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout_s)
+    done = ran(*argv, code=None, timeout=timeout_s)
     if done.returncode:
         raise MachineError(f"{' '.join(argv)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout

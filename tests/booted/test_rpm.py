@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
+from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,13 +23,11 @@ def rpm() -> Path:
 
 def asked(rpm: Path, *what: str) -> str:
     command = ["rpm", "-qp", *what, str(rpm)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return ran(*command, timeout=60).stdout
 
 
 def test_files(rpm: Path, package: Path) -> None:
-    listed = subprocess.run(
-        ["dpkg-deb", "-c", str(package)], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
+    listed = ran("dpkg-deb", "-c", str(package), timeout=60).stdout
     debian = {line.split()[-1].removeprefix(".") for line in listed.splitlines()}
     debian = {path for path in debian if not path.endswith("/")} - {
         "/usr/share/doc/rltuned/changelog.Debian.gz"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -16,8 +16,7 @@ def runs(*words: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab() as started:
+    with cluster() as started:
         yield started
 
 

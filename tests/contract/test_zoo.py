@@ -15,8 +15,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Status
 from rltuned.slurm.source import ReaderChoice
-from tests.conftest import slurm_or_skip
-from tests.lab import SlurmLab
+from tests.clusters import cluster
 from tests.recorded import (
     DATA,
     RELEASES,
@@ -59,8 +58,7 @@ def seen(
 ) -> Iterator[Observed]:
     release, _, reader = request.param.partition(" ")
     if release == "live":
-        slurm_or_skip()
-        with SlurmLab(nodes=ZOO_NODES) as lab:
+        with cluster(nodes=ZOO_NODES) as lab:
             zoo = fill(lab)
             python = Path(PYSLURM_PYTHON) if reader else None
             received: list[ReaderChoice] = []

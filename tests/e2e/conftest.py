@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.configs import write_settings
-from tests.e2e.queue import rltuned
 from tests.lab import SlurmLab
+from tests.programs import rltuned
 
 
 @pytest.fixture
@@ -21,4 +21,4 @@ def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
         slurm={"timeout_s": 5},
     )
     yield path
-    rltuned("restore", "--all", "--config", str(path))
+    rltuned("restore", "--all", config=path)

@@ -1,23 +1,11 @@
 """A queue on the real Slurm, its settings, and what squeue shows of it."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 
 from tests.lab import SlurmLab
 
 QUEUE = "JobID:|,PriorityLong:|,Nice:|,StateCompact:|,Partition:|,OverSubscribe:|"
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
-
-
-def rltuned(*args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "rltuned", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def queue(slurm: SlurmLab) -> dict[int, list[str]]:

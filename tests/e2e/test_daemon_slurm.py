@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.process import Daemon
-from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
+from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import SlurmLab
+from tests.programs import ran, rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -37,7 +37,7 @@ def test_a_dry_run_changes_nothing(slurm: SlurmLab, config: Path, tmp_path: Path
     # age moves Slurm's own numbers, of all waiting jobs alike
     moved = {int(after[j][0]) - int(before[j][0]) for j in after if after[j][2] == "PD"}
     assert max(moved) - min(moved) <= 1
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.stdout == "nothing to restore\n"
 
 
@@ -48,14 +48,7 @@ def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> N
     blocked = "import sys; sys.modules['torch'] = sys.modules['numba'] = None; "
     program = f"{blocked}from rltuned.cli import main; main()"
     flags = ("--once", "--dry-run", "--policy", policy, "--config", str(config))
-    done = subprocess.run(
-        [sys.executable, "-c", program, "run", *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "-c", program, "run", *flags)
     assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
 
 
@@ -76,19 +69,19 @@ def test_live_reorders_and_restore_gives_back(
         assert priority(slurm, held) == 0
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"job {long}: restored: site factor" in done.stdout
     # multifactor moves them again: all equal but for their age, so the oldest is first again
     assert priority(slurm, long) >= priority(slurm, middle) >= priority(slurm, short)
     assert {queue(slurm)[j][1] for j in (long, middle, short)} == {"5"}
-    again = rltuned("restore", "--all", "--config", str(config))
+    again = rltuned("restore", "--all", config=config)
     assert (again.returncode, again.stdout) == (0, "nothing to restore\n")
 
 
 def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -> None:
     long, _, short = waiting(slurm)
-    done = rltuned("run", "--live", "--once", "--config", str(config))
+    done = rltuned("run", "--live", "--once", config=config)
     assert done.returncode == 0, done.stderr
     running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
     slurm.run("scancel", *running)
@@ -99,13 +92,13 @@ def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -
 def test_site_factor_mode_is_undone_exactly(slurm: SlurmLab, config: Path) -> None:
     config.write_text(config.read_text().replace("[limits]", '[limits]\nwrite_mode="site_factor"'))
     long, middle, short = waiting(slurm)
-    done = rltuned("run", "--live", "--once", "--config", str(config))
+    done = rltuned("run", "--live", "--once", config=config)
     assert done.returncode == 0, done.stderr
     assert priority(slurm, short) > priority(slurm, middle) > priority(slurm, long)
     assert queue(slurm)[short][1] == "5"
-    done = rltuned("restore", "--job", str(short), "--config", str(config))
+    done = rltuned("restore", "--job", str(short), config=config)
     assert done.returncode == 0, done.stdout
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout
     assert set(factors(slurm).values()) == {0}
 
@@ -114,10 +107,10 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     slurm: SlurmLab, config: Path
 ) -> None:
     long, middle, short = waiting(slurm)
-    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    assert rltuned("run", "--live", "--once", config=config).returncode == 0
     slurm.scontrol("update", f"JobId={short}", "SiteFactor=9")
     slurm.scontrol("hold", str(long))
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 3, done.stdout
     assert f"job {short}: changed by another user: site factor is 9" in done.stdout
     assert f"job {long}: unknown: Slurm does not show its site factor now" in done.stdout
@@ -126,7 +119,7 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     slurm.wait_for(
         lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), "its site factor"
     )
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout
     assert f"job {long}: restored: site factor" in done.stdout
     assert factors(slurm) == {long: 0, middle: 0, short: 9}
@@ -136,10 +129,10 @@ def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
     slurm: SlurmLab, config: Path
 ) -> None:
     long, *_ = waiting(slurm)
-    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    assert rltuned("run", "--live", "--once", config=config).returncode == 0
     assert factors(slurm)[long] != 0
     slurm.scontrol("hold", str(long))
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     (line,) = (row for row in done.stdout.splitlines() if row.startswith(f"job {long}: unknown"))
     found = re.search(r"scontrol (update JobId=\S+ SiteFactor=-?\d+) gives it back", line)
     assert found is not None
@@ -158,12 +151,12 @@ def test_restore_waits_for_a_live_daemon_to_be_paused(
     waiting(slurm)
     with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
         daemon.wait_for_log("applied=")
-        refused = rltuned("restore", "--all", "--config", str(config))
+        refused = rltuned("restore", "--all", config=config)
         assert refused.returncode == 1
         assert "pause it" in refused.stderr
         (tmp_path / "PAUSE").touch()
         daemon.wait_for_log("mode=paused")
-        done = rltuned("restore", "--all", "--config", str(config))
+        done = rltuned("restore", "--all", config=config)
         assert done.returncode == 0, done.stdout + done.stderr
         assert daemon.metric('rltuned_mode{mode="paused"}') == 1
         daemon.signal(signal.SIGTERM)
@@ -198,7 +191,7 @@ def test_after_a_kill_everything_can_be_given_back(
         daemon.wait_for_log("applied=")
         daemon.signal(signal.SIGKILL)
         assert daemon.ends() == -9
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ": restored" in done.stdout
 
@@ -208,21 +201,21 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100")
 
     def reply(job_id: int) -> dict[str, Any]:
-        answer = rltuned("explain", str(job_id), "--json", "--config", str(config))
+        answer = rltuned("explain", str(job_id), "--json", config=config)
         found: dict[str, Any] = json.loads(answer.stdout)
         return found
 
     before = queue(slurm)
-    done = rltuned("plan", "--json", "--config", str(config))
+    done = rltuned("plan", "--json", config=config)
     plan = json.loads(done.stdout)
     jobs = {job["job_id"]: job for job in plan["jobs"]}
     assert jobs[short]["rank_after"] == 1
     assert jobs[urgent]["refusal"] == "sla_partition"
     assert plan["counts"]["changes"] >= 2
-    done = rltuned("explain", str(urgent), "--config", str(config))
+    done = rltuned("explain", str(urgent), config=config)
     assert "SLA partition" in done.stdout
     assert "Changes so far: unknown" in done.stdout  # no cycle has made a journal yet
-    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    assert rltuned("run", "--live", "--once", config=config).returncode == 0
     slurm.wait_for(lambda: reply(short)["starts"]["slurm_expects_at"], "backfill plans it")
     near = reply(short)
     assert near["starts"]["slurm_expects_at"] > near["submitted_at"]
@@ -230,8 +223,8 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert 0 < near["starts"]["by_limits_in_s"] <= 7_200
     assert [c["new"] for c in near["history"]] == [factors(slurm)[short]]
     assert near["influences"][0]["feature"] == "requested_time"
-    assert rltuned("restore", "--all", "--config", str(config)).returncode == 0
-    done = rltuned("check", "--config", str(config))
+    assert rltuned("restore", "--all", config=config).returncode == 0
+    done = rltuned("check", config=config)
     assert done.returncode == 0, done.stdout
     assert "ok    slurm: Slurmctld" in done.stdout
     assert queue(slurm).keys() == before.keys()
@@ -240,37 +233,37 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
 def test_a_number_that_an_administrator_set_stands(slurm: SlurmLab, config: Path) -> None:
     long, middle, short = waiting(slurm, nices=(5, 15, 25))
     slurm.run("scontrol", "update", f"JobId={long}", "Priority=77777")
-    done = rltuned("plan", "--json", "--config", str(config))
+    done = rltuned("plan", "--json", config=config)
     refused = {j["job_id"]: j["refusal"] for j in json.loads(done.stdout)["jobs"]}
     assert refused[long] == "fixed"
-    done = rltuned("run", "--live", "--once", "--config", str(config))
+    done = rltuned("run", "--live", "--once", config=config)
     assert done.returncode == 0, done.stderr
     assert priority(slurm, long) == 77777
     assert priority(slurm, short) > priority(slurm, middle)
     # and one that we wrote to, and that somebody else then took over
     slurm.run("scontrol", "update", f"JobId={short}", "Priority=3")
-    done = rltuned("run", "--live", "--once", "--config", str(config))
+    done = rltuned("run", "--live", "--once", config=config)
     assert (priority(slurm, short), priority(slurm, long)) == (3, 77777)
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout
     assert (priority(slurm, short), priority(slurm, long)) == (3, 77777)
 
 
 def test_a_requeued_job_is_given_back(slurm: SlurmLab, config: Path) -> None:
     long, _, short = waiting(slurm, nices=(5, 15, 25))
-    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    assert rltuned("run", "--live", "--once", config=config).returncode == 0
     ours = factors(slurm)[short]
     assert ours > 0
     running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
     slurm.run("scancel", *running)
     slurm.wait_for(lambda: slurm.state(short) == "R", "the short job starts")
-    assert rltuned("run", "--live", "--once", "--config", str(config)).returncode == 0
+    assert rltuned("run", "--live", "--once", config=config).returncode == 0
     slurm.run("scontrol", "requeue", str(short))
     slurm.wait_for(lambda: slurm.state(short) == "PD", "it waits again")
     slurm.scontrol("update", f"JobId={short}", "StartTime=now")  # or it waits two minutes
     slurm.wait_for(lambda: short in factors(slurm), "it may run again")
     assert factors(slurm)[short] == ours
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert f"job {short}: restored: site factor {ours} -> 0" in done.stdout
     assert factors(slurm)[short] == 0
     assert slurm.state(long) == "PD"

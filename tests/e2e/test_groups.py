@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
+from tests.programs import rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -34,8 +33,7 @@ jobs = true
 
 @pytest.fixture
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(accounting=True) as started:
+    with cluster(accounting=True) as started:
         yield started
 
 
@@ -48,14 +46,7 @@ def settings(lab: SlurmLab, folder: Path) -> Path:
 
 
 def ask(config: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "rltuned", *words, "--config", str(config)],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return rltuned(*words, config=config, code=0).stdout
 
 
 def group(config: Path) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from rltuned.slurm.commands import SlurmCli
 from tests.accounting import OPERATOR, PLAIN
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
-from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
+from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import SlurmLab
+from tests.programs import rltuned
 from tests.switchback_world import switchback_at
 
 pytestmark = pytest.mark.slurm
@@ -68,7 +69,7 @@ def config(slurm: SlurmLab, tmp_path: Path, bin_dir: Path) -> Iterator[Path]:
     )
     yield path
     (tmp_path / "REFUSE").unlink(missing_ok=True)
-    rltuned("restore", "--all", "--config", str(path))
+    rltuned("restore", "--all", config=path)
 
 
 def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
         assert daemon.ends() == 0
     after = queue(slurm)
     assert {j: row[1] for j, row in after.items()} == {j: before[j][1] for j in after}
-    assert rltuned("restore", "--all", "--config", str(config)).stdout == "nothing to restore\n"
+    assert rltuned("restore", "--all", config=config).stdout == "nothing to restore\n"
 
 
 def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
@@ -101,7 +102,7 @@ def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
     def once(*, on: bool) -> None:
         salt = switchback_at(time.time(), on=on).salt
         config.write_text(text.replace("[ladder]", f'[ladder]\ncanary_salt = "{salt}"'))
-        done = rltuned("run", "--stage", "canary", "--once", "--config", str(config))
+        done = rltuned("run", "--stage", "canary", "--once", config=config)
         assert done.returncode == 0, done.stderr
         # every partition has its own coin: others may be off as well
         off = re.search(r"off_block=(\S+)", done.stderr)
@@ -113,7 +114,7 @@ def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
         once(on=False)
         assert priority(slurm, long) >= priority(slurm, middling) >= priority(slurm, short)
         config.write_text(config.read_text().replace("[ladder]", '[ladder]\nstage = "canary"'))
-        reply = rltuned("explain", str(long), "--config", str(config)).stdout
+        reply = rltuned("explain", str(long), config=config).stdout
         assert "It is not delayed: partition gpu measures Slurm's own order until 2" in reply
     with closing(Journal(tmp_path)) as journal:
         assert {int(job) for job, _ in journal.owned(look(slurm).cluster)} <= set(jobs)
@@ -144,17 +145,17 @@ def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
     # all equal but for their age: the oldest is first again, as without us
     assert priority(slurm, jobs[0]) >= priority(slurm, jobs[1]) >= priority(slurm, jobs[2])
     (tmp_path / "REFUSE").unlink()
-    done = rltuned("restore", "--all", "--config", str(config))
+    done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout
     done = rltuned("run", "--once", *options)
     assert done.returncode == 1, "an open breaker is no success"
     assert "breaker_open=gpu" in done.stderr
     assert {*jobs, shortest} <= ruled_by_slurm(slurm)
-    shown = rltuned("breaker", "show", "--config", str(config))
+    shown = rltuned("breaker", "show", config=config)
     assert shown.returncode == 1
     assert "gpu: open since" in shown.stdout
     assert "changes not taken" in shown.stdout
-    assert rltuned("breaker", "reset", "gpu", "--config", str(config)).returncode == 0
+    assert rltuned("breaker", "reset", "gpu", config=config).returncode == 0
     done = rltuned("run", "--once", *options)
     assert done.returncode == 0, done.stderr
     assert priority(slurm, shortest) > priority(slurm, jobs[0])

@@ -11,8 +11,9 @@ import pytest
 from rltuned.journal.salt import FILE_NAME as SALT_FILE
 from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.e2e.process import Daemon
-from tests.e2e.queue import FULL, rltuned, waiting
+from tests.e2e.queue import FULL, waiting
 from tests.lab import SlurmLab
+from tests.programs import rltuned
 
 pytestmark = pytest.mark.slurm
 PRIVATE = "nobodysbusiness"
@@ -45,7 +46,7 @@ def test_no_name_is_left_anywhere_and_names_alike_have_one_digest(
     with Daemon(tmp_path, "--config", str(config)) as daemon:
         daemon.wait_for_log("proposed=", times=3)
         shown = [daemon.get(path) for path in ("/metrics", "/", "/status.json")]
-        out = rltuned("status", "--json", "--config", str(config))
+        out = rltuned("status", "--json", config=config)
         log = daemon.log()
     assert any(f"{ids[0]}" in text for text in shown)
     for name, content in left(state).items():

@@ -17,9 +17,10 @@ import pytest
 from tests import needs
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
-from tests.e2e.queue import FULL, rltuned, waiting
+from tests.e2e.queue import FULL, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
 from tests.lab import SlurmLab
+from tests.programs import rltuned
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
 from tests.switchback_world import switchback_at
 
@@ -48,7 +49,7 @@ def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
         slurm={"timeout_s": 3},
     )
     yield path
-    rltuned("restore", "--all", "--config", str(path))
+    rltuned("restore", "--all", config=path)
 
 
 def test_dashboards_and_alerts_on_a_real_daemon(

@@ -13,8 +13,8 @@ from rltuned.domain.units import JobId
 from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
 from rltuned.journal.learned import read_learned
 from rltuned.journal.snapshots import FILE_NAME, recorded
+from tests.clusters import cluster
 from tests.configs import write_settings
-from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
@@ -25,8 +25,7 @@ PRIVATE = "nobodysbusiness"
 
 @pytest.fixture
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(accounting=True) as started:
+    with cluster(accounting=True) as started:
         yield started
 
 

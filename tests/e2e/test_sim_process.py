@@ -2,13 +2,13 @@
 
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.process import Daemon
+from tests.programs import ran, rltuned
 
 SIM = ("--backend", "sim", "--no-show")
 
@@ -19,16 +19,6 @@ def config(tmp_path: Path) -> Path:
     path.write_text("[http]\nport = 0\n")
     path.chmod(0o600)
     return path
-
-
-def rltuned(*args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "rltuned", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def test_it_serves_while_it_runs_and_ends_on_sigterm(tmp_path: Path, config: Path) -> None:
@@ -110,7 +100,7 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
 
 def test_exit_codes_of_a_bad_start(config: Path) -> None:
     config.write_text("[ladder]\nstagge = 'full'\n")
-    done = rltuned("run", *SIM, "--once", "--config", str(config))
+    done = rltuned("run", *SIM, "--once", config=config)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"rltuned: {config}:2: ladder.stagge: unknown key; did you mean stage?\n"
@@ -134,12 +124,11 @@ def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
     config = tmp_path / "rltuned.toml"
     config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n')
     config.chmod(0o600)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+    done = ran(
+        sys.executable,
+        "-c",
+        program,
+        code=None,
         env={"RLTUNED_CONFIG": str(config), "PATH": "/usr/bin:/bin"},
     )
     assert (done.returncode, done.stdout) == (3, ""), "no journal, and no Slurm to ask"
@@ -149,9 +138,7 @@ def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
 
 def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:
     shell = f"{sys.executable} -m rltuned plan --backend sim --json | head -c 10"
-    done = subprocess.run(
-        ["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=300
-    )
+    done = ran("bash", "-c", shell, code=None)
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
 

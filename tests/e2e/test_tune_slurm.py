@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import accounting, needs
+from tests import needs
 from tests.accounting import OPERATOR, as_user
-from tests.conftest import slurm_or_skip
+from tests.clusters import OPERATORS, cluster
 from tests.lab import NodeSpec, SlurmLab
 from tests.real_jobs import BY_AGE, JOBS, Record, Site, add_users, check_night, play, sped_up
 
@@ -31,16 +31,12 @@ TEST_PERIOD = ["--test-period", "6d"]
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
     needs.module("numba")
-    if why := accounting.missing():
-        needs.skip_or_fail(why)
     more = ("PrivateData=jobs", "AccountingStorageTRES=gres/gpu", BY_AGE)
-    with SlurmLab(accounting=True, extra=more, nodes=NODES, partitions=PARTITION) as started:
+    with cluster(
+        OPERATORS, accounting=True, extra=more, nodes=NODES, partitions=PARTITION
+    ) as started:
         add_users(site_of(started))
-        started.run(
-            "sacctmgr", "-i", "add", "user", OPERATOR, "account=root", "adminlevel=operator"
-        )
         yield started
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from rltuned.journal.handover import published
+from tests.clusters import cluster
 from tests.configs import write_settings
-from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
-from tests.e2e.queue import FULL, priority, queue, rltuned, waiting
+from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import BACKUP, LabError, SlurmLab
+from tests.programs import rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -25,8 +26,7 @@ LEASE_S = 12
 
 @pytest.fixture
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(backup=True) as started:
+    with cluster(backup=True) as started:
         started.start_backup()
         yield started
 
@@ -117,8 +117,8 @@ def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: 
             assert daemon.ends() == 0
             assert "Traceback" not in daemon.log()
     # what either has written is restored where it is held now, and only there
-    assert rltuned("restore", "--all", "--config", str(two)).stdout == "nothing to restore\n"
-    given = rltuned("restore", "--all", "--config", str(one))
+    assert rltuned("restore", "--all", config=two).stdout == "nothing to restore\n"
+    given = rltuned("restore", "--all", config=one)
     assert given.returncode == 0, given.stdout
     assert all(f"job {j}: restored" in given.stdout for j in (short, shorter, shortest))
     left = published(tmp_path / "shared")
@@ -182,7 +182,7 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
     assert queue(lab).keys() >= before.keys()
     # a busy machine takes longer than 2 s to restore what it has just seen
     config.write_text(config.read_text().replace("max_snapshot_age_s = 2\n", ""))
-    given = rltuned("restore", "--all", "--config", str(config))
+    given = rltuned("restore", "--all", config=config)
     assert given.returncode == 0, given.stdout
 
 

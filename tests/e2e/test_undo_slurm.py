@@ -15,8 +15,8 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests import accounting
+from tests.clusters import slurm_or_skip
 from tests.configs import write_settings
-from tests.conftest import slurm_or_skip
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.needs import skip_or_fail

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -11,6 +10,7 @@ from typing import Self
 from tests.e2e.process import Daemon
 from tests.faults.shims import Shims
 from tests.lab import LabError, SlurmLab
+from tests.programs import rltuned
 
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 MINUTES = (30_000, 20_000, 10_000)
@@ -107,12 +107,9 @@ class Case:
     def rltuned(
         self, *args: str, environ: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "rltuned", *args, "--config", str(self.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
+        return rltuned(
+            *args,
+            config=self.config,
             env={**os.environ, "TMPDIR": str(self.temporary), **(environ or {})},
         )
 

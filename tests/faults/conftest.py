@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster, emptied
 from tests.faults.case import Case
 from tests.lab import SlurmLab
 
@@ -20,14 +20,12 @@ SLOW = (
 
 @pytest.fixture(scope="package")
 def faulty_lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(extra=SLOW, accounting=True) as started:
+    with cluster(extra=SLOW, accounting=True) as started:
         yield started
 
 
 @pytest.fixture
 def case(faulty_lab: SlurmLab, tmp_path: Path) -> Iterator[Case]:
-    faulty_lab.clear()
-    with Case(faulty_lab, tmp_path) as ready:
-        yield ready
-    faulty_lab.clear()
+    for lab in emptied(faulty_lab):
+        with Case(lab, tmp_path) as ready:
+            yield ready

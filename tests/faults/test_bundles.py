@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
+from tests.examples import examples
 
 SHIPPED = Path(__file__).resolve().parents[2] / "models"
 SEALED = ("actor.safetensors", "parity.npz")
@@ -203,9 +204,7 @@ def test_every_file_truncated_anywhere(bundle: Path, name: str) -> None:
 
 
 @given(data=st.data())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_bundle_with_bits_turned_loads_or_is_refused(bundle: Path, data: st.DataObject) -> None:
     """Also sealed again, so that no checksum stands before the parsers."""
     for name in SEALED:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import slurm_or_skip
+from tests.clusters import slurm_or_skip
 from tests.corpus import Odd, corpus, play, sample
 from tests.lab import SlurmLab
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.slurm.accounting import MOST_RECORDS as MOST_HISTORY
-from rltuned.slurm.jobs import MOST_RECORDS
 from rltuned.slurm.pyslurm import MOST_BYTES
+from rltuned.slurm.queue_rows import MOST_RECORDS
+from tests.programs import ran
 
 MOST_KIB = 400 * 1024
 ROWS = "while cat rows; do :; done"
@@ -106,10 +107,7 @@ def test_peak_memory_of_a_long_answer(tmp_path: Path, pending: int, script: str,
         f"{script}\n"
     )
     program.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, str(tmp_path)],
-        capture_output=True, text=True, check=True, timeout=500,
-    )  # fmt: skip
+    done = ran(sys.executable, "-c", LOOK, str(tmp_path), timeout=500)
     _judge(done.stdout, says)
 
 
@@ -141,10 +139,7 @@ def test_peak_memory_of_pyslurms_answer(tmp_path: Path, jobs: int, wide: int, sa
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec cat "{printed}"\n')
     python.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", PYSLURM_LOOK, str(tmp_path), str(python)],
-        capture_output=True, text=True, check=True, timeout=500,
-    )  # fmt: skip
+    done = ran(sys.executable, "-c", PYSLURM_LOOK, str(tmp_path), str(python), timeout=500)
     _judge(done.stdout, says)
 
 
@@ -160,10 +155,7 @@ def test_peak_memory_of_saccts_answer(tmp_path: Path, job: str, says: str) -> No
     rows = f"yes | awk '{{ j = {job}; printf \"{ROW}\\n\", j, j }}'"
     program.write_text(f"#!/bin/sh\n{rows} | head -c {BIG}\n")
     program.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(tmp_path)],
-        capture_output=True, text=True, check=True, timeout=500,
-    )  # fmt: skip
+    done = ran(sys.executable, "-c", READ, str(tmp_path), timeout=500)
     _judge(done.stdout, says)
 
 

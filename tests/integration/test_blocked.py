@@ -13,10 +13,8 @@ from rltuned.core.select import Scope
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests import accounting
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -26,17 +24,15 @@ LIMITS = {"one": "MaxJobsPerUser=1", "small": "GrpTRES=cpu=2", "short": "MaxWall
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=("AccountingStorageEnforce=limits,qos",)) as started:
-        for name, limit in LIMITS.items():
-            started.run("sacctmgr", "-i", "add", "qos", name, limit)
-        started.run("sacctmgr", "-i", "modify", "user", "root", "set", f"qos+={','.join(LIMITS)}")
-        started.run("sacctmgr", "-i", "add", "account", "tight", "GrpJobs=1")
-        qos = f"qos={','.join(LIMITS)},normal"
-        for user in ("root", "nobody"):
-            started.run("sacctmgr", "-i", "add", "user", user, "account=tight", qos)
+    names = ",".join(LIMITS)
+    accounts = (
+        *(f"add qos {name} {limit}" for name, limit in LIMITS.items()),
+        f"modify user root set qos+={names}",
+        "add account tight GrpJobs=1",
+        *(f"add user {user} account=tight qos={names},normal" for user in ("root", "nobody")),
+    )
+    enforced = ("AccountingStorageEnforce=limits,qos",)
+    with cluster(*accounts, accounting=True, extra=enforced) as started:
         yield started
 
 

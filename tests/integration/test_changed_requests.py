@@ -33,13 +33,11 @@ from rltuned.journal.salt import keep_salt
 from rltuned.settings.source import load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests import accounting
 from tests.accounting import PLAIN, as_user
+from tests.clusters import cluster
 from tests.configs import write_settings
-from tests.conftest import slurm_or_skip
 from tests.lab import PARTITIONS, LabError, SlurmLab
 from tests.loops import Received
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -118,16 +116,12 @@ TAKEN: Final = frozenset(
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=WEIGHTS, partitions=(*PARTITIONS, *MORE)) as started:
-        for words in (
-            "add qos high priority=100", "add account lab", "add account other",
-            f"add user {PLAIN} account=lab", f"add user {PLAIN} account=other",
-            f"modify user {PLAIN} set qos+=high",
-        ):  # fmt: skip
-            started.run("sacctmgr", "-i", *words.split())
+    with cluster(
+        "add qos high priority=100", "add account lab", "add account other",
+        f"add user {PLAIN} account=lab", f"add user {PLAIN} account=other",
+        f"modify user {PLAIN} set qos+=high",
+        accounting=True, extra=WEIGHTS, partitions=(*PARTITIONS, *MORE),
+    ) as started:  # fmt: skip
         yield started
 
 

@@ -1,26 +1,18 @@
 """`rltuned config init` and `check` on a real Slurm: the file fits it, and can be used at once."""
 
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.lab import OTHER, SEARCH, SlurmLab
+from tests.programs import rltuned
 
 # the lab's own release of the programs, where another one than this machine's is tried
 BIN = OTHER or str(Path(shutil.which("scontrol", path=SEARCH) or "/usr/bin/scontrol").parent)
 
 pytestmark = pytest.mark.slurm
-
-
-def rltuned(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rltuned", *args],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
 
 
 def test_a_real_cluster_gets_a_file_that_fits(slurm: SlurmLab, tmp_path: Path) -> None:

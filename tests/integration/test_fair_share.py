@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,9 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests import accounting
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.integration.site import no_stopwatch
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -40,13 +40,8 @@ RECALCULATED_S = 300.0
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=WEIGHTS) as started:
-        for user in USERS:
-            started.run("sacctmgr", "-i", "add", "account", f"of_{user}")
-            started.run("sacctmgr", "-i", "add", "user", user, f"account=of_{user}")
+    rows = [(f"add account of_{user}", f"add user {user} account=of_{user}") for user in USERS]
+    with cluster(*chain(*rows), accounting=True, extra=WEIGHTS) as started:
         yield started
 
 

@@ -11,10 +11,8 @@ from rltuned.core.select import FEDERATED_FROM, Scope
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests import accounting
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -23,10 +21,7 @@ NODES = ("-wm1", "-n4", "-t60")
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[tuple[SlurmLab, SlurmLab]]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True) as one, SlurmLab(cluster="rlttwo", beside=one) as two:
+    with cluster(accounting=True) as one, cluster(cluster="rlttwo", beside=one) as two:
         one.run("sacctmgr", "-i", "add", "federation", "fed", "clusters=rltlab,rlttwo")
         for lab, other in ((one, "rlttwo"), (two, "rltlab")):
             lab.wait_for(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.integration.site import SCRIPT
 from tests.lab import SlurmLab
 
@@ -15,12 +15,11 @@ pytestmark = pytest.mark.slurm
 
 
 def lab_for(uid: int) -> Iterator[SlurmLab]:
-    slurm_or_skip()
     with tempfile.TemporaryDirectory(prefix="rltlab-") as name:
         line = "local RLTUNED = 990"
         assert SCRIPT.count(line) == 1
         (Path(name) / "job_submit.lua").write_text(SCRIPT.replace(line, f"local RLTUNED = {uid}"))
-        with SlurmLab(folder=Path(name), extra=("JobSubmitPlugins=lua",)) as started:
+        with cluster(folder=Path(name), extra=("JobSubmitPlugins=lua",)) as started:
             yield started
 
 

@@ -11,7 +11,7 @@ from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -24,8 +24,7 @@ ODD = (
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(accounting=True) as started:
+    with cluster(accounting=True) as started:
         yield started
 
 

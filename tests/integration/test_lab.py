@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.lab import LabError, SlurmLab
+from tests.programs import ran
 
 pytestmark = pytest.mark.slurm
 
@@ -43,8 +44,7 @@ def test_lab_that_cannot_start_says_why_and_ends_what_it_started() -> None:
 
 
 def test_a_primary_that_is_killed_leaves_a_heartbeat_for_the_backup() -> None:
-    slurm_or_skip()
-    with SlurmLab(backup=True, extra=("SlurmctldDebug=debug",)) as lab:
+    with cluster(backup=True, extra=("SlurmctldDebug=debug",)) as lab:
         log = (lab.root / "log" / "slurmctld.log").read_text()
         beats = re.findall(r"Heartbeat thread started, beating every (\d+) seconds", log)
         assert beats
@@ -69,13 +69,7 @@ def test_lab_command_line(slurm: SlurmLab) -> None:
     with tempfile.TemporaryDirectory(prefix="rltlab-") as folder:
 
         def lab(verb: str) -> str:
-            return subprocess.run(
-                [sys.executable, "-m", "tests.lab", verb, "--dir", folder],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            ).stdout
+            return ran(sys.executable, "-m", "tests.lab", verb, "--dir", folder).stdout
 
         # the shell of somebody who did as `env` says
         names_it = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf"}

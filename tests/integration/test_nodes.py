@@ -14,7 +14,7 @@ from rltuned.core.capacity import Capacity
 from rltuned.domain.cluster import Node, Resources
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests.conftest import slurm_or_skip
+from tests.clusters import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
 
 pytestmark = pytest.mark.slurm

@@ -4,15 +4,13 @@ On a real Slurm whose slurm.conf of this host differs from slurmctld's.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
+from tests.programs import rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -47,21 +45,14 @@ def beside(slurm: SlurmLab, folder: Path, line: str) -> Path:
     return config
 
 
-def rltuned(config: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "rltuned", *words, "--config", str(config)],
-        capture_output=True, text=True, check=False, timeout=300, env=dict(os.environ),
-    )  # fmt: skip
-
-
 def test_an_answer_with_a_remark_is_used_and_the_remark_is_shown_once(
     slurm: SlurmLab, tmp_path: Path
 ) -> None:
     config = beside(slurm, tmp_path, ODD)
     job = slurm.sbatch("-wp1", "--gres=gpu:p100:4", "--hold")
-    found = json.loads(rltuned(config, "plan", "--json").stdout)
+    found = json.loads(rltuned("plan", "--json", config=config).stdout)
     assert [row["job_id"] for row in found["jobs"]] == [job]
-    rows = json.loads(rltuned(config, "check", "--json").stdout)
+    rows = json.loads(rltuned("check", "--json", config=config).stdout)
     status = {row["name"]: row["status"] for row in rows}
     (said,) = (row for row in rows if row["name"] == "remarks")
     assert (status["queue"], said["status"]) == ("ok", "warn")

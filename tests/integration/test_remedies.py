@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -28,11 +28,10 @@ from rltuned.cli import app, check
 from rltuned.daemon.canary import breaker
 from rltuned.errors import SolverError
 from rltuned.journal.journal import Journal
-from tests import accounting
-from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
-from tests.conftest import slurm_or_skip
+from tests.accounting import OWNER, PLAIN, as_user
+from tests.clusters import OPERATORS, cluster
 from tests.lab import SEARCH, SlurmLab
-from tests.needs import skip_or_fail
+from tests.programs import ran
 from tests.remedies import remedies, says
 
 pytestmark = pytest.mark.slurm
@@ -130,11 +129,16 @@ class Site:
         """What is not in order."""
         words = ["check", "--json", "--config", str(self.config)]
         if user:
-            done = subprocess.run(
-                [*as_user(user), sys.executable, "-m", "rltuned", *words],
-                capture_output=True, text=True, check=False, timeout=300, cwd="/",
+            done = ran(
+                *as_user(user),
+                sys.executable,
+                "-m",
+                "rltuned",
+                *words,
+                code=None,
+                cwd="/",
                 env={"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
-            )  # fmt: skip
+            )
             out, wrong = done.stdout, done.stderr
         else:
             result = CliRunner().invoke(app, words)
@@ -158,7 +162,6 @@ class Site:
 @pytest.fixture(scope="module")
 def labs() -> Iterator[Callable[[str], Site]]:
     """Clusters by kind, each started when it is needed first."""
-    slurm_or_skip()
     made: dict[str, Site] = {}
     with ExitStack() as stack:
 
@@ -168,27 +171,17 @@ def labs() -> Iterator[Callable[[str], Site]]:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rltfix-")))
                 folder.chmod(0o755)
                 made[kind] = Site(lab, folder / "site")
-                if kind == "accounts":
-                    _add_users(lab)
             return made[kind]
 
         yield get
 
 
-def _lab(kind: str) -> SlurmLab:
+def _lab(kind: str) -> AbstractContextManager[SlurmLab]:
     if kind == "slurmuser":
-        return SlurmLab(slurm_user=OWNER)
-    if kind != "accounts":
-        return SlurmLab(backup=kind == "backup")
-    why = accounting.missing()
-    if why:
-        skip_or_fail(why)
-    return SlurmLab(accounting=True)
-
-
-def _add_users(lab: SlurmLab) -> None:
-    lab.run("sacctmgr", "-i", "add", "account", "lab")
-    lab.run("sacctmgr", "-i", "add", "user", OPERATOR, "account=root", "adminlevel=operator")
+        return cluster(slurm_user=OWNER)
+    if kind == "accounts":
+        return cluster("add account lab", OPERATORS, accounting=True)
+    return cluster(backup=kind == "backup")
 
 
 @pytest.fixture(autouse=True)
@@ -873,13 +866,19 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
         return {int(job): int(number) for job, number in map(str.split, rows)}
 
     site.lab.wait_for(lambda: set(factors()) == set(jobs), "two wait, and sprio shows them")
-    done = subprocess.run(
-        [*as_user(OWNER), sys.executable, "-m", "rltuned", "run", "--live", "--once",
-         "--config", str(site.config)],
-        capture_output=True, text=True, check=False, timeout=300, cwd="/",
+    done = ran(
+        *as_user(OWNER),
+        sys.executable,
+        "-m",
+        "rltuned",
+        "run",
+        "--live",
+        "--once",
+        "--config",
+        str(site.config),
+        cwd="/",
         env={"PATH": site.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    )
     assert "applied=" in done.stderr
     found = factors()
     assert found[jobs[1]] > found[jobs[0]]

@@ -21,6 +21,7 @@ import pytest
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.configs import write_settings
 from tests.lab import SEARCH, SlurmLab
+from tests.programs import ran
 
 pytestmark = pytest.mark.slurm
 
@@ -91,12 +92,10 @@ def config(accounts: SlurmLab, place: Path) -> Callable[..., Path]:
 
 
 def rltuned(user: str, config: Path, *args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*as_user(user), sys.executable, "-m", "rltuned", *args, "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+    argv = [*as_user(user), sys.executable, "-m", "rltuned", *args, "--config", str(config)]
+    return ran(
+        *argv,
+        code=None,
         cwd="/",
         env={"PATH": SEARCH, "PYTHONDONTWRITEBYTECODE": "1"},
     )
@@ -170,15 +169,7 @@ def test_what_an_operator_may_do_and_what_not(jobs: Queue) -> None:
 
     def tried(words: str) -> bool:
         argv = [*as_user(OPERATOR), *words.format(**places).split()]
-        done = subprocess.run(
-            argv,
-            env=lab.environ(),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        done = ran(*argv, code=None, env=lab.environ(), cwd="/")
         return done.returncode == 0
 
     try:
@@ -292,9 +283,7 @@ def without_rights(config: Path, *args: str) -> "subprocess.CompletedProcess[str
     who = ("setpriv", f"--reuid={PLAIN}", f"--regid={PLAIN}", "--clear-groups")
     command = [*who, sys.executable, "-m", "rltuned", *args, "--config", str(config)]
     env = {"PATH": SEARCH, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, cwd="/", env=env
-    )
+    done = ran(*command, code=None, cwd="/", env=env)
     if "Permission denied" in done.stderr and "No module" in done.stderr:
         pytest.skip("the checkout lies where users may not read")
     return done

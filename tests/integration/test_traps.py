@@ -12,11 +12,9 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests import accounting
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.integration.site import Site
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -33,12 +31,8 @@ jobs, too."""
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=WEIGHTS) as started:
-        started.run("sacctmgr", "-i", "add", "qos", "one", "MaxJobsAccruePU=1")
-        started.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=one")
+    accounts = "add qos one MaxJobsAccruePU=1", "modify user root set qos+=one"
+    with cluster(*accounts, accounting=True, extra=WEIGHTS) as started:
         yield started
 
 

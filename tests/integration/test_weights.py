@@ -12,10 +12,8 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.site import read_priorities
 from rltuned.slurm.worth import Site, qos_step
-from tests import accounting
-from tests.conftest import slurm_or_skip
+from tests.clusters import cluster
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -30,14 +28,10 @@ ON_ONE_NODE = ("-wm1", "-n4", "-t60")
 
 @pytest.fixture(scope="module", params=["", "NO_NORMAL_QOS"])
 def lab(request: pytest.FixtureRequest) -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
     flags = (f"PriorityFlags={request.param}",) if request.param else ()
-    with SlurmLab(accounting=True, extra=(*WEIGHTS, *flags)) as started:
-        for name, points in (("long", 3), ("high", 40)):
-            started.run("sacctmgr", "-i", "add", "qos", name, f"priority={points}")
-            started.run("sacctmgr", "-i", "modify", "user", "root", "set", f"qos+={name}")
+    levels = "add qos long priority=3", "add qos high priority=40"
+    both = "modify user root set qos+=long,high"
+    with cluster(*levels, both, accounting=True, extra=(*WEIGHTS, *flags)) as started:
         yield started
 
 

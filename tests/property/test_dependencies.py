@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core import groups
@@ -15,6 +15,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.slurm.strings import parse_dependency
 from tests.builders import NOW, job, running, snapshot
+from tests.examples import examples
 
 SHREDS = (
     "afterok", "afterany", "after", "aftercorr", "afternotok", "afterburstbuffer", "singleton",
@@ -40,7 +41,7 @@ def test_any_text_is_read(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 2**32))
 def test_what_is_nearly_a_dependency_is_read(seed: int) -> None:
     draws = np.random.default_rng(seed)
@@ -74,7 +75,6 @@ def as_slurm_shows(edges: dict[int, set[int]], at: dict[int, str], now: float) -
     return shown
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(2, 7))
 def test_edges_outlive_their_parents(data: st.DataObject, size: int) -> None:
     edges = {

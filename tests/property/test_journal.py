@@ -4,12 +4,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rltuned.domain.fields import Action
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.journal.changes import KEPT
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import Keeping
@@ -23,6 +23,7 @@ from tests.builders import (
     sight,
     snapshot,
 )
+from tests.examples import examples
 
 JOBS = st.integers(1, 3)
 VALUES = st.integers(1, 50)
@@ -104,7 +105,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def claims_are_what_was_written(self) -> None:
-        claims = {(int(c.target.job_id), str(c.field)): c for c in numbers_in(self.journal)}
+        claims = {(int(c.target.job_id), c.field.name): c for c in numbers_in(self.journal)}
         assert claims.keys() == self.open.keys()
         for key, (first, written) in self.open.items():
             owned = claims[key].owned
@@ -147,4 +148,4 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestJournal.settings = examples(40, stateful_step_count=30)

@@ -3,18 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.numbers import REFRESH_S, Field, Writing, numbers_of, settle
+from rltuned.core.numbers import REFRESH_S, Writing, numbers_of, settle
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import SetPriority
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from tests.builders import NOW, job
+from tests.examples import examples
 from tests.property import worlds
 from tests.property.sites import QOS_GAP, SLA, Site, orders, sites
 from tests.property.tables import CYCLE_S, DAY, SLOPE, SYSTEM, ByTable, policies
@@ -37,7 +38,7 @@ def played(site: Site, policy: ByTable, order: Order, cap: int, cycles: int) -> 
     return decisions
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(sites(), policies, orders, paces, st.integers(0, 100_000))
 def test_no_job_is_overtaken_by_one_that_became_eligible_more_than_its_delay_later(
     site: Site, policy: ByTable, order: Order, pace: tuple[int, int], later_s: int
@@ -50,7 +51,7 @@ def test_no_job_is_overtaken_by_one_that_became_eligible_more_than_its_delay_lat
                 assert site.priority(one) >= site.priority(other)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(sites(), policies, orders, st.integers(1, 6))
 def test_a_delay_that_was_written_is_within_its_bounds(
     site: Site, policy: ByTable, order: Order, cycles: int
@@ -65,7 +66,7 @@ def test_a_delay_that_was_written_is_within_its_bounds(
             assert upper[one.job_id] <= order.max_delay_s
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(sites(with_sla=True), policies, orders, st.integers(0, 9), st.integers(1, 6))
 def test_a_job_that_is_not_ours_loses_no_place_by_more_than_the_neutral_delay(
     site: Site, policy: ByTable, order: Order, cap: int, cycles: int
@@ -80,7 +81,7 @@ def test_a_job_that_is_not_ours_loses_no_place_by_more_than_the_neutral_delay(
                 assert site.priority(one) >= site.priority(other)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(sites(with_qos=True), policies, orders, st.integers(0, 9), st.integers(1, 6))
 def test_the_order_of_qos_is_kept_where_the_gap_is_wider_than_the_delays(
     site: Site, policy: ByTable, order: Order, cap: int, cycles: int
@@ -92,7 +93,7 @@ def test_the_order_of_qos_is_kept_where_the_gap_is_wider_than_the_delays(
     assert not high or not normal or min(high) > max(normal)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(sites(), st.floats(0, 1e4), st.integers(1, 6))
 def test_a_policy_that_asks_all_for_the_same_writes_nothing(
     site: Site, delay_s: float, cycles: int
@@ -102,7 +103,7 @@ def test_a_policy_that_asks_all_for_the_same_writes_nothing(
         assert decision.plan.is_empty
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(sites(), policies, orders, st.integers(1, 3))
 def test_a_cap_only_spreads_the_writes_over_cycles(
     site: Site, policy: ByTable, order: Order, cap: int
@@ -128,13 +129,13 @@ def test_only_chosen_jobs_are_touched_never_to_zero_and_never_more_than_the_cap(
     touched = [a.target.job_id for a in decision.plan.actions]
     assert set(touched) <= chosen
     assert len(touched) <= cap
-    assert all(a.new >= 1 for a in decision.plan.actions if isinstance(a, SetPriority))
+    assert all(a.new >= 1 for a in decision.plan.actions if a.field is PRIORITY)
     for left in world.pending:
         if SLA in left.partitions or left.priority == 0 or left.dependency:
             assert left.job_id not in touched
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(sites(), policies, orders, st.integers(-(10**6), 0))
 def test_a_job_s_delay_hangs_on_that_job_alone(
     site: Site, policy: ByTable, order: Order, base: int
@@ -153,7 +154,7 @@ def test_a_job_s_delay_hangs_on_that_job_alone(
     assert others[0] == others[1]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(sites(), policies, orders, st.integers(1, 4))
 def test_a_restarted_daemon_decides_the_same(
     site: Site, policy: ByTable, order: Order, cycles: int
@@ -165,7 +166,7 @@ def test_a_restarted_daemon_decides_the_same(
 
 
 @given(
-    st.sampled_from(("site_factor", "priority")),
+    st.sampled_from((SITE_FACTOR, PRIORITY)),
     st.floats(0.01, 1.0),
     st.integers(5, 300),
     st.floats(0, 7 * DAY),
@@ -178,7 +179,7 @@ def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
     any longer than it is asked to."""
     system = PrioritySystem(
         "multifactor",
-        ages=field == "priority",
+        ages=field is PRIORITY,
         age_weight=int(slope * 14 * DAY),
         max_age_s=14 * DAY,
     )
@@ -193,8 +194,8 @@ def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
         assert in_force_s <= bound_s + REFRESH_S + 1 / numbers.slope
         if value != numbers.value[0]:
             writes += 1
-            owned = Ownership(field, int(value), original=0, rest=10**6)
-            if field == "priority":
+            owned = Ownership(field.name, int(value), original=0, rest=10**6)
+            if field is PRIORITY:
                 one = replace(one, owned=owned, priority=int(value))
             else:
                 one = replace(one, owned=owned, site_factor=int(value))

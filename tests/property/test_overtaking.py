@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.backlog import LONGEST_S
@@ -20,6 +20,7 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin
 from tests.builders import NOW, job, request
+from tests.examples import examples
 from tests.property.sites import ROOM, Site, orders
 from tests.property.tables import SLOPE, policies
 
@@ -143,7 +144,7 @@ seeds = st.integers(0, 2**32 - 1)
 caps = st.sampled_from((0, 1, 3, 99))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(policies, orders, caps, seeds)
 def test_hostile_delays_keep_the_promise_over_many_cycles(
     policy: Policy, order: Order, cap: int, seed: int
@@ -151,7 +152,7 @@ def test_hostile_delays_keep_the_promise_over_many_cycles(
     play(policy, order, cap, seed)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(CHOSEN), orders, caps, seeds)
 def test_every_rule_network_and_plug_in_keeps_it_over_many_cycles(
     policy: Policy, order: Order, cap: int, seed: int

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
@@ -20,6 +20,7 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, recorded
 from tests.builders import snapshot
+from tests.examples import examples
 from tests.fakes import FakeBackend, FakeClock
 from tests.loops import Received
 from tests.property import worlds
@@ -78,7 +79,7 @@ class Site:
         return decision
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     queues,
     policies,

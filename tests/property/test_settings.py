@@ -14,6 +14,7 @@ from rltuned.errors import SettingsError
 from rltuned.settings import load
 from rltuned.settings.keys import Settings
 from rltuned.settings.reference import tables, toml
+from tests.examples import examples
 
 VALUES = st.one_of(
     st.booleans().map(toml),
@@ -49,7 +50,7 @@ def test_any_text(text: str) -> None:
 
 
 @given(LINES)
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_any_values(lines: list[str]) -> None:
     accepted = read("\n".join(lines))
     if accepted is not None:

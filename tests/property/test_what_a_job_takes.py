@@ -1,6 +1,6 @@
 """The size of a job is one number: for the daemon, the simulator and what is predicted of areas."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from rltuned.core.features import encode
 from rltuned.lab.replay.prepared import pending_jobs
@@ -11,12 +11,13 @@ from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import idle
 from rltuned.sim.trace import TraceJob
+from tests.examples import examples
 from tests.sim.worlds import cases
 
 LAYERS = layers_of(load_predictor(shipped_predictor()))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150)
 @given(cases())
 def test_daemon_simulator_and_predictor_count_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]],

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs
@@ -19,6 +19,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules
+from tests.examples import examples
 from tests.sim import worlds
 from tests.sim.reference import plainly
 
@@ -103,11 +104,7 @@ def stretched(where: Cluster, jobs: tuple[TraceJob, ...], site: Setting) -> Scen
     return Scenario.of(replace(where, partitions=partitions), longer, site.rules)
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(150)
 @given(cases(), sites(), st.sampled_from((*STATIC, *MOVING)))
 def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
@@ -123,11 +120,7 @@ def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     assert plain.writes == fast.writes
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(100)
 @given(cases(), sites(), st.sampled_from(STATIC))
 def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
@@ -140,11 +133,7 @@ def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
     assert plain.writes == fast.writes
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(100)
 @given(cases(), sites(), st.sampled_from(("delay", "saf", "qssf", "fit_first")), st.data())
 def test_nodes_that_fail_under_the_daemon_give_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str, data: st.DataObject

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.lab.replay.metrics import (
@@ -19,6 +19,7 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
+from tests.examples import examples
 from tests.sim.worlds import cluster, job
 
 
@@ -76,7 +77,7 @@ def test_shortest_remaining_first_by_hand() -> None:
     assert wait_s == jct_s - 6.5
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=20

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
@@ -14,6 +14,7 @@ from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.world import Rules, World
+from tests.examples import examples
 from tests.sim.reference import plainly
 from tests.sim.worlds import job, starts
 
@@ -56,7 +57,7 @@ def test_an_observer_sees_what_is_free_of_each_type() -> None:
     assert node.free.gpus == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.tuples(

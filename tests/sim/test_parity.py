@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
@@ -21,6 +21,7 @@ from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules
+from tests.examples import examples
 from tests.sim.reference import plainly
 from tests.sim.worlds import cases
 
@@ -41,11 +42,7 @@ POLICIES = (
 MODELS = [f"model:{card.parent}" for card in sorted(Path("models").glob("*/card.json"))]
 
 
-@settings(
-    max_examples=200,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(200)
 @given(
     case=cases(),
     policy=st.sampled_from(POLICIES),
@@ -66,11 +63,7 @@ def test_random_worlds_give_the_same_starts_ends_and_nodes(
     assert plain.decisions == fast.decisions
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(100)
 @given(
     case=cases(),
     data=st.data(),
@@ -180,11 +173,7 @@ def has_wide_jobs(case: tuple[Cluster, tuple[TraceJob, ...]]) -> bool:
     return any((j.nodes or 0) >= MANY_FROM for j in case[1])
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@examples(150)
 @given(
     case=wide_cases().filter(has_wide_jobs),
     policy=st.sampled_from(["fcfs", "saf", "delay"]),

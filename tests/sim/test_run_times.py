@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.features import LIMIT_FULL_S
@@ -33,6 +33,7 @@ from rltuned.sim.presets import preset
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules
+from tests.examples import examples
 
 SHIPPED = load_predictor(shipped_predictor())
 EPOCH = 1_700_000_000.0
@@ -127,7 +128,7 @@ def remembered(
     return memory, shown
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(jobs=histories(), wait_s=st.sampled_from([0.5, 100.0, 5_000.0]))
 def test_the_daemon_s_memory_and_the_kernel_s_say_the_same(
     jobs: list[TraceJob], wait_s: float
@@ -156,7 +157,7 @@ def approx_s(seconds: float) -> object:
     return pytest.approx(max(seconds, 1.0), rel=1e-3, abs=0.51)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(jobs=histories(), share=st.floats(0.0, 1.0))
 def test_what_jobs_will_run_moves_nothing_before_they_end(
     jobs: list[TraceJob], share: float

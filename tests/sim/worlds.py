@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Partition, Resources
@@ -19,13 +18,10 @@ from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+from tests.examples import examples
 from tests.sim.reference import plainly
 
-calm = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+calm = examples(100)
 
 
 def cluster(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
@@ -13,9 +13,10 @@ from rltuned.lab.train.predictor import fit
 from rltuned.lab.train.run import Validation, held_out
 from rltuned.lab.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 from rltuned.sim.fitting import EmptyCluster
+from tests.examples import examples
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 100_000))
 def test_every_job_of_a_world_can_run_there(seed: int) -> None:
     world = cluster, jobs, _ = random_world(seed, 200)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.compare import JobScores
@@ -27,6 +27,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.browser import check_page
+from tests.examples import examples
 from tests.histories import EPOCH
 from tests.tune.record import saved
 from tests.unit.cli.runner import run
@@ -77,7 +78,7 @@ GRID = [(own, share) for own in candidates.OWNS for share in candidates.SHARES]
 ANY = st.floats(0.5, 1.0) | st.just(BREAKS)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(25)
 @given(first=ANY, others=st.lists(ANY, min_size=len(GRID), max_size=len(GRID)))
 def test_the_choice_keeps_the_promise_and_nothing_that_was_played_to_the_end_is_better(
     past: Past, training: TrainingPeriod, first: float, others: list[float]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.backlog import USE_GUESS
@@ -21,6 +21,7 @@ from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import GpuType
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, snapshot
+from tests.examples import examples
 
 HOUR, DAY = 3_600.0, 86_400.0
 
@@ -169,7 +170,7 @@ users = st.sampled_from(["", "ann", "bob", "eve"])
 queues = st.lists(st.tuples(areas, st.integers(0, 2), users), min_size=1, max_size=14)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(queues, st.lists(st.lists(st.sampled_from([0.0, 4.0, 8.0]), min_size=3, max_size=3),
                         min_size=3, max_size=3))  # fmt: skip
 def test_backlogs_and_places_are_the_plain_sums(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.memory import RunTimeMemory
@@ -23,6 +23,7 @@ from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, snapshot
+from tests.examples import examples
 
 SHIPPED = load_predictor(shipped_predictor())
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
@@ -138,7 +139,7 @@ asks = st.builds(
 STRANGER = Ask(gpus=2, account="zoo", user="zed", limit_s=2 * HOUR)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     past=st.lists(asks, max_size=6),
     beside=st.lists(st.tuples(asks, st.sampled_from([0.0, 50.0, 700.0])), max_size=4),

@@ -1,7 +1,5 @@
 """Policies of other packages: found, loaded, run, and what their faults cost."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from rltuned.policies.plugins import load_plugin
 from rltuned.settings import load
 from tests.builders import job, node, snapshot
 from tests.packages import install
+from tests.programs import rltuned
 
 HOUR = 3_600.0
 SEEN = snapshot(
@@ -131,13 +130,9 @@ def test_the_daemon_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nname = "plugin:ours"\n')
     config.chmod(0o600)
     words = ("plan", "--backend", "sim", "--config", str(config), "--json")
-    done = subprocess.run(
-        (sys.executable, "-m", "rltuned", *words),
-        capture_output=True,
-        text=True,
-        timeout=300,
+    done = rltuned(
+        *words,
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        check=False,
+        code=0,
     )
-    assert done.returncode == 0, done.stderr
     assert '"policy": "plugin:ours"' in done.stdout

@@ -13,6 +13,7 @@ import pytest
 from rltuned.core.milp import Budget
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc, probe, read_answer
+from tests.programs import ran
 
 QUICK = Budget(wall_s=0.5)
 
@@ -173,11 +174,14 @@ def test_nothing_is_left_on_the_disk_and_no_file_is_open(tmp_path: Path) -> None
     """In an interpreter of its own, where no other thread opens files."""
     empty = tmp_path / "tmp"
     empty.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", _TWICE, str(tmp_path)],
+    done = ran(
+        sys.executable,
+        "-c",
+        _TWICE,
+        str(tmp_path),
+        code=None,
         env={**os.environ, "TMPDIR": str(empty)},
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    )
     assert done.stdout == "0\n", done.stderr
     assert not list(empty.iterdir())
 

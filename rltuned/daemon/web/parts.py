@@ -10,6 +10,7 @@ from rltuned.core.entry import Entry
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
+from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -17,7 +18,8 @@ from rltuned.text import between
 
 Document = dict[str, Any]
 USERS: Final = 8
-NODES: Final = 60
+NODES: Final = 30
+"""Nodes that are shown."""
 LOWEST: Final = 1
 """Slurm's lowest priority of a job that may start: it keeps no order among those."""
 REASONS: Final[Mapping[str, str]] = {
@@ -157,32 +159,40 @@ def _asked(job: PendingJob, seen: Snapshot, *, named: bool) -> Document:
     }
 
 
-def nodes(seen: Snapshot, *, jobs: bool) -> list[Document]:
-    """Nodes with GPUs, what runs there, and when all of it has ended by its limits."""
+def nodes(seen: Snapshot, *, jobs: bool) -> Document:
+    """Nodes with GPUs: those that take no jobs, then those where a job ends first by its limit,
+    and what runs there. idle: how many run nothing, which are not listed.
+    """
     runs: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for run in seen.running:
         for share in run.shares:
             runs[share.node].append((run.address, run.latest_end()))
-    found = []
-    for one in seen.nodes:
-        if not one.total.gpus:
-            continue
-        ends = [end for _, end in runs[one.name] if math.isfinite(end)]
-        found.append(
-            {
-                "node": one.name,
-                "types": ", ".join(sorted({g.gpu_type or "gpu" for g in one.gpus})),
-                "used": one.total.gpus - one.free.gpus,
-                "gpus": one.total.gpus,
-                "down": not one.schedulable,
-                "state": one.state or ("" if one.schedulable else "takes no jobs"),
-                "running": len(runs[one.name]),
-                "jobs": [name for name, _ in runs[one.name]][:6] if jobs else None,
-                "next_end_at": min(ends, default=None),
-                "free_at": max(ends, default=None),
-            }
-        )
-    return found[:NODES]
+    with_gpus = [one for one in seen.nodes if one.total.gpus]
+    listed = [one for one in with_gpus if runs[one.name] or not one.schedulable]
+    rows = [_node(one, runs[one.name], jobs=jobs) for one in listed]
+    rows.sort(key=lambda row: (not row["down"], row["next_end_at"] or math.inf, row["node"]))
+    return {
+        "all": len(with_gpus),
+        "idle": len(with_gpus) - len(listed),
+        "rows": rows[:NODES],
+        "more": len(rows[NODES:]),
+    }
+
+
+def _node(one: Node, runs: list[tuple[str, float]], *, jobs: bool) -> Document:
+    ends = [end for _, end in runs if math.isfinite(end)]
+    return {
+        "node": one.name,
+        "types": ", ".join(sorted({g.gpu_type or "gpu" for g in one.gpus})),
+        "used": one.total.gpus - one.free.gpus,
+        "gpus": one.total.gpus,
+        "down": not one.schedulable,
+        "state": one.state or ("" if one.schedulable else "takes no jobs"),
+        "running": len(runs),
+        "jobs": [name for name, _ in runs][:6] if jobs else None,
+        "next_end_at": min(ends, default=None),
+        "free_at": max(ends, default=None),
+    }
 
 
 def partitions(report: CycleReport) -> list[Document]:

@@ -26,6 +26,8 @@ RANGES: Final[Mapping[str, Range]] = {
 LONGEST_S: Final = max(one.span_s for one in RANGES.values())
 MOST: Final = 2_000
 """Waits that one bucket keeps; of more, the quantiles are those of these."""
+FEWEST: Final = 6
+"""Steps of the shortest range that is shown."""
 PARTS: Final = 24
 """Quantiles of fewer jobs than start in such a part of the range would only be noise."""
 _MEANS: Final = ("used", "free", "down", "wanted", "waiting")
@@ -76,9 +78,13 @@ class Series:
                 buckets[-1].add(sums)
 
     def shown(self, name: str, now: float) -> "RangeView":
+        """A range up to now; it begins with what was seen first, a few steps ago at least."""
         one = RANGES[name]
         begin = now - one.span_s
-        return RangeView(begin, now, one.step_s, [b for b in self._kept[name] if b.at >= begin])
+        buckets = [b for b in self._kept[name] if b.at >= begin]
+        if buckets:
+            begin = max(begin, min(buckets[0].at, now - FEWEST * one.step_s))
+        return RangeView(begin, now, one.step_s, buckets)
 
 
 @dataclass(frozen=True, slots=True)

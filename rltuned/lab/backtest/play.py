@@ -51,7 +51,12 @@ def play_ours(past: Past, scenario: Scenario, policy: Policy, protocol: Protocol
     if protocol.predictor is not None:
         scenario = replace(scenario, predictor=layers_of(protocol.predictor))
     ranking, cycles, eyes = in_cycles(
-        policy, scenario, protocol.knobs, protocol.interval_s, first_s=past.split_s
+        policy,
+        scenario,
+        protocol.knobs,
+        protocol.interval_s,
+        first_s=past.split_s,
+        compares=True,
     )
     # what waited at the beginning of the record may start, and not before it
     arrive_s = scenario.submit_s.copy()

@@ -1,6 +1,7 @@
 """The one door to numba: what is compiled, and how machine code is kept on disk."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -24,12 +25,28 @@ _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_w
 _COUNTED: dict[str, Any] = {"_nrt": True}
 """Explicit: a function inherits it from the one that calls it first."""
 _BORROWED: dict[str, Any] = {"_nrt": False}
-_PACKAGE = Path(__file__).parents[1]
-_SOURCES = b"".join(
-    path.read_bytes()
-    for floor in ("kernel", "core", "domain")  # their constants are compiled in
-    for path in sorted((_PACKAGE / floor).glob("*.py"))
-)
+_PACKAGE = Path(__file__).parents[2]
+_IMPORT = re.compile(r"^from rltuned\.([\w.]+) import (\([^)]*\)|.*)$", re.MULTILINE)
+
+
+def _sources() -> bytes:
+    """The modules of the kernel and what they import, as their constants are compiled in."""
+    found: dict[Path, bytes] = {}
+    to_read = [*Path(__file__).parent.glob("*.py")]
+    while to_read:
+        path = to_read.pop()
+        if path in found or not path.is_file():
+            continue
+        found[path] = path.read_bytes()
+        for module, names in _IMPORT.findall(found[path].decode()):
+            place = _PACKAGE.joinpath(*module.split("."))
+            to_read += [place.parent / "__init__.py", place / "__init__.py"]
+            to_read += [place.with_suffix(".py")]
+            to_read += [place / f"{name}.py" for name in re.findall(r"\w+", names)]
+    return b"".join(found[path] for path in sorted(found))
+
+
+_SOURCES = _sources()
 
 
 def compiled(function: F) -> F:

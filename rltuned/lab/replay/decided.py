@@ -13,8 +13,8 @@ from typing import Final
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.limits import LimitMemory
 from rltuned.core.sizes import Sizes
+from rltuned.domain.fields import RELEASE, Action
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -51,9 +51,9 @@ class SimulatedJournal:
     def note(self, decision: Decision, now: float) -> None:
         self._neutral = decision.neutral
         for action in decision.plan.actions:
-            if isinstance(action, Release):
+            if action.field is RELEASE:
                 self._entries.pop(action.target.job_id, None)
-            elif isinstance(action, SetPriority | SetSiteFactor):
+            elif action.field.orders:
                 self._write(action, now)
 
     def dress(self, snapshot: Snapshot) -> Snapshot:
@@ -86,16 +86,15 @@ class SimulatedJournal:
             entry.written.popleft()
         return replace(job, owned=entry.owned, recent_writes=len(entry.written))
 
-    def _write(self, action: SetPriority | SetSiteFactor, now: float) -> None:
-        name = "priority" if isinstance(action, SetPriority) else "site_factor"
-        job_id = action.target.job_id
+    def _write(self, action: Action, now: float) -> None:
+        name, job_id = action.field.name, action.target.job_id
         self.writes[job_id] = self.writes.get(job_id, 0) + 1
         known = self._entries.get(job_id)
         if known is None or known.owned.field != name:
-            nice = action.nice if isinstance(action, SetPriority) else None
-            rest = action.rest if isinstance(action, SetPriority) else None
-            known = _Entry(Ownership(name, action.new, nice, action.old, rest=rest, written_at=now))
-            self._entries[job_id] = known
+            owned = Ownership(
+                name, action.new, action.nice, action.old, rest=action.rest, written_at=now
+            )
+            known = self._entries[job_id] = _Entry(owned)
         else:
             owned = known.owned
             earlier = (*owned.earlier, owned.value)[-HELD:]

@@ -31,6 +31,7 @@ from rltuned.lab.kernel.ranking import (
     Ranking,
 )
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN, RunTimes
+from rltuned.lab.kernel.sorting import nothing_listed
 from rltuned.lab.replay.play import Played, run
 from rltuned.lab.replay.policy import CLAIRVOYANT_AREA, FUTURE
 from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs
@@ -92,9 +93,10 @@ def in_cycles(
     interval_s: float,
     *,
     first_s: float | None = None,
+    compares: bool = False,
 ) -> tuple[Ranking, Cycles, Eyes]:
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
-    first_s: None = at the first submission. Raises KeyError.
+    first_s: None = at the first submission. compares: see Cycles. Raises KeyError.
     """
     system, count = scenario.rules.natural.system, len(scenario)
     first_s = float(scenario.submit_s[0]) if first_s is None else first_s
@@ -122,6 +124,8 @@ def in_cycles(
         written_s=np.full((count, per_hour), -np.inf),
         last_s=np.zeros(count),
         neutral=np.full(4, -1.0),
+        compares=compares,
+        listed=nothing_listed(count),
     )
     return ranking, cycles, eyes
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -35,6 +34,7 @@ from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc
 from tests.builders import job, running, snapshot
 from tests.fakes import ConstantOrder
+from tests.programs import ran
 from tests.recorded import DATA, Recording, replay
 from tests.switchback_world import switchback_at
 from tests.unit.cli.runner import run
@@ -506,15 +506,16 @@ main()
 def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> None:
     root = Path(__file__).resolve().parents[3]
     flags = [*SIM, "--dry-run", "--cycles", "2", "--interval", "60", "--speed", "600"]
-    done = subprocess.run(
-        [sys.executable, "-c", DEMO, "run", "--config", str(root / "deploy/demo.toml"), *flags],
-        capture_output=True,
+    done = ran(
+        sys.executable,
+        "-c",
+        DEMO,
+        "run",
+        "--config",
+        str(root / "deploy/demo.toml"),
+        *flags,
         env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
-        text=True,
-        check=False,
-        timeout=300,
     )
-    assert done.returncode == 0, done.stderr
     assert done.stdout.count("changes proposed, nothing written") == 2
     heads = next(line for line in done.stdout.splitlines() if line.startswith("job "))
     assert re.split(r"  +", heads.strip()) == [

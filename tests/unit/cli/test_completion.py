@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import select
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from rltuned.cli import COMMANDS, words
 from tests import needs
+from tests.programs import ran
 
 WITHOUT = """\
 #!{python}
@@ -46,9 +46,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def output(env: dict[str, str], *command: str) -> str:
-    done = subprocess.run(
-        command, check=False, env=env, capture_output=True, text=True, timeout=300
-    )
+    done = ran(*command, code=None, env=env)
     assert done.stdout.strip(), done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.cli import COMMANDS
+from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[3]
 EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "scipy", "cma", "gymnasium"}
@@ -53,7 +54,7 @@ SIMULATED = ["simulate", "--trace", "none.csv", "--cluster", "testbed", "--polic
 
 def run(program: str, *args: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", program, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return ran(*command, code=None)
 
 
 def imported(*args: str) -> set[str]:

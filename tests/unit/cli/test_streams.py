@@ -11,16 +11,21 @@ from typer.testing import CliRunner
 from rltuned.cli import app
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
+from tests.programs import ran
 
 SITE = Path(__file__).resolve().parents[2] / "data" / "slurm" / "24.11" / "site"
 
 
 def shell(line: str, *more: str) -> "subprocess.CompletedProcess[str]":
     """A line of the shell in which $R is our command."""
-    return subprocess.run(
-        ["bash", "-c", line.replace("$R", f"{sys.executable} -m rltuned"), *more],
-        capture_output=True, text=True, check=False, timeout=300, env=dict(os.environ),
-    )  # fmt: skip
+    return ran(
+        "bash",
+        "-c",
+        line.replace("$R", f"{sys.executable} -m rltuned"),
+        *more,
+        code=None,
+        env=dict(os.environ),
+    )
 
 
 @pytest.mark.parametrize("words", ["--help", "config show", "--version", "models list"])

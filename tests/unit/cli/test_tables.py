@@ -24,6 +24,7 @@ from rltuned.cli.watch import SORTS, QueueView
 from rltuned.daemon.last_state import QueuePosition
 from rltuned.lab.cli import backtest, evaluate
 from tests.builders import job
+from tests.programs import ran
 from tests.unit.cli.journalled import live
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,9 +48,7 @@ def at_pipe(width: int, *args: str, **more: str) -> list[str]:
     """The lines of a command into a pipe."""
     command = [sys.executable, "-m", "rltuned", *args]
     env = {**os.environ, "COLUMNS": str(width), **more}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env=env
-    )
+    done = ran(*command, code=None, env=env)
     assert done.returncode in {0, 1}, done.stderr
     return done.stdout.splitlines()
 

@@ -19,7 +19,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.text import between
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, node, running, snapshot
 from tests.fakes import FakeBackend
 from tests.loops import DECISION, FRESH, UNJUDGED, Bench, Received
 
@@ -125,7 +125,7 @@ def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None
     assert document["gpus"] == [{"type": "p100", "used": 0, "free": 4, "down": 0}]
     assert document["waiting"]["jobs"] == 4
     assert {u["user"] for u in document["users"]} <= {"user A", "user B"}
-    assert document["nodes"][0]["jobs"] is None
+    assert (document["nodes"]["all"], document["nodes"]["idle"]) == (1, 1)
     text = page(document, board)
     for shown in ("0 of 4 used", "p100: 4 of 4 free", "4 jobs, 4 GPUs", "user A", "4 Priority"):
         assert shown in text
@@ -133,6 +133,19 @@ def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None
     (tmp_path / "named").mkdir()
     named = board_after(tmp_path / "named", Showing(jobs=True, users=True))
     assert "alice" in page(named.document(FRESH, UNJUDGED), named)
+
+
+def test_nodes_that_run_nothing_are_counted_and_the_next_end_is_first() -> None:
+    runs = [
+        running(1, node_name="n1", started_at=NOW - 900),
+        running(2, node_name="n2", started_at=NOW - 1_800),
+    ]
+    seen = snapshot(runs=runs, nodes=[node(name) for name in ("n1", "n2", "n3")])
+    found = parts.nodes(seen, jobs=False)
+    assert (found["all"], found["idle"], found["more"]) == (3, 1, 0)
+    assert [row["node"] for row in found["rows"]] == ["n2", "n1"]
+    assert [row["jobs"] for row in found["rows"]] == [None, None]
+    assert [row["jobs"] for row in parts.nodes(seen, jobs=True)["rows"]] == [["2"], ["1"]]
 
 
 def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.lease import Fence
-from rltuned.domain.plan import Plan, Result, SetPriority, Target
+from rltuned.domain.fields import PRIORITY, Action, Target
+from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.loops import Clocks
@@ -83,7 +84,8 @@ def test_it_is_asked_before_every_batch_and_what_is_withheld_was_not_sent(tmp_pa
     jobs = [j for j in it.observe().pending if j.priority and not j.held_by][:4]
     plan = Plan(
         tuple(
-            SetPriority(Target(j.job_id, j.submitted_at, j.address), j.priority, 5, 0) for j in jobs
+            Action(PRIORITY, Target(j.job_id, j.submitted_at, j.address), j.priority, 5, 0)
+            for j in jobs
         )
     )
     outcomes = it.apply(plan)
@@ -105,7 +107,7 @@ def test_after_a_rate_limit_the_rest_of_the_plan_waits(tmp_path: Path) -> None:
     outcomes = it.apply(
         Plan(
             tuple(
-                SetPriority(Target(j.job_id, j.submitted_at, j.address), j.priority, 5, 0)
+                Action(PRIORITY, Target(j.job_id, j.submitted_at, j.address), j.priority, 5, 0)
                 for j in jobs
             )
         )

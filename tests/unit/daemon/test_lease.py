@@ -5,11 +5,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.daemon.ha.lease import FILE, Lease
+from tests.examples import examples
 from tests.loops import Clocks
 
 LEASE_S = 180.0
@@ -205,4 +205,4 @@ class TwoDaemons(RuleBasedStateMachine):
 
 
 TestTwoDaemons = TwoDaemons.TestCase
-TestTwoDaemons.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTwoDaemons.settings = examples(60, stateful_step_count=30)

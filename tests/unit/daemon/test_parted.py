@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.restore import restore
+from rltuned.domain.fields import OVERSUBSCRIBE, Action
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.plan import Action, Plan, SetOverSubscribe
+from rltuned.domain.plan import Plan
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
@@ -115,7 +116,7 @@ def test_a_site_factor_goes_along_and_one_that_is_hidden_is_reported(journal: Jo
 
 def test_words_go_along(journal: Journal) -> None:
     world = FakeBackend(snapshot(replace(WHOLE, oversubscribe="NO")))
-    change(world, journal, SetOverSubscribe(target(WHOLE), "NO", "YES"))
+    change(world, journal, Action(OVERSUBSCRIBE, target(WHOLE), "NO", "YES"))
     world.put(task(13, fixed=False, priority=300, live=True, oversubscribe="YES"))
     assert fates(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
     assert world.job(13).oversubscribe == "NO"

@@ -1,6 +1,5 @@
 """What a decision depends on survives being written down, in one way only."""
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.cycles import digest_of, pack_plan, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.settings import load
+from tests.programs import ran
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
 NAMES = frozenset(f"user{n}" for n in range(40))
@@ -39,13 +39,8 @@ def test_equal_recipes_have_one_text_in_every_process() -> None:
         "print(digest_of(recipes()[1].encoded()))\n"
     )
     digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+        ran(
+            sys.executable, "-c", program, env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"}
         ).stdout.strip()
         for seed in ("1", "2")
     }

@@ -54,6 +54,14 @@ def test_what_is_too_old_or_was_not_seen_is_left_out() -> None:
     assert found.shown("24h", NOW + 30 * HOUR_S).buckets == []
 
 
+def test_a_range_begins_with_what_was_seen_first() -> None:
+    found = Series()
+    found.add(NOW - 600.0, looks())
+    assert found.shown("24h", NOW).begin == NOW - 6 * RANGES["24h"].step_s
+    assert series().shown("24h", NOW).begin == NOW - 12 * HOUR_S - (NOW - 12 * HOUR_S) % 600.0
+    assert Series().shown("7d", NOW).begin == NOW - 7 * 24 * HOUR_S
+
+
 def test_a_chart_says_in_words_what_it_draws() -> None:
     rows = [Drawn("wait <b>", "used", [(0.0, 60.0), (10.0, None), (20.0, 7_200.0)])]
     chart = TimeChart("T", 0.0, 20.0, rows, shaded=[(5.0, 15.0)], shade_name="off", say=span,

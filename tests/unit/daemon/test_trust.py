@@ -15,6 +15,7 @@ from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
 from rltuned.journal.mark import mark_path
 from rltuned.journal.snapshots import recorded
 from tests.builders import NOW, job, set_priority, sight, snapshot
+from tests.programs import ran
 
 
 def write(journal: Journal, number: int, at: float = NOW) -> None:
@@ -200,14 +201,7 @@ for number in range(2, 9):
         print("refused:", error)
 print("alive")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), name],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "-c", program, str(tmp_path), name)
     assert done.stdout.endswith("alive\n")
     assert ("refused" in done.stdout) == (name == "journal.sqlite")
 

@@ -8,15 +8,9 @@ from scripts.tools.prose import MOST_WORDS, main, problems, strings
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("We write to Slurm.", "'We': first person"),
-        ("The jobs that are ours wait.", "'ours': first person"),
         ("Each line comes with its mend.", "'mend': use 'fix' or 'remedy'"),
         ("The job starts anew.", "'anew': use 'again'"),
         ("The order is as ever.", "'as ever': use 'again'"),
-        ("It does what it is told.", "'told': use 'state', 'report' or 'read'"),
-        ("Nothing is\nsaid twice.", "'said': use 'state', 'report' or 'read'"),
-        ("| key | nobody reads it |", "'nobody': use 'the user who' or 'anyone'"),
-        ("Whoever waits runs.", "'Whoever': use 'the user who' or 'anyone'"),
         ("The model foretells run times.", "'foretells': use 'predict'"),
         ("The number is given\nback.", "'given\\nback': use 'restore'"),
         ("It passes the exam.", "'exam': use 'test period' or 'validation'"),
@@ -38,12 +32,12 @@ def test_bad_english_is_found(text: str, rule: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "The daemon reads the queue, and no other user writes to it.",
-        "```sh\nwe told nobody\n```\n",
-        "The label `ours`, a [link](told.md) and I/O.",
-        "| changed by `somebody else` | " + "word " * 30 + "| " + "word " * 30 + "|",
+        "We measured it, you are told, and nobody else writes to our queue.",
+        "```sh\nthe lesson\n```\n",
+        "The label `lesson`, a [link](exam.md) and I/O.",
+        "| changed by `an exam` | " + "word " * 30 + "| " + "word " * 30 + "|",
         "word " * 30 + ". rltuned " + "word " * 30 + ".",
-        "The formula $we = us$ holds.\n\n$$\nwe\n$$\n",
+        "The formula $lesson = exam$ holds.\n\n$$\nexam\n$$\n",
     ],
 )
 def test_good_english_and_code_pass(text: str) -> None:
@@ -51,12 +45,12 @@ def test_good_english_and_code_pass(text: str) -> None:
 
 
 def test_lines_are_named() -> None:
-    text = "Good.\n\n```sh\nx\ny\n```\n\nThe jobs\nare ours.\n"
-    assert list(problems(text)) == [(9, "'ours': first person")]
+    text = "Good.\n\n```sh\nx\ny\n```\n\nThe jobs\nteach it.\n"
+    assert list(problems(text)) == [(9, "'teach': use 'fit', 'train' or 'learn'")]
 
 
 def test_strings_of_code_are_checked_for_words() -> None:
-    source = 'told = 1\n\n\ndef f(told):\n    """What it is told."""\n    return "we"\n'
+    source = 'exam = 1\n\n\ndef f(exam):\n    """What an exam is."""\n    return "we"\n'
     assert [line for line, _ in strings(source)] == [5]
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import needs
+from tests.programs import ran
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "rltuned.service"
 INSTANCE = ROOT / "systemd" / "rltuned@.service"
 TUNE = ROOT / "systemd" / "rltuned-tune.service"
@@ -38,9 +39,7 @@ def installed(unit: Path, folder: Path) -> Path:
 
 
 def analyze(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["systemd-analyze", *argv], capture_output=True, text=True, check=False, timeout=300
-    )
+    return ran("systemd-analyze", *argv, code=None)
 
 
 @pytest.mark.parametrize("unit", [UNIT, INSTANCE, TUNE], ids=lambda unit: unit.name)
@@ -100,12 +99,5 @@ def test_no_sandbox_breaks_munge(service: configparser.SectionProxy) -> None:
 
 def test_the_user_file_is_understood() -> None:
     needs.program("systemd-sysusers")
-    done = subprocess.run(
-        ["systemd-sysusers", "--dry-run", str(ROOT / "systemd" / "rltuned.sysusers")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0
+    done = ran("systemd-sysusers", "--dry-run", str(ROOT / "systemd" / "rltuned.sysusers"))
     assert "Creating user 'rltuned'" in done.stderr or not done.stderr  # it may exist already

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from rltuned.daemon.metrics.cycle import Metrics
 from tests import needs
+from tests.programs import ran
 from tests.queries import (
     ALERTS,
     BOARDS,
@@ -173,5 +173,4 @@ def test_every_alert_has_a_test_and_a_runbook_section() -> None:
 )
 def test_their_own_programs_find_nothing_wrong(words: tuple[str, ...]) -> None:
     needs.program(words[0])
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(*words)

@@ -19,7 +19,7 @@ from rltuned.journal.queries import JobChange
 from tests.builders import job, node, running, snapshot
 from tests.fakes import ConstantOrder
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("operations.md", "interfaces.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in NAMES)
 

@@ -82,6 +82,16 @@ def test_what_was_tried_counts_until_its_function_changes(
     assert mutants.known(mutants.changes()) == {}
 
 
+def test_a_copy_takes_machine_code_as_it_is(tmp_path: Path) -> None:
+    copied = mutants.copied(tmp_path)
+    assert (copied / "pyproject.toml").is_file()
+    changed = (copied / mutants.DOOR).read_text()
+    assert changed != (mutants.ROOT / mutants.DOOR).read_text()
+    assert [line for line in changed.splitlines() if line.startswith(mutants.SOURCES)] == [
+        '_SOURCES = b"" and _sources()'
+    ]
+
+
 def test_asked_are_the_tests_that_run_the_line() -> None:
     data = coverage.CoverageData(no_disk=True)
     for context, lines in {

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from scripts.tools.draw_results import DRAWN, beside_the_rule, by_limits, fronti
 from scripts.tools.reference.commands import Command, commands
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
+from tests.programs import ran
 
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "install.md").read_text()
@@ -106,10 +106,7 @@ def test_every_generated_page_is_fresh(name: str) -> None:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "man").iterdir()), ids=name_of)
 def test_every_manual_page_is_well_formed(page: Path) -> None:
     program("mandoc")
-    done = subprocess.run(
-        ["mandoc", "-T", "lint", "-W", "warning", str(page)],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    done = ran("mandoc", "-T", "lint", "-W", "warning", str(page), code=None)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -171,11 +168,7 @@ def test_what_the_readme_shows_is_run() -> None:
 
 def test_make_demo() -> None:
     """-o: the environment that runs this test is the one that it is to use, however old."""
-    done = subprocess.run(
-        ["make", "-o", ".venv/.ready", "demo"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = ran("make", "-o", ".venv/.ready", "demo", cwd=ROOT)
     assert "on average under Slurm alone" in done.stdout
 
 

@@ -1,0 +1,36 @@
+"""Real clusters of tests: started where Slurm's daemons are, filled, and emptied between tests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests import accounting
+from tests.accounting import OPERATOR, OWNER, PLAIN
+from tests.lab import SlurmLab, missing
+from tests.needs import skip_or_fail
+
+OPERATORS = f"add user {OPERATOR} account=root adminlevel=operator"
+LAB = ("add account lab", f"add user {PLAIN} account=lab", f"add user {OWNER} account=lab")
+
+
+def slurm_or_skip(*, with_accounting: bool = False) -> None:
+    """Skip where Slurm's daemons or root are missing; in CI that is a failure."""
+    if why := missing() or (accounting.missing() if with_accounting else ""):
+        skip_or_fail(why)
+
+
+@contextmanager
+def cluster(*accounts: str, **given: Any) -> Iterator[SlurmLab]:
+    """A cluster of a test's own. accounts: what sacctmgr is told; given: of SlurmLab."""
+    slurm_or_skip(with_accounting=bool(given.get("accounting")))
+    with SlurmLab(**given) as started:
+        for words in accounts:
+            started.run("sacctmgr", "-i", *words.split())
+        yield started
+
+
+def emptied(lab: SlurmLab) -> Iterator[SlurmLab]:
+    """What a fixture yields: the cluster with an empty queue, and emptied again after the test."""
+    lab.clear()
+    yield lab
+    lab.clear()

@@ -1,0 +1,28 @@
+"""Other programs, and `rltuned` as one of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+WITHIN_S = 300.0
+"""For what hangs."""
+
+
+def ran(
+    *argv: str | Path, code: int | None = 0, timeout: float = WITHIN_S, **more: Any
+) -> "subprocess.CompletedProcess[str]":
+    """A program at its end. code: with which it must have ended; None = any."""
+    done = subprocess.run(
+        [*map(str, argv)], capture_output=True, text=True, check=False, timeout=timeout, **more
+    )
+    assert code in {None, done.returncode}, f"{done.returncode}: {done.stdout}{done.stderr}"
+    return done
+
+
+def rltuned(
+    *words: str | Path, config: Path | None = None, code: int | None = None, **more: Any
+) -> "subprocess.CompletedProcess[str]":
+    """A command as a user types it."""
+    named = () if config is None else ("--config", config)
+    return ran(sys.executable, "-m", "rltuned", *words, *named, code=code, **more)
