@@ -8,7 +8,7 @@ from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
-from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, RELEASE, SITE_FACTOR, Action, Target
+from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
@@ -162,16 +162,12 @@ def basic(delay_s: float, *, eligible_at: float = NOW - 600.0, now: float = NOW)
     return MAX_PRIORITY - int((eligible_at + delay_s - epoch) // RESOLUTION_S)
 
 
-def target(of: PendingJob) -> Target:
-    return Target(of.job_id, of.submitted_at, of.address)
-
-
 def set_priority(of: PendingJob, new: int) -> Action:
-    return Action(PRIORITY, target(of), old=of.priority, new=new, nice=of.nice)
+    return PRIORITY.to(of, new, nice=of.nice)
 
 
 def set_site_factor(of: PendingJob, new: int) -> Action:
-    return Action(SITE_FACTOR, target(of), old=of.site_factor or 0, new=new)
+    return Action(SITE_FACTOR, target_of(of), old=of.site_factor or 0, new=new)
 
 
 def release(of: PendingJob, nice: int = 0) -> Action:

@@ -12,7 +12,8 @@ from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, PRIORITY, RELEASE, S
 from rltuned.domain.jobs import PendingJob, Remembered
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import NOTHING
-from rltuned.domain.snapshot import Remnants, Snapshot
+from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, basic
 
@@ -75,8 +76,6 @@ class FakeBackend:
     on_observe: Callable[[int], None] | None = None
     clock: FakeClock | None = None
     observe_s: float = 0.0
-    unreadable: tuple[tuple[str, str], ...] = ()
-    plugin: str = ""
 
     def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
         self.observed += 1
@@ -92,10 +91,9 @@ class FakeBackend:
             self.world = item
         return self.world
 
-    def look(self) -> Remnants:
-        """The same world, as a restore sees it."""
-        seen = self.observe()
-        return Remnants(seen.cluster, seen.pending, self.unreadable, self.plugin)
+    def look(self) -> Snapshot:
+        """The same world, as a restore sees it under multifactor."""
+        return replace(self.observe(), priorities=PrioritySystem("multifactor"))
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         self.plans.append(plan)

@@ -124,7 +124,9 @@ def _by_journal(
         if job is None and (why := seen.hidden(claim.target.job_id)):
             done.append(Restored(claim, Fate.UNKNOWN, why))
             continue
-        verdict = _judge(claim, job, clock.now(), is_frozen=claim.key in frozen, kind=seen.kind)
+        verdict = _judge(
+            claim, job, clock.now(), is_frozen=claim.key in frozen, kind=seen.priorities.kind
+        )
         if isinstance(verdict, Restored):
             done.append(verdict)
         else:

@@ -13,7 +13,7 @@ from rltuned.daemon.unexplained import in_words, number_of
 from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
-from rltuned.domain.snapshot import Remnants
+from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.ownership import Claim, Restored
 from rltuned.slurm.job_selector import AskedJob
 
@@ -54,18 +54,20 @@ class Shown:
         return (always, hidden) if self.hidden else (always,)
 
 
-def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
+def shown(seen: Snapshot, job: AskedJob | None = None) -> Shown:
     """Count it. job: only this one; None = all."""
     jobs = [j for j in seen.pending if job is None or job.means(j)]
     numbers = {
-        j.key: (j.address, number) for j in jobs if (number := number_of(j, seen.kind)) is not None
+        j.key: (j.address, number)
+        for j in jobs
+        if (number := number_of(j, seen.priorities.kind)) is not None
     }
     return Shown(
         site_factors=sum(bool(j.site_factor) for j in jobs),
         fixed=sum(field is PRIORITY for _, (field, _) in numbers.values()),
         hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
-        plugin=seen.plugin,
-        kind=seen.kind,
+        plugin=seen.priorities.site_factor_plugin,
+        kind=seen.priorities.kind,
         named=in_words(numbers),
     )
 
@@ -84,7 +86,7 @@ def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Re
     planned: list[Undo] = []
     # under priority/basic a released job goes behind all others: the oldest goes first
     for job in sorted(seen.pending, key=lambda job: (job.ages_since, job.job_id)):
-        number = number_of(job, seen.kind)
+        number = number_of(job, seen.priorities.kind)
         if number is None or (asked is not None and not asked.means(job)):
             continue
         if number[0] is PRIORITY and fixed:

@@ -192,14 +192,16 @@ def _site_factor_back(field: Field, job: PendingJob, original: int | None) -> Ac
 
 
 def _left_priority(job: PendingJob) -> int | None:
+    if job.owned is not None or job.priority == 0:
+        return None
     # sprio does not show a job that may not start yet, as one just requeued may not
-    bare = job.owned is None and job.priority != 0
-    return job.priority if bare and (job.fixed or job.site_factor is None) else None
+    return job.priority if job.fixed or job.site_factor is None else None
 
 
 def _left_site_factor(job: PendingJob) -> int | None:
-    bare = job.owned is None and job.priority != 0 and not job.fixed
-    return (job.site_factor or None) if bare else None
+    if not job.site_factor or job.fixed or job.owned is not None or job.priority == 0:
+        return None
+    return job.site_factor
 
 
 PRIORITY: Final = Field(

@@ -23,6 +23,7 @@ NUMBERS: Final = frozenset(f.stored for f in FIELDS if not f.words)
 _IN_VAIN: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
 _TRIABLE: Final = frozenset({None, Result.REFUSED, Result.WITHHELD})
 """What closed a row whose words may still be tried once more."""
+_OWNED: Final = tuple(OWNED.values())
 _HOUR_S: Final = 3_600.0
 _ONE: Final = " AND job_id = ? AND submitted_at = ?"
 
@@ -152,8 +153,8 @@ def _in_force(db: sqlite3.Connection, condition: str) -> bool:
 
 def carried(job: PendingJob) -> tuple[tuple[Field, Value], ...]:
     """Fields in which a job shows a value that no row of the journal explains, and the values."""
-    shown = ((field, field.carried(job)) for field in OWNED.values())
-    return tuple((field, value) for field, value in shown if value is not None)
+    # a plain loop, as this is asked of every job of a cycle
+    return tuple([(field, value) for field in _OWNED if (value := field.carried(job)) is not None])
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> int:

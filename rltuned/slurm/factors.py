@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import UNASKED
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.columns import PriorityRow, WatchRow
 from rltuned.slurm.jobs import PriorityState
@@ -12,6 +12,8 @@ from rltuned.slurm.records import Record, parse_job_id, read_record
 from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
 
+UNASKED: Final = Request(total=Resources(0, 0, 0))
+"""In place of what a job asks for, where that is not read."""
 _GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 

@@ -4,7 +4,7 @@ import statistics
 import time
 from typing import Final
 
-from rltuned.domain.fields import PRIORITY, Action, Target
+from rltuned.domain.fields import PRIORITY, Action, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
@@ -36,7 +36,7 @@ def _round(backend: SlurmBackend, count: int) -> float:
         tuple(
             Action(
                 PRIORITY,
-                Target(j.job_id, j.submitted_at, j.address),
+                target_of(j),
                 j.priority,
                 100_000 - i,
                 j.nice,

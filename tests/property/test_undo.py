@@ -22,7 +22,7 @@ from rltuned.domain.jobs import ArrayInfo, PendingJob, Remembered, RunningJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Remnants, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.named import policy_named
@@ -81,9 +81,8 @@ class SmallSlurm:
         seen = snapshot(*map(self.shown, self.waiting.values()), runs=runs, priorities=SYSTEM)
         return replace(seen, taken_at=UnixTime(self.clock.now()))
 
-    def look(self) -> Remnants:
-        seen = self.observe()
-        return Remnants(seen.cluster, seen.pending)
+    def look(self) -> Snapshot:
+        return self.observe()
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         for number, action in enumerate(plan.actions):

@@ -4,7 +4,15 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action, Target
+from rltuned.domain.fields import (
+    OVERSUBSCRIBE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
+    Target,
+    target_of,
+)
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -24,8 +32,7 @@ def backend(**natural: object) -> SimBackend:
 
 
 def target(seen: Snapshot, number: int) -> Target:
-    found = next(j for j in seen.pending if j.job_id == number)
-    return Target(found.job_id, found.submitted_at, found.address)
+    return target_of(next(j for j in seen.pending if j.job_id == number))
 
 
 def priorities(sim: SimBackend) -> dict[int, int]:

@@ -16,6 +16,7 @@ from rltuned.domain.fields import (
     SITE_FACTOR,
     Action,
     Target,
+    target_of,
 )
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Plan, Result
@@ -198,9 +199,7 @@ def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: P
     jobs = [j for j in pending if j.job_id in named.values()]
     plan = Plan(
         tuple(
-            Action(
-                PRIORITY, Target(j.job_id, j.submitted_at, j.address), j.priority, j.priority + n, 0
-            )
+            Action(PRIORITY, target_of(j), j.priority, j.priority + n, 0)
             for n, j in enumerate(jobs)
         )
     )
