@@ -3,7 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -25,6 +25,7 @@ from rltuned.lab.replay.metrics import (
 )
 from rltuned.lab.replay.policy import policy_of
 from rltuned.lab.replay.protocol import Mode, Protocol, jointly
+from rltuned.lab.replay.watching import watching
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import AGE_ONLY, Natural
@@ -33,6 +34,7 @@ from rltuned.sim.tables import Bad
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Rules, read_faults
 from rltuned.solver import Cbc
+from rltuned.text import span
 
 if TYPE_CHECKING:  # numba, which --help does without
     from rltuned.lab.replay.scenario import Scenario
@@ -40,6 +42,8 @@ if TYPE_CHECKING:  # numba, which --help does without
 app = typer.Typer()
 
 
+LONG_S: Final = 60.0
+"""A play of which more is left says so, with a terminal or without."""
 _NATURAL = {"age": AGE_ONLY, "multifactor": Natural(kind="multifactor"), "basic": Natural()}
 
 
@@ -183,7 +187,16 @@ def _play(
         def report(policy: str, window: int) -> None:
             bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
 
-        return play_all(sets, policies, protocol, report=report)
+        def watcher(part: float, left_s: float) -> None:
+            text = f"{part:.0%} of the jobs have started; about {span(left_s)} left"
+            bar.update(task, description=text)
+            if left_s > LONG_S and not told:
+                told.append(text)
+                flags.warn(f"this play takes long: {text}")
+
+        told: list[str] = []
+        with watching(watcher):
+            return play_all(sets, policies, protocol, report=report)
 
 
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:

@@ -18,6 +18,7 @@ from rltuned.lab.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN
 from rltuned.lab.kernel.state import Setup, Shares, empty_state
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.watching import watched
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import NodeFault
@@ -95,7 +96,10 @@ def run(
     state = empty_state(setup.hardware, setup.shapes, jobs)
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
     queue = empty_queue(setup, ranking.key, arrive_s, fixed=ranking.rule == FIXED)
-    passes, log = loop.play(setup, state, ranking, queue, cycles, eyes, faults)
+    passes, log = watched(
+        lambda: loop.play(setup, state, ranking, queue, cycles, eyes, faults),
+        lambda: float(np.mean(~np.isnan(state.start_s))),
+    )
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):
         down = ": the nodes they need are down or drained to the end" if len(faults.at_s) else ""
