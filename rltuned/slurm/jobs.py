@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -11,30 +11,22 @@ from typing import Any, Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
-from rltuned.domain.kinds import NO_KINDS, Kinds
+from rltuned.domain.kinds import Kinds
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
-from rltuned.errors import SnapshotError
-from rltuned.slurm.columns import Ask, JobRow
+from rltuned.slurm.columns import JobRow
+from rltuned.slurm.queue_rows import Known, KnownJobs, Rows, Same, records_of
 from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
 from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
-_ASK = len(Ask._fields)
-_ROW = _ASK + len(JobRow._fields)
-_TASK, _PRIORITY, _START = (
-    _ASK + JobRow._fields.index(name) for name in ("arraytaskid", "prioritylong", "starttime")
-)
 _FIELDS = tuple(f.name for f in fields(PendingJob))
 _values = attrgetter(*_FIELDS)
 _RUNNING = frozenset({"R", "CF"})
-MOST_RECORDS: Final = 150_000
-"""So many jobs fit into the memory that the service is given (docs/performance.md)."""
 _STATE = re.compile(r"[A-Z]{1,3}")
-_NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_KINDS: Final[Mapping[str, Kinds]] = MappingProxyType({})
 
 
@@ -50,6 +42,12 @@ class PriorityState(NamedTuple):
     base: int | None = None
     rest: int | None = None
     fair: int | None = None
+
+
+_NUMBERS = (*PriorityState._fields, "owned", "recent_writes", "kinds", "unreadable")
+"""The fields of a PendingJob that do not follow from its row alone."""
+_numbers_of = attrgetter(*_NUMBERS)
+_PLACES = tuple(map(_FIELDS.index, _NUMBERS))
 
 
 def as_shown(record: Record, _partitions: int) -> PriorityState:
@@ -70,40 +68,6 @@ class SqueueAnswer:
     unreadable: tuple[Unreadable, ...] = ()
 
 
-@dataclass(slots=True)
-class Known:
-    """What stays from look to look: a job of which nothing but numbers changes is read once.
-
-    jobs: pending ones that are no arrays, by their numbers as squeue prints them, each with the
-    hash of its row without the priority and the start that backfill expects. Hashes have 64 bits
-    and a key of this process, so no user can forge one.
-    """
-
-    requests: Requests
-    jobs: dict[str, tuple[int, PendingJob]] = field(default_factory=dict)
-
-
-class _Same(NamedTuple):
-    """A pending job that is known, and what its row and its texts say now."""
-
-    job: PendingJob
-    priority: str
-    kinds: Kinds
-
-
-@dataclass(slots=True)
-class _Rows:
-    """One job record; squeue -r prints a row for each of its tasks. hashed: of Known; 0 = none."""
-
-    ask: Ask
-    row: JobRow
-    tasks: list[str]
-    excluded: str
-    cron: bool
-    kinds: Kinds
-    hashed: int
-
-
 @dataclass(frozen=True, slots=True)
 class _PendingReader:
     """Pending records -> jobs; see read_queue."""
@@ -113,26 +77,31 @@ class _PendingReader:
     odd: Callable[[JobId, tuple[str, ...]], str]
     remembered: Remembered
 
-    def again(self, same: _Same) -> PendingJob:
-        """A job that is known, with its numbers of now. Raises ValueError."""
+    def again(self, same: Same) -> PendingJob | RunningJob:
+        """A job that is known; a pending one with its numbers of now. Raises ValueError."""
         job = same.job
+        if isinstance(job, RunningJob):
+            return job
         named = Record(
             job.job_id, job.address, job.submitted_at, parse_number(same.priority), job.nice,
             job.held_by, job.array, job.het_job_id,
         )  # fmt: skip
         numbers = self._numbers(named, job.partitions, same.kinds)
-        if all(getattr(job, name) == now for name, now in numbers.items()):
+        if _numbers_of(job) == numbers:
             return job
-        return PendingJob(**dict(zip(_FIELDS, _values(job), strict=True)) | numbers)
+        values = list(_values(job))  # by place, as this is done for every job of a cycle
+        for place, number in zip(_PLACES, numbers, strict=True):
+            values[place] = number
+        return PendingJob(*values)
 
-    def read(self, record: _Rows, pending_records: int) -> PendingJob:
+    def read(self, record: Rows, pending_records: int) -> PendingJob:
         """The job behind its rows. pending_records: of its array. Raises ValueError: what names it,
         or what rules its priority, cannot be read.
         """
         row, ask = record.row, record.ask
         named = read_record(row, record.tasks, pending_records)
         partitions = _names(ask.partition)
-        numbers = self._numbers(named, partitions, record.kinds)
+        numbers = dict(zip(_NUMBERS, self._numbers(named, partitions, record.kinds), strict=True))
         try:
             request = self.requests.read(ask, running=False)
             moments = [parse_epoch(at) for at in (row.eligibletime, row.accruetime, row.deadline)]
@@ -166,16 +135,16 @@ class _PendingReader:
             **numbers,
         )
 
-    def _numbers(self, named: Record, partitions: tuple[str, ...], kinds: Kinds) -> dict[str, Any]:
-        """The fields of a PendingJob that do not follow from its row alone."""
+    def _numbers(self, named: Record, partitions: tuple[str, ...], kinds: Kinds) -> tuple[Any, ...]:
+        """The values of _NUMBERS."""
         key = (named.job_id, named.submitted_at)
-        return {
-            **self.stands(named, len(partitions))._asdict(),
-            "owned": self.remembered.owned.get(key),
-            "recent_writes": self.remembered.recent_writes.get(key, 0),
-            "kinds": kinds,
-            "unreadable": self.odd(named.job_id, partitions),
-        }
+        return (
+            *self.stands(named, len(partitions)),
+            self.remembered.owned.get(key),
+            self.remembered.recent_writes.get(key, 0),
+            kinds,
+            self.odd(named.job_id, partitions),
+        )
 
 
 def read_queue(
@@ -200,41 +169,38 @@ def read_queue(
     with a pending job of these partitions; empty = nothing. kinds: of jobs by their numbers as
     squeue prints them, each there once its row is. known: is brought up to date.
     """
-    records = _records(rows, extras, kinds, known.jobs)
+    known.forget_where_nodes_changed(nodes.values())
+    records = records_of(rows, extras, kinds, known.jobs)
     total = len(records)
     pending_of = Counter(
         r.row.arrayjobid
         for r in records.values()
-        if isinstance(r, _Rows) and r.row.statecompact == "PD"
+        if isinstance(r, Rows) and r.row.statecompact == "PD"
     )
     reader = _PendingReader(known.requests, stands, odd, remembered)
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
     lingering: set[JobId] = set()
     bad: list[Unreadable] = []
-    jobs: dict[str, tuple[int, PendingJob]] = {}
+    jobs: KnownJobs = {}
     for number in tuple(records):
         record = records.pop(number)  # its text goes as its job comes
         try:
-            if isinstance(record, _Same):
-                job, hashed = reader.again(record), known.jobs[number][0]
-            elif record.row.statecompact == "PD":
-                job = reader.read(record, pending_of[record.row.arrayjobid])
-                hashed = record.hashed
-            else:
-                if record.row.statecompact in _RUNNING and not absent(record.row.starttime):
-                    running.append(_running(record, known.requests, nodes))
-                else:
-                    lingering |= _others(record.row)
-                continue
+            job = _job_of(record, reader, pending_of, nodes)
         except ValueError as error:
             bad.append(Unreadable("job", one_line(number, 20), str(error), id_of(number)))
             continue
-        pending.append(job)
-        if job.unreadable:
-            bad.append(Unreadable("job", job.address, job.unreadable, job.job_id))
-        elif hashed:
-            jobs[number] = (hashed, job)
+        if isinstance(job, set):
+            lingering |= job
+            continue
+        unread = _unread(job)
+        bad += unread
+        if isinstance(job, RunningJob):
+            running.append(job)
+        else:
+            pending.append(job)
+        if record.hashed and not unread:
+            jobs[number] = (record.hashed, job)
     known.jobs = jobs
     return SqueueAnswer(
         pending=tuple(pending),
@@ -245,68 +211,34 @@ def read_queue(
     )
 
 
+def _job_of(
+    record: Rows | Same,
+    reader: _PendingReader,
+    pending_of: Mapping[str, int],
+    nodes: Mapping[str, Node],
+) -> PendingJob | RunningJob | set[JobId]:
+    """The job; of one that neither waits nor runs the ids that it bears. Raises ValueError."""
+    if isinstance(record, Same):
+        return reader.again(record)
+    if record.row.statecompact == "PD":
+        return reader.read(record, pending_of[record.row.arrayjobid])
+    if record.row.statecompact in _RUNNING and not absent(record.row.starttime):
+        return _running(record, reader.requests, nodes)
+    return _others(record.row)
+
+
+def _unread(job: PendingJob | RunningJob) -> list[Unreadable]:
+    if isinstance(job, RunningJob) or not job.unreadable:
+        return []
+    return [Unreadable("job", job.address, job.unreadable, job.job_id)]
+
+
 def _others(row: JobRow) -> set[JobId]:
     """The ids of a record that neither waits nor runs. Raises ValueError."""
     # a state that is not looked into may be new, but it is one of Slurm's short words
     if not _STATE.fullmatch(row.statecompact):
         raise ValueError(f"{row.statecompact[:20]!r} is no state")
     return {parse_job_id(row.jobid), parse_job_id(row.arrayjobid)}
-
-
-def _records(
-    rows: Iterable[list[str]],
-    extras: tuple[str, ...],
-    kinds: Mapping[str, Kinds],
-    known: Mapping[str, tuple[int, PendingJob]],
-) -> dict[str, _Rows | _Same]:
-    records: dict[str, _Rows | _Same] = {}
-    asks: dict[Ask, Ask] = {}
-    for raw in rows:
-        number = raw[_ASK]
-        if number in records:
-            if isinstance(other := records[number], _Rows):
-                other.tasks.append(raw[_TASK])
-            continue
-        if len(records) == MOST_RECORDS:
-            raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
-        hashed, texts = _hashed(raw), kinds.get(number, NO_KINDS)
-        before = known.get(number)
-        if before is not None and hashed == before[0]:
-            records[number] = _Same(before[1], raw[_PRIORITY], texts)
-            continue
-        row = JobRow._make((*raw[_ASK : _ROW - 1], raw[-1]))
-        more = dict(zip(extras, raw[_ROW - 1 : -1], strict=True)) if extras else _NO_MORE
-        ask = Ask._make(raw[:_ASK])
-        if "Exclusive" in more:
-            ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
-        records[number] = _Rows(
-            asks.setdefault(ask, ask),
-            row,
-            [row.arraytaskid],
-            more.get("ExcNodes", ""),
-            more.get("CronJob", "").lower() in {"yes", "1", "true"},
-            texts,
-            hashed,
-        )
-    return records
-
-
-def _hashed(raw: list[str]) -> int:
-    """Of Known; 0 = none: another row may name more tasks of an array."""
-    if not absent(raw[_TASK]):
-        return 0
-    return hash((*raw[:_PRIORITY], *raw[_PRIORITY + 1 : _START], *raw[_START + 1 :]))
-
-
-def _older_word(oversubscribe: str, exclusive: str) -> str:
-    """One word for both columns of 26.05, as older releases have it: NO means whole nodes. In 26.05
-    a job that never spoke of sharing shows NO as well; it is OK here, as it was.
-    """
-    if exclusive == "NODE":
-        return "NO"
-    if exclusive != "NO":
-        return exclusive
-    return "OK" if oversubscribe == "NO" else oversubscribe
 
 
 @lru_cache(maxsize=1024)  # jobs that ask for the same partitions share one tuple
@@ -318,7 +250,7 @@ def _text(value: str) -> str:
     return "" if absent(value) else value
 
 
-def _running(record: _Rows, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
+def _running(record: Rows, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
     row = record.row
     started = parse_epoch(row.starttime)
     if started is None:

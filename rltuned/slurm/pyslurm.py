@@ -14,8 +14,8 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.jobs import MOST_RECORDS
 from rltuned.slurm.pyslurm_child import PROTOCOL
+from rltuned.slurm.queue_rows import MOST_RECORDS
 from rltuned.slurm.records import parse_job_id
 from rltuned.slurm.site import release_of
 from rltuned.slurm.talk import Stream, one_line

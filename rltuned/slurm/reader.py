@@ -30,9 +30,10 @@ from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, standing_of
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.hardware import Hardware, HiddenNodes, read_kept_back, read_names
-from rltuned.slurm.jobs import Known, read_queue
-from rltuned.slurm.nodes import read_nodes
+from rltuned.slurm.jobs import read_queue
+from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
+from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
 from rltuned.slurm.request import Requests, parse_speeds, read_node_range
 from rltuned.slurm.sdiag import clock_off_s
@@ -85,6 +86,7 @@ class Reader:
         self._hardware: tuple[float, Hardware] | None = None
         self._hidden = HiddenNodes(commands, self._new_marks)
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
+        self._nodes: KnownNodes = {}
         self._lines: dict[int, tuple[JobId, Factors]] = {}
 
     def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
@@ -124,8 +126,9 @@ class Reader:
         rows = self._hidden.beside(
             marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), beside.names, taken_at, unseen
         )
-        hardware = read_nodes(rows, site.exclusive_partitions, beside.kept)
+        hardware = read_nodes(rows, site.exclusive_partitions, beside.kept, self._nodes)
         nodes, partitions = hardware.nodes, hardware.partitions
+        self._nodes = {node.name: self._nodes[node.name] for node in nodes}
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
         factors, misread = self._factors() if site.multifactor else ({}, {})
         bad = {u.name: u.why for u in hardware.unreadable if u.kind == "partition"}

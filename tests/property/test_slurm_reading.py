@@ -1,6 +1,6 @@
 """Damaged answers are refused or understood whole; nothing else ever comes out of the readers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +10,9 @@ from rltuned.domain.jobs import Ownership, PendingJob, Remembered
 from rltuned.domain.ports import NOTHING
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
-from rltuned.slurm.jobs import Known, SqueueAnswer, read_queue
-from rltuned.slurm.nodes import read_nodes
+from rltuned.slurm.jobs import SqueueAnswer, read_queue
+from rltuned.slurm.nodes import KnownNodes, read_nodes
+from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.request import Requests
 from rltuned.slurm.talk import Answer
 from tests.recorded import DATA, MARKS, Recording
@@ -20,9 +21,9 @@ RECORDED = Recording(DATA / "22.05")
 SQUEUE, SINFO = RECORDED.text("squeue"), RECORDED.text("sinfo")
 
 
-def nodes(text: str) -> dict[str, Node]:
+def nodes(text: str, known: KnownNodes | None = None) -> dict[str, Node]:
     rows = MARKS.rows("sinfo", Answer(text, "", 0), len(NODE_COLUMNS))
-    return {n.name: n for n in read_nodes(rows).nodes}
+    return {n.name: n for n in read_nodes(rows, known=known).nodes}
 
 
 NODES = nodes(SINFO)
@@ -32,9 +33,14 @@ def new() -> Known:
     return Known(Requests(frozenset({"whole"}), memory_counts=True))
 
 
-def queue(text: str, known: Known | None = None, owned: Remembered = NOTHING) -> SqueueAnswer:
+def queue(
+    text: str,
+    known: Known | None = None,
+    owned: Remembered = NOTHING,
+    on: Mapping[str, Node] = NODES,
+) -> SqueueAnswer:
     rows = MARKS.rows("squeue", Answer(text, "", 0), len(JOB_COLUMNS))
-    return read_queue(rows, known or new(), NODES, remembered=owned)
+    return read_queue(rows, known or new(), on, remembered=owned)
 
 
 WHOLE = queue(SQUEUE)
@@ -42,7 +48,10 @@ noise = st.text(alphabet=f"0123456789:,=|()[]%-NAgpusK\n{FIELD}\x1e#é\x00", max
 hurt = st.tuples(st.floats(0, 1), st.integers(0, 30), noise)
 
 
-def damage(text: str, wounds: list[tuple[float, int, str]]) -> str:
+Wound = tuple[float, int, str]
+
+
+def damage(text: str, wounds: list[Wound]) -> str:
     for place, length, put in wounds:
         start = int(place * len(text))
         text = text[:start] + put + text[start + length :]
@@ -50,7 +59,7 @@ def damage(text: str, wounds: list[tuple[float, int, str]]) -> str:
 
 
 @given(st.lists(hurt, min_size=1, max_size=4))
-def test_damaged_queue(wounds: list[tuple[float, int, str]]) -> None:
+def test_damaged_queue(wounds: list[Wound]) -> None:
     try:
         found = queue(damage(SQUEUE, wounds))
     except SnapshotError:
@@ -89,30 +98,37 @@ def remembered(jobs: tuple[PendingJob, ...], owned: list[int]) -> Remembered:
     return Remembered(mine, dict.fromkeys(mine, 1))
 
 
-look = st.tuples(
-    st.integers(0, 2), st.lists(hurt, max_size=2), st.lists(st.integers(0, 99), max_size=3)
+poll = st.tuples(
+    st.integers(0, 2),
+    st.lists(hurt, max_size=2),
+    st.lists(st.integers(0, 99), max_size=3),
+    st.lists(hurt, max_size=1),
 )
 
 
-@given(st.lists(look, min_size=2, max_size=6))
-def test_looks_one_after_the_other_find_what_each_finds_alone(
-    looks: list[tuple[int, list[tuple[float, int, str]], list[int]]],
+@given(st.lists(poll, min_size=2, max_size=6))
+def test_polls_one_after_the_other_find_what_each_finds_alone(
+    polls: list[tuple[int, list[Wound], list[int], list[Wound]]],
 ) -> None:
-    known = new()
-    for by, wounds, mine in looks:
+    known, known_nodes = new(), KnownNodes()
+    for by, wounds, mine, of_nodes in polls:
         text, owned = damage(moved(SQUEUE, by), wounds), remembered(WHOLE.pending, mine)
         try:
-            alone = queue(text, owned=owned)
+            on = nodes(damage(SINFO, of_nodes))
+            alone = queue(text, owned=owned, on=on)
         except SnapshotError:
             continue
-        again = queue(text, known, owned)
-        assert again == alone
-        assert queue(text, known, owned) == alone
+        assert nodes(damage(SINFO, of_nodes), known_nodes) == on
+        assert queue(text, known, owned, on) == alone
+        assert queue(text, known, owned, on) == alone
 
 
 def test_a_job_that_has_not_changed_is_the_same_object() -> None:
     known = new()
-    first, second, later = (queue(moved(SQUEUE, by), known).pending for by in (0, 0, 1))
+    polls = [queue(moved(SQUEUE, by), known) for by in (0, 0, 1)]
+    first, second, later = (poll.pending for poll in polls)
+    assert polls[0].running
+    assert all(a is b for a, b in zip(polls[0].running, polls[1].running, strict=True))
     plain = [i for i, job in enumerate(first) if job.array is None and not job.unreadable]
     assert len(plain) > len(first) / 2
     assert all(first[i] is second[i] for i in plain)
@@ -120,7 +136,7 @@ def test_a_job_that_has_not_changed_is_the_same_object() -> None:
 
 
 @given(st.lists(hurt, min_size=1, max_size=4))
-def test_damaged_nodes(wounds: list[tuple[float, int, str]]) -> None:
+def test_damaged_nodes(wounds: list[Wound]) -> None:
     try:
         found = nodes(damage(SINFO, wounds))
     except SnapshotError:
