@@ -8,14 +8,14 @@ from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
-from rltuned.domain.plan import MAX_PRIORITY, Release, SetPriority, SetSiteFactor, Target
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Claim, WordClaim
+from rltuned.journal.ownership import Claim
 
 NOW = 1_700_000_000.0
 """The "now" of every built snapshot, unless the test says otherwise."""
@@ -162,20 +162,16 @@ def basic(delay_s: float, *, eligible_at: float = NOW - 600.0, now: float = NOW)
     return MAX_PRIORITY - int((eligible_at + delay_s - epoch) // RESOLUTION_S)
 
 
-def target(of: PendingJob) -> Target:
-    return Target(of.job_id, of.submitted_at, of.address)
+def set_priority(of: PendingJob, new: int) -> Action:
+    return PRIORITY.to(of, new, nice=of.nice)
 
 
-def set_priority(of: PendingJob, new: int) -> SetPriority:
-    return SetPriority(target(of), old=of.priority, new=new, nice=of.nice)
+def set_site_factor(of: PendingJob, new: int) -> Action:
+    return Action(SITE_FACTOR, target_of(of), old=of.site_factor or 0, new=new)
 
 
-def set_site_factor(of: PendingJob, new: int) -> SetSiteFactor:
-    return SetSiteFactor(target(of), old=of.site_factor or 0, new=new)
-
-
-def release(of: PendingJob, nice: int = 0) -> Release:
-    return Release(target(of), old=of.priority, nice=nice)
+def release(of: PendingJob, nice: int = 0) -> Action:
+    return RELEASE.to(of, None, nice=nice)
 
 
 def sight(
@@ -188,12 +184,12 @@ def sight(
 
 def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:
     """What a journal holds of numbers."""
-    return [claim for claim in journal.claims(cluster) if isinstance(claim, Claim)]
+    return [claim for claim in journal.claims(cluster) if not claim.field.words]
 
 
-def words_in(journal: Journal, cluster: str = "test") -> list[WordClaim]:
+def words_in(journal: Journal, cluster: str = "test") -> list[Claim]:
     """The same of words."""
-    return [claim for claim in journal.claims(cluster) if isinstance(claim, WordClaim)]
+    return [claim for claim in journal.claims(cluster) if claim.field.words]
 
 
 def decided(decision: Decision) -> CycleReport:

@@ -8,21 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.order import DEFAULT, Wish
+from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action
 from rltuned.domain.jobs import PendingJob, Remembered
-from rltuned.domain.plan import (
-    Action,
-    Outcome,
-    Plan,
-    Release,
-    Result,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetRequest,
-    SetSiteFactor,
-)
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import NOTHING
-from rltuned.domain.snapshot import Remnants, Snapshot
+from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, basic
 
@@ -85,8 +76,6 @@ class FakeBackend:
     on_observe: Callable[[int], None] | None = None
     clock: FakeClock | None = None
     observe_s: float = 0.0
-    unreadable: tuple[tuple[str, str], ...] = ()
-    plugin: str = ""
 
     def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
         self.observed += 1
@@ -102,10 +91,9 @@ class FakeBackend:
             self.world = item
         return self.world
 
-    def look(self) -> Remnants:
-        """The same world, as a restore sees it."""
-        seen = self.observe()
-        return Remnants(seen.cluster, seen.pending, self.unreadable, self.plugin)
+    def look(self) -> Snapshot:
+        """The same world, as a restore sees it under multifactor."""
+        return replace(self.observe(), priorities=PrioritySystem("multifactor"))
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         self.plans.append(plan)
@@ -138,22 +126,20 @@ class FakeBackend:
 
 def changed(was: PendingJob, action: Action) -> PendingJob:
     """What Slurm would show of a job after the action."""
-    match action:
-        case SetPriority():
-            return replace(was, priority=action.new, nice=0)
-        case SetSiteFactor():
-            delta = action.new - (was.site_factor or 0)
-            return replace(was, site_factor=action.new, priority=max(1, was.priority + delta))
-        case Release():
-            return replace(was, priority=NATURAL, nice=action.nice)
-        case SetNice():
-            return replace(was, nice=action.new)
-        case SetOverSubscribe():
-            asks = replace(was.request, exclusive=action.new != "YES" and was.request.exclusive)
-            return replace(was, oversubscribe=action.new, request=asks)
-        case SetRequest():
-            narrowed = was.node_range and replace(was.node_range, nodes=action.new)
-            return replace(was, node_range=narrowed)
+    field, new = action.field, action.new
+    if field is PRIORITY:
+        return replace(was, priority=new, nice=0)
+    if field is SITE_FACTOR:
+        delta = new - (was.site_factor or 0)
+        return replace(was, site_factor=new, priority=max(1, was.priority + delta))
+    if field is RELEASE:
+        return replace(was, priority=NATURAL, nice=action.nice or 0)
+    if field is OVERSUBSCRIBE:
+        asks = replace(was.request, exclusive=new != "YES" and was.request.exclusive)
+        return replace(was, oversubscribe=new, request=asks)
+    if field is NUM_NODES:
+        return replace(was, node_range=was.node_range and replace(was.node_range, nodes=new))
+    return replace(was, **{field.name: new})
 
 
 NATURAL = 5_000

@@ -8,7 +8,8 @@ from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
-from rltuned.domain.plan import Result, SetOverSubscribe
+from rltuned.domain.fields import OVERSUBSCRIBE
+from rltuned.domain.plan import Result
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
@@ -53,7 +54,7 @@ def cycle(backend: SlurmBackend, knobs: Knobs) -> tuple[Decision, int]:
     decision = decide(backend.observe(), BASELINES["fcfs"], knobs, Cbc())
     outcomes = backend.apply(decision.plan)
     return decision, sum(
-        isinstance(o.action, SetOverSubscribe) and o.result is Result.APPLIED for o in outcomes
+        o.action.field is OVERSUBSCRIBE and o.result is Result.APPLIED for o in outcomes
     )
 
 

@@ -91,7 +91,7 @@ def lines_of(changes: list[JobChange]) -> Iterator[str]:
 
 def what(row: JobChange) -> str:
     """What changed, from which value to which."""
-    if row.field != "release":
+    if row.new is not None:
         return f"{row.field} {row.old} -> {row.new}"
     nice = f", nice {row.nice} set again" if row.nice else ""
     return f"priority {row.old} -> released{nice}"

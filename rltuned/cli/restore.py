@@ -22,7 +22,7 @@ from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.restore_shown import Shown, give_back_shown, shown
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.unexplained import in_words, unexplained
-from rltuned.domain.snapshot import Remnants
+from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.service import Rescue
@@ -186,20 +186,20 @@ class _Work:
         owned, done = self.journal.owned(seen.cluster), {r.claim.key for r in items}
         asked = self.wanted.job
         jobs = [
-            replace(job, owned=owned.get((job.job_id, job.submitted_at)))
+            replace(job, owned=owned.get(job.key))
             for job in seen.pending
-            if (job.job_id, job.submitted_at) not in done and (asked is None or asked.means(job))
+            if job.key not in done and (asked is None or asked.means(job))
         ]
-        found = unexplained(self.journal, seen.cluster, jobs, seen.kind)
+        found = unexplained(self.journal, seen.cluster, jobs, seen.priorities.kind)
         if found:
             warn(
                 f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "
                 f"{in_words(found)}; if they are rltuned's, --as-shown gives them back "
                 "(with --fixed-too the priorities)"
             )
-        blind = seen.kind != "multifactor" and not self.journal.is_there()
+        blind = seen.priorities.kind != "multifactor" and not self.journal.is_there()
         if blind:
-            warn(f"there is no journal, and priority/{seen.kind} shows no site factor")
+            warn(f"there is no journal, and priority/{seen.priorities.kind} shows no site factor")
         others = self.journal.carrying(but=seen.cluster) if asked is None else ()
         if others:
             warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
@@ -250,8 +250,8 @@ class _Work:
         except errors.JournalError as error:
             warn(str(error))
 
-    def _look(self, undoer: SlurmUndoer) -> Remnants:
-        seen: list[Remnants] = []
+    def _look(self, undoer: SlurmUndoer) -> Snapshot:
+        seen: list[Snapshot] = []
 
         def once() -> list[Restored]:
             seen[:] = [undoer.look()]

@@ -16,17 +16,24 @@ from rltuned.core.entry import Entry
 from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.joint import JointPlacement, Tuning, place_jointly
 from rltuned.core.milp import Solver
-from rltuned.core.node_counts import widenings
-from rltuned.core.numbers import Field, Writing
+from rltuned.core.numbers import Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral
 from rltuned.core.placement import Placement, place
-from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, target_of, undo
+from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, undo, undo_words
 from rltuned.core.refusals import Consequence, Refusal
 from rltuned.core.select import Scope, Selection, select
-from rltuned.core.sharing import isolations
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
+from rltuned.domain.fields import (
+    NUM_NODES,
+    OVERSUBSCRIBE,
+    SITE_FACTOR,
+    WORDS,
+    Action,
+    Field,
+    target_of,
+)
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Plan
+from rltuned.domain.plan import Plan
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -124,7 +131,8 @@ def decide(
     undone = _undone([*left, *lasting])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
-    isolated = isolations(_out_of_sharing(selection, knobs, snapshot))
+    isolated = undo_words(_out_of_sharing(selection, knobs, snapshot), OVERSUBSCRIBE)
+    widened = undo_words(snapshot.pending, NUM_NODES)
     flags = _flags(joint, chosen, knobs.rules)
     sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
@@ -139,7 +147,7 @@ def decide(
         room_s=room_s,
         entries=_entries(matrix, delays, ranked, placements, classes),
         placements=placements,
-        plan=Plan((*undone, *isolated, *widenings(snapshot.pending), *sent, *writes)),
+        plan=Plan((*undone, *isolated, *widened, *sent, *writes)),
         refused=(*selection.refused, *handed, *over_budget, *spent),
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,
@@ -148,7 +156,7 @@ def decide(
 
 def _rules_for(rules: Scope, mode: Field, snapshot: Snapshot) -> Scope:
     """What a job must have for its number to be written, and who is left to Slurm in off blocks."""
-    by_factor = mode == "site_factor"
+    by_factor = mode is SITE_FACTOR
     switchback = rules.switchback if snapshot.priorities.slope else None
     return replace(
         rules, needs_site_factor=by_factor, one_number=not by_factor, switchback=switchback
@@ -178,7 +186,7 @@ def _why_unwritable(snapshot: Snapshot) -> str:
 def give_back(snapshot: Snapshot) -> Plan:
     """What takes back all that rltuned holds of pending jobs; no order comes in its place."""
     pending = snapshot.pending
-    return Plan((*_undone(pending), *isolations(pending), *widenings(pending)))
+    return Plan((*_undone(pending), *undo_words(pending, *WORDS)))
 
 
 def _out_of_sharing(selection: Selection, knobs: Knobs, snapshot: Snapshot) -> list[PendingJob]:
@@ -226,7 +234,7 @@ def _split_by_field(
     """Part off the jobs that rltuned wrote to by the other field: they are undone first. A job
     frozen by `Priority=` ignores its site factor, so a changed write_mode must let go first.
     """
-    other = [j for j in chosen if j.owned is not None and j.owned.field != mode and undo(j)]
+    other = [j for j in chosen if j.owned is not None and j.owned.field != mode.name and undo(j)]
     if not other:
         return chosen, ()
     ids = {j.job_id for j in other}

@@ -70,7 +70,7 @@ class Hindsight:
     def look(self, seen: Snapshot) -> None:
         """Settle the forecasts of jobs that have started; those that are gone count for nothing."""
         starts = {(r.job_id, r.submitted_at or 0.0): r.started_at for r in seen.running}
-        here = {(j.job_id, j.submitted_at) for j in seen.pending}
+        here = {j.key for j in seen.pending}
         for key in [key for key in self.waiting if key not in here]:
             for kept in self.waiting.pop(key):
                 if key in starts and starts[key] >= kept.at:

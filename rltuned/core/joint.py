@@ -24,9 +24,9 @@ from rltuned.core.backfill import (
 from rltuned.core.capacity import Capacity
 from rltuned.core.milp import KINDS, Answer, Budget, Kind, Program, Promise, Solver, Way, choose
 from rltuned.core.placement import Placement, place_request
-from rltuned.core.sharing import Sharing, SharingBlocker, blocker, share_action
+from rltuned.core.sharing import SHARED, Sharing, SharingBlocker, blocker
+from rltuned.domain.fields import OVERSUBSCRIBE, Action
 from rltuned.domain.jobs import PendingJob, Share
-from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, NodeName
 from rltuned.errors import SolverError
@@ -82,7 +82,7 @@ class JointPlacement:
     how: SolveStatus
     why: str
     placements: tuple[Placement, ...] = ()
-    actions: tuple[SetOverSubscribe, ...] = ()
+    actions: tuple[Action, ...] = ()
     verdicts: tuple[JobDecision, ...] = ()
     left_alone: tuple[tuple[JobId, SharingBlocker], ...] = ()
 
@@ -253,7 +253,7 @@ def _meaning(queue: Queue, answer: Answer) -> JointPlacement:
         SolveStatus.FELL_BACK,
         "",
         tuple(Placement(ids[at], now[at].shares) for at in sorted(now)),
-        tuple(share_action(queue.jobs[at].job) for at in sorted(answer.flagged)),
+        tuple(OVERSUBSCRIBE.to(queue.jobs[at].job, SHARED) for at in sorted(answer.flagged)),
         tuple(_verdict(ids[at], now.get(at), at in answer.flagged) for at in range(len(ids))),
     )
 

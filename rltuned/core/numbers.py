@@ -25,13 +25,12 @@ from numpy.typing import NDArray
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray
 from rltuned.core.influence import in_turns
+from rltuned.domain.fields import MAX_PRIORITY, OWNED, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.domain.priority import PrioritySystem
 
 IntArray = NDArray[np.int64]
 WriteMode = Literal["auto", "site_factor", "priority"]
-Field = Literal["site_factor", "priority"]
 
 RESOLUTION_S: Final = 60.0
 """Seconds per point under priority/basic."""
@@ -77,8 +76,8 @@ class Writing:
 
     def field(self, system: PrioritySystem) -> Field:
         if self.mode == "auto":
-            return "site_factor" if system.kind == "multifactor" else "priority"
-        return self.mode
+            return SITE_FACTOR if system.kind == "multifactor" else PRIORITY
+        return OWNED[self.mode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class Numbers:
     @property
     def in_epochs(self) -> bool:
         """Whether all of them rise at once every EPOCH_S, as under priority/basic."""
-        return self.field == "priority" and not self.drifts
+        return self.field is PRIORITY and not self.drifts
 
     def of(self, delay_s: FloatArray) -> IntArray:
         """(n,) the numbers that stand for these delays."""
@@ -123,9 +122,8 @@ class Numbers:
 
     def allowed(self, found: NDArray[Any]) -> IntArray:
         """The numbers, those beyond what scontrol takes moved to its bounds."""
-        low = 1 if self.field == "priority" else -MAX_SITE_FACTOR
-        high = MAX_PRIORITY if self.field == "priority" else MAX_SITE_FACTOR
-        numbers: IntArray = np.clip(found, low, high).astype(np.int64)
+        room = self.field.room
+        numbers: IntArray = np.clip(found, room[0], room[-1]).astype(np.int64)
         return numbers
 
     def in_force_s(self) -> FloatArray:
@@ -152,8 +150,8 @@ def numbers_of(
     where slurmctld counts no age. neutral_s: the neutral delay.
     """
     if system.kind == "basic":
-        return None if field == "site_factor" else _basic(jobs, now)
-    if field == "priority":
+        return None if field is SITE_FACTOR else _basic(jobs, now)
+    if field is PRIORITY:
         return _aged(jobs, system, now, neutral_s, fixed=True) if system.slope else None
     if system.slope:
         return _aged(jobs, system, now, neutral_s, fixed=False)
@@ -259,7 +257,7 @@ def _aged(
         zero = _ints(_original(j) for j in jobs).astype(np.float64)
     zero += floor(system.slope * neutral_s + _ROUNDING)
     return Numbers(
-        field="priority" if fixed else "site_factor",
+        field=PRIORITY if fixed else SITE_FACTOR,
         slope=system.slope,
         zero=zero,
         offset_s=-_beyond_s(jobs, system, now),
@@ -282,7 +280,7 @@ def _unaged(
     original = _ints(_original(j) for j in jobs)
     base = _ints(_base(j) for j in jobs)
     return Numbers(
-        field="site_factor",
+        field=SITE_FACTOR,
         slope=own_slope,
         zero=original.astype(np.float64),
         offset_s=-(_ages_s(jobs, system, now) + neutral_s),
@@ -299,7 +297,7 @@ def _basic(jobs: Sequence[PendingJob], now: float) -> Numbers:
     epoch = (now // EPOCH_S - 1) * EPOCH_S
     since = np.array([j.ages_since for j in jobs], dtype=np.float64)
     return Numbers(
-        field="priority",
+        field=PRIORITY,
         slope=1.0 / RESOLUTION_S,
         zero=np.full(len(jobs), float(MAX_PRIORITY)),
         offset_s=since - epoch,

@@ -7,11 +7,11 @@ import numpy as np
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.numbers import Field, IntArray, Numbers, Writing, numbers_of, rest_of, settle
+from rltuned.core.numbers import IntArray, Numbers, Writing, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
 from rltuned.core.own_order import own_order
+from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Release, SetNice, SetPriority, SetSiteFactor, Target
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 
@@ -47,7 +47,7 @@ def scale(
     system, now = snapshot.priorities, snapshot.taken_at
     neutral = next_neutral(snapshot.neutral, asked.delay_s, matrix.pools, now)
     neutral = neutral and neutral.at_slope(system.slope, now, snapshot.neutral)
-    if mode == "site_factor" and system.site_factor_plugin:
+    if mode is SITE_FACTOR and system.site_factor_plugin:
         return neutral, None
     numbers = numbers_of(
         matrix.jobs,
@@ -118,42 +118,37 @@ def make_plan(
     due: Iterable[int],
     field: Field,
     snapshot: Snapshot,
-) -> tuple[SetPriority | SetSiteFactor, ...]:
+) -> tuple[Action, ...]:
     """The writes of value (n,) to the jobs at the indices `due`, in order."""
-    found: list[SetPriority | SetSiteFactor] = []
+    found: list[Action] = []
     system = snapshot.priorities
     aged = system.kind == "multifactor"
     for i in due:
-        job, new = jobs[i], int(value[i])
-        if field == "site_factor":
-            found.append(SetSiteFactor(target_of(job), job.site_factor or 0, new))
-        else:
+        job, old, nice, rest = jobs[i], field.of(jobs[i]) or 0, None, None
+        if field is PRIORITY:
             nice = job.nice if job.owned is None or job.owned.nice is None else job.owned.nice
             rest = rest_of(job, system, snapshot.taken_at) if aged else None
-            found.append(SetPriority(target_of(job), job.priority, new, nice, rest))
+        found.append(Action(field, target_of(job), old, int(value[i]), nice, rest))
     return tuple(found)
 
 
-def undo(job: PendingJob) -> Release | SetNice | SetSiteFactor | None:
-    """What takes back the last write to a job. None = nothing is owned, another user has changed
-    it, or it is held (a release would start it; of that one only the nice is restored).
+def undo(job: PendingJob) -> Action | None:
+    """What takes back the last number written to a job. None = nothing is owned, another user has
+    changed it, or it is held (a release would start it; of that one only the nice is restored).
     """
-    if job.owned is None:
+    if job.owned is None or (not job.lost_nice and (job.priority == 0 or job.taken_over)):
         return None
-    if job.lost_nice:
-        return SetNice(target_of(job), job.nice, job.lost_nice)
-    if job.priority == 0 or job.taken_over:
-        return None
-    if job.owned.field == "priority":
-        return Release(target_of(job), job.priority, job.owned.nice or 0, job.owned.original)
-    original, shown = job.owned.original or 0, job.site_factor
-    actual = job.owned.value if shown is None and job.is_dependent else shown
-    if actual is None or actual == original:
-        return None
-    hidden = job.priority if shown is None else None
-    return SetSiteFactor(target_of(job), actual, original, hidden)
+    action = OWNED[job.owned.field].back(job, job.owned.original)
+    idle = action is not None and action.field.orders and action.old == action.new
+    return None if idle else action
 
 
-def target_of(job: PendingJob) -> Target:
-    """The address of a job's record."""
-    return Target(job.job_id, job.submitted_at, job.address)
+def undo_words(jobs: Iterable[PendingJob], *fields: Field) -> tuple[Action, ...]:
+    """What takes back the words written to jobs, as far as Slurm takes those of before."""
+    found = (
+        field.back(job, original)
+        for field in fields
+        for job in jobs
+        if field.takes(original := field.before(job))
+    )
+    return tuple(action for action in found if action is not None)

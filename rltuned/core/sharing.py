@@ -4,15 +4,13 @@
 for instead of whole nodes. It cannot be taken back in full: docs/operations.md says what can.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rltuned.core.planning import target_of
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import OVERSUBSCRIBE_TOKENS, SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 
 SHARED: Final = "YES"
@@ -60,17 +58,3 @@ def blocker(job: PendingJob, snapshot: Snapshot, sharing: Sharing) -> SharingBlo
     if snapshot.preemption is None:
         return SharingBlocker.PREEMPTION_UNKNOWN
     return SharingBlocker.PREEMPTION if snapshot.preemption else None
-
-
-def share_action(job: PendingJob) -> SetOverSubscribe:
-    """The action that lets others onto the nodes of an exclusive job."""
-    return SetOverSubscribe(target_of(job), job.oversubscribe, SHARED)
-
-
-def isolations(jobs: Iterable[PendingJob]) -> tuple[SetOverSubscribe, ...]:
-    """What keeps others off the nodes of jobs again that rltuned set to share."""
-    return tuple(
-        SetOverSubscribe(target_of(job), job.oversubscribe, job.shared_from)
-        for job in jobs
-        if job.shared_from in OVERSUBSCRIBE_TOKENS
-    )

@@ -12,21 +12,21 @@ from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.report import ChangeKind, CycleStage
+from rltuned.daemon.report import CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.unexplained import FirstLook, number_of
-from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
+from rltuned.domain.jobs import Remembered
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, JobKey
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
-from rltuned.journal.ownership import NUM_NODES, OVERSUBSCRIBE, JobKey
 
 _HOUR_S: Final = 3_600.0
 NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
@@ -78,17 +78,17 @@ class PlanApplier:
         if decision.neutral is not None:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
-    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[ChangeKind, int]]:
+    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[str, int]]:
         """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once."""
         self._cluster = snapshot.cluster
         if self._changed.cluster != snapshot.cluster:
             self._changed = ChangedRequests.since_kept(self.journal, snapshot.cluster)
         marked = marked_by(self.journal, self._changed.look(snapshot))
         found = {
-            (job.job_id, actual): ChangeKind(job.owned.field)
+            (job.job_id, actual): OWNED[job.owned.field].kind
             for job in marked.pending
             if job.owned is not None
-            and (actual := _in_force(job)) is not None
+            and (actual := job.in_force) is not None
             and actual != job.owned.value
         }
         new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
@@ -126,7 +126,7 @@ class PlanApplier:
             return ()
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
         if 0 not in hidden:  # else any job may still be there
-            here = {(j.job_id, j.submitted_at) for j in pending}
+            here = {j.key for j in pending}
             if hidden:
                 here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
             self.journal.close_gone(cluster, here)
@@ -139,7 +139,7 @@ class PlanApplier:
         cluster, kind = snapshot.cluster, snapshot.priorities.kind
         bare = [j for j in snapshot.pending if j.owned is None and number_of(j, kind) is not None]
         back = set(self.follow(snapshot)) if bare else set()
-        jobs = [job for job in bare if (job.job_id, job.submitted_at) not in back]
+        jobs = [job for job in bare if job.key not in back]
         return self._first_look.judge(self.journal, cluster, jobs, kind, cycle)
 
     def write(
@@ -190,11 +190,5 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
     """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
     recent = journal.recent_writes(cluster, now - _HOUR_S)
-    narrowed, shared = (journal.words(cluster, name) for name in (NUM_NODES, OVERSUBSCRIBE))
+    narrowed, shared = (journal.words(cluster, field) for field in (NUM_NODES, OVERSUBSCRIBE))
     return Remembered(journal.owned(cluster), recent, narrowed, shared)
-
-
-def _in_force(job: PendingJob) -> int | None:
-    if job.owned is None:
-        return None
-    return job.priority if job.owned.field == "priority" else job.site_factor

@@ -37,18 +37,18 @@ class ChangedRequests:
         if seen.cluster != self.cluster:
             self.cluster, self._known = seen.cluster, {}
         now = float(seen.taken_at)
-        known = {(job.job_id, job.submitted_at): self._since(job, now) for job in seen.pending}
+        known = {job.key: self._since(job, now) for job in seen.pending}
         self._known = known
         if not any(at for _, at in known.values()):
             return seen
         return replace(seen, pending=tuple(map(self._marked, seen.pending)))
 
     def _since(self, job: PendingJob, now: float) -> tuple[tuple[object, ...], float]:
-        asks, before = job.asks, self._known.get((job.job_id, job.submitted_at))
+        asks, before = job.asks, self._known.get(job.key)
         if before is None:
             return asks, job.changed_at
         return asks, before[1] if before[0] == asks else now
 
     def _marked(self, job: PendingJob) -> PendingJob:
-        at = self._known[job.job_id, job.submitted_at][1]
+        at = self._known[job.key][1]
         return replace(job, changed_at=at) if at else job

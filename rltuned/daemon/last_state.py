@@ -13,10 +13,11 @@ from rltuned.core.numbers import numbers_of
 from rltuned.core.own_order import own_priority
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.state import KeptState, kept_state
+from rltuned.domain.fields import FIELDS, PRIORITY
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal import cycles, named_values
-from rltuned.journal.cycles import CycleRow, Document, unpack_plan
+from rltuned.journal.cycles import CycleObservation, CycleRow, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import unpack
@@ -25,6 +26,7 @@ CHANGES: Final = 8
 """Last changes that are shown."""
 _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
 """Of a change, for JSON."""
+_ORDERING: Final = frozenset(field.action for field in FIELDS if field.orders)
 
 
 class QueuePosition(NamedTuple):
@@ -97,26 +99,21 @@ def glance(db: sqlite3.Connection) -> Glance:
     )
 
 
-class LastSight(NamedTuple):
-    """What the last cycle saw, its recipe and its plan; None = none is kept."""
-
-    snapshot: Snapshot
-    recipe: Recipe | None
-    plan: Document | None
-
-
-def last_seen(db: sqlite3.Connection) -> LastSight | None:
-    """None = none is kept."""
+def last_seen(db: sqlite3.Connection) -> CycleObservation | None:
+    """What the last cycle saw; None = none is kept."""
     row = db.execute(
-        "SELECT taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
+        "SELECT c.cycle, at, mode, taken_at, s.digest, s.body, p.body, r.body FROM cycles AS c"
         " JOIN snapshots AS s ON s.digest = c.snapshot"
         " LEFT JOIN recipes AS r ON r.digest = c.recipe"
         " LEFT JOIN plans AS p ON p.cycle = c.cycle ORDER BY c.cycle DESC LIMIT 1"
     ).fetchone()
     if row is None:
         return None
-    taken_at, digest, body, plan, recipe = row
-    return LastSight(
+    cycle, at, mode, taken_at, digest, body, plan, recipe = row
+    return CycleObservation(
+        cycle,
+        at,
+        mode,
         unpack(digest, body, taken_at),
         None if recipe is None else decoded(recipe),
         None if plan is None else unpack_plan(plan),
@@ -128,13 +125,9 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
     last = last_seen(db)
     if last is None:
         return None
-    snapshot, recipe, plan = last
-    document = {"actions": [], "reasons": {}} if plan is None else plan
-    actions = {
-        a["job_id"]: a
-        for a in document["actions"]
-        if a["action"] in {"SetPriority", "SetSiteFactor"}
-    }
+    snapshot, recipe = last.snapshot, last.recipe
+    document = last.plan or {"actions": [], "reasons": {}}
+    actions = {a["job_id"]: a for a in document["actions"] if a["action"] in _ORDERING}
     delays_s = {} if recipe is None else _in_force_s(snapshot, recipe)
     delays_s |= {
         int(job): reason["delay_s"]
@@ -148,7 +141,9 @@ def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
     """By job, the delay that the numbers of rltuned stand for."""
     writing, neutral = recipe.knobs.writing, snapshot.neutral
     mode = writing.field(snapshot.priorities)
-    ours = [j for j in snapshot.pending if j.owned and j.owned.field == mode and not j.taken_over]
+    ours = [
+        j for j in snapshot.pending if j.owned and j.owned.field == mode.name and not j.taken_over
+    ]
     numbers = numbers_of(
         ours,
         snapshot.priorities,
@@ -186,6 +181,6 @@ def _places(
 def _planned(job: PendingJob, action: Document | None) -> int:
     if action is None:
         return job.priority
-    if action["action"] == "SetPriority":
+    if action["action"] == PRIORITY.action:
         return int(action["new"])
     return job.priority + int(action["new"]) - int(action["old"])

@@ -49,7 +49,7 @@ def log_cycle(
             detail=failed[0].detail,
         )
     if report.snapshot is not None:
-        logged.forget((job.job_id, job.submitted_at) for job in report.snapshot.pending)
+        logged.forget(job.key for job in report.snapshot.pending)
     troubled = (report.journal_error and report.mode is not HealthState.DRY_RUN) or report.demoted
     (log.warning if troubled else log.info)("cycle", **_cycle(report))
 

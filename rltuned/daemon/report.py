@@ -59,28 +59,6 @@ class CycleStage(StrEnum):
     APPLY = "apply"
 
 
-class ChangeKind(StrEnum):
-    """Kinds of change, as metrics and logs name them."""
-
-    PRIORITY = "priority"
-    SITE_FACTOR = "site_factor"
-    RELEASE = "release"
-    OVERSUBSCRIBE = "oversubscribe"
-
-
-def kind_of(action: plan.Action) -> ChangeKind:
-    """The kind of change that an action of a cycle makes."""
-    match action:
-        case plan.SetPriority():
-            return ChangeKind.PRIORITY
-        case plan.SetSiteFactor():
-            return ChangeKind.SITE_FACTOR
-        case plan.Release() | plan.SetNice() | plan.SetRequest():
-            return ChangeKind.RELEASE
-        case plan.SetOverSubscribe():
-            return ChangeKind.OVERSUBSCRIBE
-
-
 @dataclass(slots=True)
 class CycleReport:
     """One cycle, whole. The loop fills it in as it goes; observers only read it.
@@ -120,7 +98,7 @@ class CycleReport:
     digest: str | None = None
     decision: Decision | None = None
     outcomes: tuple[plan.Outcome, ...] = ()
-    reverted: Mapping[ChangeKind, int] | None = None
+    reverted: Mapping[str, int] | None = None
     backoff_s: float | None = None
     weighed: Weighed | None = None
     standby: str = ""
@@ -188,12 +166,12 @@ class CycleReport:
             found.append(Condition(self.mode, self.standby))
         return found
 
-    def proposed(self) -> dict[ChangeKind, int]:
+    def proposed(self) -> dict[str, int]:
         actions = self.decision.plan.actions if self.decision else ()
-        return dict(Counter(kind_of(action) for action in actions))
+        return dict(Counter(a.field.kind for a in actions))
 
-    def applied(self) -> dict[tuple[ChangeKind, plan.Result], int]:
-        return dict(Counter((kind_of(o.action), o.result) for o in self.outcomes))
+    def applied(self) -> dict[tuple[str, plan.Result], int]:
+        return dict(Counter((o.action.field.kind, o.result) for o in self.outcomes))
 
     def results(self) -> dict[plan.Result, int]:
         return dict(Counter(o.result for o in self.outcomes))

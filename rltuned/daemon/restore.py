@@ -15,26 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rltuned.daemon.restore_patience import ONE_TRY, Effort, persist
+from rltuned.domain.fields import NICE, PRIORITY, RELEASE, Action, Field
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import (
-    OVERSUBSCRIBE_TOKENS,
-    Action,
-    Outcome,
-    Plan,
-    Release,
-    Result,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetRequest,
-    SetSiteFactor,
-    Target,
-)
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
+from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
 from rltuned.journal.journal import Journal, Ticket
-from rltuned.journal.ownership import NUM_NODES, Claim, Fate, JobKey, Restored, WordClaim
+from rltuned.journal.ownership import Claim, Fate, Restored
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -47,10 +36,10 @@ _FATES: Final = {
     Result.FAILED: Fate.FAILED,
 }
 _DORMANT: Final = (
-    "Slurm runs with priority/{kind}, which shows and counts no site factor; it keeps this one, "
+    "Slurm runs with priority/{kind}, which shows and counts no {label}; it keeps this one, "
     "and `rltuned restore --all` gives it back once priority/multifactor runs again"
 )
-Undo = tuple[Claim | WordClaim, Action]
+Undo = tuple[Claim, Action]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +49,7 @@ class Wanted:
     job: AskedJob | None = None
     since: float = -math.inf
 
-    def holds(self, claim: Claim | WordClaim, job: PendingJob | None) -> bool:
+    def holds(self, claim: Claim, job: PendingJob | None) -> bool:
         """job: the claim's, as the queue shows it; None = it is not pending any more."""
         if claim.written_at < self.since:
             return False
@@ -81,7 +70,7 @@ class _Notes:
     """
 
     why: str = ""
-    done: set[tuple[JobKey, str]] = field(default_factory=set)
+    done: set[tuple[JobKey, Field]] = field(default_factory=set)
 
     @contextmanager
     def tried(self) -> Iterator[None]:
@@ -120,14 +109,14 @@ def _by_journal(
 ) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
-    jobs = tuple(replace(j, owned=owned.get((j.job_id, j.submitted_at))) for j in seen.pending)
+    jobs = tuple(replace(j, owned=owned.get(j.key)) for j in seen.pending)
     with notes.tried():
         journal.reclaim(seen.cluster, jobs, clock.now())
-    pending = {(j.job_id, j.submitted_at): j for j in jobs}
+    pending = {j.key: j for j in jobs}
     claims = [c for c in journal.claims(seen.cluster) if (c.key, c.field) not in notes.done]
     keys = {c.key for c in claims if wanted.holds(c, pending.get(c.key))}
     held = [c for c in claims if c.key in keys]  # a job as a whole, whatever field called for it
-    frozen = {c.key for c in held if c.field == "priority"}
+    frozen = {c.key for c in held if c.field is PRIORITY}
     done: list[Restored] = []
     planned: list[Undo] = []
     for claim in held:
@@ -135,7 +124,9 @@ def _by_journal(
         if job is None and (why := seen.hidden(claim.target.job_id)):
             done.append(Restored(claim, Fate.UNKNOWN, why))
             continue
-        verdict = _judge(claim, job, clock.now(), is_frozen=claim.key in frozen, kind=seen.kind)
+        verdict = _judge(
+            claim, job, clock.now(), is_frozen=claim.key in frozen, kind=seen.priorities.kind
+        )
         if isinstance(verdict, Restored):
             done.append(verdict)
         else:
@@ -168,62 +159,50 @@ def carry_out(
     now, later = planned[:AT_ONCE], planned[AT_ONCE:]
     outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
     sent = [
-        Restored(claim, _FATES[outcome.result], outcome.detail or _done(outcome.action))
+        Restored(claim, _FATES[outcome.result], outcome.detail or outcome.action.done())
         for (claim, _), outcome in zip(now, outcomes, strict=True)
     ]
     return sent + [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in later]
 
 
 def _judge(
-    claim: Claim | WordClaim,
+    claim: Claim,
     job: PendingJob | None,
     now: float,
     *,
     is_frozen: bool,
     kind: PriorityKind,
 ) -> Restored | Action:
+    """What undoes a claim, or why it is left. is_frozen: its priority is undone first."""
+    field = claim.field
     if job is None:
         return Restored(claim, Fate.GONE, "started, ended or was cancelled")
-    if isinstance(claim, WordClaim):
-        return _judge_words(claim, job)
-    if claim.field == "priority":
-        return _judge_priority(claim, job)
-    if kind != "multifactor":
-        return Restored(claim, Fate.UNKNOWN, _DORMANT.format(kind=kind))
-    return _judge_site_factor(claim, job, now, is_frozen=is_frozen)
+    if field.under not in {None, kind}:
+        return Restored(claim, Fate.UNKNOWN, _DORMANT.format(kind=kind, label=field.label))
+    if field.words and not field.takes(claim.original):
+        return Restored(claim, Fate.CHANGED, f"{field.says(claim.original)} cannot be set")
+    job = job if field.words else replace(job, owned=claim.owned)
+    action = None if is_frozen and field.under else field.back(job, claim.original)
+    if action is None:
+        # of a job just released the next pass of the scheduler says when it became eligible
+        soon = not is_frozen and job.priority > 0 and (job.eligible_at or 0.0) <= now
+        return Restored(claim, Fate.UNKNOWN, _of_hidden(claim, job), soon and not field.words)
+    return _left_alone(claim, job, action) or action
 
 
-def _judge_words(claim: WordClaim, job: PendingJob) -> Restored | Action:
-    """What takes words back as far as Slurm allows it."""
-    target = Target(job.job_id, job.submitted_at, job.address)
-    if claim.field == NUM_NODES:
-        if job.node_range is None:
-            return Restored(claim, Fate.UNKNOWN, "its node range cannot be read now")
-        if job.node_range.nodes != claim.value:
-            why = f"NumNodes is {job.node_range.nodes}, rltuned wrote {claim.value}"
-            return Restored(claim, Fate.CHANGED, why)
-        return SetRequest(target, NUM_NODES, claim.value, claim.original)
-    if claim.original not in OVERSUBSCRIBE_TOKENS:
-        return Restored(claim, Fate.CHANGED, f"OverSubscribe={claim.original} cannot be set")
-    if job.oversubscribe != claim.value:
-        why = f"OverSubscribe is {job.oversubscribe}, rltuned wrote {claim.value}"
-        return Restored(claim, Fate.CHANGED, why)
-    return SetOverSubscribe(target, claim.value, claim.original)
-
-
-def _judge_priority(claim: Claim, job: PendingJob) -> Restored | Action:
-    nice, target = claim.owned.nice or 0, Target(job.job_id, job.submitted_at, job.address)
-    if lost := replace(job, owned=claim.owned).lost_nice:
-        return SetNice(target, job.nice, lost)
-    if job.priority == 0 or job.held_by:
+def _left_alone(claim: Claim, job: PendingJob, action: Action) -> Restored | None:
+    """Why an action is not for the job as it stands; None = it is."""
+    nice, is_release = claim.nice or 0, action.field is RELEASE
+    if action.field is NICE:
+        return None
+    if is_release and job.is_held:
         return Restored(claim, Fate.HELD, _of_held(job, nice))
-    if not claim.owned.explains(job.priority):
-        return Restored(
-            claim, Fate.CHANGED, f"priority is {job.priority}, rltuned wrote {claim.owned.value}"
-        )
-    if job.nice not in {0, nice}:  # rltuned's number cleared it
+    if not claim.explains(action.old):
+        why = f"{claim.field.label} is {action.old}, rltuned wrote {claim.value}"
+        return Restored(claim, Fate.CHANGED, why)
+    if is_release and job.nice not in {0, nice}:  # rltuned's number cleared it
         return Restored(claim, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before")
-    return Release(target, job.priority, nice, claim.owned.original)
+    return None
 
 
 def _of_held(job: PendingJob, nice: int) -> str:
@@ -234,51 +213,10 @@ def _of_held(job: PendingJob, nice: int) -> str:
     return f"{why}; then set its nice by: scontrol update JobId={job.address} Nice={nice}"
 
 
-def _judge_site_factor(
-    claim: Claim, job: PendingJob, now: float, *, is_frozen: bool
-) -> Restored | Action:
-    actual, priority = job.site_factor, None
-    if actual is None and job.is_dependent and job.priority > 0:
-        actual, priority = claim.owned.value, job.priority
-    if actual is None or is_frozen:
-        # of a job just released the next pass of the scheduler says when it became eligible
-        soon = not is_frozen and job.priority > 0 and (job.eligible_at or 0.0) <= now
-        return Restored(claim, Fate.UNKNOWN, _of_hidden(claim, job), soon)
-    if not claim.owned.explains(actual):
-        return Restored(
-            claim, Fate.CHANGED, f"site factor is {actual}, rltuned wrote {claim.owned.value}"
-        )
-    target = Target(job.job_id, job.submitted_at, job.address)
-    return SetSiteFactor(target, actual, claim.owned.original or 0, priority)
-
-
 def _of_hidden(claim: Claim, job: PendingJob) -> str:
     """What cannot be compared may be another user's; of a held job the command is safe."""
-    why = "Slurm does not show its site factor now"
+    why = f"Slurm does not show its {claim.field.label} now"
     if not job.held_by:
         return why
-    undo = f"scontrol update JobId={job.address} SiteFactor={claim.owned.original or 0}"
+    undo = f"scontrol update JobId={job.address} {claim.field.argument}={claim.original or 0}"
     return f"{why}; unless another user has set it, {undo} gives it back and the job stays held"
-
-
-def _done(action: Action) -> str:
-    match action:
-        case Release():
-            nice = f", nice {action.nice} set again" if action.nice else ""
-            return f"priority {action.old} released to multifactor{nice}"
-        case SetNice():
-            return f"nice {action.new} set again; rltuned's number was gone by a hold"
-        case SetSiteFactor():
-            return f"site factor {action.old} -> {action.new}"
-        case SetOverSubscribe():
-            return (
-                f"OverSubscribe {action.old} -> {action.new}: alone on its nodes again, with what "
-                "it asked for; whole nodes cannot be restored"
-            )
-        case SetRequest():
-            return (
-                f"NumNodes {action.old} -> {action.new}; Slurm starts it on the fewest of these, "
-                "because an operator has changed them"
-            )
-        case SetPriority():
-            return f"priority {action.old} -> {action.new}"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from rltuned.domain.fields import Field
 from rltuned.domain.ports import Clock
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.journal.ownership import TRIED_AGAIN, UNDONE, Fate, Restored
@@ -35,7 +36,7 @@ ONE_TRY: Final = Effort()
 class _Tally:
     """All that is known after some passes. gained: the last one came to something new."""
 
-    found: dict[tuple[object, str], Restored] = field(default_factory=dict)
+    found: dict[tuple[object, Field], Restored] = field(default_factory=dict)
     error: Exception | None = None
     seen: bool = False
     gained: bool = False
@@ -53,7 +54,7 @@ class _Tally:
         self.gained = self._settled(self.found) > self._settled(before)
 
     @staticmethod
-    def _settled(found: dict[tuple[object, str], Restored]) -> int:
+    def _settled(found: dict[tuple[object, Field], Restored]) -> int:
         return sum(item.fate not in UNDONE for item in found.values())
 
     @property

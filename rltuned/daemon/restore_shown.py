@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from rltuned.daemon.restore import Undo, carry_out
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.unexplained import in_words, number_of
-from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import Release, SetSiteFactor, Target
+from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
-from rltuned.domain.snapshot import Remnants
-from rltuned.domain.units import UnixTime
+from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.ownership import Claim, Restored
 from rltuned.slurm.job_selector import AskedJob
 
@@ -56,20 +54,20 @@ class Shown:
         return (always, hidden) if self.hidden else (always,)
 
 
-def shown(seen: Remnants, job: AskedJob | None = None) -> Shown:
+def shown(seen: Snapshot, job: AskedJob | None = None) -> Shown:
     """Count it. job: only this one; None = all."""
     jobs = [j for j in seen.pending if job is None or job.means(j)]
     numbers = {
-        (j.job_id, j.submitted_at): (j.address, number)
+        j.key: (j.address, number)
         for j in jobs
-        if (number := number_of(j, seen.kind)) is not None
+        if (number := number_of(j, seen.priorities.kind)) is not None
     }
     return Shown(
         site_factors=sum(bool(j.site_factor) for j in jobs),
-        fixed=sum(field == "priority" for _, (field, _) in numbers.values()),
+        fixed=sum(field is PRIORITY for _, (field, _) in numbers.values()),
         hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
-        plugin=seen.plugin,
-        kind=seen.kind,
+        plugin=seen.priorities.site_factor_plugin,
+        kind=seen.priorities.kind,
         named=in_words(numbers),
     )
 
@@ -88,18 +86,14 @@ def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Re
     planned: list[Undo] = []
     # under priority/basic a released job goes behind all others: the oldest goes first
     for job in sorted(seen.pending, key=lambda job: (job.ages_since, job.job_id)):
-        number = number_of(job, seen.kind)
+        number = number_of(job, seen.priorities.kind)
         if number is None or (asked is not None and not asked.means(job)):
             continue
-        target = Target(job.job_id, job.submitted_at, job.address)
-        if number[0] == "priority" and fixed:
-            claim = _claim(seen, target, "priority", job.priority)
-            planned.append((claim, Release(target, job.priority, job.nice)))
+        if number[0] is PRIORITY and fixed:
+            field, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)
         elif job.site_factor:
-            claim = _claim(seen, target, "site_factor", job.site_factor)
-            planned.append((claim, SetSiteFactor(target, job.site_factor, 0)))
+            field, action = SITE_FACTOR, SITE_FACTOR.to(job, 0)
+        else:
+            continue
+        planned.append((Claim(seen.cluster, action.target, field, action.old), action))
     return carry_out(planned, undoer.apply)
-
-
-def _claim(seen: Remnants, target: Target, field: str, value: int) -> Claim:
-    return Claim(seen.cluster, target, Ownership(field, value), UnixTime(0.0))

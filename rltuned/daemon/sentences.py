@@ -12,7 +12,7 @@ from typing import Final
 from rltuned.core.decide import Entry
 from rltuned.daemon.state import Health
 from rltuned.domain.plan import Outcome, Result
-from rltuned.journal.ownership import JobKey
+from rltuned.domain.units import JobKey
 
 MOST_REMARKS: Final = 200
 """Different ones that are remembered; the metric counts the others."""
@@ -34,7 +34,7 @@ class Logged:
 
     def proposals(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that are new, ask for something else, fit now or no longer, or have moved."""
-        keys = [_key(entry) for entry in entries]
+        keys = [entry.job.key for entry in entries]
         before = [self._order.get(key) for key in keys]
         stayed = _longest_rise(before)
         fresh = [
@@ -56,7 +56,7 @@ class Logged:
         found: dict[Cause, list[Outcome]] = {}
         for outcome in outcomes:
             target = outcome.action.target
-            key = target.job_id, target.submitted_at
+            key = target.key
             if outcome.result not in _FAILURES:
                 self._failing.pop(key, None)
                 continue
@@ -87,10 +87,6 @@ class Remarks:
                 self._known.add(key)
                 found.append(line)
         return found
-
-
-def _key(entry: Entry) -> JobKey:
-    return entry.job.job_id, entry.job.submitted_at
 
 
 def _asked(entry: Entry) -> tuple[float | None, int, bool]:

@@ -8,19 +8,20 @@ rltuned's, since this process would know.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Literal
+from typing import Final
 
+from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import HIGHEST_BASIC, PriorityKind
+from rltuned.domain.units import JobKey
 from rltuned.errors import SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import JobKey
 
 NAMED: Final = 20
 """So many jobs are named in a line."""
 KNOWING: Final = ("live", "observe", "shadow")
 """Modes of cycles whose look counts: those of a daemon that had no doubt."""
-_Number = tuple[Literal["site factor", "priority"], int]
+_Number = tuple[Field, int]
 
 
 def number_of(job: PendingJob, kind: PriorityKind) -> _Number | None:
@@ -29,10 +30,10 @@ def number_of(job: PendingJob, kind: PriorityKind) -> _Number | None:
     """
     if kind == "basic":
         number = job.priority + job.nice  # Slurm takes the nice off
-        return ("priority", job.priority) if number > HIGHEST_BASIC else None
+        return (PRIORITY, job.priority) if number > HIGHEST_BASIC else None
     if job.fixed and job.priority > 0 and not job.held_by:
-        return "priority", job.priority
-    return ("site factor", job.site_factor) if job.site_factor else None
+        return PRIORITY, job.priority
+    return (SITE_FACTOR, job.site_factor) if job.site_factor else None
 
 
 def unexplained(
@@ -47,7 +48,7 @@ def unexplained(
     this one on do not count. Raises JournalError.
     """
     found = {
-        (job.job_id, job.submitted_at): (job.address, number)
+        job.key: (job.address, number)
         for job in jobs
         if job.owned is None and (number := number_of(job, kind)) is not None
     }
@@ -67,7 +68,7 @@ def _seen_before(
         return {}  # what cannot be read explains nothing
     jobs = () if seen is None else seen.pending
     return {
-        (job.job_id, job.submitted_at): number
+        job.key: number
         for job in jobs
         if job.owned is None and (number := number_of(job, kind)) is not None
     }
@@ -76,7 +77,7 @@ def _seen_before(
 def in_words(found: Mapping[JobKey, tuple[str, _Number]]) -> str:
     """Which jobs, and their numbers."""
     shown = sorted(found.items())[:NAMED]
-    words = [f"{address} ({field} {value})" for _, (address, (field, value)) in shown]
+    words = [f"{address} ({field.says(value)})" for _, (address, (field, value)) in shown]
     more = len(found) - len(shown)
     return ", ".join(words) + (f" and {more} more" if more else "")
 

@@ -8,7 +8,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
 from rltuned.domain.node_range import NodeRange
 from rltuned.domain.priority import HIGHEST_BASIC
-from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
+from rltuned.domain.units import GpuType, JobId, JobKey, NodeName, UnixTime
 from rltuned.frozen import many
 
 
@@ -96,10 +96,10 @@ class Remembered:
     shared: OverSubscribe before rltuned, and what it wrote.
     """
 
-    owned: Mapping[tuple[JobId, UnixTime], Ownership] = field(default_factory=dict)
-    recent_writes: Mapping[tuple[JobId, UnixTime], int] = field(default_factory=dict)
-    narrowed: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
-    shared: Mapping[tuple[JobId, UnixTime], tuple[str, str]] = field(default_factory=dict)
+    owned: Mapping[JobKey, Ownership] = field(default_factory=dict)
+    recent_writes: Mapping[JobKey, int] = field(default_factory=dict)
+    narrowed: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
+    shared: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
 
 
 @many(frozen=True, slots=True)
@@ -186,6 +186,10 @@ class PendingJob:
             raise ValueError(f"job {self.job_id}: no partition")
 
     @property
+    def key(self) -> JobKey:
+        return self.job_id, self.submitted_at
+
+    @property
     def asks(self) -> tuple[object, ...]:
         """What its user may change while it waits, and what follows from it must follow."""
         return (
@@ -208,16 +212,26 @@ class PendingJob:
         return max(0.0, now - self.waits_since)
 
     @property
+    def is_held(self) -> bool:
+        """Whether a user holds it, or Slurm keeps it at 0 for another reason."""
+        return self.priority == 0 or bool(self.held_by)
+
+    @property
     def is_dependent(self) -> bool:
         return bool(self.dependency) or self.reason == "Dependency"
 
     @property
+    def in_force(self) -> int | None:
+        """What stands in the field that rltuned owns, an attribute of that name; None = it owns
+        none, or Slurm does not show it.
+        """
+        return None if self.owned is None else getattr(self, self.owned.field)
+
+    @property
     def taken_over(self) -> bool:
         """Whether another user has set, since rltuned wrote, the field that rltuned wrote to."""
-        if self.owned is None:
-            return False
-        actual = self.priority if self.owned.field == "priority" else self.site_factor
-        return actual is not None and not self.owned.explains(actual)
+        owned, actual = self.owned, self.in_force
+        return owned is not None and actual is not None and not owned.explains(actual)
 
     @property
     def lost_nice(self) -> int:

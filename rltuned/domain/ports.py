@@ -4,7 +4,7 @@ from typing import Final, Protocol
 
 from rltuned.domain.jobs import Remembered
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.snapshot import Remnants, Snapshot
+from rltuned.domain.snapshot import Snapshot
 
 NOTHING: Final = Remembered()
 
@@ -27,9 +27,9 @@ class Backend(Protocol):
 class Undoer(Protocol):
     """The part of the world that `rltuned restore` needs: the numbers of pending jobs, no more."""
 
-    def look(self) -> Remnants:
-        """Read what pending jobs stand at. Raises BackendError: no answer; SnapshotError: it cannot
-        be read as a whole; a single row costs its job only.
+    def look(self) -> Snapshot:
+        """Read what pending jobs stand at, and nothing of what they ask for. Raises BackendError:
+        no answer; SnapshotError: it cannot be read as a whole; a single row costs its job only.
         """
         ...
 

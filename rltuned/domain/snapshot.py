@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Final, Literal, NamedTuple
 
-from rltuned.domain.cluster import Node, Partition, Resources
-from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
-from rltuned.domain.priority import NeutralDelay, PriorityKind, PrioritySystem
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.cluster import Node, Partition
+from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.units import JobId, JobKey, UnixTime
 
 
 class RunTime(NamedTuple):
@@ -113,11 +113,23 @@ class Snapshot:
         ids = {u.job_id for u in self.unreadable if u.kind == "job"}
         return frozenset(ids - {j.job_id for j in self.pending} - {j.job_id for j in self.running})
 
+    def hidden(self, job_id: JobId) -> str:
+        """Why a job that is not in `pending` may be pending all the same; empty = it is not."""
+        for row in self.unreadable:
+            if row.kind == "job" and row.job_id in {job_id, _NO_JOB}:
+                return f"the row of {row.name!r} in squeue cannot be read: {row.why}"
+        return ""
+
+    def left_out(self, keys: Collection[JobKey]) -> set[JobKey]:
+        """Those of these jobs of which it is known that they are not pending any more."""
+        shown = {job.key for job in self.pending}
+        return {key for key in keys if key not in shown and not self.hidden(key[0])}
+
     def marked(self, says: Remembered, demoted: Collection[str] = ()) -> "Snapshot":
         """The snapshot with what the journal says; a job that bears it already is not copied."""
 
         def marked(job: PendingJob) -> PendingJob:
-            key = job.job_id, job.submitted_at
+            key = job.key
             owned, writes = says.owned.get(key), says.recent_writes.get(key, 0)
             before, ours = says.shared.get(key, ("", ""))
             before = before if job.oversubscribe == ours else ""
@@ -141,36 +153,3 @@ def _refuse_twice(what: str, names: Sequence[int | str]) -> None:
         if name in seen:
             raise ValueError(f"{what} {name} appears twice in one snapshot")
         seen.add(name)
-
-
-# -- What `rltuned restore` sees of the queue: what rltuned may have left there, and nothing else --
-
-
-UNASKED: Final = Request(total=Resources(0, 0, 0))
-"""In place of what a job asks for, which a restore does not read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remnants:
-    """Ids, numbers and flags of the pending records, without requests. unreadable: job id as
-    printed -> why. plugin: PrioritySiteFactorPlugin, which owns all site factors; empty = none.
-    kind: of priority system; site factors are shown and count under multifactor alone.
-    """
-
-    cluster: str
-    pending: tuple[PendingJob, ...]
-    unreadable: tuple[tuple[str, str], ...] = ()
-    plugin: str = ""
-    kind: PriorityKind = "multifactor"
-
-    def hidden(self, job_id: JobId) -> str:
-        """Why a job that is not in `pending` may be pending all the same; empty = it is not."""
-        for name, why in self.unreadable:
-            if name == str(job_id) or not name.isdigit():
-                return f"the row of {name!r} in squeue cannot be read: {why}"
-        return ""
-
-    def left_out(self, keys: Collection[tuple[JobId, UnixTime]]) -> set[tuple[JobId, UnixTime]]:
-        """Those of these jobs of which it is known that they are not pending any more."""
-        shown = {(j.job_id, j.submitted_at) for j in self.pending}
-        return {key for key in keys if key not in shown and not self.hidden(key[0])}

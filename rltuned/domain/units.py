@@ -14,5 +14,8 @@ GpuType = NewType("GpuType", str)
 UnixTime = NewType("UnixTime", float)
 """Seconds since 1970-01-01 UTC."""
 
+JobKey = tuple[JobId, UnixTime]
+"""What tells jobs apart: number and submit time, as Slurm hands out numbers again."""
+
 UNLIMITED_S: Final = math.inf
 """A time limit of UNLIMITED. Unknown limits are None, never this."""

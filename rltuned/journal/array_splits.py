@@ -8,6 +8,7 @@ cleared. The journal has that under the array's id, so it is taken up again unde
 import sqlite3
 from typing import Final
 
+from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field, Value
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 
@@ -48,20 +49,20 @@ def array_of(job: PendingJob) -> JobId | None:
     return job.array.array_job_id
 
 
-def lost_with_it(job: PendingJob) -> tuple[str, ...]:
+def lost_with_it(job: PendingJob) -> tuple[Field, ...]:
     """Fields in which a task may have lost, or may hide, something owned that shows no value."""
     if array_of(job) is None or job.owned is not None:
         return ()
     without_nice = job.nice == 0 and job.live
     hidden = bool(job.held_by) and job.site_factor is None
-    return (*(("priority",) if without_nice else ()), *(("site_factor",) if hidden else ()))
+    return (*((PRIORITY,) if without_nice else ()), *((SITE_FACTOR,) if hidden else ()))
 
 
 def adopt(
     db: sqlite3.Connection,
     cluster: str,
     job: PendingJob,
-    number: tuple[str, int | str] | None,
+    number: tuple[Field, Value] | None,
     at: float,
 ) -> bool:
     """Take up again what a task carries of its array's. number: field and value that it shows."""
@@ -74,7 +75,9 @@ def adopt(
     }  # fmt: skip
     if number is not None:
         field, value = number
-        if db.execute(_NUMBER, {**known, "field": field, "value": value}).rowcount:
+        if db.execute(_NUMBER, {**known, "field": field.name, "value": value}).rowcount:
             return True
     # only of a record that is younger than the first write: an older one has a nice of its own
-    return any(db.execute(_UNSEEN, {**known, "field": name}).rowcount for name in lost_with_it(job))
+    return any(
+        db.execute(_UNSEEN, {**known, "field": field.name}).rowcount for field in lost_with_it(job)
+    )

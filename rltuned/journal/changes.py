@@ -8,20 +8,22 @@ fields priority and site_factor, words in the others. A release has the field `r
 import sqlite3
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
-from rltuned.domain import plan
+from rltuned.domain.fields import FIELDS, NICE, NUM_NODES, OWNED, STORED, Action, Field, Value
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal import array_splits, ownership
 
 KEPT: Final = 8
 """Latest open rows that are kept of each job and field, besides the first."""
-NUMBERS: Final = ("priority", "site_factor", "release")
+NUMBERS: Final = frozenset(f.stored for f in FIELDS if not f.words)
 """Fields whose values are numbers."""
-_IN_VAIN: Final = frozenset({plan.Result.REFUSED, plan.Result.WITHHELD, plan.Result.FAILED})
-_TRIABLE: Final = frozenset({None, plan.Result.REFUSED, plan.Result.WITHHELD})
+_IN_VAIN: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
+_TRIABLE: Final = frozenset({None, Result.REFUSED, Result.WITHHELD})
 """What closed a row whose words may still be tried once more."""
+_OWNED: Final = tuple(OWNED.values())
 _HOUR_S: Final = 3_600.0
 _ONE: Final = " AND job_id = ? AND submitted_at = ?"
 
@@ -29,28 +31,18 @@ _Job = tuple[str, int, float]
 """Cluster, job id and submit time."""
 
 
-def keys_of(actions: Iterable[plan.Action]) -> set[ownership.JobKey]:
+def keys_of(actions: Iterable[Action]) -> set[JobKey]:
     """The jobs of these actions."""
     return {a.target.key for a in actions}
 
 
-def insert(db: sqlite3.Connection, action: plan.Action, origin: ownership.Origin) -> int:
-    """Note an intent, refused words tried again in their old row; returns its row id."""
-    target, values = action.target, _values_of(action)
-    if isinstance(action, plan.SetOverSubscribe | plan.SetRequest):
-        job = origin.cluster, target.job_id, target.submitted_at
-        again = _try_again(db, job, target.address, values, origin)
-        if again is not None:
-            return again
-    return put(
-        db,
-        values
-        | {
-            "cycle": origin.cycle, "at": origin.at, "cluster": origin.cluster,
-            "job_id": target.job_id, "submitted_at": target.submitted_at,
-            "address": target.address, "snapshot": origin.snapshot, "newest_id": origin.newest,
-        },
-    )  # fmt: skip
+def insert(db: sqlite3.Connection, action: Action, cycle: Mapping[str, Any]) -> int:
+    """Note an intent, refused words tried again in their old row; returns its row id. cycle: the
+    columns of its cycle and cluster.
+    """
+    row = {**_values_of(action), **cycle}
+    again = _try_again(db, row) if action.field.words else None
+    return put(db, row) if again is None else again
 
 
 def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
@@ -60,58 +52,45 @@ def put(db: sqlite3.Connection, row: Mapping[str, object]) -> int:
     return cursor.lastrowid or 0
 
 
-def _values_of(action: plan.Action) -> dict[str, object]:
-    """What an action changes, by column."""
-    match action:
-        case plan.SetPriority(_, old, new, nice, rest):
-            return {"field": "priority", "old": old, "new": new, "nice": nice, "rest": rest}
-        case plan.SetSiteFactor(_, old, new):
-            return {"field": "site_factor", "old": old, "new": new}
-        case plan.Release(_, old, nice):
-            return {"field": "release", "old": old, "nice": nice}
-        case plan.SetNice(_, old, new):
-            return {"field": "release", "old": old, "nice": new, "only_nice": True}
-        case plan.SetOverSubscribe(_, before, after):
-            return {"field": ownership.OVERSUBSCRIBE, "old": before, "new": after}
-        case plan.SetRequest(_, field, before, after):
-            return {"field": field, "old": before, "new": after}
+def _values_of(action: Action) -> dict[str, Any]:
+    """What an action changes and of which job, by column."""
+    where = action.target
+    row = {
+        "job_id": where.job_id, "submitted_at": where.submitted_at, "address": where.address,
+        "field": action.field.stored, "old": action.old,
+    }  # fmt: skip
+    if action.field is NICE:
+        return {**row, "nice": action.new, "only_nice": True}
+    new = None if action.field.releases else action.new
+    return {**row, "new": new, "nice": action.nice, "rest": action.rest}
 
 
-def _try_again(
-    db: sqlite3.Connection,
-    job: _Job,
-    address: str,
-    values: Mapping[str, object],
-    origin: ownership.Origin,
-) -> int | None:
+def _try_again(db: sqlite3.Connection, row: Mapping[str, Any]) -> int | None:
     """Open the row of the last try again, if that was the same and came to nothing; its id."""
     last = db.execute(
-        "SELECT id, new, result, closed, at, tries FROM changes"
-        " WHERE cluster = ? AND job_id = ? AND submitted_at = ? AND field = ?"
+        "SELECT id, new, result, closed, at, tries FROM changes WHERE cluster = :cluster"
+        " AND job_id = :job_id AND submitted_at = :submitted_at AND field = :field"
         " ORDER BY id DESC LIMIT 1",
-        (*job, values["field"]),
+        row,
     ).fetchone()
-    if last is None or last[1] != values["new"]:
+    if last is None or last[1] != row["new"]:
         return None
-    row, _, result, closed, at, tries = last
+    number, _, result, closed, at, tries = last
     if result not in _IN_VAIN or closed not in _TRIABLE:
         return None
-    counted = tries if result == plan.Result.WITHHELD else tries + 1
+    counted = tries if result == Result.WITHHELD else tries + 1
     db.execute(
-        "UPDATE changes SET cycle = ?, at = ?, address = ?, old = iif(closed IS NULL, old, ?),"
-        " snapshot = ?, tries = ?, result = NULL, detail = '', finished_at = NULL, closed = NULL"
-        " WHERE id = ?",
-        (
-            origin.cycle, origin.at, address, values["old"], origin.snapshot,
-            counted if origin.at - at < _HOUR_S else 1, row,
-        ),
-    )  # fmt: skip
-    return int(row)
+        "UPDATE changes SET cycle = :cycle, at = :at, address = :address,"
+        " old = iif(closed IS NULL, old, :old), snapshot = :snapshot, tries = :tries,"
+        " result = NULL, detail = '', finished_at = NULL, closed = NULL WHERE id = :number",
+        {**row, "number": number, "tries": counted if row["at"] - at < _HOUR_S else 1},
+    )
+    return int(number)
 
 
 def claims(
-    db: sqlite3.Connection, cluster: str, key: ownership.JobKey | None = None
-) -> tuple[ownership.Claim | ownership.WordClaim, ...]:
+    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
+) -> tuple[ownership.Claim, ...]:
     """What jobs may still carry of what was written, last number last. key: None = of all jobs."""
     rows = db.execute(
         "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, rest, at"  # noqa: S608 - fixed names
@@ -124,8 +103,8 @@ def claims(
 
 
 def times(
-    db: sqlite3.Connection, cluster: str, since: float, key: ownership.JobKey | None = None
-) -> list[tuple[ownership.JobKey, float]]:
+    db: sqlite3.Connection, cluster: str, since: float, key: JobKey | None = None
+) -> list[tuple[JobKey, float]]:
     """When each job was written to since then, once per try. key: of this job; None = of all."""
     rows = db.execute(
         "SELECT job_id, submitted_at, at, tries FROM changes"  # noqa: S608 - fixed names
@@ -159,7 +138,7 @@ def may_bring_back(db: sqlite3.Connection) -> bool:
 
 def has_narrowed(db: sqlite3.Connection) -> bool:
     """The same of node ranges."""
-    return _in_force(db, "field = 'num_nodes'")
+    return _in_force(db, f"field = '{NUM_NODES.name}'")
 
 
 def _in_force(db: sqlite3.Connection, condition: str) -> bool:
@@ -172,34 +151,24 @@ def _in_force(db: sqlite3.Connection, condition: str) -> bool:
     return bool(found)
 
 
-def carried(job: PendingJob) -> tuple[tuple[str, int | str], ...]:
+def carried(job: PendingJob) -> tuple[tuple[Field, Value], ...]:
     """Fields in which a job shows a value that no row of the journal explains, and the values."""
-    found: list[tuple[str, int | str]] = []
-    if job.owned is None and job.priority != 0:
-        # sprio does not show a job that may not start yet, as one just requeued may not
-        if job.fixed or job.site_factor is None:
-            found.append(("priority", job.priority))
-        elif job.site_factor:
-            found.append(("site_factor", job.site_factor))
-    if job.oversubscribe == "YES":
-        found.append((ownership.OVERSUBSCRIBE, "YES"))
-    if job.node_range is not None and not job.node_range.submitted:
-        found.append((ownership.NUM_NODES, job.node_range.nodes))
-    return tuple(found)
+    # a plain loop, as this is asked of every job of a cycle
+    return tuple([(field, value) for field in _OWNED if (value := field.carried(job)) is not None])
 
 
 def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> int:
     """Take up again what a requeued or parted job carries under a new submit time; how many."""
     shown = carried(job)
     taken = [value for value in shown if _requeued(db, cluster, job, value, at)]
-    number = next((value for value in shown if value[0] in NUMBERS), None)
+    number = next((value for value in shown if value[0].orders), None)
     if number is None or number not in taken:
         return len(taken) + array_splits.adopt(db, cluster, job, number, at)
     return len(taken)
 
 
 def _requeued(
-    db: sqlite3.Connection, cluster: str, job: PendingJob, shown: tuple[str, int | str], at: float
+    db: sqlite3.Connection, cluster: str, job: PendingJob, shown: tuple[Field, Value], at: float
 ) -> bool:
     """Words that a task took along from its array count as well; array_splits has the numbers."""
     field, value = shown
@@ -221,38 +190,36 @@ def _requeued(
         " AND field = :field AND submitted_at = :submitted) ORDER BY first.id LIMIT 1",
         {
             "job": job.job_id, "submitted": job.submitted_at, "address": job.address, "at": at,
-            "array": None if field in NUMBERS else array_splits.array_of(job),
-            "cluster": cluster, "field": field, "value": value, "how": array_splits.HOW,
+            "array": array_splits.array_of(job) if field.words else None,
+            "cluster": cluster, "field": field.name, "value": value, "how": array_splits.HOW,
         },
     )  # fmt: skip
     return bool(cursor.rowcount)
 
 
-def settle(db: sqlite3.Connection, row: int, outcome: plan.Outcome, at: float) -> None:
+def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> None:
     """Note what came of an intent; close what is gone, restored or refused."""
-    result, is_release = outcome.result, isinstance(outcome.action, plan.Release | plan.SetNice)
+    result, is_release = outcome.result, outcome.action.field.releases
     *key, field, new = db.execute(
         "UPDATE changes SET result = ?, detail = ?, finished_at = ? WHERE id = ?"
         " RETURNING cluster, job_id, submitted_at, field, new",
         (result.value, outcome.detail, at, row),
     ).fetchone()
     job: _Job = (key[0], key[1], key[2])
-    if result is plan.Result.GONE:
+    if result is Result.GONE:
         leave(db, *job)
-    elif result is plan.Result.APPLIED and is_release:
+    elif result is Result.APPLIED and is_release:
         _close(db, "released", job, ("priority", "release"))
-    elif result in {plan.Result.REFUSED, plan.Result.WITHHELD} or is_release:
+    elif result in {Result.REFUSED, Result.WITHHELD} or is_release:
         db.execute("UPDATE changes SET closed = ? WHERE id = ?", (result.value, row))
-    elif (
-        result is plan.Result.APPLIED and field != "priority" and _first_old(db, job, field) == new
-    ):
+    elif result is Result.APPLIED and field != "priority" and _first_old(db, job, field) == new:
         _close(db, "restored", job, (field,))
     _close_superseded(db, job, field)
 
 
 def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:
     """A job left the queue: a requeue needs the first row of each field and the last."""
-    _close(db, "gone", (cluster, job_id, submitted_at), (*NUMBERS, *ownership.WORDS))
+    _close(db, "gone", (cluster, job_id, submitted_at), STORED)
     ours = "closed = 'gone' AND cluster = :cluster AND job_id = :job AND submitted_at = :submitted"
     db.execute(
         f"UPDATE changes SET closed = 'superseded' WHERE {ours} AND id NOT IN"  # noqa: S608 - fixed names

@@ -12,6 +12,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rltuned.domain.fields import OWNED, STORED
 from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal import changes, named_values
@@ -35,7 +36,7 @@ class ChangeRow(_Strict):
     job_id: int = Field(gt=0)
     submitted_at: float
     address: str
-    field: Literal["priority", "site_factor", "release", "oversubscribe", "num_nodes"]
+    field: str
     old: int | str
     new: int | str | None
     nice: int | None = None
@@ -48,8 +49,10 @@ class ChangeRow(_Strict):
 
     @model_validator(mode="after")
     def _values_are_of_the_field(self) -> Self:
+        if self.field not in STORED:
+            raise ValueError(f"{self.field!r} is no field of this release")
         kind = int if self.field in changes.NUMBERS else str
-        is_release = self.field == "release"
+        is_release = self.field not in OWNED
         if not isinstance(self.old, kind) or not (is_release or isinstance(self.new, kind)):
             raise ValueError(f"{self.field} has values of another kind")
         return self

@@ -6,14 +6,13 @@ knows other kinds of action.
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from rltuned import __version__
 from rltuned.core.decide import Decision, Knobs
-from rltuned.domain.plan import Action
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import Document
 from rltuned.text import first_flaw
@@ -56,19 +55,11 @@ def _plain(value: Any) -> Any:
     return "Infinity" if value == math.inf else value
 
 
-def action_document(action: Action) -> Document:
-    """One action, flat: what it is, which job it is for, and its values."""
-    fields = asdict(action)
-    if fields.get("priority", 0) is None:
-        del fields["priority"]
-    return {"action": type(action).__name__, **fields.pop("target"), **fields}
-
-
 def plan_document(decision: Decision) -> Document:
     """The plan with the reason of each change of order."""
     changed = {a.target.job_id for a in decision.plan.actions}
     return {
-        "actions": [action_document(a) for a in decision.plan.actions],
+        "actions": [a.document() for a in decision.plan.actions],
         "reasons": {
             str(e.job.job_id): {
                 "delay_s": round(e.delay_s, 3),

@@ -12,15 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
+from rltuned.domain.fields import Field
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal import array_splits, changes, cycles, handover, mark, named_values
 from rltuned.journal.cycles import CycleObservation, CycleRow, PastCycle
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
-from rltuned.journal.ownership import Claim, JobKey, Origin, WordClaim
+from rltuned.journal.ownership import Claim
 from rltuned.journal.retention import Size, measure, note_ended, rotate, shrink
 from rltuned.journal.snapshots import FILE_NAME, Keeping
 from rltuned.journal.storage import WriterLock, connect
@@ -56,7 +58,7 @@ class Journal:
         """What `Snapshot.marked` wants to know; not to be kept, as it changes with the file."""
         return self._ask(lambda db: self._ledger.owned(db, cluster), {})
 
-    def claims(self, cluster: str) -> tuple[Claim | WordClaim, ...]:
+    def claims(self, cluster: str) -> tuple[Claim, ...]:
         """What jobs of this cluster may still carry, by job id: words first, last number last."""
         return self._ask(lambda db: changes.claims(db, cluster), ())
 
@@ -64,7 +66,7 @@ class Journal:
         """How often each job of this cluster was written to since then, numbers and words."""
         return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
 
-    def words(self, cluster: str, field: str) -> Mapping[JobKey, tuple[str, str]]:
+    def words(self, cluster: str, field: Field) -> Mapping[JobKey, tuple[str, str]]:
         """Of a field of words: what jobs had before rltuned, and what it wrote last; as `owned`."""
         return self._ask(lambda db: self._ledger.words(db, cluster, field), {})
 
@@ -148,7 +150,9 @@ class Journal:
     ) -> Ticket:
         """Note on the disk what is about to be written. newest: highest job id shown."""
         self._lock.take()
-        origin = Origin(cluster, cycle, at, snapshot, newest)
+        origin = {
+            "cluster": cluster, "cycle": cycle, "at": at, "snapshot": snapshot, "newest_id": newest,
+        }  # fmt: skip
         with self._session(create=True) as db:
             self._trust.check()
             with self._transaction(db):
@@ -194,7 +198,7 @@ class Journal:
         with self._session(create=True) as db, self._transaction(db):
             for job in carrying:
                 values = changes.reclaim(db, cluster, job, at)
-                taken += [(job.job_id, job.submitted_at)] * values
+                taken += [job.key] * values
         self._ledger.touch(taken)
         return taken
 

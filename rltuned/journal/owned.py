@@ -10,9 +10,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from rltuned.domain.fields import Field
 from rltuned.domain.jobs import Ownership
+from rltuned.domain.units import JobKey
 from rltuned.journal import changes
-from rltuned.journal.ownership import Claim, JobKey, WordClaim
+from rltuned.journal.ownership import Claim
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class _Cluster:
     since: float | None = None
     """From when on writes are counted; None = they are not yet."""
     owned: dict[JobKey, Ownership] = field(default_factory=dict)
-    words: dict[str, dict[JobKey, tuple[str, str]]] = field(default_factory=dict)
+    words: dict[Field, dict[JobKey, tuple[str, str]]] = field(default_factory=dict)
     """By field."""
     held: set[JobKey] = field(default_factory=set)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Ledger:
         return self._of(db, cluster).owned
 
     def words(
-        self, db: sqlite3.Connection, cluster: str, field: str
+        self, db: sqlite3.Connection, cluster: str, field: Field
     ) -> Mapping[JobKey, tuple[str, str]]:
         """Of a field of words: what each job had before, and what was written last."""
         return self._of(db, cluster).words.get(field, {})
@@ -127,9 +129,10 @@ class Ledger:
             known.counts.pop(key, None)
 
 
-def _take(known: _Cluster, claim: Claim | WordClaim) -> None:
+def _take(known: _Cluster, claim: Claim) -> None:
     known.held.add(claim.key)
-    if isinstance(claim, Claim):
-        known.owned[claim.key] = claim.owned
+    if claim.field.words:
+        words = known.words.setdefault(claim.field, {})
+        words[claim.key] = str(claim.original), str(claim.value)
     else:
-        known.words.setdefault(claim.field, {})[claim.key] = (claim.original, claim.value)
+        known.owned[claim.key] = claim.owned

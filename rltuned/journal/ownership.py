@@ -5,61 +5,50 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from rltuned.domain.fields import OWNED, Field, Target, Value
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import Target
-from rltuned.domain.units import JobId, UnixTime
-
-OVERSUBSCRIBE: Final = "oversubscribe"
-NUM_NODES: Final = "num_nodes"
-"""Names of the fields of words, in the table and for people."""
-WORDS: Final = (OVERSUBSCRIBE, NUM_NODES)
-
-JobKey = tuple[JobId, UnixTime]
-"""Job id and submit time: Slurm hands out ids again."""
+from rltuned.domain.units import JobId, JobKey, UnixTime
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What rltuned holds of one job in a field of numbers, and when it wrote last."""
+    """What rltuned holds of one job in one field, and when it wrote last. original, nice, earlier,
+    rest: as of Ownership; of words the first alone is known.
+    """
 
     cluster: str
     target: Target
-    owned: Ownership
-    written_at: UnixTime
-
-    @property
-    def field(self) -> str:
-        return self.owned.field
+    field: Field
+    value: Value
+    original: Value | None = None
+    written_at: float = 0.0
+    nice: int | None = None
+    earlier: tuple[int, ...] = ()
+    rest: int | None = None
 
     @property
     def key(self) -> JobKey:
         return self.target.key
 
-
-@dataclass(frozen=True, slots=True)
-class WordClaim:
-    """What rltuned holds of a job in a field of words: Slurm's before that, and its own."""
-
-    cluster: str
-    target: Target
-    field: str
-    original: str
-    value: str
-    written_at: UnixTime
+    def explains(self, actual: Value) -> bool:
+        """Whether the value in force is rltuned's; of numbers see Ownership."""
+        if isinstance(actual, str):
+            return actual == self.value
+        return self.owned.explains(actual)
 
     @property
-    def key(self) -> JobKey:
-        return self.target.key
-
-
-class Origin(NamedTuple):
-    """Where a write comes from. snapshot: digest. newest: the highest job id shown."""
-
-    cluster: str
-    cycle: int
-    at: float
-    snapshot: str | None
-    newest: int | None = None
+    def owned(self) -> Ownership:
+        """The same of a number, as a decision knows it."""
+        original = None if self.original is None else int(self.original)
+        return Ownership(
+            field=self.field.name,
+            value=int(self.value),
+            nice=self.nice,
+            original=original,
+            earlier=self.earlier,
+            rest=self.rest,
+            written_at=self.written_at,
+        )
 
 
 class OpenRow(NamedTuple):
@@ -77,33 +66,27 @@ class OpenRow(NamedTuple):
     at: float
 
 
-def sum_up(rows: tuple[OpenRow, ...]) -> list[Claim | WordClaim]:
+def sum_up(rows: tuple[OpenRow, ...]) -> list[Claim]:
     """Sum up the open rows of one job (oldest first): a claim per field, words before numbers."""
     order = [*dict.fromkeys(r.field for r in reversed(rows) if r.new is not None)][::-1]
-    order.sort(key=lambda field: field not in WORDS)
-    return [_claim([r for r in rows if r.field == field]) for field in order]
+    order.sort(key=lambda name: not OWNED[name].words)
+    return [_claim([r for r in rows if r.field == name]) for name in order]
 
 
-def _claim(rows: list[OpenRow]) -> Claim | WordClaim:
-    first, last = rows[0], rows[-1]
-    target = Target(JobId(first.job_id), UnixTime(first.submitted_at), last.address)
-    at = UnixTime(max(r.at for r in rows if r.new is not None))
-    if first.field in WORDS:
-        return WordClaim(first.cluster, target, first.field, str(first.old), str(last.new), at)
-    written = [int(r.new) for r in rows if r.new is not None]
+def _claim(rows: list[OpenRow]) -> Claim:
+    first, field = rows[0], OWNED[rows[0].field]
+    written = [r.new for r in rows if r.new is not None]
+    earlier = set[int]() if field.words else {int(v) for v in (*written, *(r.old for r in rows))}
     return Claim(
         cluster=first.cluster,
-        target=target,
-        owned=Ownership(
-            field=first.field,
-            value=written[-1],
-            nice=first.nice,
-            original=int(first.old),
-            earlier=tuple(sorted({*written, *(int(r.old) for r in rows)} - {written[-1]})),
-            rest=first.rest,
-            written_at=at,
-        ),
-        written_at=at,
+        target=Target(JobId(first.job_id), UnixTime(first.submitted_at), rows[-1].address),
+        field=field,
+        value=written[-1],
+        original=first.old,
+        written_at=max(r.at for r in rows if r.new is not None),
+        nice=first.nice,
+        earlier=tuple(sorted(earlier - {written[-1]})),
+        rest=first.rest,
     )
 
 
@@ -135,7 +118,7 @@ class Restored:
     was not known.
     """
 
-    claim: Claim | WordClaim
+    claim: Claim
     fate: Fate
     detail: str
     soon: bool = False

@@ -8,9 +8,10 @@ is added to an older file, and 0.2.0 goes on using that.
 import sqlite3
 from typing import Final
 
+from rltuned.domain.fields import STORED
 from rltuned.journal.snapshots import APPLICATION_ID, SCHEMA_VERSION
 
-TABLES: Final = """
+TABLES: Final = f"""
 CREATE TABLE cycles (
     cycle INTEGER PRIMARY KEY,
     at REAL NOT NULL,
@@ -26,8 +27,8 @@ CREATE TABLE cycles (
     taken_at REAL,
     snapshot TEXT,
     recipe TEXT,
-    timings TEXT NOT NULL DEFAULT '{}',
-    sums TEXT NOT NULL DEFAULT '{}'
+    timings TEXT NOT NULL DEFAULT '{{}}',
+    sums TEXT NOT NULL DEFAULT '{{}}'
 ) STRICT;
 CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
 CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
@@ -45,7 +46,7 @@ CREATE TABLE changes (
     submitted_at REAL NOT NULL,
     address TEXT NOT NULL,
     field TEXT NOT NULL CHECK (field IN
-        ('priority', 'site_factor', 'release', 'oversubscribe', 'num_nodes')),
+        {STORED}),
     old ANY NOT NULL,
     new ANY,
     nice INTEGER,

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import assert_never, cast
+from typing import Final, cast
 
 from rltuned.domain import plan as actions
 from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.fields import NICE, OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action, Field
 from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
@@ -44,31 +45,49 @@ class SimBackend:
         if self._now is not None:
             self.world.advance(self._now())
 
-    def _carry_out(self, action: actions.Action) -> actions.Outcome:
+    def _carry_out(self, action: Action) -> actions.Outcome:
         job = self.world.pending.get(action.target.job_id)
         if job is None or job.job.submit_s != action.target.submitted_at:
             return actions.Outcome(action, actions.Result.GONE, "no such pending job")
-        match action:
-            case actions.SetPriority():
-                job.frozen, job.nice = action.new, 0
-            case actions.SetSiteFactor():
-                job.site_factor = action.new
-            case actions.Release():
-                job.frozen, job.nice = None, action.nice
-            case actions.SetNice():
-                job.nice = action.new
-            case actions.SetOverSubscribe():
-                # NO afterwards isolates the job again; that it then holds only what it asked for
-                # makes no difference to anybody else
-                job.request = replace(job.request, exclusive=action.new == "NO")
-                job.oversubscribe = action.new
-            case actions.SetRequest():
-                return actions.Outcome(
-                    action, actions.Result.REFUSED, "a simulated job has one size"
-                )
-            case _:
-                assert_never(action)
+        put = _PUT.get(action.field)
+        if put is None:
+            why = f"a simulated job has no {action.field.label} to change"
+            return actions.Outcome(action, actions.Result.REFUSED, why)
+        put(job, action)
         return actions.Outcome(action, actions.Result.APPLIED)
+
+
+def _freeze(job: Pending, action: Action) -> None:
+    job.frozen, job.nice = action.new, 0
+
+
+def _release(job: Pending, action: Action) -> None:
+    job.frozen, job.nice = None, action.nice or 0
+
+
+def _set_site_factor(job: Pending, action: Action) -> None:
+    job.site_factor = action.new
+
+
+def _set_nice(job: Pending, action: Action) -> None:
+    job.nice = action.new
+
+
+def _share(job: Pending, action: Action) -> None:
+    # NO afterwards isolates the job again; that it then holds only what it asked for makes no
+    # difference to anybody else
+    job.request = replace(job.request, exclusive=action.new == "NO")
+    job.oversubscribe = action.new
+
+
+_PUT: Final[Mapping[Field, Callable[[Pending, Action], None]]] = {
+    PRIORITY: _freeze,
+    SITE_FACTOR: _set_site_factor,
+    RELEASE: _release,
+    NICE: _set_nice,
+    OVERSUBSCRIBE: _share,
+}
+"""What Slurm would do to a job; a field that is not named is refused."""
 
 
 def snapshot_of(world: World) -> Snapshot:

@@ -1,14 +1,19 @@
 """What sprio says of a job: the parts of its priority, one line for each of its partitions."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from rltuned.domain.units import JobId
-from rltuned.slurm.columns import PriorityRow
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.slurm.columns import PriorityRow, WatchRow
 from rltuned.slurm.jobs import PriorityState
-from rltuned.slurm.records import Record, parse_job_id
+from rltuned.slurm.records import Record, parse_job_id, read_record
 from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
 
+UNASKED: Final = Request(total=Resources(0, 0, 0))
+"""In place of what a job asks for, where that is not read."""
 _GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 
@@ -97,3 +102,26 @@ def standing_of(
         seen.rest,
         seen.fair,
     )
+
+
+def read_pending(
+    rows: list[WatchRow], records: int, factors: Mapping[JobId, Factors], site: SlurmSite
+) -> PendingJob:
+    """A pending record as few columns show it, by its rows, one for each task; what it asks for is
+    not read. records: pending ones of its array. Raises ValueError: a column cannot be read.
+    """
+    row, partitions = rows[0], tuple(rows[0].partition.split(","))
+    named = read_record(row, [r.arraytaskid for r in rows], records)
+    state = standing_of(named, len(partitions), factors.get(named.job_id), site)
+    return PendingJob(
+        **(named._asdict() | state._asdict()),
+        request=UNASKED,
+        partitions=partitions,
+        reason=row.reason,
+        oversubscribe=row.oversubscribe,
+    )
+
+
+def unreadable(job_id: JobId, why: str) -> PendingJob:
+    """A record of which nothing is known but that it is pending; it counts as held."""
+    return PendingJob(job_id, "", UnixTime(0.0), UNASKED, 0, ("",), unreadable=why)

@@ -27,14 +27,14 @@ from rltuned.slurm.columns import (
     read_layout,
 )
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.factors import Factors, read_line, standing_of
+from rltuned.slurm.factors import Factors, read_line, read_pending, standing_of, unreadable
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.hardware import Hardware, HiddenNodes, read_kept_back, read_names
 from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.queue_rows import Known
-from rltuned.slurm.records import Watched, id_of, parse_job_id, watched
+from rltuned.slurm.records import id_of, parse_job_id
 from rltuned.slurm.request import Requests, parse_speeds, read_node_range
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
@@ -228,15 +228,26 @@ class Reader:
         """What reads the jobs: tried now."""
         return self._source.reading(self._known_site(now)[0].version)
 
-    def watch(self, now: float, of: Iterable[JobId]) -> dict[JobId, Watched]:
-        """The pending ones of these records, for a re-read; a bad row costs its own job only."""
-        found = self.pending(now, WATCH_COLUMNS)
-        records = Counter(rows[0].arrayjobid for rows in found.values())
-        return {
-            job_id: watched(rows, records[rows[0].arrayjobid])
-            for job_id in of
-            if (rows := found.get(str(job_id)))
-        }
+    def watch(self, now: float, of: Iterable[JobId], *, factors: bool) -> dict[JobId, PendingJob]:
+        """The pending ones of these records, for a re-read; a bad row costs its own job only.
+        factors: with what sprio shows of them, where multifactor rules.
+        """
+        rows_of = self.pending(now, WATCH_COLUMNS)
+        records = Counter(rows[0].arrayjobid for rows in rows_of.values())
+        site, ids = self.site(now), list(of)
+        parts = self.factors(ids) if factors and site.multifactor else {}
+        found: dict[JobId, PendingJob] = {}
+        for job_id in ids:
+            rows = rows_of.get(str(job_id))
+            if rows is None:
+                continue
+            # as if other records were pending: a task held this instant stays out of a release
+            siblings = records[rows[0].arrayjobid] + 1
+            try:
+                found[job_id] = read_pending(rows, siblings, parts, site)
+            except ValueError as error:
+                found[job_id] = unreadable(job_id, f"its row in squeue cannot be read: {error}")
+        return found
 
     def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
         """Every pending record by its id, in the first columns of WatchRow; a row per task too."""

@@ -1,6 +1,5 @@
 """What names a pending record and what it shows: one reading of squeue's columns for all."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rltuned.domain.jobs import ArrayInfo
@@ -51,43 +50,6 @@ def read_record(row: JobRow | WatchRow, tasks: list[str], pending_records: int) 
         held_by=_HOLDERS.get(row.reason, ""),
         array=array,
         het_job_id=het_id,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A pending record as the light re-read shows it. held: by anything; holder: "user" or "admin".
-    nodes: None = not asked for, or not known. unreadable: why; empty = it can be read.
-    """
-
-    address: str
-    submitted_at: float
-    priority: int
-    nice: int
-    held: bool
-    oversubscribe: str = ""
-    holder: str = ""
-    nodes: str | None = None
-    unreadable: str = ""
-
-
-def watched(rows: list[WatchRow], pending_records: int) -> Watched:
-    """The record behind its rows, one for each task; `unreadable` says what is wrong with them."""
-    row = rows[0]
-    try:
-        # counted as if other records were pending: a task held this instant stays out of a release
-        found = read_record(row, [r.arraytaskid for r in rows], pending_records + 1)
-    except ValueError as error:
-        why = f"its row in squeue cannot be read: {error}"
-        return Watched("", 0.0, 0, 0, held=True, unreadable=why)
-    return Watched(
-        address=found.address,
-        submitted_at=found.submitted_at,
-        priority=found.priority,
-        nice=found.nice,
-        held=found.priority == 0 or bool(found.held_by),
-        oversubscribe=row.oversubscribe,
-        holder=found.held_by,
     )
 
 

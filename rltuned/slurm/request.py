@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.fields import NODE_RANGE
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.node_range import NodeRange
-from rltuned.domain.plan import REQUEST_WORDS
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import Ask, RequestRow
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
@@ -271,7 +271,7 @@ def read_node_range(row: RequestRow) -> NodeRange | None:
         nodes = f"{parse_tres(row.tres_alloc).get('node', 0)}-{parse_number(row.maxnodes)}"
     except ValueError:
         return None
-    found = REQUEST_WORDS.fullmatch(nodes)
+    found = NODE_RANGE.fullmatch(nodes)
     if found is None or int(found["least"]) > int(found["most"]):
         return None
     return NodeRange(nodes)

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.snapshot import UNASKED, Remnants
-from rltuned.domain.units import JobId
+from rltuned.domain.snapshot import Snapshot, Unreadable
+from rltuned.domain.units import UnixTime
+from rltuned.errors import SnapshotError
 from rltuned.slurm.backend import BatchFence, Unfenced
-from rltuned.slurm.columns import UNDO_COLUMNS, Marks, WatchRow
+from rltuned.slurm.columns import UNDO_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.factors import Factors, standing_of
+from rltuned.slurm.factors import read_pending
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.records import read_record
-from rltuned.slurm.site import SlurmSite, read_priorities
+from rltuned.slurm.records import id_of
+from rltuned.slurm.site import read_priorities
 from rltuned.slurm.writer import Writer
 
 
@@ -42,39 +42,35 @@ class SlurmUndoer:
         self._reader = Reader(commands, marks or Marks())
         self._writer = Writer(commands, self._reader, now, self._fence.shut)
 
-    def look(self) -> Remnants:
+    def look(self) -> Snapshot:
         self._fence.look()
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
         node_ranges = self._reader.node_ranges(now) if self._node_ranges else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
-        pending, unreadable = [], []
+        pending, bad = [], []
         for name, rows in records.items():
             try:
-                job = _pending(rows, siblings[rows[0].arrayjobid], factors, site)
+                job = read_pending(rows, siblings[rows[0].arrayjobid], factors, site)
                 pending.append(replace(job, node_range=node_ranges.get(job.job_id)))
             except ValueError as error:
-                unreadable.append((name, str(error)))
+                bad.append(Unreadable("job", name, str(error), id_of(name)))
         if self._plugin is None:
             self._plugin = read_priorities(self._reader.config()).plugin
-        kind = site.priorities.kind
-        return Remnants(site.cluster, tuple(pending), tuple(unreadable), self._plugin, kind)
+        system = replace(site.priorities, site_factor_plugin=self._plugin)
+        try:
+            return Snapshot(
+                UnixTime(now),
+                site.cluster,
+                tuple(pending),
+                running=(),
+                nodes=(),
+                priorities=system,
+                unreadable=tuple(bad),
+            )
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         return self._writer.apply(plan)
-
-
-def _pending(
-    rows: list[WatchRow], records: int, factors: dict[JobId, Factors], site: SlurmSite
-) -> PendingJob:
-    row, partitions = rows[0], tuple(rows[0].partition.split(","))
-    named = read_record(row, [r.arraytaskid for r in rows], records)
-    state = standing_of(named, len(partitions), factors.get(named.job_id), site)
-    return PendingJob(
-        **(named._asdict() | state._asdict()),
-        request=UNASKED,
-        partitions=partitions,
-        reason=row.reason,
-        oversubscribe=row.oversubscribe,
-    )

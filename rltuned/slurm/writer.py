@@ -9,31 +9,21 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, assert_never
+from typing import Final
 
 from rltuned.domain.address import FED_LIMIT
-from rltuned.domain.plan import (
-    HELD,
-    Action,
-    Outcome,
-    Plan,
-    Release,
-    Result,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetRequest,
-    SetSiteFactor,
-)
+from rltuned.domain.fields import NICE, NUM_NODES, PRIORITY, RELEASE, SITE_FACTOR, Action
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.records import Watched
 from rltuned.slurm.talk import one_line
 
+IN_SPRIO: Final = {SITE_FACTOR, RELEASE}
+"""What a look back reads in sprio."""
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
 _NAMED: Final = re.compile(r"(?P<text>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
@@ -84,7 +74,7 @@ class Writer:
             return ()
         progress, most = _Progress(plan.actions), self._commands.cli.chunk
         self._keep_others_ranges(progress)
-        releases = [i for i, a in enumerate(plan.actions) if isinstance(a, Release | SetNice)]
+        releases = [i for i, a in enumerate(plan.actions) if a.field.releases]
         sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
         for start in range(0, len(sets), most):
             self._send(sets[start : start + most], progress)
@@ -99,7 +89,7 @@ class Writer:
 
     def _keep_others_ranges(self, progress: _Progress) -> None:
         """Drop what would overwrite a node range that a user set since rltuned looked."""
-        asked = [(i, a) for i, a in enumerate(progress.actions) if isinstance(a, SetRequest)]
+        asked = [(i, a) for i, a in enumerate(progress.actions) if a.field is NUM_NODES]
         try:
             seen = self._reader.node_ranges(self._now()) if asked else {}
         except (BackendError, SnapshotError) as error:
@@ -134,8 +124,8 @@ class Writer:
             return len(chunk), True
         began = time.monotonic()
         try:
-            targets = [progress.actions[i].target.job_id for i in chunk]
-            seen = {} if progress.stopped else self._reader.watch(self._now(), targets)
+            ids = [] if progress.stopped else [progress.actions[i].target.job_id for i in chunk]
+            seen = self._reader.watch(self._now(), ids, factors=False) if ids else {}
             dealt = bool(seen) and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
             progress.stopped, dealt = progress.stopped or str(error), False
@@ -144,14 +134,14 @@ class Writer:
         lines: list[str] = []
         for index in chunk if not progress.stopped else ():
             action = progress.actions[index]
-            row = _same(seen, action)
-            if row is None:
+            job = _same(seen, action)
+            if job is None:
                 progress.end(index, Result.GONE, "no longer pending")
-            elif why := against(action, row, dealt=dealt):
+            elif why := against(action, job, dealt=dealt):
                 progress.end(index, Result.REFUSED, why)
             else:
                 try:
-                    lines.extend(command_lines(_as_number(action, dealt=dealt), row.address))
+                    lines.extend(command_lines(_as_number(action, dealt=dealt), job.address))
                 except ValueError as error:
                     progress.end(index, Result.REFUSED, str(error))
         self._feed(chunk, lines, progress)
@@ -190,14 +180,12 @@ class Writer:
             return
         try:
             ids = [action.target.job_id for _, action in open_actions]
-            seen = self._reader.watch(self._now(), ids)
-            if any(isinstance(a, SetRequest) for _, a in open_actions):
+            fields = {action.field for _, action in open_actions}
+            seen = self._reader.watch(self._now(), ids, factors=bool(fields & IN_SPRIO))
+            if NUM_NODES in fields:
                 known = self._reader.node_ranges(self._now())
-                nodes = {job_id: found.nodes for job_id, found in known.items()}
-                seen = {i: replace(row, nodes=nodes.get(i)) for i, row in seen.items()}
-            wanted = any(isinstance(a, SetSiteFactor | Release) for _, a in open_actions)
-            multifactor = wanted and self._reader.site(self._now()).multifactor
-            factors = self._reader.factors(ids) if multifactor else {}
+                seen = {i: replace(job, node_range=known.get(i)) for i, job in seen.items()}
+            dealt = RELEASE in fields and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
             for index, _ in open_actions:
@@ -205,40 +193,40 @@ class Writer:
             return
         for index, action in open_actions:
             complaint = _complaint(action, progress) or progress.stopped
-            sent = _as_number(action, dealt=wanted and not multifactor)
-            found = replace(judge(sent, _same(seen, action), factors, complaint), action=action)
-            if isinstance(sent, SetPriority) and found.result is Result.APPLIED and sent != action:
+            sent = _as_number(action, dealt=dealt)
+            found = replace(judge(sent, _same(seen, action), complaint), action=action)
+            if sent is not action and found.result is Result.APPLIED:
                 found = replace(found, detail=f"priority {sent.old} -> {sent.new}, nice counted in")
             progress.result[index] = found
 
 
-def against(action: Action, row: Watched, *, dealt: bool) -> str:
+def against(action: Action, job: PendingJob, *, dealt: bool) -> str:
     """Why a job may not be restored as it stands now; empty = it may. dealt: priority/basic."""
-    if row.unreadable:
-        return row.unreadable
-    if not isinstance(action, SetNice):
-        return "it is held: a release would start it" if row.held else ""
+    if job.unreadable:
+        return job.unreadable
+    if action.field is not NICE:
+        return "it is held: a release would start it" if job.is_held else ""
     if dealt:
         return "priority/basic takes a nice off the number at once: that would free a held job"
-    if row.nice != action.old:
-        return f"its nice is {row.nice} meanwhile"
+    if job.nice != action.old:
+        return f"its nice is {job.nice} meanwhile"
     # any update makes Slurm look again at a job that is stuck for another reason
-    return "it is held by no user and cannot start" if row.held and not row.holder else ""
+    return "it is held by no user and cannot start" if job.is_held and not job.held_by else ""
 
 
 def _as_number(action: Action, *, dealt: bool) -> Action:
     """Where Slurm deals numbers out by turn (priority/basic), the old one is set, not released."""
-    if not dealt or not isinstance(action, Release) or action.original is None:
+    if not dealt or action.field is not RELEASE or action.new is None:
         return action
-    return SetPriority(action.target, action.old, action.original, action.nice)
+    return replace(action, field=PRIORITY)
 
 
-def _same(seen: dict[JobId, Watched], action: Action) -> Watched | None:
+def _same(seen: dict[JobId, PendingJob], action: Action) -> PendingJob | None:
     """The record the action is meant for, if it is still pending: ids are handed out again."""
-    row = seen.get(action.target.job_id)
-    if row is None or row.unreadable:
-        return row
-    return row if row.submitted_at == action.target.submitted_at else None
+    job = seen.get(action.target.job_id)
+    if job is None or job.unreadable:
+        return job
+    return job if job.submitted_at == action.target.submitted_at else None
 
 
 def read_complaints(stderr: str) -> dict[str, str]:
@@ -261,65 +249,39 @@ def _complaint(action: Action, progress: _Progress) -> str:
     return next((text for key, text in progress.complaints.items() if key.startswith(head)), "")
 
 
-def judge(
-    action: Action, row: Watched | None, factors: dict[JobId, Factors], complaint: str
-) -> Outcome:
+def judge(action: Action, job: PendingJob | None, complaint: str) -> Outcome:
     """An action's result, from the re-read (None = no longer pending) and scontrol's complaint."""
-    if row is None:
+    if job is None:
         return Outcome(action, Result.GONE, complaint or "no longer pending")
-    if row.unreadable:
-        return Outcome(action, Result.FAILED, row.unreadable)
-    known = factors.get(action.target.job_id)
-    wrong = _difference(action, row, known)
+    if job.unreadable:
+        return Outcome(action, Result.FAILED, job.unreadable)
+    wrong = _difference(action, job)
+    hidden = action.field.under is not None and action.field.of(job) is None
     if not wrong:
         return Outcome(action, Result.APPLIED)
     if _NO_ANSWER.search(complaint) or "no answer" in complaint:
         return Outcome(action, Result.FAILED, complaint)
-    if row.held and _is_hidden(action, known):
+    if job.is_held and hidden:
         return Outcome(action, Result.FAILED, HELD)  # Slurm sets it all the same
     if complaint:
         # that a pending job has ended is said of one of its tasks
-        unknown = _is_hidden(action, known) or _GONE.search(complaint)
+        unknown = hidden or _GONE.search(complaint)
         return Outcome(action, Result.FAILED if unknown else Result.REFUSED, complaint)
-    return Outcome(action, Result.FAILED, HELD if row.held else wrong)
+    return Outcome(action, Result.FAILED, HELD if job.is_held else wrong)
 
 
-def _is_hidden(action: Action, factors: Factors | None) -> bool:
-    """Whether what the action sets is not shown."""
-    return isinstance(action, SetSiteFactor) and (factors is None or factors.site_factor is None)
-
-
-def _has_factor(action: SetSiteFactor, row: Watched, factors: Factors | None) -> tuple[bool, str]:
-    """Whether a site factor is in force, and what is read back in its place."""
-    shown = None if factors is None else factors.site_factor
-    if shown is not None:
-        return shown == action.new, f"reads back site factor {shown}"
-    if action.priority is not None and not row.held:
-        return row.priority != action.priority, "sent, but the job's priority has not moved"
-    return False, "sent, but sprio does not show this job's site factor"
-
-
-def _difference(action: Action, row: Watched, factors: Factors | None) -> str:
+def _difference(action: Action, job: PendingJob) -> str:
     """How the record differs from what the action wants; empty = not at all."""
-    match action:
-        case SetPriority():
-            good, wrong = row.priority == action.new, f"reads back priority {row.priority}"
-        case SetSiteFactor():
-            good, wrong = _has_factor(action, row, factors)
-        case SetNice():
-            good, wrong = row.nice == action.new, f"reads back nice {row.nice}"
-        case SetOverSubscribe():
-            good = row.oversubscribe == action.new
-            wrong = f"reads back OverSubscribe={row.oversubscribe}"
-        case SetRequest():
-            good, wrong = row.nodes == action.new, f"reads back NumNodes={row.nodes}"
-        case Release():
-            # sprio shows factors only of jobs that multifactor rules; where it shows none, the
-            # value must at least have left the one at which the job was frozen
-            freed = factors.live if factors is not None else False
-            good = (freed or row.priority != action.old) and row.nice == action.nice
-            good = good and not row.held
-            wrong = f"reads back priority {row.priority}, nice {row.nice}"
-        case _:
-            assert_never(action)
-    return "" if good else wrong
+    shown = action.field.of(job)
+    if action.field is RELEASE:
+        # sprio shows factors only of jobs that multifactor rules; where it shows none, the value
+        # must at least have left the one at which the job was frozen
+        freed = job.live or job.priority != action.old
+        good = freed and job.nice == action.nice and not job.is_held
+        return "" if good else f"reads back priority {job.priority}, nice {job.nice}"
+    if shown is not None or action.field.under is None:
+        return "" if shown == action.new else f"reads back {action.field.says(shown)}"
+    if action.priority is None or job.is_held:
+        return f"sent, but Slurm does not show this job's {action.field.label}"
+    moved = job.priority != action.priority
+    return "" if moved else "sent, but the job's priority has not moved"

@@ -4,7 +4,8 @@ import statistics
 import time
 from typing import Final
 
-from rltuned.domain.plan import Plan, Result, SetPriority, Target
+from rltuned.domain.fields import PRIORITY, Action, target_of
+from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from scripts.benchmarks import Figure
@@ -33,8 +34,12 @@ def _round(backend: SlurmBackend, count: int) -> float:
     jobs = sorted(backend.observe().pending, key=lambda j: j.priority)
     plan = Plan(
         tuple(
-            SetPriority(
-                Target(j.job_id, j.submitted_at, j.address), j.priority, 100_000 - i, j.nice
+            Action(
+                PRIORITY,
+                target_of(j),
+                j.priority,
+                100_000 - i,
+                j.nice,
             )
             for i, j in enumerate(jobs)
         )

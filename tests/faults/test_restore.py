@@ -10,7 +10,8 @@ import pytest
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import restore
-from rltuned.domain.plan import Plan, SetPriority, Target
+from rltuned.domain.fields import PRIORITY, Action, target_of
+from rltuned.domain.plan import Plan
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.slurm.commands import SlurmCli
@@ -160,8 +161,8 @@ def test_an_array_whose_list_of_tasks_is_long(tmp_path: Path) -> None:
         clock, journal = SystemClock(), Journal(tmp_path)
         undoer = SlurmUndoer(SlurmCli(conf=lab.conf), clock.now)
         (job,) = undoer.look().pending
-        target = Target(job.job_id, job.submitted_at, job.address)
-        plan = Plan((SetPriority(target, job.priority, 4711, job.nice),))
+        target = target_of(job)
+        plan = Plan((Action(PRIORITY, target, job.priority, 4711, job.nice),))
         ticket = journal.intend(
             plan, cluster="rltlab", cycle=1, at=clock.now(), newest=int(job.job_id)
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.numbers import Field, Writing
+from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.order import Order, Policy
 from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
@@ -44,7 +44,7 @@ class Site:
 
     lab: SlurmLab
     journal: Journal
-    field: Field
+    mode: WriteMode
     neutral: NeutralDelay | None = None
     switchback: Switchback | None = None
     order: Order = LENGTH
@@ -73,7 +73,7 @@ class Site:
     def numbers(self) -> dict[int, int]:
         """Site factor of every job, or its priority where that is written."""
         found = self.pending()
-        by_factor = self.field == "site_factor"
+        by_factor = self.mode == "site_factor"
         return {n: (j.site_factor or 0) if by_factor else j.priority for n, j in found.items()}
 
     def assert_as_before(self, numbers: Mapping[int, int]) -> None:
@@ -95,7 +95,7 @@ class Site:
         knobs = Knobs(
             rules=Scope(min_age_s=0.0, switchback=self.switchback),
             order=self.order,
-            writing=replace(EXACT if self.exact else Writing(), mode=self.field),
+            writing=replace(EXACT if self.exact else Writing(), mode=self.mode),
         )
         decision = decide(seen, policy, knobs)
         outcomes = PlanApplier(self.journal, clock).write(

@@ -5,18 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action, Target
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import (
-    Action,
-    Outcome,
-    Plan,
-    Release,
-    Result,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
-)
-from rltuned.domain.plan import Target as _Target
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError
 from rltuned.slurm.backend import SlurmBackend
@@ -48,12 +39,12 @@ def job(snapshot: Snapshot, job_id: int) -> PendingJob:
     return next(j for j in snapshot.pending if j.job_id == job_id)
 
 
-def target(found: PendingJob) -> _Target:
-    return _Target(found.job_id, found.submitted_at, found.address)
+def target(found: PendingJob) -> Target:
+    return Target(found.job_id, found.submitted_at, found.address)
 
 
-def set_priority(found: PendingJob, new: int) -> SetPriority:
-    return SetPriority(target(found), found.priority, new, found.nice)
+def set_priority(found: PendingJob, new: int) -> Action:
+    return Action(PRIORITY, target(found), found.priority, new, found.nice)
 
 
 def results(outcomes: tuple[Outcome, ...]) -> list[Result]:
@@ -139,10 +130,8 @@ def test_another_job_under_the_same_number_is_gone_not_changed_by_release(slurm:
     waiting = slurm.sbatch(*FULL)
     it = backend(slurm)
     found = job(it.observe(), waiting)
-    stranger = _Target(
-        found.job_id, type(found.submitted_at)(found.submitted_at - 1), found.address
-    )
-    assert results(it.apply(Plan((Release(stranger, 1, 0),)))) == [Result.GONE]
+    stranger = Target(found.job_id, type(found.submitted_at)(found.submitted_at - 1), found.address)
+    assert results(it.apply(Plan((Action(RELEASE, stranger, 1, None, 0),)))) == [Result.GONE]
 
 
 def test_release_gives_back_multifactor_and_nice(slurm: SlurmLab) -> None:
@@ -156,7 +145,9 @@ def test_release_gives_back_multifactor_and_nice(slurm: SlurmLab) -> None:
     }
     frozen = it.observe()
     assert [(job(frozen, i).priority, job(frozen, i).nice) for i in ids] == [(77, 0), (77, 0)]
-    undo = Plan(tuple(Release(target(job(frozen, j.job_id)), 77, j.nice) for j in jobs))
+    undo = Plan(
+        tuple(Action(RELEASE, target(job(frozen, j.job_id)), 77, None, j.nice) for j in jobs)
+    )
     assert set(results(it.apply(undo))) == {Result.APPLIED}
     after = it.observe()
     for was in jobs:
@@ -171,7 +162,9 @@ def test_release_never_frees_a_held_job(slurm: SlurmLab) -> None:
     slurm.scontrol("hold", str(ids[1]))
     it = backend(slurm)
     snapshot = it.observe()
-    outcomes = it.apply(Plan(tuple(Release(target(job(snapshot, i)), 77, 0) for i in ids)))
+    outcomes = it.apply(
+        Plan(tuple(Action(RELEASE, target(job(snapshot, i)), 77, None, 0) for i in ids))
+    )
     assert results(outcomes) == [Result.REFUSED, Result.REFUSED]
     assert "held" in outcomes[0].detail
     time.sleep(2.5)
@@ -187,7 +180,9 @@ def test_release_of_an_array_leaves_its_held_task_held(slurm: SlurmLab) -> None:
     assert whole.address == str(array)
     assert results(it.apply(Plan((set_priority(whole, 55),)))) == [Result.APPLIED]
     slurm.scontrol("uhold", f"{array}_3")  # after we looked: the old address would free it
-    assert results(it.apply(Plan((Release(target(whole), 55, 0),)))) == [Result.APPLIED]
+    assert results(it.apply(Plan((Action(RELEASE, target(whole), 55, None, 0),)))) == [
+        Result.APPLIED
+    ]
     left = [j for j in it.observe().pending if j.array and j.array.array_job_id == array]
     assert sorted((j.held_by, j.priority == 0) for j in left) == [("", False), ("user", True)]
 
@@ -210,7 +205,9 @@ def test_priority_of_a_split_array_touches_only_the_record(slurm: SlurmLab) -> N
     assert results(it.apply(Plan((set_priority(split, 1_234),)))) == [Result.APPLIED]
     last = it.observe()
     assert (job(last, array).priority, job(last, split.job_id).priority) == (4_321, 1_234)
-    assert results(it.apply(Plan((Release(target(split), 1_234, 7),)))) == [Result.APPLIED]
+    assert results(it.apply(Plan((Action(RELEASE, target(split), 1_234, None, 7),)))) == [
+        Result.APPLIED
+    ]
 
 
 def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
@@ -226,7 +223,9 @@ def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
     assert results(it.apply(Plan((set_priority(head, 4_000),)))) == [Result.APPLIED]
     component = next(j for j in it.observe().pending if j.address == f"{leader}+1")
     assert component.priority == job(before, component.job_id).priority
-    assert results(it.apply(Plan((Release(target(head), 4_000, 0),)))) == [Result.APPLIED]
+    assert results(it.apply(Plan((Action(RELEASE, target(head), 4_000, None, 0),)))) == [
+        Result.APPLIED
+    ]
 
 
 def test_dependent_and_exclusive_jobs_keep_what_they_are(slurm: SlurmLab) -> None:
@@ -262,7 +261,7 @@ def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
     before = {i: job(it.observe(), i) for i in ids}
     up = Plan(
         tuple(
-            SetSiteFactor(target(before[i]), 0, v)
+            Action(SITE_FACTOR, target(before[i]), 0, v)
             for i, v in zip(ids, (5_000, -9_999), strict=True)
         )
     )
@@ -272,7 +271,7 @@ def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
     assert abs(job(there, ids[0]).priority - before[ids[0]].priority - 5_000) <= 5
     assert job(there, ids[1]).priority == 1  # never 0: a site factor cannot hold
     assert job(there, ids[0]).nice == 12
-    undo = Plan(tuple(SetSiteFactor(target(before[i]), 5_000, 0) for i in ids))
+    undo = Plan(tuple(Action(SITE_FACTOR, target(before[i]), 5_000, 0) for i in ids))
     assert set(results(it.apply(undo))) == {Result.APPLIED}
     after = it.observe()
     for i in ids:
@@ -286,10 +285,10 @@ def test_site_factor_of_a_frozen_job_is_not_reported_to_be_applied(slurm: SlurmL
     it = backend(slurm)
     seen = job(it.observe(), found)
     it.apply(Plan((set_priority(seen, 500),)))
-    outcomes = it.apply(Plan((SetSiteFactor(target(seen), 0, 40),)))
+    outcomes = it.apply(Plan((Action(SITE_FACTOR, target(seen), 0, 40),)))
     assert results(outcomes) == [Result.FAILED]
     assert outcomes[0].detail == "reads back site factor 0"
-    it.apply(Plan((SetSiteFactor(target(seen), 40, 0),)))
+    it.apply(Plan((Action(SITE_FACTOR, target(seen), 40, 0),)))
 
 
 def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> None:
@@ -301,7 +300,7 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     found = job(it.observe(), exclusive)
     assert (found.oversubscribe, found.request.exclusive) == ("NO", True)
     assert it.observe().preemption is False
-    share = SetOverSubscribe(target(found), found.oversubscribe, "YES")
+    share = Action(OVERSUBSCRIBE, target(found), found.oversubscribe, "YES")
     slurm.scontrol("update", "PartitionName=gpu", "State=DOWN")  # else it may start before the look
     try:
         assert results(it.apply(Plan((share,)))) == [Result.APPLIED]
@@ -329,7 +328,7 @@ def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:
     it = backend(slurm)
     found = job(it.observe(), waiting)
     odd = f"{waiting} Priority=1\nshutdown"
-    plan = Plan((SetPriority(_Target(found.job_id, found.submitted_at, odd), 1, 9, 0),))
+    plan = Plan((Action(PRIORITY, Target(found.job_id, found.submitted_at, odd), 1, 9, 0),))
     outcomes = it.apply(plan)
     assert results(outcomes) == [Result.REFUSED]
     assert "nothing was sent" in outcomes[0].detail

@@ -100,7 +100,7 @@ in_both_modes = pytest.mark.parametrize("site", ["aged", "frozen"], indirect=Tru
 def test_numbers_follow_the_eligible_time_plus_the_delay_and_undo_is_exact(site: Site) -> None:
     # each is off the median, 16 minutes, by more than a number that follows age may lag
     long, short, middle, shortest = site.limits(40, 8, 24, 5, options=("--nice=7",))
-    factors = site.field == "site_factor"
+    factors = site.mode == "site_factor"
     if factors:  # a site's own
         site.lab.scontrol("update", f"JobId={long}", "SiteFactor=25")
     before = site.pending()
@@ -133,7 +133,7 @@ def test_in_an_off_block_the_order_is_that_of_waiting_and_undo_is_exact(site: Si
         is_left = bool(system.slope) and not on
         assert len(decision.refused) == (len(jobs) if is_left else 0)
         assert site.cycle().plan.actions == ()
-    if system.slope and site.field == "site_factor":
+    if system.slope and site.mode == "site_factor":
         site.assert_as_before(before)
         assert site.give_back() == set()
 
@@ -199,7 +199,7 @@ def test_parts_of_a_heterogeneous_job_go_further_back_and_undo_is_exact(site: Si
     assert site.first_to_last() == [short, middle, tiny, plain, long]
     assert site.cycle().plan.actions == ()
     assert site.give_back() == {Fate.RESTORED}
-    if site.field == "site_factor":
+    if site.mode == "site_factor":
         site.assert_as_before(before)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import give_back
-from rltuned.core.sharing import share_action
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import restore
-from rltuned.domain.plan import Plan, Result, SetOverSubscribe
+from rltuned.domain.fields import OVERSUBSCRIBE
+from rltuned.domain.plan import Plan, Result
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
@@ -56,7 +56,7 @@ def test_a_void_partition_is_left_alone_and_says_so(slurm: SlurmLab) -> None:
     backend, knobs = guided(slurm, frozenset({"whole"}))
     decision, flagged = cycle(backend, knobs)
     assert flagged == 0
-    assert not any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
+    assert not any(a.field is OVERSUBSCRIBE for a in decision.plan.actions)
     assert any("void" in note for note in decision.notes)
 
 
@@ -70,14 +70,14 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     backend, _ = guided(slurm, frozenset({"gpu"}))
     journal, clock = Journal(tmp_path), SystemClock()
     (found,) = backend.observe().pending
-    write(backend, journal, Plan((share_action(found),)))
+    write(backend, journal, Plan((OVERSUBSCRIBE.to(found, "YES"),)))
     slurm.scontrol("release", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "R", "it runs beside another")
     journal.close_gone("rltlab", set())
     slurm.scontrol("requeuehold", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "PD", "it waits again")
     (item,) = restore(undoer(slurm), journal, clock)
-    assert (item.fate, item.claim.field) == (Fate.RESTORED, "oversubscribe")
+    assert (item.fate, item.claim.field) == (Fate.RESTORED, OVERSUBSCRIBE)
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
 
 
@@ -86,7 +86,7 @@ def test_a_stage_that_does_not_write_isolates_it_again(slurm: SlurmLab, tmp_path
     backend, _ = guided(slurm, frozenset({"gpu"}))
     journal = Journal(tmp_path)
     (found,) = backend.observe().pending
-    write(backend, journal, Plan((share_action(found),)))
+    write(backend, journal, Plan((OVERSUBSCRIBE.to(found, "YES"),)))
     shown = marked_by(journal, backend.observe())
     write(backend, journal, give_back(shown))
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision
 from rltuned.core.order import Order
+from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -49,7 +49,7 @@ class Site:
         writes = {a.target.job_id: a for a in decision.plan.actions}
         for i, one in enumerate(self.jobs):
             action = writes.get(one.job_id)
-            if isinstance(action, SetSiteFactor):
+            if action is not None and action.field is SITE_FACTOR:
                 original = action.old if one.owned is None else one.owned.original
                 owned = Ownership("site_factor", action.new, original=original, written_at=self.now)
                 self.jobs[i] = replace(one, site_factor=action.new, owned=owned)

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rltuned.domain.fields import Action
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.journal.changes import KEPT
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import Keeping
@@ -104,7 +105,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def claims_are_what_was_written(self) -> None:
-        claims = {(int(c.target.job_id), str(c.field)): c for c in numbers_in(self.journal)}
+        claims = {(int(c.target.job_id), c.field.name): c for c in numbers_in(self.journal)}
         assert claims.keys() == self.open.keys()
         for key, (first, written) in self.open.items():
             owned = claims[key].owned

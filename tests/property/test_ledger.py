@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe, SetRequest
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import NUM_NODES, OVERSUBSCRIBE, WordClaim
 from tests.builders import (
     NOW,
     job,
@@ -20,7 +20,6 @@ from tests.builders import (
     set_site_factor,
     sight,
     snapshot,
-    target,
 )
 from tests.examples import examples
 
@@ -37,9 +36,9 @@ def action_of(kind: str, of: PendingJob, value: int) -> Action:
         case "site_factor":
             return set_site_factor(of, value)
         case "oversubscribe":
-            return SetOverSubscribe(target(of), "NO", "YES" if value % 2 else "NO")
+            return Action(OVERSUBSCRIBE, target_of(of), "NO", "YES" if value % 2 else "NO")
         case "num_nodes":
-            return SetRequest(target(of), "num_nodes", "1-9", f"{value}-9")
+            return Action(NUM_NODES, target_of(of), "1-9", f"{value}-9")
         case _:
             return release(of)
 
@@ -135,7 +134,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert dict(self.journal.words(CLUSTER, field)) == {
                 claim.key: (claim.original, claim.value)
                 for claim in fresh.claims(CLUSTER)
-                if isinstance(claim, WordClaim) and claim.field == field
+                if claim.field is field
             }
         assert dict(self.journal.recent_writes(CLUSTER, since)) == dict(
             fresh.recent_writes(CLUSTER, since)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.numbers import REFRESH_S, Field, Writing, numbers_of, settle
+from rltuned.core.numbers import REFRESH_S, Writing, numbers_of, settle
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import SetPriority
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from tests.builders import NOW, job
@@ -129,7 +129,7 @@ def test_only_chosen_jobs_are_touched_never_to_zero_and_never_more_than_the_cap(
     touched = [a.target.job_id for a in decision.plan.actions]
     assert set(touched) <= chosen
     assert len(touched) <= cap
-    assert all(a.new >= 1 for a in decision.plan.actions if isinstance(a, SetPriority))
+    assert all(a.new >= 1 for a in decision.plan.actions if a.field is PRIORITY)
     for left in world.pending:
         if SLA in left.partitions or left.priority == 0 or left.dependency:
             assert left.job_id not in touched
@@ -166,7 +166,7 @@ def test_a_restarted_daemon_decides_the_same(
 
 
 @given(
-    st.sampled_from(("site_factor", "priority")),
+    st.sampled_from((SITE_FACTOR, PRIORITY)),
     st.floats(0.01, 1.0),
     st.integers(5, 300),
     st.floats(0, 7 * DAY),
@@ -179,7 +179,7 @@ def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
     any longer than it is asked to."""
     system = PrioritySystem(
         "multifactor",
-        ages=field == "priority",
+        ages=field is PRIORITY,
         age_weight=int(slope * 14 * DAY),
         max_age_s=14 * DAY,
     )
@@ -194,8 +194,8 @@ def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
         assert in_force_s <= bound_s + REFRESH_S + 1 / numbers.slope
         if value != numbers.value[0]:
             writes += 1
-            owned = Ownership(field, int(value), original=0, rest=10**6)
-            if field == "priority":
+            owned = Ownership(field.name, int(value), original=0, rest=10**6)
+            if field is PRIORITY:
                 one = replace(one, owned=owned, priority=int(value))
             else:
                 one = replace(one, owned=owned, site_factor=int(value))

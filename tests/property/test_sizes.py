@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide, give_back
 from rltuned.core.node_counts import nodes_by_completion
+from rltuned.domain.fields import NUM_NODES, Action, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.node_range import NodeRange
-from rltuned.domain.plan import Action, SetRequest
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.columns import RequestRow
 from rltuned.slurm.request import parse_speeds, read_node_range
-from tests.builders import job, snapshot, target
+from tests.builders import job, snapshot
 
 FUZZED = 10_000
 SHREDS = (
@@ -84,8 +84,8 @@ def with_range(nodes: str, submitted: str = "", written: str = "") -> PendingJob
     return job(1, time_limit_s=600.0, node_range=NodeRange(nodes, submitted, written))
 
 
-def ranges(*actions: Action) -> list[SetRequest]:
-    return [action for action in actions if isinstance(action, SetRequest)]
+def ranges(*actions: Action) -> list[Action]:
+    return [action for action in actions if action.field is NUM_NODES]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_a_narrowed_range_comes_back_and_one_that_a_user_changed_stays(
 ) -> None:
     one = with_range(nodes, submitted, written="2-2" if submitted else "")
     seen = snapshot(one, job(2))
-    wanted = [SetRequest(target(one), "num_nodes", "2-2", "1-4")] if back else []
+    wanted = [Action(NUM_NODES, target_of(one), "2-2", "1-4")] if back else []
     assert ranges(*decide(seen, BASELINES["delay"], Knobs()).plan.actions) == wanted
     assert ranges(*give_back(seen).actions) == wanted

@@ -17,16 +17,15 @@ from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
+from rltuned.domain.fields import SITE_FACTOR, Action
 from rltuned.domain.jobs import ArrayInfo, PendingJob, Remembered, RunningJob
-from rltuned.domain.plan import Outcome, Plan, SetSiteFactor
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Remnants, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.named import policy_named
-from rltuned.slurm.factors import Factors
-from rltuned.slurm.records import Watched
 from rltuned.slurm.writer import judge
 from tests.builders import NOW, job, running, snapshot
 from tests.examples import examples
@@ -84,9 +83,8 @@ class SmallSlurm:
         seen = snapshot(*map(self.shown, self.waiting.values()), runs=runs, priorities=SYSTEM)
         return replace(seen, taken_at=UnixTime(self.clock.now()))
 
-    def look(self) -> Remnants:
-        seen = self.observe()
-        return Remnants(seen.cluster, seen.pending)
+    def look(self) -> Snapshot:
+        return self.observe()
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         for number, action in enumerate(plan.actions):
@@ -94,7 +92,7 @@ class SmallSlurm:
                 raise DiedError
             one = self.waiting.get(action.target.job_id)
             if one is not None and one.submitted_at == action.target.submitted_at:
-                assert isinstance(action, SetSiteFactor)
+                assert action.field is SITE_FACTOR
                 self.waiting[one.job_id] = with_factor(one, action.new)
         self.held |= self.hold_next & self.waiting.keys()
         self.hold_next.clear()
@@ -102,15 +100,12 @@ class SmallSlurm:
             raise DiedError
         return tuple(self._judged(action) for action in plan.actions)
 
-    def _judged(self, action: object) -> Outcome:
-        assert isinstance(action, SetSiteFactor)
+    def _judged(self, action: Action) -> Outcome:
+        assert action.field is SITE_FACTOR
         one = self.waiting.get(action.target.job_id)
         if one is None or one.submitted_at != action.target.submitted_at:
-            return judge(action, None, {}, "")
-        seen = self.shown(one)
-        row = Watched(one.address, one.submitted_at, seen.priority, 0, one.job_id in self.held)
-        factors = {one.job_id: Factors(seen.priority, seen.site_factor, seen.live)}
-        return judge(action, row, {} if seen.site_factor is None else factors, "")
+            return judge(action, None, "")
+        return judge(action, self.shown(one), "")
 
 
 def with_factor(one: PendingJob, factor: int) -> PendingJob:
@@ -125,9 +120,7 @@ def wanted(one: PendingJob) -> int:
     """The site factor that the job has from its delay, if it is looked at for the first time."""
     fresh = snapshot(with_factor(replace(one, eligible_at=one.submitted_at), 0), priorities=SYSTEM)
     seen = replace(fresh, neutral=NEUTRAL, taken_at=UnixTime(one.submitted_at + 600))
-    numbers = [
-        a.new for a in decide(seen, DELAY, KNOBS).plan.actions if isinstance(a, SetSiteFactor)
-    ]
+    numbers = [a.new for a in decide(seen, DELAY, KNOBS).plan.actions if a.field is SITE_FACTOR]
     return numbers[0] if numbers else 0
 
 

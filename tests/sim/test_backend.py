@@ -4,15 +4,16 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from rltuned.domain.plan import (
-    Plan,
-    Release,
-    Result,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
+from rltuned.domain.fields import (
+    OVERSUBSCRIBE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
     Target,
+    target_of,
 )
+from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.backend import SimBackend
@@ -31,8 +32,7 @@ def backend(**natural: object) -> SimBackend:
 
 
 def target(seen: Snapshot, number: int) -> Target:
-    found = next(j for j in seen.pending if j.job_id == number)
-    return Target(found.job_id, found.submitted_at, found.address)
+    return target_of(next(j for j in seen.pending if j.job_id == number))
 
 
 def priorities(sim: SimBackend) -> dict[int, int]:
@@ -57,7 +57,7 @@ def test_fcfs_gives_each_job_one_less() -> None:
 def test_multifactor_grows_with_age_and_stays_frozen_once_written() -> None:
     sim = backend(kind="multifactor", max_age_s=100.0)
     seen, before = sim.observe(), priorities(sim)
-    outcome = sim.apply(Plan((SetPriority(target(seen, 3), before[3], 77, 0),)))
+    outcome = sim.apply(Plan((Action(PRIORITY, target(seen, 3), before[3], 77, 0),)))
     assert [o.result for o in outcome] == [Result.APPLIED]
     sim.advance(50)
     after = priorities(sim)
@@ -71,28 +71,28 @@ def test_a_priority_destroys_the_nice_and_a_release_gives_it_back() -> None:
     seen = sim.observe()
     natural = FIRST_PRIORITY - 2 - 5
     assert priorities(sim)[3] == natural
-    sim.apply(Plan((SetPriority(target(seen, 3), natural, 9, 5),)))
+    sim.apply(Plan((Action(PRIORITY, target(seen, 3), natural, 9, 5),)))
     frozen = next(j for j in sim.observe().pending if j.job_id == 3)
     assert (frozen.priority, frozen.nice, frozen.site_factor) == (9, 0, None)
-    sim.apply(Plan((Release(target(seen, 3), 9, 5),)))
+    sim.apply(Plan((Action(RELEASE, target(seen, 3), 9, None, 5),)))
     assert priorities(sim)[3] == natural
 
 
 def test_a_site_factor_adds_up_and_never_reaches_zero() -> None:
     sim = backend(kind="multifactor")
     seen, before = sim.observe(), priorities(sim)
-    sim.apply(Plan((SetSiteFactor(target(seen, 2), 0, 40),)))
+    sim.apply(Plan((Action(SITE_FACTOR, target(seen, 2), 0, 40),)))
     assert priorities(sim)[2] == before[2] + 40
-    sim.apply(Plan((SetSiteFactor(target(seen, 2), 40, -1_000_000),)))
+    sim.apply(Plan((Action(SITE_FACTOR, target(seen, 2), 40, -1_000_000),)))
     assert priorities(sim)[2] == 1
-    sim.apply(Plan((SetSiteFactor(target(seen, 2), -1_000_000, 0),)))
+    sim.apply(Plan((Action(SITE_FACTOR, target(seen, 2), -1_000_000, 0),)))
     assert priorities(sim) == before
 
 
 def test_a_written_priority_changes_who_starts_next() -> None:
     sim = backend()
     seen = sim.observe()
-    sim.apply(Plan((SetPriority(target(seen, 3), 1, FIRST_PRIORITY, 0),)))
+    sim.apply(Plan((Action(PRIORITY, target(seen, 3), 1, FIRST_PRIORITY, 0),)))
     sim.advance(100)
     assert [r.job_id for r in sim.observe().running] == [3]
 
@@ -102,7 +102,7 @@ def test_a_job_that_left_the_queue_or_took_its_number_is_gone() -> None:
     seen = sim.observe()
     running = Target(JobId(1), seen.running[0].started_at, "1")
     other = replace(target(seen, 2), submitted_at=UnixTime(99.0))
-    plan = Plan((SetPriority(running, 1, 2, 0), SetPriority(other, 1, 2, 0)))
+    plan = Plan((Action(PRIORITY, running, 1, 2, 0), Action(PRIORITY, other, 1, 2, 0)))
     assert [o.result for o in sim.apply(plan)] == [Result.GONE, Result.GONE]
     assert priorities(sim) == priorities(backend())
 
@@ -114,7 +114,7 @@ def test_an_exclusive_job_that_is_reported_to_share_starts_beside_others() -> No
     sim = SimBackend(world)
     seen = sim.observe()
     assert [j.oversubscribe for j in seen.pending] == ["NO"]
-    sim.apply(Plan((SetOverSubscribe(target(seen, 2), "NO", "YES"),)))
+    sim.apply(Plan((Action(OVERSUBSCRIBE, target(seen, 2), "NO", "YES"),)))
     assert [j.oversubscribe for j in sim.observe().pending] == ["YES"]
     world.schedule()
     assert [r.job_id for r in sim.observe().running] == [1, 2]

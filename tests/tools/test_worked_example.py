@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.domain.plan import SetSiteFactor
+from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.priority import PrioritySystem
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot
@@ -38,7 +38,7 @@ def test_the_table_is_what_the_daemon_would_decide(decision: Decision) -> None:
     written = {
         int(action.target.job_id): action.new
         for action in decision.plan.actions
-        if isinstance(action, SetSiteFactor)
+        if action.field is SITE_FACTOR
     }
     users = {entry.job.user: entry for entry in decision.entries}
     rows = re.findall(r"^\| (bob|dee|ann|cid) \|(.*)\|$", PAGE, re.MULTILINE)

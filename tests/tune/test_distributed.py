@@ -16,6 +16,7 @@ from rltuned.errors import ModelError, SettingsError
 from rltuned.lab.backtest import fit_order
 from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
+from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.ranks import Ranks, join_ranks, leave
 from rltuned.lab.train.run import Job, perform
 from rltuned.policies.actor import load_actor
@@ -53,10 +54,10 @@ def lose_at(number: signal.Signals, when: str) -> None:
     def end(*_given: object, **_named: object) -> None:
         os.kill(os.getpid(), number)
 
-    def end_in_training(job: Job, *, ranks: Ranks, **_named: object) -> None:
+    def end_in_training(job: Job[PpoSettings], *, ranks: Ranks, **_named: object) -> None:
         perform(job, ranks=ranks, on_epoch=end)
 
-    def end_after(job: Job, **named: Any) -> None:
+    def end_after(job: Job[PpoSettings], **named: Any) -> None:
         perform(job, **named)
         end()
 

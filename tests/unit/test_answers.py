@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.domain.fields import SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership, Remembered
-from rltuned.domain.plan import Plan, Result, SetSiteFactor, Target
+from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.answers import MARKS, NOW, grow_older, write_programs
@@ -35,8 +36,7 @@ def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:
     one, array = jobs[3], next(j for j in jobs if j.array is not None)
     plan = Plan(
         tuple(
-            SetSiteFactor(Target(j.job_id, j.submitted_at, j.address), 0, new)
-            for j, new in ((one, -5), (array, 4_000_000))
+            Action(SITE_FACTOR, target_of(j), 0, new) for j, new in ((one, -5), (array, 4_000_000))
         )
     )
     assert {o.result for o in it.apply(plan)} == {Result.APPLIED}

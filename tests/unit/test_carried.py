@@ -2,6 +2,7 @@
 
 import pytest
 
+from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import PendingJob
 from rltuned.journal.changes import carried
 from tests.builders import job
@@ -10,16 +11,16 @@ from tests.builders import job
 @pytest.mark.parametrize(
     ("seen", "values"),
     [
-        (job(priority=77, fixed=True), (("priority", 77),)),
-        (job(priority=77, site_factor=None), (("priority", 77),)),
-        (job(priority=77, site_factor=-5), (("site_factor", -5),)),
+        (job(priority=77, fixed=True), ((PRIORITY, 77),)),
+        (job(priority=77, site_factor=None), ((PRIORITY, 77),)),
+        (job(priority=77, site_factor=-5), ((SITE_FACTOR, -5),)),
         (job(priority=77, site_factor=0), ()),
-        (job(priority=1, site_factor=-5), (("site_factor", -5),)),
+        (job(priority=1, site_factor=-5), ((SITE_FACTOR, -5),)),
         (job(priority=0, fixed=True), ()),  # held: nothing of rltuned's is in force
-        (job(priority=0, site_factor=0, oversubscribe="YES"), (("oversubscribe", "YES"),)),
+        (job(priority=0, site_factor=0, oversubscribe="YES"), ((OVERSUBSCRIBE, "YES"),)),
     ],
 )
 def test_numbers_and_flags_that_are_not_slurms_own(
-    seen: PendingJob, values: tuple[tuple[str, int | str], ...]
+    seen: PendingJob, values: tuple[tuple[Field, int | str], ...]
 ) -> None:
     assert carried(seen) == values

@@ -9,19 +9,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.domain.plan import (
-    MAX_PRIORITY,
-    OVERSUBSCRIBE_TOKENS,
-    Action,
-    Release,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetSiteFactor,
-    Target,
-)
-from rltuned.domain.units import JobId, NodeName, UnixTime
+from rltuned.domain.fields import FIELDS, MAX_PRIORITY, Action, Target
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.lines import command_lines
+from tests.fields import CASES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "rltuned"
 PROGRAMS = {"slurm/commands.py", "solver.py", "daemon/idle_child.py"}
@@ -77,39 +68,24 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
 
 ID = r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?"
 ANY = st.text(max_size=60) | st.from_regex(rf"{ID}( Priority=0)?\n?", fullmatch=True)
-NAMES = st.sampled_from(["k1", "p[1-3]", "k 1", "k1 Priority=0", "k1\nshutdown", "-", ""]) | ANY
 WHOLE = st.integers(-(2**40), 2**40)
 TARGETS = st.builds(Target, st.integers(1, 2**31).map(JobId), st.just(UnixTime(1.0)), ANY)
-NODES = st.lists(NAMES.map(NodeName), max_size=3).map(tuple)
-TOKENS = st.sampled_from(sorted(OVERSUBSCRIBE_TOKENS))
+WORDS = st.sampled_from(["YES", "NO", "1-4", "4-1", "OK"]) | ANY
 
 
 @st.composite
 def actions(draw: st.DrawFn) -> Action:
     """Actions with any text and any number that the types let through."""
-    target = draw(TARGETS)
-    match draw(st.integers(0, 4)):
-        case 0:
-            return SetPriority(target, draw(WHOLE), draw(WHOLE), draw(WHOLE))
-        case 1:
-            return SetSiteFactor(target, draw(WHOLE), draw(WHOLE))
-        case 2:
-            return Release(target, draw(WHOLE), draw(WHOLE), draw(WHOLE))
-        case 3:
-            return SetNice(target, draw(WHOLE), draw(WHOLE))
-        case _:
-            return SetOverSubscribe(target, draw(TOKENS), draw(TOKENS))
+    field = draw(st.sampled_from(FIELDS))
+    old, new = (draw(WHOLE) if field.pattern is None else draw(WORDS) for _ in range(2))
+    return Action(field, draw(TARGETS), old, new, draw(WHOLE))
 
 
-GRAMMAR = (
-    rf"release {ID}"
-    rf"|update JobId={ID} (?:Priority=[0-9]{{1,10}}|SiteFactor=-?[0-9]{{1,10}}|Nice=-?[0-9]{{1,10}}"
-    r"|OverSubscribe=(?:YES|NO))"
-)
+GRAMMAR = rf"release {ID}|update JobId={ID} (?:{'|'.join(case.grammar for case in CASES)})"
 
 
 @given(st.data())
-def test_scontrol_is_reported_nothing_but_four_kinds_of_lines(data: st.DataObject) -> None:
+def test_scontrol_is_reported_nothing_but_lines_of_the_table(data: st.DataObject) -> None:
     try:
         action = data.draw(actions())
         lines = command_lines(action, action.target.address)

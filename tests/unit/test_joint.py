@@ -16,8 +16,8 @@ from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing, blocker
 from rltuned.core.sharing import SharingBlocker as Blocker
 from rltuned.domain.cluster import Partition
+from rltuned.domain.fields import OVERSUBSCRIBE
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import SetOverSubscribe
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
@@ -140,7 +140,7 @@ def test_a_job_is_spread_where_packing_it_keeps_another_one_waiting() -> None:
     }
     decision = decided(_tight(), Cbc())
     assert [e.job.job_id for e in decision.entries] == [1, 2, 3]  # numbers follow delays alone
-    assert not any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
+    assert not any(a.field is OVERSUBSCRIBE for a in decision.plan.actions)
 
 
 def test_who_starts_by_itself_starts() -> None:
@@ -206,7 +206,7 @@ def _exclusive_world(others: int, flag: str = "NO", setting: str = "NO") -> Snap
 
 def test_sharing_lets_the_next_job_in() -> None:
     decision = decided(_exclusive_world(others=1), Cbc(), GUIDED)
-    flags = [a for a in decision.plan.actions if isinstance(a, SetOverSubscribe)]
+    flags = [a for a in decision.plan.actions if a.field is OVERSUBSCRIBE]
     assert [(a.target.job_id, a.old, a.new) for a in flags] == [(1, "NO", "YES")]
     assert {p.job_id for p in decision.placements} == {1, 2}
     assert decision.joint is not None
@@ -265,7 +265,7 @@ def test_a_job_whose_hourly_budget_is_spent_gets_no_flag() -> None:
     first, *rest = world.pending
     spent = replace(world, pending=(replace(first, recent_writes=2), *rest))
     flags = decided(spent, Cbc(), GUIDED, most_per_hour=2).plan.actions
-    assert not [a for a in flags if isinstance(a, SetOverSubscribe)]
+    assert not [a for a in flags if a.field is OVERSUBSCRIBE]
 
 
 def test_flags_wait_where_the_change_budget_is_used_up() -> None:
@@ -276,7 +276,7 @@ def test_flags_wait_where_the_change_budget_is_used_up() -> None:
 
 def test_sharing_is_off_by_default() -> None:
     decision = decided(_exclusive_world(others=1), Cbc())
-    assert not any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
+    assert not any(a.field is OVERSUBSCRIBE for a in decision.plan.actions)
 
 
 HERE = Sharing(frozenset({"gpu"}))
@@ -304,7 +304,7 @@ def test_where_the_flag_is_left_alone(
 ) -> None:
     assert blocker(world.pending[0], world, sharing) is why
     decision = decided(world, Cbc(), replace(PATIENT, sharing=sharing))
-    sent = any(isinstance(a, SetOverSubscribe) for a in decision.plan.actions)
+    sent = any(a.field is OVERSUBSCRIBE for a in decision.plan.actions)
     assert sent == (why is None)
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.core.numbers import EPOCH_S, Field, Numbers, Writing, numbers_of, settle
+from rltuned.core.numbers import EPOCH_S, Numbers, Writing, numbers_of, settle
+from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import MAX_PRIORITY
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, job
@@ -20,7 +20,7 @@ BASIC = PrioritySystem("basic")
 
 
 def numbers(
-    *jobs: PendingJob, system: PrioritySystem = AGED, field: Field = "site_factor", n: float = 0.0
+    *jobs: PendingJob, system: PrioritySystem = AGED, field: Field = SITE_FACTOR, n: float = 0.0
 ) -> Numbers:
     found = numbers_of(jobs, system, field, now=NOW, neutral_s=n, own_slope=0.05)
     assert found is not None
@@ -71,24 +71,24 @@ def test_where_slurmctld_counts_no_age_rltuned_brings_it() -> None:
 
 
 def test_priority_under_basic_counts_from_an_epoch() -> None:
-    found = numbers(waiting(waited_s=0.0), system=BASIC, field="priority")
+    found = numbers(waiting(waited_s=0.0), system=BASIC, field=PRIORITY)
     epoch = (NOW // EPOCH_S - 1) * EPOCH_S
     expected = MAX_PRIORITY - int((NOW + 3_000 - epoch) // 60)
     assert found.of(np.array([3_000.0])).tolist() == [expected]
     assert expected > 4_294_901_759  # above all that slurmctld deals
-    oldest = numbers(waiting(waited_s=90 * DAY), system=BASIC, field="priority")
+    oldest = numbers(waiting(waited_s=90 * DAY), system=BASIC, field=PRIORITY)
     assert oldest.of(np.array([0.0])).tolist() == [MAX_PRIORITY]
 
 
 def test_a_frozen_job_keeps_its_base_and_its_age() -> None:
     frozen = Ownership("priority", 4_000, nice=0, original=5_000, rest=4_280)
     ours = waiting(waited_s=3 * HOUR, priority=4_000, owned=frozen)
-    found = numbers(ours, field="priority", n=100.0)
+    found = numbers(ours, field=PRIORITY, n=100.0)
     assert found.of(np.array([0.0])).tolist() == [4_280 + 1_080 + 10]
     assert found.of(np.array([HOUR])).tolist() == [4_280 + 720 + 10]
-    requeued = numbers(waiting(waited_s=0.0, priority=4_000, owned=frozen), field="priority")
+    requeued = numbers(waiting(waited_s=0.0, priority=4_000, owned=frozen), field=PRIORITY)
     assert requeued.of(np.array([0.0])).tolist() == [4_280]
-    new = numbers(waiting(priority=5_000), field="priority", n=100.0)
+    new = numbers(waiting(priority=5_000), field=PRIORITY, n=100.0)
     assert new.of(np.array([100.0])).tolist() == [5_000]
 
 
@@ -96,7 +96,7 @@ def test_a_base_of_nothing_is_a_base() -> None:
     """Age alone counts, and a requeued job beyond MaxJobsAccruePU has none."""
     frozen = Ownership("priority", 4_000, nice=0, original=600, rest=0)
     ours = waiting(waited_s=0.0, priority=4_000, owned=frozen)
-    assert numbers(ours, field="priority", n=100.0).of(np.array([0.0])).tolist() == [10]
+    assert numbers(ours, field=PRIORITY, n=100.0).of(np.array([0.0])).tolist() == [10]
 
 
 def test_a_number_that_basic_never_gives_is_another_users() -> None:
@@ -121,16 +121,16 @@ def test_the_longest_delay_keeps_a_new_job_at_one() -> None:
 
 def test_where_age_is_worth_nothing_nothing_can_be_written() -> None:
     no_weight = PrioritySystem("multifactor", ages=True)
-    for field in ("site_factor", "priority"):
+    for field in (SITE_FACTOR, PRIORITY):
         found = numbers_of([job(1)], no_weight, field, now=NOW, neutral_s=0.0, own_slope=0.1)
         assert found is None
-    assert numbers_of([job(1)], BASIC, "site_factor", now=NOW, neutral_s=0, own_slope=0.1) is None
+    assert numbers_of([job(1)], BASIC, SITE_FACTOR, now=NOW, neutral_s=0, own_slope=0.1) is None
 
 
 def test_auto_writes_what_the_priority_plugin_reads() -> None:
-    assert Writing().field(AGED) == "site_factor"
-    assert Writing().field(BASIC) == "priority"
-    assert Writing(mode="priority").field(AGED) == "priority"
+    assert Writing().field(AGED) is SITE_FACTOR
+    assert Writing().field(BASIC) is PRIORITY
+    assert Writing(mode="priority").field(AGED) is PRIORITY
 
 
 def settled(
@@ -183,7 +183,7 @@ def test_when_the_epoch_changes_the_first_come_first() -> None:
         )
         for n, number in enumerate(was)
     ]
-    of = numbers(*queue, system=BASIC, field="priority")
+    of = numbers(*queue, system=BASIC, field=PRIORITY)
     for cap in range(10):
         value, left = settled(of, [600.0] * 9, max_changes=cap)
         assert left == list(range(cap, 9))

@@ -12,8 +12,8 @@ from rltuned.core.sla import SlaClass, class_of
 from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import UnixTime
 from rltuned.errors import SettingsError
@@ -45,9 +45,7 @@ def decided(*jobs: PendingJob, neutral_s: float) -> Decision:
 
 
 def factors(decision: Decision) -> dict[int, int]:
-    return {
-        int(a.target.job_id): a.new for a in decision.plan.actions if isinstance(a, SetSiteFactor)
-    }
+    return {int(a.target.job_id): a.new for a in decision.plan.actions if a.field is SITE_FACTOR}
 
 
 def test_a_job_of_several_partitions_is_in_no_class_that_is_named_by_one() -> None:

@@ -7,8 +7,8 @@ import pytest
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
@@ -35,7 +35,7 @@ def decided(shown: Snapshot) -> Decision:
 
 def written(shown: Snapshot, decision: Decision) -> dict[int, int]:
     now = {int(j.job_id): j.site_factor or 0 for j in shown.pending}
-    sets = [a for a in decision.plan.actions if isinstance(a, SetSiteFactor)]
+    sets = [a for a in decision.plan.actions if a.field is SITE_FACTOR]
     return now | {int(a.target.job_id): a.new for a in sets}
 
 

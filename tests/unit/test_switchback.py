@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.numbers import Field, Writing
+from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
+from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Release, SetPriority, SetSiteFactor
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from tests.builders import NOW, basic, job, snapshot
 from tests.fakes import ConstantOrder
@@ -79,7 +79,7 @@ def test_blocks_that_make_no_sense_are_refused(
 
 
 def decided(
-    system: PrioritySystem, *jobs: PendingJob, on: bool, mode: Field = "site_factor"
+    system: PrioritySystem, *jobs: PendingJob, on: bool, mode: WriteMode = "site_factor"
 ) -> Decision:
     seen = snapshot(*jobs, priorities=system, neutral=NEUTRAL)
     rules = Scope(switchback=switchback_at(NOW, on=on))
@@ -88,7 +88,7 @@ def decided(
 
 def test_in_an_on_block_delays_are_written() -> None:
     found = decided(AGING, job(1, priority=9_000), job(2, priority=9_000), on=True)
-    assert {type(action) for action in found.plan.actions} == {SetSiteFactor}
+    assert {action.field for action in found.plan.actions} == {SITE_FACTOR}
     assert found.refused == ()
 
 
@@ -102,10 +102,10 @@ def test_in_an_off_block_every_job_gets_its_own_number_back() -> None:
     found = decided(AGING, factor, job(3, priority=9_000), on=False)
     assert dict(found.refused) == {1: Refusal.OFF_BLOCK, 3: Refusal.OFF_BLOCK}
     (action,) = found.plan.actions
-    assert isinstance(action, SetSiteFactor)
+    assert action.field is SITE_FACTOR
     assert (action.target.job_id, action.new) == (1, 3)
     found = decided(AGING, frozen, on=False, mode="priority")
-    assert [type(action) for action in found.plan.actions] == [Release]
+    assert [action.field for action in found.plan.actions] == [RELEASE]
 
 
 def test_under_basic_jobs_of_an_off_block_stand_by_their_waiting_alone() -> None:
@@ -113,9 +113,9 @@ def test_under_basic_jobs_of_an_off_block_stand_by_their_waiting_alone() -> None
     jobs = [job(n, submitted_at=NOW - 600.0 * (4 - n)) for n in (1, 2, 3)]
     found = decided(PrioritySystem(), *jobs, on=False, mode="priority")
     assert found.refused == ()
-    assert {
-        int(a.target.job_id): a.new for a in found.plan.actions if isinstance(a, SetPriority)
-    } == {int(j.job_id): basic(0.0, eligible_at=j.submitted_at) for j in jobs}
+    assert {int(a.target.job_id): a.new for a in found.plan.actions if a.field is PRIORITY} == {
+        int(j.job_id): basic(0.0, eligible_at=j.submitted_at) for j in jobs
+    }
     assert [entry.job.job_id for entry in found.entries] == [1, 2, 3]
     assert found.delays.bound_on(0) is None, "no bound keeps a delay that nobody wishes"
     assert found.neutral is not None

@@ -17,8 +17,7 @@ from typing import Final
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.daemon.canary.outcomes import JobStart, Side, bounded_slowdown, unit_of
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
-from rltuned.journal.ownership import JobKey
+from rltuned.domain.units import JobId, JobKey
 
 HORIZON_S: Final = 86_400.0
 """A longer wait counts as this: the verdict on a pair must come some day."""

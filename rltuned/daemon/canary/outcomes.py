@@ -15,8 +15,7 @@ import numpy as np
 from rltuned.core.decide import Decision
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
-from rltuned.journal.ownership import JobKey
+from rltuned.domain.units import JobId, JobKey, UnixTime
 
 SHORTEST_S: Final = 10.0
 """Of bounded slowdown: shorter jobs count as this long (docs/interfaces.md)."""
@@ -203,7 +202,7 @@ class Touched:
 
     def look(self, seen: Snapshot) -> None:
         """Take in one look. A job stays touched until it has left the queue, and one look more."""
-        gone = self._asked.keys() - {_key(job) for job in seen.pending}
+        gone = self._asked.keys() - {job.key for job in seen.pending}
         here = {unit_of(job) for job in seen.pending}
         self.units -= self._left - here
         self._left = self.units - here
@@ -214,7 +213,7 @@ class Touched:
 
     def _changed(self, pending: Iterable[PendingJob], now: float) -> Iterable[PendingJob]:
         for job in pending:
-            key, asked = _key(job), _asked(job)
+            key, asked = job.key, _asked(job)
             moved = job.eligible_at is None or job.eligible_at > now
             was = self._eligible.get(key)
             # a hold and its release between two looks leave nothing but a new eligible time
@@ -222,13 +221,9 @@ class Touched:
             if not moved and job.eligible_at is not None:
                 self._eligible[key] = job.eligible_at
             set_by_others = job.taken_over or (job.fixed and job.owned is None)
-            is_held = bool(job.held_by) or job.priority == 0
+            is_held = job.is_held
             if is_held or set_by_others or postponed or self._asked.setdefault(key, asked) != asked:
                 yield job
-
-
-def _key(job: PendingJob) -> JobKey:
-    return job.job_id, job.submitted_at
 
 
 def _asked(job: PendingJob) -> tuple[object, ...]:

@@ -60,8 +60,7 @@ class Rivals:
 def foreign(job: PendingJob) -> int | None:
     """A number that neither Slurm nor this journal has given to a job; None = there is none."""
     if job.owned is not None:
-        actual = job.priority if job.owned.field == "priority" else job.site_factor
-        return actual if job.taken_over else None
+        return job.in_force if job.taken_over else None
     if job.fixed:
         return job.priority
     return job.site_factor or None

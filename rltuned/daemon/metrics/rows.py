@@ -9,9 +9,10 @@ from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.core.refusals import Refusal
 from rltuned.daemon.metrics.table import FREE, Row, counter, gauge, histogram, of
-from rltuned.daemon.report import ChangeKind, CycleReport, CycleStage, Skip
+from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.run_times import Source
 from rltuned.daemon.state import HealthState
+from rltuned.domain.fields import KINDS
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
 from rltuned.journal.retention import TABLES
@@ -157,25 +158,25 @@ ROWS: Final[tuple[Row, ...]] = (
         "rltuned_changes_proposed",
         "Changes that plans held, by kind, applied or not.",
         lambda report: report.proposed(),
-        labels={"kind": ChangeKind},
+        labels={"kind": KINDS},
     ),
     gauge(
         "rltuned_changes_planned",
         "Changes in the last plan, by kind.",
         lambda report: report.proposed(),
-        labels={"kind": ChangeKind},
+        labels={"kind": KINDS},
     ),
     counter(
         "rltuned_changes",
         "Changes sent to Slurm, by kind and result; gone = the job started or ended first.",
         lambda report: report.applied(),
-        labels={"kind": ChangeKind, "result": Result},
+        labels={"kind": KINDS, "result": Result},
     ),
     counter(
         "rltuned_changes_reverted",
         "Values found different from what was last written: by backfill or by a person.",
         lambda report: report.reverted,
-        labels={"kind": ChangeKind},
+        labels={"kind": KINDS},
     ),
     # Slurm
     counter("rltuned_slurm_commands", "Slurm commands run.", labels={"command": COMMANDS}),

@@ -24,7 +24,7 @@ from rltuned.daemon.state import Health
 from rltuned.daemon.web import parts
 from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
-from rltuned.domain.plan import Result, SetPriority, SetSiteFactor
+from rltuned.domain.plan import Result
 from rltuned.journal.cycles import PastCycle
 from rltuned.policies.actor import Actor
 from rltuned.slurm.job_selector import asked_job
@@ -295,7 +295,7 @@ def _changes(report: CycleReport) -> list[Document]:
             "new": done.action.new,
         }
         for done in report.outcomes
-        if done.result is Result.APPLIED and isinstance(done.action, SetPriority | SetSiteFactor)
+        if done.result is Result.APPLIED and done.action.field.orders
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
-from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
+from rltuned.domain.fields import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
@@ -22,6 +22,7 @@ from rltuned.lab.kernel.compiler import (
 )
 from rltuned.lab.kernel.demand import Demand, in_turns, median_of_users
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
+from rltuned.lab.kernel.sorting import Listed, in_submit_order, nothing_listed, shifts
 from rltuned.lab.kernel.state import Setup, State
 from rltuned.lab.kernel.waiting import TREE, Waiting, insert, remove, rewind, touch
 
@@ -61,6 +62,8 @@ class Cycles(NamedTuple):
     written_s: FloatArray
     last_s: FloatArray
     neutral: FloatArray
+    compares: bool
+    listed: Listed
 
 
 class Scale(NamedTuple):
@@ -98,7 +101,8 @@ def cycle(
     now: float,
 ) -> tuple[float, int, int, float, int]:
     """Write what is due. waiting: the queue by its keys, where the order is FIXED. jobs: the queue.
-    Returns the time, pending jobs, changes, and the mean and the largest shift of ranks.
+    Returns the time, pending jobs, changes, and the mean and the largest shift of ranks; these are
+    NaN and -1 where they are not compared.
     """
     chosen = chosen_now(setup, cycles, jobs, now)
     if len(chosen) == 0:
@@ -113,9 +117,27 @@ def cycle(
     due = due[: cycles.max_changes]
     if len(due) == 0:
         return now, len(jobs), 0, 0.0, 0
-    before = ordered(setup, state, ranking, eyes, jobs, now)
-    for at in due:
-        job = chosen[at]
+    before = ordered(setup, state, ranking, eyes, jobs, now) if cycles.compares else jobs[:0]
+    _put_in_force(setup, ranking, waiting, cycles, chosen[due], delay_s[due], now)
+    if not cycles.compares:
+        return now, len(jobs), len(due), math.nan, -1
+    shift, furthest = shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
+    return now, len(jobs), len(due), shift, furthest
+
+
+@compiled
+def _put_in_force(
+    setup: Setup,
+    ranking: Ranking,
+    waiting: Waiting,
+    cycles: Cycles,
+    jobs: IntArray,
+    delay_s: FloatArray,
+    now: float,
+) -> None:
+    """Write the delays (k,) of jobs (k,), and put them to their new places."""
+    for at in range(len(jobs)):
+        job = jobs[at]
         if ranking.rule == FIXED:
             remove(waiting, ranking.key, job)
             touch(waiting, waiting.links[job, TREE])
@@ -124,8 +146,6 @@ def cycle(
         if ranking.rule == FIXED:
             insert(waiting, ranking.key, job)
     rewind(waiting, ranking.key)
-    shift, furthest = _shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
-    return now, len(jobs), len(due), shift, furthest
 
 
 @compiled
@@ -141,29 +161,16 @@ def ordered(
 
 
 @compiled
-def _shifts(before: IntArray, after: IntArray) -> tuple[float, int]:
-    """Mean and largest difference of the ranks of the same jobs."""
-    by_before = ascending(before.astype(np.float64))
-    by_after = ascending(after.astype(np.float64))
-    total, furthest = 0, 0
-    for at in range(len(before)):
-        shift = abs(by_before[at] - by_after[at])
-        total += shift
-        furthest = max(furthest, shift)
-    return total / len(before), furthest
-
-
-@compiled
 def chosen_now(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntArray:
     """The jobs that the daemon orders now, in submit order."""
     found = np.empty(len(jobs), dtype=np.int64)
     count = 0
-    for job in jobs:
+    for job in in_submit_order(cycles.listed, jobs):
         if not cycles.managed[job] or now - setup.jobs.submit_s[job] < cycles.min_age_s:
             continue
         found[count] = job
         count += 1
-    return np.sort(found[:count])
+    return found[:count]
 
 
 @in_place
@@ -329,6 +336,6 @@ def _follow(
 NO_CYCLES = Cycles(
     FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0), 1.0,
     np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0),
-    np.zeros(4),
+    np.zeros(4), False, nothing_listed(0),
 )  # fmt: skip
 """Where no daemon writes."""

@@ -9,11 +9,11 @@ from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
     IntArray,
-    ascending,
     compiled,
     in_place,
     with_inner,
 )
+from rltuned.lab.kernel.sorting import Sorted, nothing_sorted, resorted
 
 leader = in_place(influence.leader)
 median_of_users = compiled(influence.median_of_users)
@@ -24,6 +24,11 @@ moves_more = in_place(influence.moves_more)
 _use_without = in_place(limits.use_without)
 note_use = in_place(with_inner(limits.note_use, use_without=_use_without, moves_more=moves_more))
 use_of = in_place(with_inner(limits.use_of, use_without=_use_without))
+
+
+BY_AREA, BY_PLAN, BY_SIZE, BY_LIMIT = range(4)
+"""The orders that are kept from cycle to cycle."""
+ORDERS = 4
 
 
 class Demand(NamedTuple):
@@ -55,6 +60,7 @@ class Demand(NamedTuple):
     used: FloatArray
     group: IntArray
     seen: FloatArray
+    orders: Sorted
 
 
 @compiled
@@ -76,7 +82,7 @@ def never_cheaper(
             several += limit_s[job] != low or limit_s[job] != high
     if several == 0:
         return
-    for at in ascending(limit_s[jobs]):
+    for at in resorted(demand.orders, BY_LIMIT, jobs, limit_s[jobs]):
         place = group[jobs[at]]
         if place >= 0 and seen[place, 0] < seen[place, 1]:
             seen[place, 2] = max(seen[place, 2], own_s[at])
@@ -110,10 +116,10 @@ def backlog_of(demand: Demand, jobs: IntArray, area: FloatArray) -> FloatArray:
 
 
 @compiled
-def places_of(demand: Demand, jobs: IntArray, key: FloatArray) -> FloatArray:
-    """(k,) their places by a key, smaller first."""
-    user = demand.user[jobs]
-    return _places(key, ascending(key), demand.pool[jobs], demand.overlap, user, demand.users)
+def places_of(demand: Demand, which: int, jobs: IntArray, key: FloatArray) -> FloatArray:
+    """(k,) their places by a key, smaller first. which: of the orders that are kept."""
+    user, order = demand.user[jobs], resorted(demand.orders, which, jobs, key)
+    return _places(key, order, demand.pool[jobs], demand.overlap, user, demand.users)
 
 
 @in_place
@@ -129,5 +135,6 @@ _FLAT, _WHOLE = np.zeros(0), np.zeros(0, dtype=np.int64)
 NO_DEMAND = Demand(
     0.0, 0.0, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _WHOLE, _WHOLE, 0, np.zeros((0, 0)),
     np.zeros((0, 0)), _FLAT, np.zeros((1, limits.USE_SUMS)), _WHOLE, np.zeros((0, 4)),
+    nothing_sorted(0, ORDERS),
 )  # fmt: skip
 """Of a pure order."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import queue_features, run_times
+from rltuned.core import queue_features
 from rltuned.core.features import COLUMN, UNLIMITED_AS_S
 from rltuned.core.queue_features import FIRST_QUANTILE
 from rltuned.core.run_times import QUANTILES
@@ -16,12 +16,20 @@ from rltuned.lab.kernel.compiler import (
     IntArray,
     compiled,
     in_place,
-    with_inner,
 )
-from rltuned.lab.kernel.demand import Demand, backlog_of, never_cheaper, places_of, use_of
+from rltuned.lab.kernel.demand import (
+    BY_AREA,
+    BY_PLAN,
+    BY_SIZE,
+    Demand,
+    backlog_of,
+    never_cheaper,
+    places_of,
+    use_of,
+)
 from rltuned.lab.kernel.features import Features, StaticFeatures, look
 from rltuned.lab.kernel.network import AGENT, QUEUE, Net, corrects, factor, forward
-from rltuned.lab.kernel.run_times import RunTimes, kin_shift
+from rltuned.lab.kernel.run_times import FIRST_X, MEAN_S, PLAN_S, RunTimes, foresee
 from rltuned.lab.kernel.state import Setup, State
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
@@ -29,9 +37,6 @@ FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
 predicted areas, the rule `delay` with predictions, delays of a rule that needs none, a network, and
 whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
-_mean_s = in_place(run_times.mean_s)
-_plan_s = in_place(with_inner(run_times.plan_s, mean_s=_mean_s))
-_quantile = in_place(run_times.quantile)
 _fill_queue_columns = compiled(queue_features.fill_queue_columns)
 
 
@@ -126,7 +131,7 @@ def wishes(
         own_s, backlog_s, place = asked.own_s, np.zeros(len(jobs)), np.zeros(len(jobs))
         if demand.share > 0.0:
             backlog_s = backlog_of(demand, jobs, asked.area)
-            place = places_of(demand, jobs, asked.key)
+            place = places_of(demand, BY_AREA, jobs, asked.key)
     wished_s, upper_s = np.empty(len(jobs)), np.empty(len(jobs))
     for at in range(len(jobs)):
         job, share_s = jobs[at], demand.share * backlog_s[at]
@@ -162,19 +167,19 @@ def heard(
     backlog_s, place = np.zeros(len(jobs)), np.zeros(len(jobs))
     if eyes.net.kind == QUEUE or demand.share > 0.0:
         backlog_s = backlog_of(demand, jobs, asked.area)
-        place = places_of(demand, jobs, asked.key)
+        place = places_of(demand, BY_AREA, jobs, asked.key)
     if eyes.net.kind == AGENT:
         return asked.own_s, backlog_s, place
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
     if eyes.net.kind == QUEUE:
         if len(ranking.known.slots) > 0:
-            foresee(ranking.known, jobs, rows)
+            _fill_quantiles(ranking.known, jobs, rows)
         size = demand.size[jobs]
         _fill_queue_columns(
             rows[: len(jobs)],
-            places_of(demand, jobs, asked.own_s / np.sqrt(size)),
+            places_of(demand, BY_PLAN, jobs, asked.own_s / np.sqrt(size)),
             place,
-            places_of(demand, jobs, size),
+            places_of(demand, BY_SIZE, jobs, size),
             backlog_s,
             demand.length_s[jobs],
             np.maximum(now - setup.jobs.submit_s[jobs], 0.0),
@@ -256,11 +261,10 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
 def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
     """policies/baselines.qssf and .delay of a job whose run time is predicted."""
     known = ranking.known
-    shift = kin_shift(known.stats, known.slots[job], known.before[job])
+    foresee(known, job)
     if rule == QSSF:
-        return float(ranking.size[job] * _mean_s(known.predicted[job], shift, known.limit_s[job]))
-    plan_s = _plan_s(known.predicted[job], shift, known.limit_s[job])
-    return float(math.sqrt(ranking.size[job]) * plan_s)
+        return float(ranking.size[job] * known.foreseen[job, MEAN_S])
+    return float(math.sqrt(ranking.size[job]) * known.foreseen[job, PLAN_S])
 
 
 @in_place
@@ -271,14 +275,12 @@ def _ruled_s(ranking: Ranking, job: int) -> float:
 
 
 @in_place
-def foresee(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
+def _fill_quantiles(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
     """Fill the columns of rows (k, F) that a predictor knows: quantiles of x."""
     for at in range(len(jobs)):
-        job = jobs[at]
-        shift = kin_shift(known.stats, known.slots[job], known.before[job])
+        foresee(known, jobs[at])
         for place in range(len(QUANTILES)):
-            value = _quantile(known.predicted[job], place, shift, known.limit_s[job])
-            rows[at, FIRST_QUANTILE + place] = value
+            rows[at, FIRST_QUANTILE + place] = known.foreseen[jobs[at], FIRST_X + place]
 
 
 @in_place

@@ -3,13 +3,21 @@
 
 import heapq
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rltuned.core import influence, limits, run_times
 from rltuned.core.limits import LIMIT_SUMS
-from rltuned.core.run_times import FLOOR, INPUTS, KIN, LIMIT_SHARE, SUMMARY
+from rltuned.core.run_times import (
+    ERROR_COUNT,
+    FLOOR,
+    INPUTS,
+    KIN,
+    LIMIT_SHARE,
+    QUANTILES,
+    SUMMARY,
+)
 from rltuned.lab.kernel.compiler import (
     Float32Array,
     FloatArray,
@@ -62,7 +70,8 @@ class RunTimes(NamedTuple):
 
     slots: (n, SLOTS) rows of stats (S, FIELDS), -1 = none. size: m of core/backlog, 0 without
     GPUs. predicted: (n, SUMMARY) at submission, before: (n, KIN, 2) the errors of kin until then.
-    limits: (1 + users, LIMIT_SUMS) of core/limits; user: (n,) rows of it, 0 = not known.
+    limits: (1 + users, LIMIT_SUMS) of core/limits; user: (n,) rows of it, 0 = not known. foreseen:
+    (n, FORESEEN) what its prediction comes to, and after how many ends of kin; see AFTER.
     """
 
     slots: IntArray
@@ -74,6 +83,34 @@ class RunTimes(NamedTuple):
     before: FloatArray
     limits: FloatArray
     user: IntArray
+    foreseen: FloatArray
+
+
+AFTER, MEAN_S, PLAN_S, FIRST_X = range(4)
+"""Places in RunTimes.foreseen; from FIRST_X on x of QUANTILES. AFTER < 0: it has to be found."""
+FORESEEN: Final = FIRST_X + len(QUANTILES)
+_mean_s = in_place(run_times.mean_s)
+_plan_s = in_place(with_inner(run_times.plan_s, mean_s=_mean_s))
+_quantile = in_place(run_times.quantile)
+
+
+@in_place
+def foresee(known: RunTimes, job: int) -> None:
+    """Bring its row of foreseen up to date: while none of its kin ends, a prediction stays."""
+    ended = 0.0
+    for kind in KIN:
+        slot = known.slots[job, kind]
+        if slot >= 0:
+            ended += known.stats[slot, ERROR_COUNT]
+    if known.foreseen[job, AFTER] == ended:
+        return
+    predicted, limit_s = known.predicted[job], known.limit_s[job]
+    shift = kin_shift(known.stats, known.slots[job], known.before[job])
+    known.foreseen[job, AFTER] = ended
+    known.foreseen[job, MEAN_S] = _mean_s(predicted, shift, limit_s)
+    known.foreseen[job, PLAN_S] = _plan_s(predicted, shift, limit_s)
+    for place in range(len(QUANTILES)):
+        known.foreseen[job, FIRST_X + place] = _quantile(predicted, place, shift, limit_s)
 
 
 @in_place
@@ -111,6 +148,7 @@ def submit(known: RunTimes, job: int, now: float) -> None:
     known.predicted[job, LIMIT_SHARE] = limit_share(known.limits)
     known.predicted[job, FLOOR] = floor_of(known.stats, slots, known.limit_s[job])
     errors_of(known.stats, slots, known.before[job])
+    known.foreseen[job, AFTER] = -1.0
     note_submit(known.stats, slots, now)
 
 
@@ -174,4 +212,5 @@ NOTHING_KNOWN = RunTimes(
     np.zeros((0, len(KIN), 2)),
     np.zeros((1, LIMIT_SUMS)),
     np.zeros(0, np.int64),
+    np.zeros((0, FORESEEN)),
 )

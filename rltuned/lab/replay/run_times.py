@@ -11,7 +11,7 @@ from rltuned.core.run_times import BURST_S, FIELDS, KEYS, KIN, PARTS, SHARED, SL
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.units import GpuType
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
-from rltuned.lab.kernel.run_times import Layers, RunTimes
+from rltuned.lab.kernel.run_times import FORESEEN, Layers, RunTimes
 from rltuned.policies.network import LAYERS
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
@@ -38,6 +38,7 @@ def known_of(jobs: Sequence[TraceJob], layers: Layers, size: FloatArray | None =
         before=np.zeros((len(jobs), len(KIN), 2)),
         limits=np.zeros((1 + len(users), LIMIT_SUMS)),
         user=np.array(user, dtype=np.int64),
+        foreseen=np.full((len(jobs), FORESEEN), -1.0),
     )
 
 

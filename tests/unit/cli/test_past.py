@@ -17,8 +17,9 @@ from rltuned.cli import app
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.restore import restore
 from rltuned.domain import plan as plans
+from rltuned.domain.fields import NICE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo
-from rltuned.domain.plan import Outcome, Plan, SetNice
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
 from rltuned.journal.journal import Journal
@@ -26,7 +27,7 @@ from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading, recorded
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
-from tests.builders import NOW, basic, job, set_priority, set_site_factor, target
+from tests.builders import NOW, basic, job, set_priority, set_site_factor
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.journalled import FIRST, KNOBS, live, world
 
@@ -69,7 +70,7 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
 
 def test_history_tells_a_nice_that_was_given_back(tmp_path: Path, config: Path) -> None:
     held = job(5, nice=0)
-    plan = Plan((SetNice(target(held), 0, 7),))
+    plan = Plan((Action(NICE, target_of(held), 0, 7),))
     with closing(Journal(tmp_path)) as journal:
         ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
         journal.settle(ticket, [Outcome(plan.actions[0], plans.Result.APPLIED)], at=NOW)

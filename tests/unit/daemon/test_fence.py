@@ -6,7 +6,8 @@ import pytest
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.lease import Fence
-from rltuned.domain.plan import Plan, Result, SetPriority, Target
+from rltuned.domain.fields import PRIORITY, Action, target_of
+from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.loops import Clocks
@@ -81,11 +82,7 @@ def test_it_is_asked_before_every_batch_and_what_is_withheld_was_not_sent(tmp_pa
     cli = SlurmCli(bin_dir=tmp_path, chunk=1)
     it = SlurmBackend(cli, lambda: RECORDED.taken_at, marks=MARKS, fence=Slow(clocks, 120))
     jobs = [j for j in it.observe().pending if j.priority and not j.held_by][:4]
-    plan = Plan(
-        tuple(
-            SetPriority(Target(j.job_id, j.submitted_at, j.address), j.priority, 5, 0) for j in jobs
-        )
-    )
+    plan = Plan(tuple(Action(PRIORITY, target_of(j), j.priority, 5, 0) for j in jobs))
     outcomes = it.apply(plan)
     assert len(sent.read_text().splitlines()) == 2
     assert [o.result for o in outcomes[2:]] == [Result.WITHHELD] * 2
@@ -102,14 +99,7 @@ def test_after_a_rate_limit_the_rest_of_the_plan_waits(tmp_path: Path) -> None:
     )
     it = SlurmBackend(SlurmCli(bin_dir=tmp_path, chunk=1), lambda: RECORDED.taken_at, marks=MARKS)
     jobs = [j for j in it.observe().pending if j.priority and not j.held_by][:3]
-    outcomes = it.apply(
-        Plan(
-            tuple(
-                SetPriority(Target(j.job_id, j.submitted_at, j.address), j.priority, 5, 0)
-                for j in jobs
-            )
-        )
-    )
+    outcomes = it.apply(Plan(tuple(Action(PRIORITY, target_of(j), j.priority, 5, 0) for j in jobs)))
     assert len((tmp_path / "sent").read_text().splitlines()) == 1
     assert [o.result for o in outcomes[1:]] == [Result.WITHHELD] * 2
     assert "limits the rate" in outcomes[1].detail

@@ -13,15 +13,16 @@ from rltuned.core.sharing import Sharing
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import marked_by
 from rltuned.daemon.restore import restore
+from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, request, set_priority, snapshot, target, words_in
+from tests.builders import NOW, job, request, set_priority, snapshot, words_in
 from tests.fakes import FakeBackend, FakeClock
 
 
@@ -29,11 +30,11 @@ def exclusive(job_id: int = 1, flag: str = "NO") -> PendingJob:
     return job(job_id, asks=request(exclusive=flag == "NO"), oversubscribe=flag, user="ann")
 
 
-def set_flag(of: PendingJob, new: str) -> SetOverSubscribe:
-    return SetOverSubscribe(target(of), of.oversubscribe, new)
+def set_flag(of: PendingJob, new: str) -> Action:
+    return Action(OVERSUBSCRIBE, target_of(of), of.oversubscribe, new)
 
 
-def wrote(journal: Journal, world: FakeBackend, *actions: SetOverSubscribe) -> None:
+def wrote(journal: Journal, world: FakeBackend, *actions: Action) -> None:
     ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=NOW)
     journal.settle(ticket, world.apply(Plan(actions)), at=NOW)
 
@@ -51,7 +52,7 @@ def test_the_first_word_and_ours_are_kept(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     wrote(journal, world, set_flag(exclusive(), "YES"))
     (flag,) = words_in(journal)
-    assert (flag.original, flag.value, flag.field) == ("NO", "YES", "oversubscribe")
+    assert (flag.original, flag.value, flag.field) == ("NO", "YES", OVERSUBSCRIBE)
 
     assert not journal.is_clean()
 
@@ -85,7 +86,7 @@ def isolating(world: FakeBackend, journal: Journal, knobs: Knobs, demoted: str =
     """What of a cycle's plan sets OverSubscribe."""
     seen = replace(marked_by(journal, world.world), demoted=(demoted,) if demoted else ())
     plan = decide(seen, BASELINES["delay"], knobs).plan
-    return Plan(tuple(a for a in plan.actions if isinstance(a, SetOverSubscribe)))
+    return Plan(tuple(a for a in plan.actions if a.field is OVERSUBSCRIBE))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_a_job_that_guidance_leaves_is_isolated_again(
     world = shared_job(journal)
     assert not isolating(world, journal, SHARING).actions
     plan = isolating(world, journal, knobs, demoted)
-    assert plan.actions == (SetOverSubscribe(target(exclusive()), "YES", "NO"),)
+    assert plan.actions == (Action(OVERSUBSCRIBE, target_of(exclusive()), "YES", "NO"),)
     wrote(journal, world, *plan.actions)
     assert flag_of(world) == "NO"
     assert journal.is_clean()
@@ -115,7 +116,7 @@ def test_a_job_that_guidance_leaves_is_isolated_again(
 def test_a_lower_stage_isolates_it_again(journal: Journal) -> None:
     world = shared_job(journal)
     assert give_back(marked_by(journal, world.world)).actions == (
-        SetOverSubscribe(target(exclusive()), "YES", "NO"),
+        Action(OVERSUBSCRIBE, target_of(exclusive()), "YES", "NO"),
     )
 
 
@@ -152,7 +153,7 @@ def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> No
 def test_ok_cannot_be_set_and_is_reported(journal: Journal) -> None:
     free = job(1, oversubscribe="OK")
     world = FakeBackend(snapshot(free))
-    wrote(journal, world, SetOverSubscribe(target(free), "OK", "NO"))
+    wrote(journal, world, Action(OVERSUBSCRIBE, target_of(free), "OK", "NO"))
     (item,) = restore(world, journal, FakeClock())
     assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")
 
@@ -200,13 +201,7 @@ def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
     ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
     journal.settle(ticket, world.apply(plan), at=NOW)
     fates = {item.claim.field: item.fate for item in restore(world, journal, FakeClock())}
-    assert fates == {"oversubscribe": Fate.RESTORED, "priority": Fate.RESTORED}
-
-
-@pytest.mark.parametrize("token", ["OK", "USER", "", "yes"])
-def test_only_words_that_slurm_takes_can_be_set(token: str) -> None:
-    with pytest.raises(ValueError, match="cannot be set"):
-        SetOverSubscribe(target(exclusive()), "NO", token)
+    assert fates == {OVERSUBSCRIBE: Fate.RESTORED, PRIORITY: Fate.RESTORED}
 
 
 def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried(

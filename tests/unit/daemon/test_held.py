@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import undo
-from rltuned.daemon.report import ChangeKind
+from rltuned.domain.fields import NICE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import Result, SetNice, SetPriority
+from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
-from tests.builders import job, snapshot, target
+from tests.builders import job, snapshot
 from tests.fakes import FakeBackend
 from tests.loops import Bench
 
@@ -25,8 +25,8 @@ def test_the_next_cycle_gives_the_nice_back_and_never_frees(tmp_path: Path, hold
     held = replace(bench.world.job(1), priority=0, held_by=holder, live=True)
     bench.world.put(held)
     report = loop.cycle()
-    assert SetNice(target(held), 0, 7) in bench.world.plans[-1].actions
-    assert report.applied()[ChangeKind.RELEASE, Result.APPLIED] == 1
+    assert Action(NICE, target_of(held), 0, 7) in bench.world.plans[-1].actions
+    assert report.applied()["release", Result.APPLIED] == 1
     assert bench.world.job(1) == replace(held, nice=7)
     assert 1 not in {key[0] for key in Journal(tmp_path).owned("test")}
     plans = len(bench.world.plans)
@@ -36,7 +36,7 @@ def test_the_next_cycle_gives_the_nice_back_and_never_frees(tmp_path: Path, hold
     bench.world.put(freed)
     loop.cycle()
     (again,) = [a for a in bench.world.plans[-1].actions if a.target.job_id == 1]
-    assert isinstance(again, SetPriority)
+    assert again.field is PRIORITY
     assert again.nice == 7
 
 
@@ -63,4 +63,4 @@ def test_nothing_is_done_where_the_nice_is_not_ours_to_set(case: dict[str, objec
 
 def test_one_that_was_freed_meanwhile_gets_it_too() -> None:
     freed = replace(BARE, priority=5_000, live=True)
-    assert undo(freed) == SetNice(target(freed), 0, 7)
+    assert undo(freed) == Action(NICE, target_of(freed), 0, 7)

@@ -13,7 +13,6 @@ from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.report import ChangeKind
 from rltuned.daemon.wiring import build_rig
 from rltuned.domain.cluster import Partition
 from rltuned.domain.plan import Result
@@ -60,7 +59,7 @@ def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
     assert loop(bench, Cbc()).run(1) == 0
     assert bench.world.job(1).oversubscribe == "YES"
     report = bench.received.reports[0]
-    assert report.applied()[ChangeKind.OVERSUBSCRIBE, Result.APPLIED] == 1
+    assert report.applied()["oversubscribe", Result.APPLIED] == 1
     (flag,) = words_in(Journal(tmp_path))
     assert (flag.target.job_id, flag.original, flag.value) == (1, "NO", "YES")
     assert counted(bench)["solved"] == 1.0
@@ -70,7 +69,7 @@ def test_a_dry_run_sets_no_flag(tmp_path: Path) -> None:
     bench = Bench(tmp_path, live=False)
     loop(bench, Cbc()).run(1)
     assert bench.world.job(1).oversubscribe == "NO"
-    assert bench.received.reports[0].proposed()[ChangeKind.OVERSUBSCRIBE] == 1
+    assert bench.received.reports[0].proposed()["oversubscribe"] == 1
 
 
 def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> None:

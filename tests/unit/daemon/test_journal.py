@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.planning import target_of
+from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
@@ -109,7 +109,7 @@ def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
 def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     write(journal, set_site_factor(job(1), 100))
     write(journal, set_priority(job(1), 900))
-    assert [c.field for c in journal.claims(CLUSTER)] == ["site_factor", "priority"]
+    assert [c.field for c in journal.claims(CLUSTER)] == [SITE_FACTOR, PRIORITY]
     assert owned(journal, job(1)) == Ownership(
         "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
@@ -312,9 +312,9 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     write(journal, set_priority(again, 800))
     write(journal, set_priority(first, 901), result=Result.REFUSED)
     write(journal, release(first))
-    write(journal, SetOverSubscribe(target_of(first), "NO", "YES"))
-    write(journal, SetOverSubscribe(target_of(first), "YES", "NO"))
-    write(journal, SetOverSubscribe(target_of(first), "NO", "YES"), result=Result.WITHHELD)
+    write(journal, Action(OVERSUBSCRIBE, target_of(first), "NO", "YES"))
+    write(journal, Action(OVERSUBSCRIBE, target_of(first), "YES", "NO"))
+    write(journal, Action(OVERSUBSCRIBE, target_of(first), "NO", "YES"), result=Result.WITHHELD)
     journal.close()
     journal = Journal(tmp_path)
     assert journal.recent_writes(CLUSTER, NOW - 3_600) == {

@@ -14,7 +14,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.report import ChangeKind, CycleReport
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
@@ -92,7 +92,7 @@ def test_a_dry_run_decides_even_as_an_observer(climb: Climb) -> None:
     climb.on(Rung.OBSERVE).loop().run(1)
     assert (climb.last.mode, climb.last.proposed()) == (
         HealthState.DRY_RUN,
-        {ChangeKind.PRIORITY: 3},
+        {"priority": 3},
     )
 
 
@@ -101,7 +101,7 @@ def test_a_shadow_decides_scores_itself_and_writes_nothing(climb: Climb) -> None
     loop.cycle()
     assert (climb.last.mode, climb.last.proposed()) == (
         HealthState.SHADOW,
-        {ChangeKind.PRIORITY: 3},
+        {"priority": 3},
     )
     climb.clock.advance(60.0)
     begun = running(1, started_at=NOW + 30, submitted_at=climb.world.job(1).submitted_at)

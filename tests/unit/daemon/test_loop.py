@@ -9,7 +9,7 @@ import pytest
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.following import Following, Turn
-from rltuned.daemon.report import ChangeKind, CycleStage, Skip
+from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import is_paused
@@ -93,7 +93,7 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     assert bench.priorities() == {1: 300, 2: 200, 3: 100}
     report = bench.received.reports[0]
     assert report.mode is HealthState.DRY_RUN
-    assert report.proposed() == {ChangeKind.PRIORITY: 3}
+    assert report.proposed() == {"priority": 3}
     assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
 
 
@@ -102,7 +102,7 @@ def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Benc
     loop.cycle()
     bench.world.put(replace(bench.world.job(3), priority=100))
     loop.cycle()
-    assert bench.received.reports[1].reverted == {ChangeKind.PRIORITY: 1}
+    assert bench.received.reports[1].reverted == {"priority": 1}
     first, second, third = (bench.priorities()[i] for i in (3, 2, 1))
     assert first > second > third
     loop.cycle()

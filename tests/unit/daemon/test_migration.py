@@ -9,7 +9,6 @@ import pytest
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import NUM_NODES, OVERSUBSCRIBE
 from rltuned.journal.schema import TABLES
 from rltuned.journal.snapshots import APPLICATION_ID, FILE_NAME, SCHEMA_VERSION
 from tests.builders import NOW
@@ -46,9 +45,9 @@ def journal_of(folder: Path, tables: str, version: int) -> Path:
 def test_what_0_2_0_holds_is_known(tmp_path: Path) -> None:
     journal_of(tmp_path, OF_0_2_0 + ROWS, SCHEMA_VERSION)
     with closing(Journal(tmp_path)) as journal:
-        held = {(int(claim.target.job_id), claim.field) for claim in journal.claims("test")}
+        held = {(int(claim.target.job_id), claim.field.name) for claim in journal.claims("test")}
         assert held == {
-            (1, "priority"), (2, "site_factor"), (4, OVERSUBSCRIBE), (5, NUM_NODES)
+            (1, "priority"), (2, "site_factor"), (4, "oversubscribe"), (5, "num_nodes")
         }  # fmt: skip
         assert journal.owned("test")[JobId(1), UnixTime(1.5)].nice == 7
         assert journal.last_cycle() == 41

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.restore import restore
+from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.plan import Action, Plan, SetOverSubscribe
+from rltuned.domain.plan import Plan
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
+from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
 WHOLE = job(10, priority=300, nice=7, array=ArrayInfo(JobId(10), 4, listed="0-3"))
@@ -115,7 +116,7 @@ def test_a_site_factor_goes_along_and_one_that_is_hidden_is_reported(journal: Jo
 
 def test_words_go_along(journal: Journal) -> None:
     world = FakeBackend(snapshot(replace(WHOLE, oversubscribe="NO")))
-    change(world, journal, SetOverSubscribe(target(WHOLE), "NO", "YES"))
+    change(world, journal, Action(OVERSUBSCRIBE, target_of(WHOLE), "NO", "YES"))
     world.put(task(13, fixed=False, priority=300, live=True, oversubscribe="YES"))
     assert fates(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
     assert world.job(13).oversubscribe == "NO"

@@ -12,15 +12,17 @@ from rltuned.core.planning import undo
 from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
 from rltuned.daemon.restore_shown import give_back_shown, shown
+from rltuned.domain.fields import NICE, NUM_NODES, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.node_range import NodeRange
-from rltuned.domain.plan import Action, Plan, Release, Result, SetNice, SetRequest, SetSiteFactor
+from rltuned.domain.plan import Plan, Result
+from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate, Restored, is_complete
 from rltuned.slurm.job_selector import asked_job
-from tests.builders import NOW, job, set_priority, set_site_factor, snapshot, target
+from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
 BEFORE = snapshot(job(1, priority=300, nice=7), job(2, priority=200, site_factor=40))
@@ -75,7 +77,7 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     held = replace(world.job(2), site_factor=None, eligible_at=None, dependency="afterok:1")
     world.put(held)
     assert give_back(world, journal) == {2: Fate.RESTORED}
-    expected = SetSiteFactor(target(held), 100, 40, priority=held.priority)
+    expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
 
@@ -83,7 +85,7 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
 def test_a_range_that_0_2_0_narrowed_comes_back(world: FakeBackend, journal: Journal) -> None:
     for number in (1, 2):
         world.put(replace(world.job(number), node_range=NodeRange("1-4")))
-        change(world, journal, SetRequest(target(world.job(number)), "num_nodes", "1-4", "2-2"))
+        change(world, journal, Action(NUM_NODES, target_of(world.job(number)), "1-4", "2-2"))
     world.put(replace(world.job(2), node_range=NodeRange("1-3")))  # by its user
     assert give_back(world, journal) == {1: Fate.RESTORED, 2: Fate.CHANGED}
     assert [world.job(n).node_range for n in (1, 2)] == [NodeRange("1-4"), NodeRange("1-3")]
@@ -118,7 +120,7 @@ def test_of_a_held_job_the_nice_is_given_back_and_nothing_else(
     held = replace(world.job(1), priority=0, held_by=holder, live=True)
     world.put(held)
     (found,) = restore(world, journal, FakeClock())
-    assert world.plans[-1].actions == (SetNice(target(held), 0, 7),)
+    assert world.plans[-1].actions == (Action(NICE, target_of(held), 0, 7),)
     assert world.job(1) == replace(held, nice=7)
     assert (found.fate, found.detail[:16]) == (Fate.RESTORED, "nice 7 set again")
     assert journal.is_clean()
@@ -281,8 +283,8 @@ def test_a_job_written_in_both_modes_is_released_first(
     change(world, journal, set_site_factor(world.job(2), 500))
     change(world, journal, set_priority(world.job(2), 900))
     assert give_back(world, journal) == {2: Fate.RESTORED}
-    kinds = [type(p.actions[0]) for p in world.plans[-2:]]
-    assert kinds == [Release, SetSiteFactor]
+    kinds = [p.actions[0].field for p in world.plans[-2:]]
+    assert kinds == [RELEASE, SITE_FACTOR]
     assert world.job(2).site_factor == 40
     assert journal.claims("test") == ()
 
@@ -419,18 +421,19 @@ def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journa
     assert len(world.plans) == 2
 
 
-@pytest.mark.parametrize("name", ["1", "?"])
+@pytest.mark.parametrize(("name", "number"), [("1", 1), ("?", 0)])
 def test_a_job_whose_row_cannot_be_read_stays_ours(
-    world: FakeBackend, journal: Journal, name: str
+    world: FakeBackend, journal: Journal, name: str, number: int
 ) -> None:
     fill(world, journal, 2)
     hidden = world.job(1)
     world.drop(1)
-    world.unreadable = ((name, "no submit time"),)
+    bad = Unreadable("job", name, "no submit time", JobId(number))
+    world.world = replace(world.world, unreadable=(bad,))
     assert give_back(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
     assert [int(c.target.job_id) for c in journal.claims("test")] == [1]
     world.put(hidden)
-    world.unreadable = ()
+    world.world = replace(world.world, unreadable=())
     assert give_back(world, journal) == {1: Fate.RESTORED}
     assert journal.is_clean()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.domain.plan import Action, Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleRow
@@ -24,7 +25,6 @@ from tests.builders import (
     set_priority,
     sight,
     snapshot,
-    target,
 )
 
 DAY_S = 86_400.0
@@ -177,8 +177,8 @@ def test_flags_go_and_stay_by_the_same_rules(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
     open_one, back, left = (job(i, oversubscribe="NO") for i in (1, 2, 3))
     for one in (open_one, back, left):
-        write(journal, SetOverSubscribe(target(one), "NO", "YES"), result=Result.APPLIED)
-    write(journal, SetOverSubscribe(target(back), "YES", "NO"), result=Result.APPLIED)
+        write(journal, Action(OVERSUBSCRIBE, target_of(one), "NO", "YES"), result=Result.APPLIED)
+    write(journal, Action(OVERSUBSCRIBE, target_of(back), "YES", "NO"), result=Result.APPLIED)
     journal.close_gone(CLUSTER, {(j.job_id, j.submitted_at) for j in (open_one, back)})
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
     assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(1,), (3,)]

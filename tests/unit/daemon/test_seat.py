@@ -13,13 +13,14 @@ from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
-from rltuned.domain.plan import Outcome, Plan, Result, SetOverSubscribe
+from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate, WordClaim
+from rltuned.journal.ownership import Fate
 from rltuned.settings.keys import Settings
-from tests.builders import NOW, job, set_priority, snapshot, target
+from tests.builders import NOW, job, set_priority, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.loops import Bench, Clocks, rescued
 
@@ -301,7 +302,7 @@ def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) ->
 def test_flags_are_handed_over(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     ours, theirs = Journal(one.folder), Journal(two.folder)
-    plan = Plan((SetOverSubscribe(target(job(1)), "NO", "YES"),))
+    plan = Plan((Action(OVERSUBSCRIBE, target_of(job(1)), "NO", "YES"),))
     assert one.seat.take(ours, CLUSTER) == ""
     ours.settle(
         ours.intend(plan, cluster=CLUSTER, cycle=1, at=NOW),
@@ -313,7 +314,6 @@ def test_flags_are_handed_over(pair: tuple[Beside, Beside]) -> None:
     one.seat.take(ours, CLUSTER)
     assert two.seat.take(theirs, CLUSTER).startswith("took over from head1")
     (claim,) = theirs.claims(CLUSTER)
-    assert isinstance(claim, WordClaim)
     assert (claim.key, claim.value) == ((job(1).job_id, job(1).submitted_at), "YES")
 
 

@@ -11,8 +11,9 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import NodeRow, WatchRow
+from rltuned.slurm.factors import read_pending, unreadable
 from rltuned.slurm.nodes import is_schedulable, read_nodes
-from rltuned.slurm.records import address, read_tasks, watched
+from rltuned.slurm.records import address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
@@ -418,6 +419,7 @@ def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
 
 def test_a_record_that_cannot_be_read_counts_as_held() -> None:
     row = WatchRow("7", "7", "N/A", "PD", "Priority", "many", "0", "1700000000", "0", "0", "OK")
-    found = watched([row], 1)
-    assert "its row in squeue cannot be read: 'many'" in found.unreadable
-    assert found.held  # so that nothing releases it
+    site = read_site(parse_config((DATA / "22.05" / "config.txt").read_text()))
+    with pytest.raises(ValueError, match="'many'"):
+        read_pending([row], 1, {}, site)
+    assert unreadable(JobId(7), "its row").is_held  # so that nothing releases it

@@ -7,26 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.plan import (
+from rltuned.domain.fields import (
+    NICE,
+    NUM_NODES,
+    OVERSUBSCRIBE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
     Action,
-    Plan,
-    Release,
-    Result,
-    SetNice,
-    SetOverSubscribe,
-    SetPriority,
-    SetRequest,
-    SetSiteFactor,
     Target,
+    target_of,
 )
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.lines import command_lines
-from rltuned.slurm.records import Watched
 from rltuned.slurm.writer import SLOW_S, against, judge, read_complaints
+from tests.builders import job
 from tests.recorded import DATA, MARKS, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
@@ -36,24 +37,10 @@ def target(job_id: int = 12, address: str = "", submitted: float = 100.0) -> Tar
     return Target(JobId(job_id), UnixTime(submitted), address or str(job_id))
 
 
-def row(priority: int = 5, nice: int = 0, held: bool = False) -> Watched:
-    return Watched("12", 100.0, priority, nice, held)
-
-
-def test_lines() -> None:
-    assert command_lines(SetOverSubscribe(target(), "NO", "YES"), "12") == [
-        "update JobId=12 OverSubscribe=YES"
-    ]
-    assert command_lines(NICE, "12_[0-3]") == ["update JobId=12_[0-3] Nice=30"]
-    assert command_lines(SetPriority(target(), 1, 7, 3), "12") == ["update JobId=12 Priority=7"]
-    assert command_lines(SetSiteFactor(target(), 0, -4), "12_[0-3]") == [
-        "update JobId=12_[0-3] SiteFactor=-4"
-    ]
-    assert command_lines(Release(target(), 1, 0), "12+1") == ["release 12+1"]
-    assert command_lines(Release(target(), 1, -5), "12_3") == [
-        "release 12_3",
-        "update JobId=12_3 Nice=-5",
-    ]
+def row(priority: int = 5, nice: int = 0) -> PendingJob:
+    """A pending record as it is read back without sprio; a priority of 0 is held."""
+    bare = job(12, submitted_at=100.0, priority=priority, nice=nice)
+    return replace(bare, site_factor=None, oversubscribe="")
 
 
 @pytest.mark.parametrize(
@@ -62,13 +49,13 @@ def test_lines() -> None:
 )
 def test_no_odd_address_is_ever_sent(address: str) -> None:
     with pytest.raises(ValueError, match="nothing was sent"):
-        command_lines(SetPriority(target(), 1, 7, 3), address)
+        command_lines(Action(PRIORITY, target(), 1, 7, 3), address)
 
 
 def test_line_too_long_for_scontrol_is_not_sent() -> None:
     tasks = ",".join(str(n) for n in range(0, 60_000, 2))
     with pytest.raises(ValueError, match="too long"):
-        command_lines(Release(target(), 1, 0), f"12_[{tasks}]")
+        command_lines(Action(RELEASE, target(), 1, None, 0), f"12_[{tasks}]")
 
 
 def test_complaints_are_matched_to_their_job() -> None:
@@ -93,17 +80,15 @@ def test_complaints_are_matched_to_their_job() -> None:
     }
 
 
-SET = SetPriority(target(), 1, 7, 0)
-SITE = SetSiteFactor(target(), 0, 7)
-UNSEEN = SetSiteFactor(target(), 0, 7, priority=2)
-FREE = Release(target(), 7, 30)
-SHARE = SetOverSubscribe(target(), "NO", "YES")
+SET = Action(PRIORITY, target(), 1, 7, 0)
+SITE = Action(SITE_FACTOR, target(), 0, 7)
+UNSEEN = Action(SITE_FACTOR, target(), 0, 7, priority=2)
+FREE = Action(RELEASE, target(), 7, None, 30)
+SHARE = Action(OVERSUBSCRIBE, target(), "NO", "YES")
 
 
-NICE = SetNice(target(), 0, 30)
-
-
-SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
+AGAIN = Action(NICE, target(), 0, 30)
+SHARED = replace(row(), oversubscribe="YES")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +100,8 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
         (SET, None, None, "Invalid job id specified", (Result.GONE, "Invalid job id")),
         (SET, row(3), None, "", (Result.FAILED, "reads back priority 3")),
         (SET, row(3), None, "Access/permission denied", (Result.REFUSED, "denied")),
-        (SET, row(0, held=True), None, "", (Result.FAILED, "held")),
-        (SET, row(0, held=True), None, "12: Job is in held state", (Result.REFUSED, "held state")),
+        (SET, row(0), None, "", (Result.FAILED, "held")),
+        (SET, row(0), None, "12: Job is in held state", (Result.REFUSED, "held state")),
         (SET, row(3), None, "Job has already finished", (Result.FAILED, "finished")),
         (SET, row(3), None, "Unexpected message received", (Result.FAILED, "Unexpected")),
         (SET, row(3), None, "scontrol gave no answer within 20 s", (Result.FAILED, "no answer")),
@@ -132,30 +117,31 @@ SHARED = Watched("12", 100.0, 5, 0, held=False, oversubscribe="YES")
         (FREE, row(9, 30), None, "", (Result.APPLIED, "")),
         (FREE, row(7, 30), Factors(7, 0, False), "", (Result.FAILED, "priority 7")),
         (FREE, row(9, 0), Factors(9, 0, True), "", (Result.FAILED, "nice 0")),
-        (NICE, row(0, 30, held=True), None, "", (Result.APPLIED, "")),
-        (NICE, row(0, 0, held=True), None, "", (Result.FAILED, "held")),
-        (NICE, row(9, 0), None, "", (Result.FAILED, "reads back nice 0")),
+        (AGAIN, row(0, 30), None, "", (Result.APPLIED, "")),
+        (AGAIN, row(0, 0), None, "", (Result.FAILED, "held")),
+        (AGAIN, row(9, 0), None, "", (Result.FAILED, "reads back nice 0")),
         (SHARE, SHARED, None, "", (Result.APPLIED, "")),
         (SHARE, row(), None, "", (Result.FAILED, "reads back OverSubscribe=")),
         (SHARE, row(), None, "Access/permission denied", (Result.REFUSED, "denied")),
         (SHARE, None, None, "Job is no longer pending execution", (Result.GONE, "no longer")),
-        (FREE, row(0, 30, held=True), None, "", (Result.FAILED, "held")),
-        (SITE, row(0, held=True), None, "", (Result.FAILED, "it is held")),
-        (SITE, row(0, held=True), None, "Job has already finished", (Result.FAILED, "it is held")),
+        (FREE, row(0, 30), None, "", (Result.FAILED, "held")),
+        (SITE, row(0), None, "", (Result.FAILED, "it is held")),
+        (SITE, row(0), None, "Job has already finished", (Result.FAILED, "it is held")),
         (SITE, row(9), None, "Access/permission denied", (Result.FAILED, "denied")),
         (SITE, row(9), Factors(9, 0, True), "Access/permission denied", (Result.REFUSED, "denied")),
-        (UNSEEN, row(0, held=True), None, "", (Result.FAILED, "it is held")),
+        (UNSEEN, row(0), None, "", (Result.FAILED, "it is held")),
     ],
 )
 def test_judge(
     action: Action,
-    seen: Watched | None,
+    seen: PendingJob | None,
     factors: Factors | None,
     out: str,
     expected: tuple[Result, str],
 ) -> None:
-    table = {} if factors is None else {JobId(12): factors}
-    outcome = judge(action, seen, table, out)
+    if seen is not None and factors is not None:
+        seen = replace(seen, site_factor=factors.site_factor, live=factors.live)
+    outcome = judge(action, seen, out)
     assert (outcome.action, outcome.result) == (action, expected[0])
     assert expected[1] in outcome.detail
 
@@ -163,17 +149,17 @@ def test_judge(
 @pytest.mark.parametrize(
     ("action", "seen", "why"),
     [
-        (NICE, replace(row(0, 0, held=True), holder="user"), ""),
-        (NICE, replace(row(0, 0, held=True), holder="admin"), ""),
-        (NICE, row(400, 0), ""),
-        (NICE, replace(row(0, 8, held=True), holder="user"), "its nice is 8 meanwhile"),
-        (NICE, row(0, 0, held=True), "it is held by no user and cannot start"),
+        (AGAIN, replace(row(0, 0), held_by="user"), ""),
+        (AGAIN, replace(row(0, 0), held_by="admin"), ""),
+        (AGAIN, row(400, 0), ""),
+        (AGAIN, replace(row(0, 8), held_by="user"), "its nice is 8 meanwhile"),
+        (AGAIN, row(0, 0), "it is held by no user and cannot start"),
         (FREE, row(7, 0), ""),
-        (FREE, replace(row(0, 0, held=True), holder="user"), "it is held: a release would start"),
+        (FREE, replace(row(0, 0), held_by="user"), "it is held: a release would start"),
     ],
 )
 def test_a_job_is_given_back_only_as_it_still_stands(
-    action: Action, seen: Watched, why: str
+    action: Action, seen: PendingJob, why: str
 ) -> None:
     found = against(action, seen, dealt=False)
     assert found.startswith(why)
@@ -181,8 +167,8 @@ def test_a_job_is_given_back_only_as_it_still_stands(
 
 
 def test_where_numbers_are_dealt_out_a_nice_alone_is_never_sent() -> None:
-    held = replace(row(0, 0, held=True), holder="user")
-    assert "would free a held job" in against(NICE, held, dealt=True)
+    held = replace(row(0, 0), held_by="user")
+    assert "would free a held job" in against(AGAIN, held, dealt=True)
     assert against(FREE, row(7, 0), dealt=True) == ""
 
 
@@ -213,7 +199,7 @@ def test_scontrol_that_hangs_costs_one_timeout_and_is_looked_back_on(tmp_path: P
     jobs = [j for j in pending if j.job_id in named.values()]
     plan = Plan(
         tuple(
-            SetPriority(Target(j.job_id, j.submitted_at, j.address), j.priority, j.priority + n, 0)
+            Action(PRIORITY, target_of(j), j.priority, j.priority + n, 0)
             for n, j in enumerate(jobs)
         )
     )
@@ -257,7 +243,7 @@ CONFIG = (
 def test_a_job_held_after_the_first_release_is_never_released(
     tmp_path: Path, squeue_s: float
 ) -> None:
-    plan = Plan((Release(target(12), 7, 0), Release(target(13), 7, 0)))
+    plan = Plan((Action(RELEASE, target(12), 7, None, 0), Action(RELEASE, target(13), 7, None, 0)))
     outcomes = world(tmp_path, squeue_s=squeue_s).apply(plan)
     assert [o.result for o in outcomes] == [Result.APPLIED, Result.REFUSED]
     assert "held" in outcomes[1].detail
@@ -267,8 +253,8 @@ def test_a_job_held_after_the_first_release_is_never_released(
 def test_a_long_line_goes_as_arguments(tmp_path: Path) -> None:
     tasks = ",".join(str(n) for n in range(0, 4000, 2))
     address = f"12_[{tasks}]"
-    action = SetPriority(target(12, address), 1, 5, 0)
-    world(tmp_path).apply(Plan((action, SetPriority(target(13), 1, 6, 0))))
+    action = Action(PRIORITY, target(12, address), 1, 5, 0)
+    world(tmp_path).apply(Plan((action, Action(PRIORITY, target(13), 1, 6, 0))))
     reply = (tmp_path / "sent").read_text().splitlines()
     assert reply == ["update JobId=13 Priority=6", f"arguments update JobId={address} Priority=5"]
 
@@ -276,7 +262,9 @@ def test_a_long_line_goes_as_arguments(tmp_path: Path) -> None:
 def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) -> None:
     found = world(tmp_path)
     (tmp_path / "P12").write_text("INVALID")
-    outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(12), 1, 6, 0))))
+    outcomes = found.apply(
+        Plan((Action(RELEASE, target(12), 7, None, 0), Action(PRIORITY, target(12), 1, 6, 0)))
+    )
     assert [o.result for o in outcomes] == [Result.REFUSED, Result.FAILED]
     assert all("cannot be read" in o.detail for o in outcomes)
     assert (tmp_path / "sent").read_text() == "update JobId=12 Priority=6\n"
@@ -285,7 +273,7 @@ def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) 
 def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path) -> None:
     found = world(tmp_path)
     (tmp_path / "P12").write_text("0")  # Reason=Priority: held by nobody that is named
-    (outcome,) = found.apply(Plan((Release(target(12), 7, 0),)))
+    (outcome,) = found.apply(Plan((Action(RELEASE, target(12), 7, None, 0),)))
     assert (outcome.result, outcome.detail) == (
         Result.REFUSED,
         "it is held: a release would start it",
@@ -296,7 +284,7 @@ def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path)
 def test_under_priority_basic_the_number_of_before_is_set_and_reported(tmp_path: Path) -> None:
     found = world(tmp_path)
     (tmp_path / "P12").write_text("9")  # what the update leaves there
-    action = Release(target(12), 7, 0, original=9)
+    action = Action(RELEASE, target(12), 7, 9, 0)
     (outcome,) = found.apply(Plan((action,)))
     assert (outcome.action, outcome.result) == (action, Result.APPLIED)
     assert outcome.detail == "priority 7 -> 9, nice counted in"
@@ -306,7 +294,9 @@ def test_under_priority_basic_the_number_of_before_is_set_and_reported(tmp_path:
 def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_path: Path) -> None:
     found = world(tmp_path)
     (tmp_path / "table").write_text("noise")
-    outcomes = found.apply(Plan((Release(target(12), 7, 0), SetPriority(target(13), 1, 6, 0))))
+    outcomes = found.apply(
+        Plan((Action(RELEASE, target(12), 7, None, 0), Action(PRIORITY, target(13), 1, 6, 0)))
+    )
     assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
     assert all("no header" in o.detail for o in outcomes)
     assert (tmp_path / "sent").read_text() == "update JobId=13 Priority=6\n"
@@ -315,7 +305,7 @@ def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_p
 def test_a_node_range_that_cannot_be_compared_is_not_written(tmp_path: Path) -> None:
     found = world(tmp_path)
     (tmp_path / "table").write_text("noise")
-    action = SetRequest(target(12), "num_nodes", "1-4", "2-2")
+    action = Action(NUM_NODES, target(12), "1-4", "2-2")
     (outcome,) = found.apply(Plan((action,)))
     assert outcome.result is Result.REFUSED
     assert outcome.detail.startswith("not compared: squeue")
