@@ -1,7 +1,6 @@
 """The evolution strategy: what it plays and keeps, and that it ends the same however it ran."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -269,7 +268,7 @@ def main(out: str) -> None:
 
 
 def test_two_ranks_end_as_one(tmp_path: Path) -> None:
-    running = two_ranks.start(__name__, str(tmp_path / "two"))
+    running = two_ranks.start(tmp_path, main, str(tmp_path / "two"))
     assert perform(search_in(tmp_path / "one")) is not None
     said = [process.communicate(timeout=600)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
@@ -282,7 +281,3 @@ def test_two_ranks_end_as_one(tmp_path: Path) -> None:
         for name in ("one", "two")
     ]
     assert [row["costs"] for row in rows[0][1:]] == [row["costs"] for row in rows[1][1:]]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
