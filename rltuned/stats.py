@@ -7,7 +7,6 @@ interval holds within the windows or the record, and says nothing about another 
 """
 
 import math
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -16,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-_Ends = tuple[float, float] | tuple[None, None]
+Ends = tuple[float, float] | tuple[None, None]
 LEVEL: Final = (2.5, 97.5)
 """Percentiles of a 95% interval."""
 STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5% point of Student's t by the number of repeats, from two on; numpy has none."""
+"""The 97.5% point of Student's t by the degrees of freedom, from one on; numpy has none."""
 MOST_OF_STUDENT: Final = len(STUDENT) + 1
 OF_WINDOWS, OF_STRETCHES, OF_QUANTILES = 10_000, 2_000, 400
 """How often the units are drawn."""
@@ -31,11 +30,6 @@ DAY_S: Final = 86_400.0
 SHORTEST_S: Final = 600.0
 SHARES: Final = np.linspace(0.0, 1.0, 201)
 """Of the jobs: where distributions of single jobs are read."""
-TIE: Final = 1e-9
-_LEAST: Final = 1e-12
-LARGER_IS_BETTER: Final[Set[str]] = frozenset({"utilisation"})
-ADDED: Final[Mapping[str, float]] = {"bsld": 0.0, "utilisation": 1e-6}
-"""To both sides of a ratio; else a second, for windows in which no job waits."""
 
 
 @lru_cache(maxsize=1)
@@ -84,138 +78,12 @@ def stretches_of(arrived_s: FloatArray) -> Stretches:
     return every.part(np.ones(len(arrived_s), dtype=bool))
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Two values of the same jobs, and own / base - 1 with its 95% interval; None = too little."""
-
-    base: float
-    own: float
-    change: float | None
-    low: float | None = None
-    high: float | None = None
-
-
-def percent(
-    change: float, low: float | None = None, high: float | None = None, *, digits: int = 1
-) -> str:
-    """`-12.3% [-20.1%, -4.0%]`; without an interval where there is none."""
-    text, *ends = (f"{x:+.{digits}%}" for x in (change, low, high) if x is not None)
-    return f"{text} [{', '.join(ends)}]" if ends else text
-
-
-def in_words(change: "Change | Paired") -> str:
-    """The same of a change; no words of chance where no job waited."""
-    if change.change is None:
-        return "as before: no job waited"
-    return percent(change.change, change.low, change.high)
-
-
-def change_of_mean(base: FloatArray, own: FloatArray, stretches: Stretches) -> Change:
-    """Compare means, (n,) each."""
-    weights = drawn(stretches.count, OF_STRETCHES)
-    of, count = stretches.of, stretches.count
-    sums = [weights @ np.bincount(of, weights=v, minlength=count) for v in (base, own)]
-    return _change(float(base.mean()), float(own.mean()), sums, count)
-
-
-def change_of_quantile(
-    base: FloatArray, own: FloatArray, share: float, stretches: Stretches
-) -> Change:
-    """Compare quantiles, (n,) each."""
-    weights = drawn(stretches.count, OF_QUANTILES)
-    found = [_quantiles(values, share, stretches, weights) for values in (base, own)]
-    ends = float(np.quantile(base, share)), float(np.quantile(own, share))
-    return _change(*ends, found, stretches.count)
-
-
-def _quantiles(
-    values: FloatArray, share: float, stretches: Stretches, weights: FloatArray
-) -> FloatArray:
-    order = np.argsort(values, kind="stable")
-    ordered, of = values[order], stretches.of[order]
-    found = np.empty(len(weights))
-    for i, row in enumerate(weights):
-        mass = np.cumsum(row[of])
-        at = min(int(np.searchsorted(mass, share * mass[-1])), len(ordered) - 1)
-        found[i] = ordered[at]
-    return found
-
-
-def _change(base: float, own: float, samples: list[FloatArray], units: int) -> Change:
-    if base <= 0:
-        return Change(base, own, None)
-    usable = samples[0] > 0
-    if units < FEWEST or usable.mean() < 0.95:  # noqa: PLR2004 - else it would be cut
-        return Change(base, own, own / base - 1)
-    low, high = interval(samples[1][usable] / samples[0][usable] - 1)
-    return Change(base, own, own / base - 1, low, high)
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """A model against a rule, one metric: relative change of the mean (-0.1: ten percent less).
-
-    low, high: 95% interval; None = there is one window. geometric: the same of the mean log ratio.
-    wins: windows in which the model is better. sign: chance of so uneven a split if both were equal
-    (two-sided). seeds: the change of each training seed, where there are several.
-    """
-
-    change: float
-    low: float | None
-    high: float | None
-    geometric: float
-    geometric_low: float | None
-    geometric_high: float | None
-    wins: int
-    losses: int
-    ties: int
-    sign: float
-    seeds: tuple[float, ...] = ()
-
-
-def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
-    """Compare two policies window by window, (k,); several seeds (s, k) by their mean."""
-    each = np.atleast_2d(own)
-    mean = each.mean(axis=0)
-    base = max(float(other.mean()), _LEAST)
-    # windows without any wait say nothing about a ratio: a second beside a second is no change
-    more = ADDED.get(metric, 1.0)
-    logs = np.log((each + more) / (other + more)).mean(axis=0)
-    better = (1.0 if metric in LARGER_IS_BETTER else -1.0) * (mean - other)
-    near = TIE * np.maximum(np.abs(mean), np.abs(other))
-    wins, losses = int((better > near).sum()), int((better < -near).sum())
-    low, high = _ends_of_ratio(mean, other, base)
-    log_low, log_high = _ends_of_mean(logs)
-    return Paired(
-        change=float(mean.mean() / base - 1),
-        low=low,
-        high=high,
-        geometric=math.expm1(logs.mean()),
-        geometric_low=None if log_low is None else math.expm1(log_low),
-        geometric_high=None if log_high is None else math.expm1(log_high),
-        wins=wins,
-        losses=losses,
-        ties=len(mean) - wins - losses,
-        sign=sign_test(wins, losses),
-        seeds=tuple((each.mean(axis=1) / base - 1).tolist()) if len(each) > 1 else (),
-    )
-
-
-def _ends_of_ratio(own: FloatArray, other: FloatArray, base: float) -> _Ends:
-    """Interval of the change of a mean, (k,) windows each; base: the mean of other."""
-    if len(own) > MOST_OF_STUDENT:
-        weights = drawn(len(own), OF_WINDOWS)
-        return interval(weights @ own / np.maximum(weights @ other, _LEAST) - 1)
-    ratio = float(own.mean()) / base
-    return _ends_of_mean(ratio - 1 + (own - ratio * other) / base)  # the ratio estimator's errors
-
-
 def mean_with_ends(values: FloatArray) -> tuple[float, float | None, float | None]:
     """Mean of (k,) values with its 95% interval; none of one."""
-    return float(values.mean()), *_ends_of_mean(values)
+    return float(values.mean()), *ends_of_mean(values)
 
 
-def _ends_of_mean(values: FloatArray) -> _Ends:
+def ends_of_mean(values: FloatArray) -> Ends:
     """Student's interval of few values, for which the bootstrap is too narrow; none of one."""
     count = len(values)
     if count > MOST_OF_STUDENT:
@@ -224,13 +92,22 @@ def _ends_of_mean(values: FloatArray) -> _Ends:
 
 
 def student(values: FloatArray) -> tuple[float, float]:
-    """Student's 95% interval of the mean of (k,) values. Raises ValueError: not two to ten."""
+    """Student's 95% interval of the mean of (k,) values, two or more."""
     count = len(values)
-    if not 2 <= count <= MOST_OF_STUDENT:  # noqa: PLR2004 - a spread needs two
-        raise ValueError(f"an interval over repeats needs two to ten of them, not {count}")
     mean = float(values.mean())
-    half = STUDENT[count - 2] * float(values.std(ddof=1)) / math.sqrt(count)
+    half = t95(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
     return mean - half, mean + half
+
+
+def t95(freedom: int) -> float:
+    """Student's t that 95% lie within; beyond the table to 0.005. Raises ValueError: none is
+    free.
+    """
+    if freedom < 1:
+        raise ValueError("a spread needs two repeats")
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    return 1.96 + 2.372 / freedom + 2.823 / freedom**2
 
 
 def sign_test(wins: int, losses: int) -> float:

@@ -15,7 +15,7 @@ slurm=
 trap '[ -z "$slurm" ] || kill "$slurm" 2>/dev/null; rm -rf "$report" "$RLTUNED_TEST_SHARED"' EXIT
 trap 'exit 130' INT TERM
 set -- tests/contract tests/e2e tests/faults tests/integration tests/backtest/test_slurm.py
-"$python" -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder "$@" >"$report" 2>&1 &
+"$python" -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder "$@" >"$report" 2>&1 &
 slurm=$!
 # shellcheck disable=SC2046 # words without spaces
 nice "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \

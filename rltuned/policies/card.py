@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rltuned.compare import Word, percent
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
 from rltuned.policies.network import INPUTS, Kind
-from rltuned.stats import percent
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"
@@ -74,9 +74,6 @@ class Training(_CardPart):
     data_licence: str
     seconds: float
     machine: str
-
-
-Word = Literal["better", "no proven difference", "worse"]
 
 
 class Verdict(_CardPart):

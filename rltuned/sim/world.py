@@ -128,6 +128,8 @@ class World:
         self._events: list[tuple[float, EventKind, int, Pending | Fault | Running]] = []
         self._sequence = 0
         self._submitted = 0
+        self.first_s = math.inf
+        """When the first job is submitted."""
         self._max_factor = max(1, *(p.priority_factor for p in cluster.partitions))
         cpus = sum(n.total.cpus for n in cluster.nodes)
         self._whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
@@ -144,6 +146,7 @@ class World:
             if why is not None:
                 raise TraceError(f"job {job.job_id} can never run on {self.cluster.name}: {why}")
             self._submitted += 1
+            self.first_s = min(self.first_s, job.submit_s)
             partition = self._partitions[job.partition or self.cluster.default_partition]
             request = in_partition(job.request(), partition)
             self._push(

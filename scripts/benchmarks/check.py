@@ -27,7 +27,8 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.joint import place_jointly
 from rltuned.daemon.schedule import uncollected
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import simulate, whole
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
 from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer
@@ -90,8 +91,7 @@ def ratios() -> dict[str, float]:
         "joint": partial(place_jointly, *asked),  # without CBC's own time
     }
     cluster, jobs = crowd(LEAST, "overlapping")
-    window = whole(jobs, first=None, warmup=0)[0]
-    works["play"] = partial(simulate, window, cluster, "sjf", Protocol())
+    works["play"] = lambda: simulate(Scenario.of(cluster, jobs), "sjf", Protocol())
     for work in works.values():
         work()  # compiled before the clock runs
     return {name: round(ratio(work), 3) for name, work in works.items()}

@@ -21,7 +21,8 @@ from matplotlib.ticker import NullFormatter
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import simulate, whole
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import TraceJob
@@ -81,11 +82,11 @@ def _partitions(node: int, layout: Layout) -> tuple[str, ...]:
 def play_s(jobs: int, layout: Layout, backfill: BackfillRule, rule: str) -> float:
     """Processor seconds of one play after one that does not count; of small ones the least of 3."""
     cluster, made = crowd(jobs, layout)
-    protocol, found = Protocol(rules=Rules(backfill=backfill)), []
-    simulate(whole(made, first=min(jobs, LEAST), warmup=0)[0], cluster, rule, protocol)
+    rules, found = Rules(backfill=backfill), []
+    simulate(Scenario.of(cluster, made[:LEAST], rules), rule, Protocol())
     for _ in range(3 if jobs <= SMALL else 1):
         began = time.process_time()
-        simulate(whole(made, first=None, warmup=0)[0], cluster, rule, protocol)
+        simulate(Scenario.of(cluster, made, rules), rule, Protocol())
         found.append(time.process_time() - began)
     return min(found)
 

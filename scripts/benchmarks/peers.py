@@ -20,7 +20,8 @@ from rltuned.domain.units import GpuType
 from rltuned.errors import BackendError
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.run import simulate, whole
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
@@ -80,11 +81,12 @@ def _at(load: float) -> list[Figure]:
     cluster = Cluster("peers", nodes, (Partition("gpu", default=True),))
     trace = scale(synthesize("philly-like", jobs=JOBS, seed=SEED), load, cluster.gpus)
     jobs = tuple(_whole(number, job) for number, job in enumerate(trace.jobs, start=1))
-    window = whole(jobs, first=None, warmup=0)[0]
-    protocol = Protocol(rules=Rules(placement="first"))
-    simulate(window, cluster, "fcfs", protocol)  # compiled once, not counted
+    rules = Rules(placement="first")
+    simulate(
+        Scenario.of(cluster, jobs[:10], rules), "fcfs", Protocol()
+    )  # compiled once, not counted
     began = time.process_time()
-    result = simulate(window, cluster, "fcfs", protocol)
+    result = simulate(Scenario.of(cluster, jobs, rules), "fcfs", Protocol())
     ours_s = time.process_time() - began
     theirs_s, ended, wait_s = _accasim(jobs)
     if ended != JOBS:

@@ -1,9 +1,8 @@
 """The simulator: classic rules, a policy at every event, and a month of a whole cluster."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,7 +16,8 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.readers.clusters import read_philly_csv
 from rltuned.lab.replay.readers.rows import finish
 from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.run import compare, simulate, whole, windows
+from rltuned.lab.replay.run import play_all, simulate, windows
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.shelf import MODEL_PREFIX
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import BackfillRule
@@ -68,20 +68,19 @@ def _rules() -> list[Figure]:
     trace = scale(synthesize("philly-like", jobs=20_480, seed=SEED), LOAD, cluster.gpus)
     figures = []
     for size in (256, 1_024):
-        chosen = windows(trace.jobs, count=WINDOWS, size=size, seed=SEED, warmup=0)
+        cut = partial(windows, trace.jobs, cluster, count=WINDOWS, size=size, seed=SEED)
         for policy, authors in AUTHORS_JOBS_PER_S.items():
-            compare(chosen[:1], cluster, (policy,), Protocol())  # compiled once, not counted
+            simulate(cut()[0], policy, Protocol())  # compiled once, not counted
             rate = (
-                WINDOWS
-                * size
-                / min(
-                    _cpu_s(partial(compare, chosen, cluster, (policy,), Protocol()))
-                    for _ in range(ROUNDS)
-                )
+                WINDOWS * size / min(_cpu_s(partial(_played, cut, policy)) for _ in range(ROUNDS))
             )
             name = f"simulate_{policy}_easy_{WINDOWS}x{size}"
             figures.append(Figure(name, rate, "jobs/s", authors, SOURCE, "higher"))
     return figures
+
+
+def _played(cut: Callable[[], Sequence[Scenario]], policy: str) -> None:
+    play_all(cut(), (policy,), Protocol())
 
 
 def _cpu_s(work: Callable[[], object]) -> float:
@@ -109,10 +108,9 @@ def _wide() -> list[Figure]:
     figures = []
     for load in WIDE_LOADS:
         crowded = scale(Trace(jobs), load, WIDE).jobs
-        (first,) = whole(crowded, first=1_000, warmup=0)
-        simulate(first, cluster, "fcfs", Protocol())  # compiled once, not counted
+        simulate(Scenario.of(cluster, crowded[:1_000]), "fcfs", Protocol())  # compiled, not counted
         began = time.process_time()
-        done = simulate(whole(crowded, first=None, warmup=0)[0], cluster, "fcfs", Protocol())
+        done = simulate(Scenario.of(cluster, crowded), "fcfs", Protocol())
         rate = WIDE_JOBS / (time.process_time() - began)
         waited = 100 * float((done.wait_s > 0).mean())
         source = f"goal of issue 21; {waited:.0f}% of the jobs wait"
@@ -125,16 +123,17 @@ def _actor(bundle: Path) -> list[Figure]:
     """The shipped actor at every event, where queues are short and where they are long."""
     cluster, model = preset("philly-192"), f"{MODEL_PREFIX}{bundle}"
     trace = synthesize("philly-like", jobs=20_480, seed=SEED)
-    chosen = windows(trace.jobs, count=WINDOWS, size=1_024, seed=SEED, warmup=0)
+    chosen = windows(trace.jobs, cluster, count=WINDOWS, size=1_024, seed=SEED)
     figures = []
     for load, backfill in ACTOR_SETTINGS:
-        protocol = Protocol(rules=Rules(backfill), bounded=False)
-        crowded = [
-            replace(w, jobs=scale(Trace(w.jobs, {}), load, cluster.gpus).jobs) for w in chosen
-        ]
-        simulate(crowded[0], cluster, model, protocol)  # compiled once, not counted
+        protocol, rules = Protocol(bounded=False), Rules(backfill)
+        crowded = [scale(Trace(w.jobs, {}), load, cluster.gpus).jobs for w in chosen]
+        simulate(Scenario.of(cluster, crowded[0], rules), model, protocol)  # compiled once
         began = time.process_time()
-        decisions = sum(simulate(w, cluster, model, protocol).decisions for w in crowded)
+        decisions = sum(
+            simulate(Scenario.of(cluster, jobs, rules), model, protocol).decisions
+            for jobs in crowded
+        )
         rate = decisions / (time.process_time() - began)
         name = f"simulate_actor_load_{load:g}_{backfill}_{WINDOWS}x1024"
         figures.append(Figure(name, rate, "decisions/s", DECISIONS_PER_S, OURS, "higher"))
@@ -160,9 +159,8 @@ def _month_in_child(philly: Path | None) -> tuple[float, float]:
         trace = scale(made, MONTH_LOAD, cluster.gpus)
     else:
         trace = finish(read_philly_csv(philly), philly, limits="weak", seed=SEED)
-    compare(whole(trace.jobs, first=10, warmup=0), cluster, ("fcfs",), Protocol())
-    one = whole(trace.jobs, first=None, warmup=0)
+    simulate(Scenario.of(cluster, trace.jobs[:10]), "fcfs", Protocol())
     began = time.process_time()
-    compare(one, cluster, ("fcfs",), Protocol())
+    simulate(Scenario.of(cluster, trace.jobs), "fcfs", Protocol())
     elapsed_s = time.process_time() - began
     return elapsed_s, peak_mib()

@@ -12,7 +12,8 @@ from typing import Final
 from rltuned.core.decide import Knobs
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.run import possible, simulate, whole
+from rltuned.lab.replay.run import possible, simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster, read_cluster
@@ -25,10 +26,10 @@ from rltuned.sim.world import Rules
 from scripts.benchmarks import Figure
 
 SEED: Final = 1
+RULES: Final = Rules(natural=AGE_ONLY)
 PROTOCOL: Final = Protocol(
     mode="cycle",
     interval_s=60.0,
-    rules=Rules(natural=AGE_ONLY),
     knobs=Knobs(top_k=0),
     predictor=load_predictor(shipped_predictor()),
 )
@@ -89,9 +90,9 @@ def measured(
     jobs, _ = possible(given, cluster, skip=True)
     figures = []
     for policy in policies:
-        simulate(whole(jobs, first=10, warmup=0)[0], cluster, policy, PROTOCOL)  # compiled once
+        simulate(Scenario.of(cluster, jobs[:10], RULES), policy, PROTOCOL)  # compiled once
         wall, cpu = time.perf_counter(), time.process_time()
-        played = simulate(whole(jobs, first=None, warmup=0)[0], cluster, policy, PROTOCOL)
+        played = simulate(Scenario.of(cluster, jobs, RULES), policy, PROTOCOL)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         title = f"{name}_{policy.removeprefix('model:')}"
         span_s = played.end_s.max() - played.submit_s.min()

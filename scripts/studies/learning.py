@@ -36,11 +36,13 @@ from typing import Any, Final
 import matplotlib as mpl
 import numpy as np
 
+from rltuned.compare import geometric, paired
 from rltuned.core.features import LIMIT_FULL_S, FloatArray
 from rltuned.core.observation import FIXED, OBSERVED
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.learner import REACH, Learner, PpoSettings
@@ -48,12 +50,11 @@ from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.options import Objective
 from rltuned.lab.train.ppo import Report, train
 from rltuned.lab.train.trial import AS_IT_IS, total
-from rltuned.lab.train.workload import Workload, cut, make_workload
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import Network
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
-from rltuned.stats import mean_with_ends, paired, student
+from rltuned.stats import mean_with_ends
 from scripts.studies import plays
 from scripts.studies.plays import Row, known
 
@@ -163,7 +164,7 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
             yield Run(ground, recipe, seed)
 
 
-def ground_of(name: str, seed: int) -> Workload:
+def ground_of(name: str, seed: int) -> Scenario:
     """The node and its jobs."""
     kind, draw = GROUNDS[name], np.random.default_rng([seed, list(GROUNDS).index(name)])
     run_s = kind.run_s(draw, JOBS)
@@ -175,7 +176,7 @@ def ground_of(name: str, seed: int) -> Workload:
     node = idle_node("n1", GpuType("g"), Resources(1, 8, 64_000), ("gpu",))
     cluster = Cluster(name, (node,), (Partition("gpu", default=True),))
     price = np.where((run_s == LONG_S) & (kind.best == LONGEST), PRICE, 1.0)
-    return replace(make_workload(name, cluster, jobs), price=price)
+    return replace(Scenario.of(cluster, jobs, name=name), price=price).for_networks()
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class HeldOut:
     """Windows that are never learned from."""
 
     kind: Known
-    windows: tuple[Workload, ...]
+    windows: tuple[Scenario, ...]
 
     def costs(self, policy: NetworkPolicy | str) -> FloatArray:
         """(k,) of a policy at every event, of LONGEST the one by hand."""
@@ -201,7 +202,7 @@ def held_out_of(name: str) -> HeldOut:
     """Of a problem; the same for every training."""
     ground = ground_of(name, JUDGES)
     firsts = range(0, JOBS, WINDOW_JOBS)
-    return HeldOut(GROUNDS[name], tuple(cut(ground, first, WINDOW_JOBS) for first in firsts))
+    return HeldOut(GROUNDS[name], tuple(ground.cut(first, WINDOW_JOBS) for first in firsts))
 
 
 def play(run: Run, on_epoch: Callable[[Report], None] = lambda _report: None) -> Row:
@@ -223,9 +224,9 @@ def play(run: Run, on_epoch: Callable[[Report], None] = lambda _report: None) ->
     ground = ground_of(run.ground, run.seed)
     train(Learner(settings), [ground], settings, validate, on_epoch=on_epoch)
     found = paired(costs[-1], best, AS_IT_IS)
-    figures = {"ratio": found.change, "low": found.low or 0.0, "high": found.high or 0.0}
+    figures = zip(("ratio", "low", "high"), found.known, strict=True)
     return asdict(run) | {
-        **{name: round(1 + value, 4) for name, value in figures.items()},
+        **{name: round(1 + value, 4) for name, value in figures},
         "curve": [round(float(one.mean() / best.mean()), 4) for one in costs],
         "cpu_s": round(time.process_time() - began, 1),
     }
@@ -278,11 +279,10 @@ def table(_: argparse.Namespace) -> None:
     """
     plays.head("problem", "recipe", "blank", "learned", "worst seed", "in the target", "CPU, s")
     for (ground, recipe), rows in _cells().items():
-        logs = np.log([row["ratio"] for row in rows])
-        mean = f"{math.exp(logs.mean()):.3f}"
-        if len(rows) > 1:
-            low, high = (math.exp(end) for end in student(logs))
-            mean += f" [{low:.3f}, {high:.3f}]"
+        found = geometric([row["ratio"] for row in rows], [1.0] * len(rows))
+        mean = f"{found.own:.3f}"
+        if found.low is not None and found.high is not None:
+            mean += f" [{1 + found.low:.3f}, {1 + found.high:.3f}]"
         worst = max(rows, key=lambda row: row["ratio"])
         held = f"{sum(map(passed, rows))} of {len(rows)}"
         took, blank = f"{plays.mean(rows, 'cpu_s'):.0f}", f"{_curve(rows[0])[0]:.3f}"

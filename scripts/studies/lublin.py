@@ -25,7 +25,8 @@ import numpy as np
 from rltuned.lab.replay.metrics import score
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.readers.clusters import read_swf
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
@@ -128,9 +129,9 @@ def here(found: list[tuple[TraceJob, ...]], policy: str, backfill: Backfill) -> 
         'partitions = ["all"]\n[[partitions]]\nname = "all"\ndefault = true\n',
         "lublin", "lublin-256",
     )  # fmt: skip
-    protocol = Protocol(rules=Rules(backfill), bounded=False)
-    windows = (TraceWindow(number, jobs) for number, jobs in enumerate(found))
-    return score([simulate(w, cluster, policy, protocol) for w in windows], PROCESSORS).bsld
+    protocol = Protocol(bounded=False)
+    windows = (Scenario.of(cluster, jobs, Rules(backfill)) for jobs in found)
+    return score([simulate(w, policy, protocol) for w in windows], PROCESSORS).bsld
 
 
 def main() -> None:

@@ -30,26 +30,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rltuned.compare import paired, percent
 from rltuned.core.features import FloatArray, encode
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import train
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.trial import windows_between
-from rltuned.lab.train.workload import Workload, make_workload
 from rltuned.policies.actor import NetworkPolicy, seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster
 from rltuned.sim.presets import uniform
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.stats import mean_with_ends, paired, percent
+from rltuned.stats import mean_with_ends
 from scripts.studies import plays
 from scripts.studies.plays import TRACES, Row, known
 
@@ -101,11 +102,11 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
 
 
 @cache
-def workload_of(name: str) -> Workload:
+def workload_of(name: str) -> Scenario:
     """A cluster with its jobs."""
     cluster, jobs = _jobs_of(name)
     fitting, _ = possible(jobs, cluster, skip=True)
-    return make_workload(name, cluster, fitting)
+    return Scenario.of(cluster, fitting, name=name).for_networks()
 
 
 def _jobs_of(name: str) -> tuple[Cluster, tuple[TraceJob, ...]]:
@@ -135,7 +136,7 @@ def _queues(base: str, count: int, seed: int) -> OrderedQueues:
     """Random queues in the pure order of a rule."""
     draw, found = np.random.default_rng([seed, count]), []
     for _ in range(count):
-        snapshot = random_snapshot(draw, QueueBounds(max_jobs=96))
+        snapshot = random_snapshot(draw, 96)
         matrix = encode(snapshot.pending, snapshot)
         seen = seen_by("queue", matrix)
         order = np.argsort(-BASELINES[base].score(matrix), kind="stable")
@@ -143,7 +144,7 @@ def _queues(base: str, count: int, seed: int) -> OrderedQueues:
     return OrderedQueues.of(found)
 
 
-def measured(window: Workload, policy: NetworkPolicy | str) -> FloatArray:
+def measured(window: Scenario, policy: NetworkPolicy | str) -> FloatArray:
     """(4,) mean wait, bounded slowdown and completion time in seconds, and utilisation."""
     start_s = play_policy(window, policy, EVENTS)
     wait_s, run_s = start_s - window.submit_s, window.prepared.jobs.runs_s
@@ -187,7 +188,7 @@ def play(run: Run) -> Row:
     }  # fmt: skip
 
 
-def judged(workload: Workload, base: str, policy: NetworkPolicy, prefix: str = "") -> Row:
+def judged(workload: Scenario, base: str, policy: NetworkPolicy, prefix: str = "") -> Row:
     """Changes against the base on the windows that judge, with 95% intervals over them."""
     windows = _windows(workload, (JUDGE_FROM, 1.0), JUDGING)
     own, other = (np.array([measured(window, one) for window in windows]) for one in (policy, base))
@@ -202,7 +203,7 @@ def judged(workload: Workload, base: str, policy: NetworkPolicy, prefix: str = "
     return found
 
 
-def _windows(workload: Workload, part: tuple[float, float], most: int) -> list[Workload]:
+def _windows(workload: Scenario, part: tuple[float, float], most: int) -> list[Scenario]:
     """Disjoint ones; their loads come in turn."""
     room = int(len(workload) * (part[1] - part[0])) // WINDOW_JOBS
     count = min(most, room - room % len(LOADS) if room >= len(LOADS) else room)

@@ -24,19 +24,21 @@ from typing import Literal
 
 import numpy as np
 
+from rltuned.compare import paired
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.sharing import Sharing
 from rltuned.lab.replay.metrics import score
 from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.solver import Cbc
-from rltuned.stats import drawn, interval
 from scripts.studies import plays
 
 RESULTS = Path("docs/data/placement.jsonl")
@@ -63,29 +65,28 @@ def runs(_: argparse.Namespace) -> Iterator[Run]:
 
 
 @cache
-def window_of(world: str, window: int) -> TraceWindow:
-    """Its jobs at the load."""
+def jobs_of(world: str, window: int) -> tuple[TraceJob, ...]:
+    """Those of a window at the load."""
     trace = synthesize("testbed-1024", jobs=WINDOW, seed=FIRST_SEED + window, limits="weak")
     every = WORLDS[world]
-    jobs = tuple(
+    return tuple(
         replace(job, exclusive=bool(every) and number % every == 0)
         for number, job in enumerate(scale(trace, LOAD, preset("testbed").gpus).jobs)
     )
-    return TraceWindow(window, jobs, WARMUP)
 
 
 def play(run: Run) -> plays.Row:
     """Its figures, as one row of the results."""
     packing: Literal["pack", "spread"] = "spread" if run.placement == "spread" else "pack"
     rules = Rules(placement=packing, natural=AGE_ONLY)
-    protocol = Protocol(mode="cycle", interval_s=60.0, rules=rules)
+    protocol = Protocol(mode="cycle", interval_s=60.0)
     if run.placement == "guided":
         tuning = Tuning(PATIENT, Sharing(frozenset({"gpu"})))
         protocol = jointly(protocol, TOP_K, tuning, Cbc())
     cluster = preset("testbed")
-    found = score(
-        [simulate(window_of(run.world, run.window), cluster, "delay", protocol)], cluster.gpus
-    )
+    jobs = jobs_of(run.world, run.window)
+    scenario = Scenario.of(cluster, jobs, rules, warmup=WARMUP)
+    found = score([simulate(scenario, "delay", protocol)], cluster.gpus)
     return asdict(run) | {
         "wait_s": found.wait_s,
         "wait_max_s": found.wait_max_s,
@@ -94,7 +95,7 @@ def play(run: Run) -> plays.Row:
 
 
 def table(_: argparse.Namespace) -> None:
-    """Ratios of sums of waits over windows to packing, with 95% intervals from draws of windows."""
+    """Ratios of sums of waits over windows to packing, with Student's 95% intervals."""
     waits: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for run, row in plays.known(RESULTS, Run).items():
         waits[run.world, run.placement][run.window] = row["wait_s"]
@@ -111,9 +112,9 @@ def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
     if not both:
         return "not run"
     top, bottom = (np.array([side[w] for w in both]) for side in (own, base))
-    weights = drawn(len(both), 4_000)
-    low, high = interval((weights @ top) / (weights @ bottom))
-    return f"{top.sum() / bottom.sum():.2f} [{low:.2f}, {high:.2f}]"
+    found = paired(top, bottom, "wait_s")
+    ratio, low, high = (1 + part for part in found.known)
+    return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
 
 if __name__ == "__main__":

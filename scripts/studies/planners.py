@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rltuned.compare import geometric
 from rltuned.core.heft import (
     GroupPlan,
     PartialPlan,
@@ -29,7 +30,6 @@ from rltuned.core.heft import (
 )
 from rltuned.lab.train.group_dqn import double_dqn
 from rltuned.lab.train.whales import search
-from rltuned.stats import drawn, interval
 from scripts.studies import plays
 from scripts.studies.workflows import SHAPES, Workflow, workflow
 
@@ -38,7 +38,6 @@ SPEEDS = {"a": 4.0, "b": 2.0, "c": 1.0}
 OFF = 0.15
 ERRORS = (0.0, 0.3, 0.6)
 PLANNERS = ("heft", "first free", "woa", "ddqn", "woa-ddqn")
-DRAWS = 10_000
 
 
 def graph_of(
@@ -117,12 +116,11 @@ def main() -> None:
                     rows[name].append((end / ends["heft"], end / bound, took[name]))
         for name, values in rows.items():
             table = np.array(values)
-            weights = drawn(len(table), DRAWS) / len(table)
             cells = []
             for at in (0, 1):
-                logs = np.log(table[:, at])
-                low, high = np.exp(interval(weights @ logs)).tolist()
-                cells.append(f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]")
+                change = geometric(table[:, at], np.ones(len(table)))
+                mean, low, high = (1 + part for part in change.known)
+                cells.append(f"{mean:.3f} [{low:.3f}, {high:.3f}]")
             spent = f"{table[:, 2].mean():.3f}"
             print(plays.row_of([f"{error:.0%}", name, *cells, spent]), flush=True)
 

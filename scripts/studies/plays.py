@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rltuned.compare import paired, percent
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
@@ -26,11 +27,10 @@ from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.orders import in_cycles
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.play import run as play_out
-from rltuned.lab.replay.prepared import prepare
 from rltuned.lab.replay.reshape import scale
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.run_times import layers_of
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import fit
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
@@ -41,7 +41,6 @@ from rltuned.sim.limits import draw_limits
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
-from rltuned.stats import paired, percent
 
 TRACES = Path("../shared/traces")
 ORDERS = (
@@ -100,13 +99,13 @@ def play(
     order: PURE needs the natural PURE_SITE; None = the daemon's bounds.
     """
     layers = None if predictor is None else layers_of(predictor)
-    stage = Stage(cluster, jobs, prepare(cluster, jobs), natural, predictor=layers)
+    scenario = replace(Scenario.of(cluster, jobs, Rules(natural=natural)), predictor=layers)
     writing = Writing(hysteresis=hysteresis)
     knobs = Knobs(top_k=0, order=order or Order(), writing=writing)
-    ranking, cycles, eyes = in_cycles(policy, stage, knobs, 60.0)
-    played = play_out(stage.prepared, ranking, Rules(natural=natural), cycles=cycles, eyes=eyes)
+    ranking, cycles, eyes = in_cycles(policy, scenario, knobs, 60.0)
+    played = play_out(scenario, ranking, cycles=cycles, eyes=eyes)
     run_s = np.array([min(j.duration_s, j.time_limit_s) for j in jobs])
-    return Outcome(played, played.start_s - stage.prepared.jobs.submit_s, run_s)
+    return Outcome(played, played.start_s - scenario.submit_s, run_s)
 
 
 def policy_of(name: str, jobs: Sequence[TraceJob]) -> Policy:
@@ -144,7 +143,7 @@ def play_to_end(world: World, jobs: int) -> Sequence[FinishedJob]:
 def compared(own: FloatArray, base: FloatArray, metric: str) -> str:
     """The change of a mean with its 95% interval over seeds, (k,) each."""
     found = paired(own, base, metric)
-    return percent(found.change, found.low, found.high, digits=0)
+    return percent(found.change or 0.0, found.low, found.high, digits=0)
 
 
 def predictor_of(knowledge: str, first: Callable[[], Sequence[TraceJob]]) -> Predictor | None:

@@ -37,21 +37,21 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.compare import Change, Comparison, compared, pooled
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.backtest.site import SiteModel
 from rltuned.lab.replay.orders import slurms_order
 from rltuned.lab.replay.play import run
-from rltuned.lab.replay.prepared import prepare
 from rltuned.lab.replay.readers.clusters import read_philly_csv
 from rltuned.lab.replay.readers.rows import finish
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family
-from rltuned.lab.tune.comparison import Difference, Promise, difference, pooled, verdict
+from rltuned.lab.tune.candidates import Course, Entrant, Family
 from rltuned.lab.tune.night import Asked, split_of
+from rltuned.lab.tune.promise import Promise, verdict
 from rltuned.lab.tune.tuning import COPIES, NightRun
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
@@ -76,7 +76,7 @@ BY_AGE = Natural(
     kind="multifactor", age_weight=10_000, size_weight=0, partition_weight=0, size_of="nodes"
 )
 EPOCH: Final = 1_700_000_000.0
-DAEMON = Daemon(daemon_knobs(Settings()), 300.0)
+DAEMON = replace(as_daemon(Settings()), interval_s=300.0)
 
 
 LONG: Final = ("philly_train_2017-10", "philly_2017-11", "thetagpu_2023", "helios_venus_2020")
@@ -150,8 +150,8 @@ def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[Tra
 
 def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Workload:
     """Jobs in Slurm's order by age."""
-    stage = Stage(cluster, jobs, prepare(cluster, jobs), BY_AGE)
-    played = run(stage.prepared, slurms_order(stage), Rules(natural=BY_AGE))
+    scenario = Scenario.of(cluster, jobs, Rules(natural=BY_AGE))
+    played = run(scenario, slurms_order(scenario))
     runs = [
         JobRun(
             key=str(number), submit_s=EPOCH + job.submit_s, eligible_s=EPOCH + job.submit_s,
@@ -211,13 +211,13 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
         copies = [[course.play(e, copy) for e in same] for copy in range(COPIES)]
         row: dict[str, Any] = {"study": "aa", "seed": seed, "night": night}
         for name, place in (("first", 1), ("second", 2)):
-            once, *more = (difference(c[0], c[place], course.jobs.days) for c in copies)
+            once, *more = (compared(c[0], c[place], course.jobs.days) for c in copies)
             found = pooled([once, *more])
             broken = Promise().broken(course.jobs, course.natural, copies[0][0], copies[0][place])
             row[name] = {
                 "promoted": not verdict(found, broken, ranges_known=True, same=False),
-                "change": found.objective,
-                "interval": found.interval,
+                "change": found.objective.change,
+                "interval": ends_of(found.objective),
                 "one_copy": once.is_better,
             }
         yield row
@@ -272,19 +272,24 @@ def one_night(
 
 def against(
     base: Entrant, own: Entrant, ground: Workload, days: tuple[float, float, float]
-) -> Difference:
+) -> Comparison:
     """Two orders on the days from the second of days to the third, in several copies; the record
     begins before.
     """
     begin, at, until = days
     course = Course(record(ground, begin, until).switched_on((at - begin) * DAY_S), DAEMON)
     played = [[course.play(one, copy) for one in (base, own)] for copy in range(COPIES)]
-    return pooled([difference(one, other, course.jobs.days) for one, other in played])
+    return pooled([compared(one, other, course.jobs.days) for one, other in played])
 
 
-def changed(found: Difference) -> dict[str, Any]:
+def changed(found: Comparison) -> dict[str, Any]:
     """The change of the mean wait."""
-    return {"wait": found.wait, "interval": found.wait_interval}
+    return {"wait": found.wait.change, "interval": ends_of(found.wait)}
+
+
+def ends_of(change: Change) -> tuple[float | None, float | None] | None:
+    """Of its interval; None = there is none."""
+    return None if change.low is None else (change.low, change.high)
 
 
 def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:

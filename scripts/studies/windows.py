@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.core.run_times import FloatArray
+from rltuned.compare import change_of_mean, percent
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.habits import Habits
@@ -35,7 +35,7 @@ from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.stats import drawn, interval
+from rltuned.stats import OF_WINDOWS, Stretches
 from scripts.studies import plays
 from scripts.studies.plays import PURE, PURE_SITE, STRENGTHS, TRACES, Row, known
 
@@ -52,7 +52,6 @@ BOUNDED = tuple(order for order in plays.ORDERS if order[0] != "qssf")
 """Orders that are played without bounds, and within them."""
 ORDERS = (*((*order, True) for order in FREE), *((*order, False) for order in BOUNDED))
 WORSE = 1.02
-DRAWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -182,13 +181,9 @@ def _ratio(pairs: list[tuple[Row, Row]], name: str) -> str:
     """Change of the mean over windows; its interval draws stretches of WINDOW_JOBS jobs."""
     stretch = np.array([int(a["begin"]) // WINDOW_JOBS for a, _ in pairs])
     _, of = np.unique(stretch, return_inverse=True)
-    weights = drawn(int(of.max()) + 1, DRAWS)
-    sums: list[FloatArray] = [
-        np.bincount(of, weights=[row[name] for row in side]).astype(np.float64)
-        for side in zip(*pairs, strict=True)
-    ]
-    low, high = interval((weights @ sums[0]) / (weights @ sums[1]) - 1)
-    return f"{sums[0].sum() / sums[1].sum() - 1:+.0%} [{low:+.0%}, {high:+.0%}]"
+    own, base = (np.array([row[name] for row in side]) for side in zip(*pairs, strict=True))
+    stretches = Stretches(of.astype(np.int64), int(of.max()) + 1, 0.0)
+    return percent(*change_of_mean(base, own, stretches, OF_WINDOWS).known, digits=0)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ Waits = Mapping[int, float]
 def play(jobs: Sequence[TraceJob]) -> tuple[Waits, Waits, int]:
     """The waits in Slurm's own order and with rltuned, and how often it decided."""
     rules, cluster = Rules(natural=Natural(kind="multifactor")), preset(CLUSTER)
-    own = World(cluster, jobs, rules=rules)
+    own, ours = (World(cluster, jobs, rules=rules) for _ in range(2))
     while own.next_time() is not None:
         own.step()
-    decided = DecidedWorld(cluster, jobs, Protocol(mode="cycle", rules=rules))
+    decided = DecidedWorld(ours, Protocol(mode="cycle"))
     while (seen := decided.due()) is not None:
         decided.decide(seen, BASELINES["delay"])
         if sys.stderr.isatty():

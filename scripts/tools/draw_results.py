@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from rltuned.compare import Change, geometric
 from rltuned.core.order import DEFAULT
-from rltuned.stats import student
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"
@@ -66,28 +66,6 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#596
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A relative change (-0.1 = a tenth less) and its 95% interval."""
-
-    change: float
-    low: float
-    high: float
-
-
-def change(own: Sequence[float], base: Sequence[float]) -> Interval:
-    """Geometric mean of own / base, less 1, with the interval of their logarithms.
-
-    Args:
-        own, base: one positive figure per repeat, of the same jobs.
-
-    Raises:
-        ValueError: fewer than two repeats, or more than ten.
-    """
-    logs = np.log(np.array(own) / np.array(base))
-    return Interval(*(float(np.expm1(x)) for x in (logs.mean(), *student(logs))))
-
-
-@dataclass(frozen=True)
 class Cell:
     """One trace at one load. longest: ratio to the longest wait under FCFS."""
 
@@ -96,9 +74,9 @@ class Cell:
     fcfs_h: float
     default_h: float
     saf_h: float
-    against_fcfs: Interval
-    against_length: Interval
-    against_saf: Interval
+    against_fcfs: Change
+    against_length: Change
+    against_saf: Change
     longest: float
     saf_longest: float
 
@@ -130,8 +108,8 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
     hours = {policy: float(np.mean(found)) / 3600 for policy, found in waits.items()}
     return Cell(
         ground, load, hours["fcfs"], hours["default"], hours["saf"],
-        change(waits["default"], waits["fcfs"]), change(waits["default"], waits["length"]),
-        change(waits["default"], waits["saf"]),
+        geometric(waits["default"], waits["fcfs"]), geometric(waits["default"], waits["length"]),
+        geometric(waits["default"], waits["saf"]),
         longest["default"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
     )  # fmt: skip
 
@@ -165,9 +143,10 @@ def _multiples(ground: str, load: float, limits: str) -> list[float]:
     return [own / rule for own, rule in zip(*played, strict=True)]
 
 
-def _text(found: Interval) -> str:
+def _text(found: Change) -> str:
     """In percent."""
-    return f"{100 * found.change:+.0f} [{100 * found.low:+.0f}, {100 * found.high:+.0f}]"
+    change, low, high = (100 * part for part in found.known)
+    return f"{change:+.0f} [{low:+.0f}, {high:+.0f}]"
 
 
 def table(loads: Sequence[float] = LOADS) -> Iterator[str]:
@@ -308,9 +287,9 @@ def _axis(left: float, name: str, height: int) -> Iterator[str]:
 def _marks(left: float, y: float, one: Cell, name: str) -> Iterator[str]:
     own, saf = one.longest, one.saf_longest
     if name == "mean wait":
-        shown = one.against_fcfs
-        own, saf = 1 + shown.change, one.saf_h / one.fcfs_h
-        low, high = (_x(left, 1 + share, name) for share in (shown.low, shown.high))
+        change, *ends = one.against_fcfs.known
+        own, saf = 1 + change, one.saf_h / one.fcfs_h
+        low, high = (_x(left, 1 + share, name) for share in ends)
         yield f'<line class="span" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
     for kind, ratio in (("saf", saf), ("dot", own)):
         yield f'<circle class="{kind}" cx="{_x(left, ratio, name):.1f}" cy="{y}" r="4.5"/>'

@@ -46,7 +46,7 @@ def test_a_run_that_ended_later_teaches_later(known: Past, tmp_path: Path) -> No
     """The predictor is fitted by the real starts: here every job waited for an hour."""
     late = replace(known, wait_s=known.wait_s + 3_600.0)
     found = [
-        fit_site("predictor", past, RLTUNE, SHIPPED, tmp_path / "no", minutes=1, seed=1).fitted
+        fit_site("predictor", past, RLTUNE, SHIPPED, tmp_path / "no", minutes=1, seed=1)[1]
         for past in (known, late)
     ]
     assert found[0] is not None
@@ -61,35 +61,36 @@ def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(
     known: Past, tmp_path: Path
 ) -> None:
     out = tmp_path / "trained"
-    assert fit_site("none", known, RLTUNE, SHIPPED, out, minutes=1, seed=1).bundle is None
+    assert fit_site("none", known, RLTUNE, SHIPPED, out, minutes=1, seed=1)[0] is None
     few = replace(known, split_s=known.jobs[100].submit_s)
-    found = fit_site("predictor", few, RLTUNE, SHIPPED, out, minutes=1, seed=1)
-    assert (found.bundle, found.fitted) == (None, None)
-    assert "200 are needed" in found.text
+    *found, text = fit_site("predictor", few, RLTUNE, SHIPPED, out, minutes=1, seed=1)
+    assert found == [None, None]
+    assert "200 are needed" in text
     assert not out.exists()
 
 
 def test_the_predictor_learns_from_the_site(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
-    found = fit_site("predictor", known, RLTUNE, SHIPPED, out, minutes=1, seed=1)
-    assert found.bundle is None
-    assert found.fitted is not None
-    assert found.fitted.examples <= len(known.known()[0])
+    bundle, fitted, text = fit_site("predictor", known, RLTUNE, SHIPPED, out, minutes=1, seed=1)
+    assert bundle is None
+    assert fitted is not None
+    assert fitted.examples <= len(known.known()[0])
     assert any(
-        (found.fitted.predictor.weights[name] != weight).any()
-        for name, weight in SHIPPED.weights.items()
+        (fitted.predictor.weights[name] != weight).any() for name, weight in SHIPPED.weights.items()
     )
-    assert "orders themselves are the shipped ones" in found.text
+    assert "orders themselves are the shipped ones" in text
     assert not out.exists()
 
 
 def test_ppo_ends_when_its_time_is_up_and_is_exported(known: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
     reply: list[float] = []
-    found = fit_site("full", known, RLTUNE, SHIPPED, out, minutes=1e-6, seed=1, report=reply.append)
+    bundle, _, text = fit_site(
+        "full", known, RLTUNE, SHIPPED, out, minutes=1e-6, seed=1, report=reply.append
+    )
     assert reply == [1.0]  # one epoch, which began before the time was up
-    assert found.bundle == out
-    assert "for 1 epochs" in found.text
+    assert bundle == out
+    assert "for 1 epochs" in text
     actor = load_actor(out)
     assert actor.card.training.settings["epochs"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["trained"]

@@ -14,11 +14,12 @@ from rltuned.errors import TraceError
 from rltuned.lab.backtest import past as of_the_past
 from rltuned.lab.backtest.calibration import calibrate
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.play import play_natural, play_ours, stage_of
+from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.backtest.plugged import play_plugged
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.backtest.study import run_study
 from rltuned.lab.replay.play import Played
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
 from rltuned.slurm.accounting import read_history
@@ -27,7 +28,8 @@ from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
 
 INTERVAL_S = 600.0
-TERMS = INTERVAL_S, replace(Settings().knobs(), top_k=0, order=Order(own=0.3, share=0.0))
+KNOBS = replace(Settings().knobs(), top_k=0, order=Order(own=0.3, share=0.0))
+TERMS = Protocol("cycle", INTERVAL_S, KNOBS)
 
 
 def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
@@ -36,11 +38,11 @@ def past(folder: Path, begin: float | None = EPOCH, split: float = 0.7) -> Past:
 
 
 def played_by_slurm(known: Past) -> Played:
-    return play_natural(known, stage_of(known), INTERVAL_S)
+    return play_natural(known, scenario_of(known), INTERVAL_S)
 
 
 def ours(known: Past, rule: str) -> Played:
-    return play_ours(known, stage_of(known), BASELINES[rule], *TERMS)
+    return play_ours(known, scenario_of(known), BASELINES[rule], TERMS)
 
 
 def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path) -> None:
@@ -130,8 +132,8 @@ def test_it_plays_what_the_daemon_decides(
     known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind=kind)), begin, split=0.4)
     order = replace(known.site.natural, kind=kind)
     known = replace(known, site=replace(known.site, natural=order))
-    fast = play_ours(known, stage_of(known), BASELINES[rule], *TERMS)
-    plain = play_plugged(known, BASELINES[rule], *TERMS, None)
+    fast = play_ours(known, scenario_of(known), BASELINES[rule], TERMS)
+    plain = play_plugged(known, BASELINES[rule], TERMS)
     assert fast.writes.any()
     assert np.array_equal(fast.writes, plain.writes)
     assert np.array_equal(fast.start_s[known.scored], plain.start_s[known.scored])
@@ -141,9 +143,9 @@ def test_it_plays_what_the_daemon_decides(
 
 def test_plays_do_not_touch_each_other(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)))
-    base, stage = played_by_slurm(known), stage_of(known)
-    once = play_ours(known, stage, BASELINES["saf"], *TERMS)
-    again = play_ours(known, stage, BASELINES["saf"], *TERMS)
+    base, scenario = played_by_slurm(known), scenario_of(known)
+    once = play_ours(known, scenario, BASELINES["saf"], TERMS)
+    again = play_ours(known, scenario, BASELINES["saf"], TERMS)
     assert np.array_equal(once.start_s, again.start_s, equal_nan=True)
     before = np.array([j.submit_s for j in known.jobs]) < known.split_s
     early = before & (base.start_s < known.split_s)
@@ -167,7 +169,7 @@ def test_the_future_is_not_known(tmp_path: Path) -> None:
 
 def test_a_study_says_who_wins_and_who_loses(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)), split=0.4)
-    found = run_study(known, {"saf": BASELINES["saf"]}, *TERMS, names=False)
+    found = run_study(known, {"saf": BASELINES["saf"]}, TERMS, names=False)
     outcome = found.outcomes["saf"]
     wait = outcome.metrics["wait_s"]
     later = known.later

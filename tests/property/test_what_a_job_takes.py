@@ -3,14 +3,13 @@
 from hypothesis import given
 
 from rltuned.core.features import encode
-from rltuned.lab.replay.prepared import pending_jobs, prepare
+from rltuned.lab.replay.prepared import pending_jobs
 from rltuned.lab.replay.run_times import known_of, layers_of
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import idle
-from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.trace import TraceJob
 from tests.examples import examples
 from tests.sim.worlds import cases
@@ -25,12 +24,12 @@ def test_daemon_simulator_and_predictor_count_the_same(
 ) -> None:
     """Jobs of whole nodes, of most of a node's memory or CPUs, with and without GPUs."""
     where, jobs = case
-    made, seen = prepare(where, jobs), idle(where)
+    scenario, seen = Scenario.of(where, jobs), idle(where)
+    made = scenario.prepared
     pending = pending_jobs(jobs, made, [p.name for p in where.partitions])
     matrix = encode(pending, seen)
     assert made.size.tolist() == matrix.size.tolist()
-    stage = Stage(where, jobs, made, AGE_ONLY)
-    assert stage.matrix().size.tolist() == matrix.size.tolist()
+    assert scenario.matrix().size.tolist() == matrix.size.tolist()
     read = known_of(jobs, LAYERS, made.size).size.tolist()
     assert read == [
         size if job.request.size.gpus else 0.0 for size, job in zip(made.size, pending, strict=True)

@@ -6,6 +6,7 @@ observe, decide, apply, once per interval, with a journal's memory of what was w
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,33 +17,44 @@ from rltuned.core.features import (
     encode,
 )
 from rltuned.core.order import Order, bounded
-from rltuned.lab.replay.decided import PlayedWorld, SimulatedJournal, at_once, next_time, tick_at
+from rltuned.lab.replay.decided import SimulatedJournal, at_once, next_time, tick_at
 from rltuned.lab.replay.metrics import Schedule
 from rltuned.lab.replay.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, schedule_of
+from rltuned.lab.replay.run import schedule_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend, snapshot_of
-from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import Pending
 from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
 
 Ranking = Callable[[World], Sequence[Pending]]
 
 
-def plainly(window: TraceWindow, where: Cluster, policy: str, protocol: Protocol) -> Schedule:
+class PlayedWorld(NamedTuple):
+    """A world at its end, how often the queue was ranked, and how many numbers were written."""
+
+    world: World
+    decisions: int
+    writes: int
+
+
+def plainly(window: Scenario, policy: str, protocol: Protocol) -> Schedule:
     """As replay/run.simulate."""
-    rules = protocol.rules
     if policy == "multifactor":
-        own = rules.natural if rules.natural != AGE_ONLY else Natural()
-        rules = replace(rules, natural=replace(own, kind="multifactor"))
-    protocol = replace(protocol, rules=rules)
+        natural = window.rules.natural
+        own = natural if natural != AGE_ONLY else Natural()
+        window = window.ordered_by(replace(own, kind="multifactor"))
     chosen = scorer_of(policy)
     if protocol.mode == "event":
-        return schedule_of(play_direct(where, window.jobs, chosen, protocol), window, where, 0.0)
+        return as_schedule(play_direct(window, chosen, protocol), window)
     assert not callable(chosen)
-    return schedule_of(play_decided(where, window.jobs, chosen, protocol), window, where, 0.0)
+    return as_schedule(play_decided(window, chosen, protocol), window)
+
+
+def as_schedule(played: PlayedWorld, window: Scenario) -> Schedule:
+    world, decisions, writes = played
+    return schedule_of(world, window, 0.0, decisions=decisions, writes=writes)
 
 
 def scorer_of(name: str) -> Policy | Ranking:
@@ -54,9 +66,7 @@ def scorer_of(name: str) -> Policy | Ranking:
     return found
 
 
-def play_direct(
-    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy | Ranking, protocol: Protocol
-) -> PlayedWorld:
+def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) -> PlayedWorld:
     """Order the queue at every event, by a policy or by what no policy can know."""
     ranking = policy if callable(policy) else by_policy(policy, protocol.order)
     passes = 0
@@ -66,20 +76,20 @@ def play_direct(
         passes += 1
         return ranking(world)
 
-    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults, order=counted)
+    world = World(
+        window.cluster, window.arriving, rules=window.rules, faults=window.faults, order=counted
+    )
     while world.next_time() is not None:
         world.step()
     return PlayedWorld(world, passes, 0)
 
 
-def play_decided(
-    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
-) -> PlayedWorld:
+def play_decided(window: Scenario, policy: Policy, protocol: Protocol) -> PlayedWorld:
     """Let the daemon's own decision write priorities, once per interval or at every event."""
-    world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
+    world = window.world()
     daemon = _Daemon(world, policy, protocol)
     interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
-    first = jobs[0].submit_s
+    first = float(window.submit_s[0])
     decisions = 0
     while (now := next_time(world, first, interval_s)) is not None:
         if world.next_time() == now:

@@ -13,7 +13,8 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.core.sla import SlaClass
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.trace import TraceJob
@@ -45,8 +46,11 @@ class Setting:
     def protocol(self, order: Order | None = None) -> Protocol:
         order = order or Order(own=1.0, share=2.0)
         knobs = Knobs(self.scope, order, writing=self.writing, sla=self.sla, top_k=0)
-        rules = Rules(natural=self.natural)
-        return Protocol("cycle", self.interval_s, rules, knobs=knobs)
+        return Protocol("cycle", self.interval_s, knobs=knobs)
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(natural=self.natural)
 
 
 @st.composite
@@ -81,8 +85,9 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
     return replace(where, partitions=level), whole
 
 
-def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Cluster, TraceWindow]:
-    """The same world with longer seconds."""
+def stretched(where: Cluster, jobs: tuple[TraceJob, ...], site: Setting) -> Scenario:
+    """The same world with the site's longer seconds."""
+    by = site.scale
     partitions = tuple(
         p if p.max_time_s is None else replace(p, max_time_s=p.max_time_s * by)
         for p in where.partitions
@@ -96,7 +101,7 @@ def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Clus
         )
         for j in jobs
     ]
-    return replace(where, partitions=partitions), TraceWindow(0, tuple(longer))
+    return Scenario.of(replace(where, partitions=partitions), longer, site.rules)
 
 
 @examples(150)
@@ -104,10 +109,10 @@ def stretched(where: Cluster, jobs: tuple[TraceJob, ...], by: int) -> tuple[Clus
 def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
 ) -> None:
-    where, window = stretched(*case, site.scale)
+    window = stretched(*case, site)
     protocol = site.protocol()
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     if policy.startswith("model:"):  # a float32's last bit may move a number by one point
         assert np.mean(plain.start_s == fast.start_s) > 0.8
         return
@@ -120,10 +125,10 @@ def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
 def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
 ) -> None:
-    where, window = stretched(*case, site.scale)
-    protocol = replace(site, natural=AGE_ONLY).protocol()
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    window = stretched(*case, site)
+    window, protocol = window.ordered_by(AGE_ONLY), site.protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
 
@@ -133,18 +138,18 @@ def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
 def test_nodes_that_fail_under_the_daemon_give_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str, data: st.DataObject
 ) -> None:
-    where, window = stretched(*case, site.scale)
+    window = stretched(*case, site)
     faults = []
-    for node in where.nodes:
+    for node in window.cluster.nodes:
         if data.draw(st.booleans()):
             at = float(data.draw(st.integers(0, 50))) * site.scale
             faults += [
                 Fault(at, node.name, NodeFault.FAIL),
                 Fault(at + 20 * site.scale, node.name, NodeFault.RESUME),
             ]
-    protocol = replace(site.protocol(), faults=tuple(faults))
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    window, protocol = replace(window, faults=tuple(faults)), site.protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
     assert plain.lost_gpu_s == fast.lost_gpu_s
@@ -161,11 +166,10 @@ def test_nodes_that_fail_under_the_daemon_give_the_same(
     ],
 )
 def test_days_of_a_long_queue_give_the_same(policy: str, cap: int) -> None:
-    where, window = worlds.crowd(120, seed=cap)
-    writing = Writing(max_changes=cap)
-    protocol = Setting(1, 600.0, writing, Scope(min_age_s=10.0)).protocol()
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    site = Setting(1, 600.0, Writing(max_changes=cap), Scope(min_age_s=10.0))
+    window, protocol = worlds.crowd(120, cap, site.rules), site.protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     assert plain.decisions >= BUSY_CYCLES
     worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
@@ -184,10 +188,10 @@ def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
     jobs = [
         worlds.job(f"j{i}", float(i), 50.0 + i, 1 + i % 4, partition="pq"[i % 2]) for i in range(20)
     ]
-    protocol = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0)).protocol()
-    window = TraceWindow(0, tuple(jobs))
-    plain = plainly(window, where, "saf", protocol)
-    worlds.assert_alike(plain, simulate(window, where, "saf", protocol))
+    site = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0))
+    window, protocol = Scenario.of(where, jobs, site.rules), site.protocol()
+    plain = plainly(window, "saf", protocol)
+    worlds.assert_alike(plain, simulate(window, "saf", protocol))
 
 
 @pytest.mark.parametrize("policy", ["model:rltune", "model:rltune-paper", "fit_first"])
@@ -195,10 +199,10 @@ def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
 def test_days_under_a_policy_that_changes_its_mind_give_the_same(
     policy: str, natural: Natural
 ) -> None:
-    where, window = worlds.crowd(120, seed=11)
-    protocol = Setting(1, 600.0, Writing(), natural=natural).protocol()
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    site = Setting(1, 600.0, Writing(), natural=natural)
+    window, protocol = worlds.crowd(120, 11, site.rules), site.protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     assert fast.decisions >= BUSY_CYCLES
     assert fast.writes > 0
     assert np.mean(plain.start_s == fast.start_s) > 0.98

@@ -25,11 +25,11 @@ def test_its_numbers_are_those_of_the_settings() -> None:
 
 
 def test_it_is_played_as_the_daemon_would_whatever_is_asked_of_others() -> None:
-    where, window = crowd(120, seed=3)
+    window = crowd(120, seed=3)
     asked = Protocol("event", 7.0)
-    as_daemon = replace(DAEMON, rules=asked.rules, predictor=load_predictor(shipped_predictor()))
-    found = simulate(window, where, "default", asked)
-    assert_alike(simulate(window, where, DEFAULT_POLICY, as_daemon), found)
+    as_daemon = replace(DAEMON, predictor=load_predictor(shipped_predictor()))
+    found = simulate(window, "default", asked)
+    assert_alike(simulate(window, DEFAULT_POLICY, as_daemon), found)
     assert found.writes > 0
     again = by_default(asked)
     assert (again.mode, again.interval_s, again.knobs) == ("cycle", 60.0, DAEMON.knobs)

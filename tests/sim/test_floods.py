@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.trace import TraceJob
 from tests.sim import worlds
 
@@ -52,7 +53,7 @@ def waits(jobs: list[TraceJob], policy: str) -> float:
     """Mean wait of the honest jobs, in seconds."""
     where = worlds.cluster(*((f"n{i}", GPUS) for i in range(NODES)))
     ordered = tuple(sorted(jobs, key=lambda job: job.submit_s))
-    found = simulate(TraceWindow(0, ordered), where, policy, Protocol("cycle", 60.0))
+    found = simulate(Scenario.of(where, ordered), policy, Protocol("cycle", 60.0))
     is_honest = np.array([user != "eve" for user in found.users])
     return float((found.start_s - found.submit_s)[is_honest].mean())
 

@@ -11,20 +11,22 @@ from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
 from rltuned.lab.replay.metrics import Schedule
 from rltuned.lab.replay.protocol import Protocol, jointly
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.solver import Cbc
 
 CLUSTER = preset("testbed")
 JOBS = synthesize("testbed-1024", jobs=60, seed=3, free_share=0.5).jobs
-ALONE = TraceWindow(0, tuple(replace(j, exclusive=True) for j in JOBS))
+EXCLUSIVE = tuple(replace(j, exclusive=True) for j in JOBS)
+ALONE = Scenario.of(CLUSTER, EXCLUSIVE)
 PATIENT = Tuning(Budget(wall_s=60.0))
 GUIDED = replace(PATIENT, sharing=Sharing(frozenset({"gpu"})))
 
 
-def play(protocol: Protocol, policy: str = "saf", window: TraceWindow | None = None) -> Schedule:
-    return simulate(window or TraceWindow(0, JOBS), CLUSTER, policy, protocol)
+def play(protocol: Protocol, policy: str = "saf", window: Scenario | None = None) -> Schedule:
+    return simulate(window or Scenario.of(CLUSTER, JOBS), policy, protocol)
 
 
 @pytest.mark.parametrize("policy", ["saf", "wfp3"])
@@ -45,7 +47,7 @@ def test_exclusive_jobs_that_are_set_to_share_wait_less() -> None:
 
 
 def test_once_per_cycle_as_the_daemon_does() -> None:
-    few = replace(ALONE, jobs=ALONE.jobs[:30])
+    few = Scenario.of(CLUSTER, EXCLUSIVE[:30])
     found = play(jointly(Protocol(mode="cycle"), 16, GUIDED, Cbc()), window=few)
     assert np.isfinite(found.start_s).all()
 

@@ -12,7 +12,8 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Order, Wish
 from rltuned.journal.snapshots import encode_snapshot
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, schedule_of, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
@@ -20,7 +21,7 @@ from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.fakes import alone
-from tests.sim.reference import play_decided
+from tests.sim.reference import as_schedule, play_decided
 from tests.sim.worlds import calm, cases, cluster, job
 
 Case = tuple[Cluster, tuple[TraceJob, ...]]
@@ -109,10 +110,9 @@ def test_the_base_order_through_the_learned_path_is_the_base_result(
 ) -> None:
     where, jobs = case
     rules = Rules(backfill=backfill, placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
-    protocol = Protocol(rules=rules, knobs=WHOLE)
-    window = TraceWindow(0, jobs)
-    base = simulate(window, where, rule, protocol)
-    learned = schedule_of(play_decided(where, jobs, Learned(rule), protocol), window, where, 0.0)
+    window, protocol = Scenario.of(where, jobs, rules), Protocol(knobs=WHOLE)
+    base = simulate(window, rule, protocol)
+    learned = as_schedule(play_decided(window, Learned(rule), protocol), window)
     assert base.start_s.tolist() == learned.start_s.tolist()
     assert base.nodes == learned.nodes
 
@@ -124,11 +124,10 @@ def test_a_cycle_that_gives_the_natural_order_changes_nothing(
 ) -> None:
     where, jobs = case
     rules = Rules(backfill=backfill, natural=AGE_ONLY)  # type: ignore[arg-type]
-    window = TraceWindow(0, jobs)
-    base = simulate(window, where, "fcfs", Protocol(rules=rules))
-    cycle = Protocol("cycle", step, rules)
+    window, cycle = Scenario.of(where, jobs, rules), Protocol("cycle", step)
+    base = simulate(window, "fcfs", Protocol())
     for policy in (Learned("fcfs"), BASELINES["fcfs"], BASELINES["multifactor"]):
-        done = schedule_of(play_decided(where, jobs, policy, cycle), window, where, 0.0)
+        done = as_schedule(play_decided(window, policy, cycle), window)
         assert base.start_s.tolist() == done.start_s.tolist()
         assert base.nodes == done.nodes
 
@@ -139,10 +138,10 @@ def test_a_rule_by_name_and_the_same_rule_learned_agree_in_cycle_mode(
     case: Case, rule: str
 ) -> None:
     where, jobs = case
-    window = TraceWindow(0, jobs)
-    cycle = Protocol("cycle", 5.0, Rules(natural=AGE_ONLY), knobs=WHOLE)
-    named = simulate(window, where, rule, cycle)
-    learned = schedule_of(play_decided(where, jobs, Learned(rule), cycle), window, where, 0.0)
+    window = Scenario.of(where, jobs, Rules(natural=AGE_ONLY))
+    cycle = Protocol("cycle", 5.0, knobs=WHOLE)
+    named = simulate(window, rule, cycle)
+    learned = as_schedule(play_decided(window, Learned(rule), cycle), window)
     assert named.start_s.tolist() == learned.start_s.tolist()
 
 
@@ -198,12 +197,8 @@ def test_fcfs_on_one_pool_is_the_textbook_result(
     for i, (gap, run, size) in enumerate(rows):
         clock += gap
         jobs.append(job(f"j{i}", clock, run, min(size, gpus)))
-    done = simulate(
-        TraceWindow(0, tuple(jobs)),
-        cluster(("n", gpus)),
-        "fcfs",
-        Protocol(rules=Rules(backfill="none")),
-    )
+    window = Scenario.of(cluster(("n", gpus)), jobs, Rules(backfill="none"))
+    done = simulate(window, "fcfs", Protocol())
     assert done.start_s.tolist() == textbook_fcfs(jobs, gpus)
 
 
@@ -242,9 +237,7 @@ def test_easy_on_one_pool_is_the_textbook_result(
         clock += gap
         limit = float(max(1, run + spare - 4))  # some are cut at their limit
         jobs.append(job(f"j{i}", clock, run, min(size, gpus), time_limit_s=limit))
-    done = simulate(
-        TraceWindow(0, tuple(jobs)), cluster(("n", gpus)), rule, Protocol(bounded=False)
-    )
+    done = simulate(Scenario.of(cluster(("n", gpus)), jobs), rule, Protocol(bounded=False))
     assert done.start_s.tolist() == textbook_easy(jobs, gpus, rule)
 
 

@@ -15,7 +15,8 @@ from rltuned.lab.replay.metrics import (
 )
 from rltuned.lab.replay.plot import steps
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from tests.examples import examples
@@ -88,17 +89,16 @@ def test_no_policy_beats_the_bound(rows: list[tuple[int, int, int]], policy: str
     for i, (gap, run, gpus) in enumerate(rows):
         clock += gap
         jobs.append(job(f"j{i}", clock, run, gpus))
-    done = simulate(TraceWindow(0, tuple(jobs)), cluster(("n", 4)), policy, Protocol())
+    done = simulate(Scenario.of(cluster(("n", 4)), jobs), policy, Protocol())
     wait_s, jct_s = bound([done], 4)
     assert wait_s <= done.wait_s.mean() + 1e-9
     assert jct_s <= (done.end_s - done.submit_s).mean() + 1e-9
 
 
 def test_the_clairvoyant_order_beats_the_others_on_the_testbed() -> None:
-    window = TraceWindow(0, synthesize("testbed-1024", jobs=300, seed=2).jobs)
+    window = Scenario.of(preset("testbed"), synthesize("testbed-1024", jobs=300, seed=2).jobs)
     waits = {
-        p: simulate(window, preset("testbed"), p, Protocol()).wait_s.mean()
-        for p in ("fcfs", "sjf", "clairvoyant:sjf")
+        p: simulate(window, p, Protocol()).wait_s.mean() for p in ("fcfs", "sjf", "clairvoyant:sjf")
     }
     assert waits["clairvoyant:sjf"] < waits["sjf"] < waits["fcfs"]
 
@@ -106,7 +106,7 @@ def test_the_clairvoyant_order_beats_the_others_on_the_testbed() -> None:
 def test_fragmentation_counts_scraps_only() -> None:
     where = cluster(("n1", 4), ("n2", 4))
     jobs = [job("a", 0, 10, 4), job("b", 0, 20, 2)]
-    done = simulate(TraceWindow(0, tuple(jobs)), where, "fcfs", Protocol())
+    done = simulate(Scenario.of(where, jobs), "fcfs", Protocol())
     times, levels = fragmentation(done, where)
     # until 10: 2 of 4 free on n2: 1 - (4/4)/2; until 20: n1 free as well: 1 - (4 + 1)/6
     assert times.tolist() == [0.0, 10.0, 20.0]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.lab.replay.protocol import Mode, Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
@@ -83,8 +84,7 @@ def test_both_engines_play_such_nodes_alike(
         made = job(f"j{i}", clock, runs, size, gpu_types=types if size else ())
         jobs.append(replace(made, exclusive=exclusive))
     rules = Rules(placement=placement, natural=AGE_ONLY)  # type: ignore[arg-type]
-    protocol = Protocol(mode, 5.0, rules)
-    window = TraceWindow(0, tuple(jobs))
-    fast, plain = (play(window, THREE, rule, protocol) for play in (simulate, plainly))
+    window, protocol = Scenario.of(THREE, jobs, rules), Protocol(mode, 5.0)
+    fast, plain = (play(window, rule, protocol) for play in (simulate, plainly))
     assert fast.start_s.tolist() == plain.start_s.tolist()
     assert fast.nodes == plain.nodes

@@ -11,11 +11,10 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.lab.replay.decided import play_decided
 from rltuned.lab.replay.metrics import Schedule
-from rltuned.lab.replay.prepared import prepare
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, schedule_of, simulate
+from rltuned.lab.replay.run import schedule_of, simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
-from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.world import Rules
 from tests.sim.worlds import crowd
@@ -29,9 +28,12 @@ CYCLES = 50
 OLDEST = Plugin("oldest", lambda matrix: 1e9 * (1.0 + matrix.wait_s), "")
 
 
+RULES = Rules(natural=AGE_ONLY, backfill="none")
+
+
 def protocol(order: Order) -> Protocol:
     knobs = Knobs(Scope(min_age_s=0.0), order, writing=Writing(max_changes=10_000), top_k=0)
-    return Protocol("cycle", INTERVAL_S, Rules(natural=AGE_ONLY, backfill="none"), knobs=knobs)
+    return Protocol("cycle", INTERVAL_S, knobs=knobs)
 
 
 def furthest_s(found: Schedule) -> FloatArray:
@@ -48,10 +50,10 @@ def furthest_s(found: Schedule) -> FloatArray:
 def test_no_one_is_overtaken_beyond_the_bound_of_his_own_length(
     policy: str, seed: int, max_delay_s: float
 ) -> None:
-    where, window = crowd(120, seed)
+    window = crowd(120, seed, RULES)
     order = Order(own=ASKED, share=0.0, clip=0.5, max_delay_s=max_delay_s)
-    found = simulate(window, where, policy, protocol(order))
-    check(found, clipped_s(where, window, order))
+    found = simulate(window, policy, protocol(order))
+    check(found, clipped_s(window, order))
 
 
 @pytest.mark.parametrize("policy", ["delay", "saf", "model:rltune"])
@@ -59,25 +61,26 @@ def test_no_one_is_overtaken_beyond_the_bound_of_his_own_length(
 def test_no_one_is_overtaken_beyond_max_delay_whatever_the_backlog(
     policy: str, share: float
 ) -> None:
-    where, window = crowd(120, seed=4)
+    window = crowd(120, 4, RULES)
     order = Order(share=share, max_delay_s=3 * HOUR)
-    found = simulate(window, where, policy, protocol(order))
-    check(found, np.full(len(window.jobs), order.max_delay_s))
+    found = simulate(window, policy, protocol(order))
+    check(found, np.full(len(window), order.max_delay_s))
 
 
 def test_a_package_that_wants_the_oldest_to_wait_cannot_have_it() -> None:
-    where, window = crowd(120, seed=5)
+    window = crowd(120, 5, RULES)
     order = Order(own=ASKED, share=0.0, clip=0.5, max_delay_s=6 * HOUR)
-    played = play_decided(where, window.jobs, OLDEST, protocol(order))
-    found = schedule_of(played, window, where, 0.0)
-    check(found, clipped_s(where, window, order))
+    played = play_decided(window.world(), OLDEST, protocol(order))
+    found = schedule_of(played.world, window, 0.0, decisions=played.decisions, writes=played.writes)
+    check(found, clipped_s(window, order))
 
 
-def clipped_s(where: Cluster, window: TraceWindow, order: Order) -> FloatArray:
+def clipped_s(window: Scenario, order: Order) -> FloatArray:
     """(n,) the bound without a backlog."""
-    made = prepare(where, window.jobs)
     length = length_s(np.array([job.time_limit_s for job in window.jobs]))
-    bound_s: FloatArray = np.minimum(order.clip * length * np.sqrt(made.size), order.max_delay_s)
+    bound_s: FloatArray = np.minimum(
+        order.clip * length * np.sqrt(window.prepared.size), order.max_delay_s
+    )
     return bound_s
 
 

@@ -13,7 +13,8 @@ from rltuned.domain.units import GpuType
 from rltuned.lab.kernel.placement import MANY_FROM
 from rltuned.lab.replay.policy import CLAIRVOYANT
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.presets import preset
@@ -52,10 +53,10 @@ def test_random_worlds_give_the_same_starts_ends_and_nodes(
     case: tuple[Cluster, tuple[TraceJob, ...]], policy: str, backfill: str, placement: str
 ) -> None:
     where, jobs = case
-    protocol = Protocol(rules=Rules(backfill=backfill, placement=placement))  # type: ignore[arg-type]
-    window = TraceWindow(0, jobs)
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    rules = Rules(backfill=backfill, placement=placement)  # type: ignore[arg-type]
+    window, protocol = Scenario.of(where, jobs, rules), Protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.end_s.tolist() == fast.end_s.tolist()
     assert plain.nodes == fast.nodes
@@ -79,10 +80,10 @@ def test_nodes_that_fail_drain_and_come_back_give_the_same(
             what = data.draw(st.sampled_from([NodeFault.FAIL, NodeFault.DRAIN]))
             faults += [Fault(at, node.name, what), Fault(at + 20.5, node.name, NodeFault.RESUME)]
     rules = Rules(backfill=backfill)  # type: ignore[arg-type]
-    protocol, window = Protocol(rules=rules, faults=tuple(faults)), TraceWindow(0, jobs)
+    window, protocol = Scenario.of(where, jobs, rules, faults), Protocol()
     plain, fast = (
-        plainly(window, where, policy, protocol),
-        simulate(window, where, policy, protocol),
+        plainly(window, policy, protocol),
+        simulate(window, policy, protocol),
     )
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.end_s.tolist() == fast.end_s.tolist()
@@ -93,16 +94,20 @@ def test_nodes_that_fail_drain_and_come_back_give_the_same(
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
-    "protocol",
-    [Protocol(), Protocol(rules=Rules("none", "spread")), Protocol(bounded=False)],
+    ("rules", "protocol"),
+    [
+        (Rules(), Protocol()),
+        (Rules("none", "spread"), Protocol()),
+        (Rules(), Protocol(bounded=False)),
+    ],
 )
 def test_a_shipped_model_gives_the_schedule_of_the_plain_world(
-    protocol: Protocol, model: str
+    rules: Rules, protocol: Protocol, model: str
 ) -> None:
     trace = synthesize("testbed-1024", jobs=150, seed=3, free_share=0.4)
-    window, where = TraceWindow(0, trace.jobs, warmup=10), preset("testbed")
-    plain = plainly(window, where, model, protocol)
-    fast = simulate(window, where, model, protocol)
+    window = Scenario.of(preset("testbed"), trace.jobs, rules, warmup=10)
+    plain = plainly(window, model, protocol)
+    fast = simulate(window, model, protocol)
     # two jobs whose scores differ in the last bit of a float32 may change places
     assert np.mean(plain.start_s == fast.start_s) > 0.98
     if (plain.start_s == fast.start_s).all():
@@ -120,10 +125,10 @@ def test_a_crowded_philly_slice_gives_the_same_schedule(
     crowded = tuple(
         TraceJob(j.job_id, j.submit_s / 20, j.duration_s, j.gpus, j.time_limit_s) for j in jobs
     )
-    window, where = TraceWindow(0, crowded), preset("philly-192")
-    protocol = Protocol(rules=Rules(placement=placement))
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    rules = Rules(placement=placement)
+    window, protocol = Scenario.of(preset("philly-192"), crowded, rules), Protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.nodes == fast.nodes
 
@@ -178,9 +183,8 @@ def test_wide_jobs_are_placed_alike(
     case: tuple[Cluster, tuple[TraceJob, ...]], policy: str, placement: Literal["pack", "spread"]
 ) -> None:
     where, jobs = case
-    protocol = Protocol(rules=Rules(placement=placement))
-    window = TraceWindow(0, jobs)
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    window, protocol = Scenario.of(where, jobs, Rules(placement=placement)), Protocol()
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     assert plain.start_s.tolist() == fast.start_s.tolist()
     assert plain.nodes == fast.nodes

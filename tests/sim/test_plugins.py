@@ -7,7 +7,8 @@ import pytest
 from rltuned.core import memory
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.presets import preset
@@ -15,7 +16,7 @@ from rltuned.sim.synth import synthesize
 from tests.packages import install
 
 CLUSTER = preset("testbed")
-WINDOW = TraceWindow(0, synthesize("testbed-1024", jobs=80, seed=5).jobs)
+WINDOW = Scenario.of(CLUSTER, synthesize("testbed-1024", jobs=80, seed=5).jobs)
 PREDICTOR = load_predictor(shipped_predictor())
 DELAY = (
     "from rltuned.policies.baselines import BASELINES\n\n\n"
@@ -29,8 +30,8 @@ def test_a_rule_written_elsewhere_gives_the_rule_s_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, AREA, "area")
-    theirs = simulate(WINDOW, CLUSTER, "plugin:area", Protocol(mode="cycle"))
-    ours = simulate(WINDOW, CLUSTER, "saf", Protocol(mode="cycle"))
+    theirs = simulate(WINDOW, "plugin:area", Protocol(mode="cycle"))
+    ours = simulate(WINDOW, "saf", Protocol(mode="cycle"))
     assert (theirs.start_s == ours.start_s).all()
     assert (theirs.start_s > theirs.submit_s).any()
 
@@ -42,10 +43,10 @@ def test_it_sees_the_run_times_that_the_kernel_predicts(
     monkeypatch.setattr(memory, "_whole", lambda seconds: seconds)
     install(tmp_path, monkeypatch, DELAY, "delay")
     protocol = Protocol(mode="cycle", predictor=PREDICTOR)
-    theirs = simulate(WINDOW, CLUSTER, "plugin:delay", protocol)
-    ours = simulate(WINDOW, CLUSTER, "delay", protocol)
+    theirs = simulate(WINDOW, "plugin:delay", protocol)
+    ours = simulate(WINDOW, "delay", protocol)
     assert (theirs.start_s == ours.start_s).all()
-    blind = simulate(WINDOW, CLUSTER, "plugin:delay", Protocol(mode="cycle"))
+    blind = simulate(WINDOW, "plugin:delay", Protocol(mode="cycle"))
     assert (theirs.start_s != blind.start_s).any()
 
 
@@ -55,4 +56,4 @@ def test_what_it_cannot_play_is_refused(
 ) -> None:
     install(tmp_path, monkeypatch, AREA, "area")
     with pytest.raises(TraceError, match="plays with --mode cycle only"):
-        simulate(WINDOW, CLUSTER, "plugin:area", protocol)
+        simulate(WINDOW, "plugin:area", protocol)

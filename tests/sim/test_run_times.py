@@ -20,11 +20,10 @@ from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.kernel.run_times import replay
 from rltuned.lab.replay.orders import play
-from rltuned.lab.replay.prepared import prepare
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import scale
 from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -33,6 +32,7 @@ from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import Trace, TraceJob
+from rltuned.sim.world import Rules
 from tests.examples import examples
 
 SHIPPED = load_predictor(shipped_predictor())
@@ -261,8 +261,7 @@ def test_predictions_shorten_waits_where_scripts_are_submitted_again() -> None:
     assert len({j.name for j in jobs}) < len(jobs) / 3
     waits = []
     for predictor in (None, SHIPPED):
-        protocol = Protocol("cycle", predictor=predictor)
-        stage = Stage(cluster, jobs, prepare(cluster, jobs), AGE_ONLY)
-        played = play(BASELINES["delay"], stage, protocol)
-        waits.append(float((played.start_s - stage.prepared.jobs.submit_s).mean()))
+        scenario = Scenario.of(cluster, jobs, Rules(natural=AGE_ONLY))
+        played = play(BASELINES["delay"], scenario, Protocol("cycle", predictor=predictor))
+        waits.append(float((played.start_s - scenario.submit_s).mean()))
     assert waits[1] < 0.9 * waits[0]

@@ -7,7 +7,8 @@ from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.policy import CLAIRVOYANT
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
@@ -186,9 +187,8 @@ def test_jobs_keep_to_the_types_they_accept() -> None:
 def test_a_failed_node_sends_its_jobs_back_to_the_queue() -> None:
     faults = (Fault(4.0, "n1", NodeFault.FAIL), Fault(20.0, "n1", NodeFault.RESUME))
     jobs = (job("a", 0, 10, 2), job("b", 0, 10, 2))
-    done = simulate(
-        TraceWindow(0, jobs), cluster(("n1", 2), ("n2", 2)), "fcfs", Protocol(faults=faults)
-    )
+    window = Scenario.of(cluster(("n1", 2), ("n2", 2)), jobs, faults=faults)
+    done = simulate(window, "fcfs", Protocol())
     # a runs on n1, loses four seconds of two GPUs, and starts again when b leaves n2
     assert done.start_s.tolist() == [10.0, 0.0]
     assert done.nodes == ("n2:2", "n2:2")
@@ -198,11 +198,11 @@ def test_a_failed_node_sends_its_jobs_back_to_the_queue() -> None:
 def test_a_drained_node_lets_its_job_finish_and_takes_no_other() -> None:
     faults = (Fault(4.0, "n1", NodeFault.DRAIN), Fault(20.0, "n1", NodeFault.RESUME))
     jobs = (job("a", 0, 10, 2), job("b", 5, 10, 2))
-    done = simulate(TraceWindow(0, jobs), cluster(("n1", 2)), "fcfs", Protocol(faults=faults))
+    done = simulate(Scenario.of(cluster(("n1", 2)), jobs, faults=faults), "fcfs", Protocol())
     assert done.start_s.tolist() == [0.0, 20.0]
 
 
 def run(where: Cluster, jobs: Sequence[TraceJob], **rules: object) -> dict[str, str]:
-    window = TraceWindow(0, tuple(jobs))
-    done = simulate(window, where, "fcfs", Protocol(rules=Rules(**rules)))  # type: ignore[arg-type]
+    window = Scenario.of(where, jobs, Rules(**rules))  # type: ignore[arg-type]
+    done = simulate(window, "fcfs", Protocol())
     return dict(zip(done.job_ids, done.nodes, strict=True))

@@ -12,7 +12,8 @@ from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.metrics import Schedule
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import TraceWindow, simulate
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.trace import TraceJob
@@ -46,10 +47,9 @@ def starts(
     where: Cluster, jobs: Sequence[TraceJob], policy: str = "fcfs", **rules: Any
 ) -> dict[str, float]:
     """Start times by job id, in the plain world and checked against the kernel."""
-    protocol = Protocol(rules=Rules(**rules), bounded=False)
-    window = TraceWindow(0, tuple(jobs))
-    plain = plainly(window, where, policy, protocol)
-    fast = simulate(window, where, policy, protocol)
+    window, protocol = Scenario.of(where, jobs, Rules(**rules)), Protocol(bounded=False)
+    plain = plainly(window, policy, protocol)
+    fast = simulate(window, policy, protocol)
     assert (plain.start_s == fast.start_s).all()
     assert plain.nodes == fast.nodes
     return dict(zip(plain.job_ids, plain.start_s.tolist(), strict=True))
@@ -121,7 +121,7 @@ def assert_alike(plain: Schedule, fast: Schedule) -> None:
     assert plain.decisions == fast.decisions
 
 
-def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
+def crowd(count: int, seed: int, rules: Rules | None = None) -> Scenario:
     """A queue that stays long for days on a few nodes."""
     rng = np.random.default_rng(seed)
     where = cluster(*((f"n{i}", 4) for i in range(3)))
@@ -137,4 +137,4 @@ def crowd(count: int, seed: int) -> tuple[Cluster, TraceWindow]:
         for i, submit in enumerate(submits)
     ]
     capped = [replace(j, duration_s=min(j.duration_s, j.time_limit_s or 0.0)) for j in jobs]
-    return where, TraceWindow(0, tuple(capped))
+    return Scenario.of(where, capped, rules)

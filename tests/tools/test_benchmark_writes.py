@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.run import possible, whole
+from rltuned.lab.replay.run import possible
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.demo import demo_trace
 from rltuned.sim.trace import Trace
 from scripts.benchmarks import writing
@@ -25,8 +26,8 @@ def test_writes_are_those_of_the_plain_world_and_rpcs_add_its_reading(
     cluster, jobs = demo_trace(writing.SEED)
     crowd = scale(Trace(possible(jobs[:JOBS], cluster, skip=True)[0], {}), 1.3, cluster.gpus).jobs
     figures = {f.name: f for f in writing.measured("few", cluster, crowd, ["delay"])}
-    window = whole(crowd, first=None, warmup=0)[0]
-    plain = plainly(window, cluster, "delay", protocol)
+    window = Scenario.of(cluster, crowd, writing.RULES)
+    plain = plainly(window, "delay", protocol)
     writes, rpcs = figures["writes_few_delay"], figures["rpcs_few_delay"]
     assert plain.writes > 0
     assert writes.value == plain.writes / len(crowd)

@@ -9,7 +9,6 @@ from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.train.episodes import Recorder, play_sampled
 from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.lab.train.ppo import Report
-from rltuned.lab.train.workload import cut
 from scripts.studies import learning
 from scripts.studies.learning import GROUNDS, LONGEST, Run, ground_of, held_out_of, passed, play
 
@@ -41,7 +40,7 @@ def test_the_load_is_what_it_says() -> None:
 
 def test_one_gpu_that_is_freed_asks_for_one_choice() -> None:
     net = net_of(network_of(TorchActor("paper", (4, 4))))
-    _, kept = play_sampled(cut(ground_of("shortest", 1), 0, 300), net, 1, Recorder())
+    _, kept = play_sampled(ground_of("shortest", 1).cut(0, 300), net, 1, Recorder())
     assert len(kept) == len(kept.now_s) > 100
     waiting = np.diff(kept.first)
     np.testing.assert_array_equal(np.diff(kept.candidate_first), waiting)

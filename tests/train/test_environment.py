@@ -1,7 +1,6 @@
 """The Gymnasium environment, and the example of docs/write-a-policy.md that learns in it."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from gymnasium.utils.env_checker import check_env
 from rltuned.errors import TraceError
 from rltuned.lab.replay.decided import play_decided
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.environment import NAME, QueueEnv
 from rltuned.lab.train.vector_environment import QueueVectorEnv
-from rltuned.lab.train.workload import cut, make_workload
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
@@ -40,10 +39,8 @@ def test_without_corrections_it_is_the_rule_delay_and_the_return_its_mean_wait()
         rows, reward, done, _, info = env.step(np.zeros(16, dtype=np.float32))
         total, steps = total + reward, steps + 1
     cluster = preset("testbed")
-    window = cut(make_workload("all", cluster, TRACE.jobs), 0, len(TRACE.jobs), load=0.9)
-    submits = zip(window.jobs, window.submit_s.tolist(), strict=True)
-    jobs = [replace(job, submit_s=submit_s) for job, submit_s in submits]
-    world = play_decided(cluster, jobs, BASELINES["delay"], Protocol(mode="cycle")).world
+    window = Scenario.of(cluster, TRACE.jobs).cut(0, len(TRACE.jobs), load=0.9)
+    world = play_decided(window.world(), BASELINES["delay"], Protocol(mode="cycle")).world
     waits = [f.started_at - f.job.submit_s for f in world.finished.values()]
     assert info["mean_wait_s"] == pytest.approx(np.mean(waits))
     assert total * 3_600 == pytest.approx(-np.mean(waits))

@@ -10,26 +10,26 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rltuned.compare import Change, paired
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.evaluate import app
 from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import (
-    Comparison,
+    Evaluation,
     EvaluationPlan,
     Play,
-    compare,
     contestant_of,
+    evaluate_on,
     is_proven,
     windows_of,
 )
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.options import RULES
-from rltuned.lab.train.workload import cut
 from rltuned.policies.actor import load_actor
 from rltuned.sim.trace import Trace, write_trace
-from rltuned.stats import paired, sign_test
+from rltuned.stats import sign_test
 from tests.packages import install
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
@@ -57,14 +57,14 @@ def test_a_difference_by_hand() -> None:
     off = np.array([50 - 500 / 7, 90 - 500 / 7, 10 - 50 / 7]) / 70
     half = 4.303 * off.std(ddof=1) / np.sqrt(3)
     assert (found.low, found.high) == pytest.approx((found.change - half, found.change + half))
-    assert found.geometric == pytest.approx((51 / 101 * 91 / 101) ** (1 / 3) - 1)
+    assert found.geometric.change == pytest.approx((51 / 101 * 91 / 101) ** (1 / 3) - 1)
     assert paired(np.array([0.5]), np.array([0.4]), "utilisation").wins == 1
 
 
 def test_one_window_has_no_interval() -> None:
     found = paired(np.array([50.0]), np.array([100.0]), "wait_s")
     assert found.change == -0.5
-    assert {found.low, found.high, found.geometric_low, found.geometric_high} == {None}
+    assert {found.low, found.high, found.geometric.low, found.geometric.high} == {None}
 
 
 @pytest.mark.parametrize("windows", [3, 5, 8, 60])
@@ -75,11 +75,9 @@ def test_intervals_cover_a_known_change(windows: int) -> None:
         other = draw.lognormal(5.0, 0.5, windows)
         own = 0.8 * other * draw.lognormal(-0.02, 0.2, windows)
         found = paired(own, other, "jct_s")
-        assert None not in {found.low, found.high, found.geometric_low, found.geometric_high}
-        covered += (found.low or 0.0) <= -0.2 <= (found.high or 0.0)
-        of_logs += (
-            (found.geometric_low or 0.0) <= 0.8 / np.exp(0.02) - 1 <= (found.geometric_high or 0.0)
-        )
+        (_, low, high), (_, least, most) = found.known, found.geometric.known
+        covered += low <= -0.2 <= high
+        of_logs += least <= 0.8 / np.exp(0.02) - 1 <= most
     assert covered >= 178
     assert of_logs >= 178
 
@@ -91,7 +89,7 @@ def test_sign_test_by_hand() -> None:
 
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
-    found = compare(
+    found = evaluate_on(
         WORKLOAD, {"model:x": [play_of(1)]}, EvaluationPlan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE
     )
     assert set(found.values) == {*RULES, "model:x"}
@@ -114,7 +112,9 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
-    found = compare(WORKLOAD, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE)
+    found = evaluate_on(
+        WORKLOAD, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE
+    )
     assert found.values["x"]["wait_s"].shape == (3, 3)
     pair = found.paired["x"]["fcfs"]["wait_s"]
     assert len(pair.seeds) == 3
@@ -124,7 +124,7 @@ def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
 
 
 def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
-    several = compare(
+    several = evaluate_on(
         WORKLOAD,
         {},
         EvaluationPlan(3, 100, 1.2, (0.0, 1.0), copies=2),
@@ -134,7 +134,7 @@ def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_unit
     assert several.plan.unit == "windows"
     assert several.values["fcfs"]["wait_s"].shape == (3,)
     assert several.disjoint
-    single = compare(
+    single = evaluate_on(
         WORKLOAD,
         {},
         EvaluationPlan(1, 300, 1.2, (0.0, 1.0), copies=4),
@@ -163,13 +163,9 @@ def test_windows_that_share_jobs_are_reported_to() -> None:
 def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
     """One brain: core/features and the loaded bundle in the plain world give the same starts."""
     actor = load_actor(MODEL)
-    window = cut(WORKLOAD, 0, 150, load=1.5)
-    jobs = [
-        type(j)(**{**{f: getattr(j, f) for f in j.__slots__}, "submit_s": float(s)})
-        for j, s in zip(window.jobs, window.submit_s, strict=True)
-    ]
-    world = play_direct(WORKLOAD.cluster, jobs, actor, Protocol(bounded=False)).world
-    plain = np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
+    window = WORKLOAD.cut(0, 150, load=1.5)
+    world = play_direct(window, actor, Protocol(bounded=False)).world
+    plain = np.array([world.finished[i + 1].started_at for i in range(len(window))])
     fast = play_policy(window, actor, PURE)
     np.testing.assert_allclose(fast, plain)
 
@@ -268,13 +264,12 @@ def test_a_policy_of_another_package_is_compared_as_a_model_is(
 
 
 def test_a_difference_is_proven_when_every_place_s_interval_lies_on_one_side_of_0() -> None:
-    def place(low: float | None, high: float | None) -> Comparison:
+    def place(low: float | None, high: float | None) -> Evaluation:
         found = replace(
             paired(np.array([1.0, 1.0]), np.array([1.0, 1.0]), "wait_s"),
-            geometric_low=low,
-            geometric_high=high,
+            geometric=Change(1.0, 1.0, 0.0, low, high),
         )
-        return Comparison(
+        return Evaluation(
             "g", EvaluationPlan(), True, 1, {}, {"m": {"r": {"wait_s": found}}}, {}, {}
         )
 

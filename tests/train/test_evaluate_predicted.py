@@ -13,12 +13,11 @@ from rltuned.domain.snapshot import RunTime
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.course import DatasetSource
-from rltuned.lab.train.evaluate import EvaluationPlan, compare, contestant_of, plays_of
+from rltuned.lab.train.evaluate import EvaluationPlan, contestant_of, evaluate_on, plays_of
 from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.run import Job, Validation, perform
-from rltuned.lab.train.workload import foreseeing
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -26,7 +25,7 @@ from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = load_predictor(shipped_predictor())
-WORKLOAD = foreseeing(PLAIN, foreseen(PREDICTOR, PLAIN.jobs))
+WORKLOAD = PLAIN.foreseeing(foreseen(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
     contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
     network="queue",
@@ -54,7 +53,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) -> None:
     actor = load_actor(bundle)
-    snapshot = random_snapshot(np.random.default_rng(4), QueueBounds(max_jobs=40))
+    snapshot = random_snapshot(np.random.default_rng(4), 40)
     known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
     predicted = replace(
         snapshot, run_times=tuple((j.job_id, known) for j in snapshot.pending[1::2])
@@ -73,9 +72,9 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
 @pytest.mark.parametrize("mode", ["event", "cycle"])
 def test_a_model_that_reads_predictions_is_compared_with_rules(bundle: Path, mode: Mode) -> None:
     name, protocol = load_actor(bundle).name, Protocol(mode, predictor=PREDICTOR)
-    found = compare(
+    found = evaluate_on(
         PLAIN,
-        {name: plays_of(contestant_of(str(bundle)), protocol)},
+        {name: plays_of(contestant_of(str(bundle))[1], protocol)},
         EvaluationPlan(2, 100, 1.2, (0.0, 1.0)),
         rules=("fcfs", "saf", "qssf"),
         protocol=protocol,

@@ -1,7 +1,6 @@
 """The evolution strategy: what it plays and keeps, and that it ends the same however it ran."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,14 +31,13 @@ from rltuned.lab.train.evolution import (
     measured,
     part_of,
 )
-from rltuned.lab.train.evolved import GENERATIONS, Search, perform
+from rltuned.lab.train.evolved import GENERATIONS, perform
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.ranks import join_ranks
-from rltuned.lab.train.run import Validation
+from rltuned.lab.train.run import Job, Validation
 from rltuned.lab.train.verdict import allow, judged
-from rltuned.lab.train.workload import cut, foreseeing
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Verdict
@@ -50,16 +48,16 @@ from tests import two_ranks
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 400)
-WORKLOAD = foreseeing(PLAIN, foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
+WORKLOAD = PLAIN.foreseeing(foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
 SETTINGS = EvolutionSettings(
     generations=3, members=4, parts=3, part_jobs=80, loads=(1.1, 1.3), eval_every=2, step=0.6
 )
 SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
 
-def search_in(folder: Path, **changes: object) -> Search:
+def search_in(folder: Path, **changes: object) -> Job[EvolutionSettings]:
     """Of two generations and more, all small."""
-    found = Search(
+    found = Job(
         settings=SETTINGS,
         sources=(SOURCE,),
         judges=(),
@@ -79,7 +77,7 @@ def weights(folder: Path) -> bytes:
 
 def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
     numbers = np.random.default_rng(1).normal(0.0, 0.5, NUMBERS)
-    queue = random_snapshot(np.random.default_rng(2), QueueBounds(max_jobs=40))
+    queue = random_snapshot(np.random.default_rng(2), 40)
     matrix = encode(queue.pending, queue)
     policy = policy_of(actor_of(numbers, 2.0))
     columns = policy.seen(matrix)[:, FIRST_OF_QUEUE:]
@@ -93,14 +91,14 @@ def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
 
 
 def test_no_numbers_are_the_rule() -> None:
-    window = cut(WORKLOAD, 0, 80, load=1.3)
+    window = WORKLOAD.cut(0, 80, load=1.3)
     part = part_of(window, 0.2)
     nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
     np.testing.assert_array_equal(Players(SETTINGS).logs([nothing], [part]), np.zeros((1, 1, 4)))
 
 
 def test_what_is_measured_by_hand() -> None:
-    window = cut(WORKLOAD, 0, 5)
+    window = WORKLOAD.cut(0, 5)
     start_s = window.submit_s + np.array([9e9, 0.0, 60.0, 120.0, 600.0])
     found = measured(window, start_s, 0.2)  # the first one fills the cluster
     run_s = window.duration_s[1:]
@@ -145,7 +143,7 @@ class Bowl(Players):
 
 def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
-    validation = [part_of(cut(WORKLOAD, 300, 20), 0.2)] * 2
+    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
     seen: list[SearchGeneration] = []
     actor, number = evolve([WORKLOAD], validation, Bowl(settings), on_generation=seen.append)
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
@@ -159,7 +157,7 @@ def test_what_is_never_better_than_the_rule_when_validated_is_the_rule() -> None
         def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
             return super().logs(policies, parts) + 9.0
 
-    validation = [part_of(cut(WORKLOAD, 300, 20), 0.2)] * 2
+    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
     actor, number = evolve([WORKLOAD], validation, Worse(SETTINGS))
     assert number == -1
     assert not any(one.any() for one in actor.layers[-1].parameters())
@@ -171,7 +169,7 @@ def test_a_cost_that_is_no_number_ends_the_search() -> None:
             return super().logs(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
-        evolve([WORKLOAD], [part_of(cut(WORKLOAD, 300, 20), 0.2)], Broken(SETTINGS))
+        evolve([WORKLOAD], [part_of(WORKLOAD.cut(300, 20), 0.2)], Broken(SETTINGS))
 
 
 def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
@@ -220,7 +218,7 @@ def test_a_record_that_cannot_be_gone_on_from_is_named(
 
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
-    windows = [cut(WORKLOAD, first, 200, load=2.0) for first in range(0, 201, 25)]
+    windows = [WORKLOAD.cut(first, 200, load=2.0) for first in range(0, 201, 25)]
     nothing = judged(actor_of(np.zeros(NUMBERS), 2.0), windows)
     assert nothing is not None
     assert (nothing.word, nothing.change) == ("no proven difference", 0.0)
@@ -270,7 +268,7 @@ def main(out: str) -> None:
 
 
 def test_two_ranks_end_as_one(tmp_path: Path) -> None:
-    running = two_ranks.start(__name__, str(tmp_path / "two"))
+    running = two_ranks.start(tmp_path, main, str(tmp_path / "two"))
     assert perform(search_in(tmp_path / "one")) is not None
     said = [process.communicate(timeout=600)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
@@ -283,7 +281,3 @@ def test_two_ranks_end_as_one(tmp_path: Path) -> None:
         for name in ("one", "two")
     ]
     assert [row["costs"] for row in rows[0][1:]] == [row["costs"] for row in rows[1][1:]]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

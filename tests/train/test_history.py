@@ -15,7 +15,8 @@ from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.lab.cli.train import app
-from rltuned.lab.train.episodes import play_rule
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.episodes import MULTIFACTOR, play_rule
 from rltuned.lab.train.history import (
     COLUMNS,
     FEWEST_STARTS,
@@ -25,7 +26,6 @@ from rltuned.lab.train.history import (
     started_of,
 )
 from rltuned.lab.train.imitation import agreement, fit
-from rltuned.lab.train.workload import MULTIFACTOR, Workload, cut, make_workload
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import parse_cluster
@@ -40,19 +40,18 @@ ORDER = Order(share=0.0)
 """So that a rule's order never changes."""
 
 
-WORKLOAD = make_workload("one", parse_cluster(CLUSTER, "one", "one"), single_jobs(900))
+WORKLOAD = Scenario.of(parse_cluster(CLUSTER, "one", "one"), single_jobs(900))
 
 
-MIXED = make_workload(
-    "mixed",
+MIXED = Scenario.of(
     preset("testbed"),
     synthesize("testbed-1024", jobs=2_000, seed=3, limits="weak").jobs,
 )
 
 
-def virtual_s(rule: str, window: Workload) -> np.ndarray:
+def virtual_s(rule: str, window: Scenario) -> np.ndarray:
     """(n,) by which a site orders its queue, smaller first; multifactor's points as seconds."""
-    matrix = window.stage().matrix()
+    matrix = window.matrix()
     if rule == "multifactor":
         share = matrix.gpus / window.prepared.cluster_gpus
         each_s = MULTIFACTOR.max_age_s / MULTIFACTOR.age_weight
@@ -64,10 +63,10 @@ def virtual_s(rule: str, window: Workload) -> np.ndarray:
     return found
 
 
-def history_of(rule: str, workload: Workload = WORKLOAD, load: float = 1.3) -> list[Started]:
+def history_of(rule: str, workload: Scenario = WORKLOAD, load: float = 1.3) -> list[Started]:
     """What a site that orders its queue by a rule's delays would have in its accounting data."""
     count = len(workload)
-    window = cut(workload, 0, count, load=load)
+    window = workload.cut(0, count, load=load)
     starts = play_rule(window, rule, ORDER)
     ends = starts + window.prepared.jobs.runs_s
     order = np.lexsort((np.arange(count), starts))

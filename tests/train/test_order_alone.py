@@ -1,7 +1,5 @@
 """A network that corrects no rule: its score is the order, and a blank one is who came first."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,7 @@ from rltuned.lab.train.batch import Contest, compete, join
 from rltuned.lab.train.choices import part_of, scores_of
 from rltuned.lab.train.episodes import Recorder, play_policy, play_rule, play_sampled
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
-from rltuned.lab.train.workload import cut
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.policies.network import Kind
 from rltuned.sim.world import Rules
 from tests.sim.reference import play_direct
@@ -38,19 +35,17 @@ def drawn(kind: Kind, scale: float = 1.0) -> TorchActor:
 def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> None:
     blank = policy_of(TorchActor(kind, (8, 8)))
     for seed, rules in enumerate([Rules(), Rules(backfill="none")]):
-        window = cut(random_ground(cluster, seed, rules=rules), 10, 100, load=1.5)
-        found = play_policy(window, blank, replace(PURE, rules=rules))
+        window = random_ground(cluster, seed, rules=rules).cut(10, 100, load=1.5)
+        found = play_policy(window, blank, PURE)
         np.testing.assert_array_equal(found, play_rule(window, "fcfs"))
 
 
 @KINDS
 def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
     policy = policy_of(drawn(kind))
-    window = cut(random_ground("testbed", 2), 10, 100, load=1.5)
-    pairs = zip(window.jobs, window.submit_s.tolist(), strict=True)
-    jobs = [replace(job, submit_s=submit_s) for job, submit_s in pairs]
-    world = play_direct(window.cluster, jobs, policy, PURE).world
-    wanted = [world.finished[i + 1].started_at for i in range(len(jobs))]
+    window = random_ground("testbed", 2).cut(10, 100, load=1.5)
+    world = play_direct(window, policy, PURE).world
+    wanted = [world.finished[i + 1].started_at for i in range(len(window))]
     found = play_policy(window, policy, PURE)
     np.testing.assert_array_equal(found, wanted)
     assert (found != play_rule(window, "fcfs")).any()
@@ -59,7 +54,7 @@ def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
 @KINDS
 def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
     loud = drawn(kind, scale=1e7)
-    window = cut(random_ground("testbed", 3), 0, 100, load=1.5)
+    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
     start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
     np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
 
@@ -67,7 +62,7 @@ def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
 @KINDS
 def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
     actor = drawn(kind)
-    window = cut(random_ground("testbed", 3), 0, 100, load=1.5)
+    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
     contest = Contest(reference="group", rollouts=2)
     batch = join(compete(window, net_of(network_of(actor)), contest, 1, Recorder()))
     part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
@@ -83,10 +78,10 @@ def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
 
 def test_it_asks_for_no_delays() -> None:
     policy = policy_of(drawn("queue"))
-    queue = random_snapshot(np.random.default_rng(1), QueueBounds(max_jobs=9))
+    queue = random_snapshot(np.random.default_rng(1), 9)
     with pytest.raises(ValueError, match="corrects no rule"):
         policy.wish(encode(queue.pending, queue))
-    window = cut(random_ground("two", 1), 0, 20)
+    window = random_ground("two", 1).cut(0, 20)
     for protocol in (Protocol(), Protocol("cycle")):
         with pytest.raises(ValueError, match="corrects no rule"):
             play_policy(window, policy, protocol)

@@ -10,7 +10,7 @@ from matplotlib import image
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.evaluate import EvaluationPlan, compare
+from rltuned.lab.train.evaluate import EvaluationPlan, evaluate_on
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.page import read_curve, write_page
 from tests.browser import check_page, chromium
@@ -27,7 +27,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workload = random_ground("testbed", 3, 300)
     plays = [lambda window, net=net: play_policy(window, net, Protocol()) for net in nets]
     found = [
-        compare(
+        evaluate_on(
             workload, {"ours": plays}, EvaluationPlan(3, 90, load, (0.0, 1.0)), protocol=Protocol()
         )
         for load in (0.9, 1.2)

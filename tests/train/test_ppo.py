@@ -20,15 +20,14 @@ from rltuned.lab.train.choices import log_chances, part_of, scores_of
 from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.critic import QueueCritic
 from rltuned.lab.train.episodes import Recorder
-from rltuned.lab.train.learner import Learner
+from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import LEAST_SPREAD, TorchActor, network_of, placed_by, policy_of
 from rltuned.lab.train.ppo import Report, advantages, train, update
-from rltuned.lab.train.queues import QueueBounds, random_snapshot
+from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.ranks import ALONE
 from rltuned.lab.train.run import Job, Validation, beginning_from, perform
 from rltuned.lab.train.session import BEST, CURVES, Session
 from rltuned.lab.train.trial import Trial, windows_between
-from rltuned.lab.train.workload import cut
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -40,7 +39,7 @@ def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
     contest = Contest(base="fcfs", form=form, rollouts=2, window_jobs=60)  # type: ignore[arg-type]
     episodes = []
     for first in (0, 100):
-        window = cut(WORKLOAD, first, 60, load=1.3)
+        window = WORKLOAD.cut(first, 60, load=1.3)
         episodes += compete(window, net_of(network_of(learner.actor)), contest, 5, Recorder())
     return learner, join(episodes)
 
@@ -59,7 +58,7 @@ def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
     contest = Contest(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
     net = net_of(network_of(Learner(SMALL).actor))
     for first in (0, 100, 300):
-        window = cut(WORKLOAD, first, 60, load=1.5)
+        window = WORKLOAD.cut(first, 60, load=1.5)
         [episode] = compete(window, net, contest, 3, Recorder())
         gap = (episode.base - episode.own) / max(episode.base, episode.own, 1.0)
         assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)
@@ -122,7 +121,7 @@ def test_an_update_makes_good_choices_likelier() -> None:
     assert done.choices == len(batch.choice)
 
 
-def job_in(folder: Path, **settings: object) -> Job:
+def job_in(folder: Path, **settings: object) -> Job[PpoSettings]:
     return Job(
         settings=replace(SMALL, **settings),  # type: ignore[arg-type]
         sources=(DatasetSource(WORKLOAD, "made up", "none"),),
@@ -291,7 +290,7 @@ def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
     card = perform(job_in(tmp_path, learning_rate=0.0))
     assert card is not None
     assert card.results["held_out_wait_geometric_against_delay"] == 0.0
-    queue = random_snapshot(np.random.default_rng(4), QueueBounds(max_jobs=40))
+    queue = random_snapshot(np.random.default_rng(4), 40)
     matrix = encode(queue.pending, queue)
     actor = load_actor(tmp_path / "model")
     for own, rule in zip(actor.wish(matrix), BASELINES["delay"].wish(matrix), strict=True):
@@ -325,7 +324,7 @@ def test_no_weights_correct_the_rule_by_more_than_the_reach(seed: int, reach: fl
     with torch.no_grad():
         for weight in module.parameters():
             weight.normal_(0.0, 10.0 ** (seed % 5))
-    queue = random_snapshot(np.random.default_rng(seed), QueueBounds(max_jobs=12))
+    queue = random_snapshot(np.random.default_rng(seed), 12)
     matrix = encode(queue.pending, queue)
     asked, found = BASELINES["delay"].wish(matrix), policy_of(module).wish(matrix)
     for own, rule in zip(found, asked, strict=True):

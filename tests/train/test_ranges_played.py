@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rltuned.core.features import COLUMN
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.ranges import READ, ranges_played
-from rltuned.lab.train.workload import make_workload
 from rltuned.policies.network import Kind
 from tests.train.worlds import random_ground
 
@@ -26,7 +26,8 @@ def source() -> DatasetSource:
         for number, job in enumerate(replace(j, partition="") for j in workload.jobs)
     ]
     limited = [replace(j, time_limit_s=min(j.time_limit_s, 864_000.0)) for j in jobs[:learned]]
-    return DatasetSource(make_workload("w", workload.cluster, limited + jobs[learned:]), "", "")
+    made = Scenario.of(workload.cluster, limited + jobs[learned:]).for_networks()
+    return DatasetSource(made, "", "")
 
 
 @pytest.mark.parametrize("kind", ["queue", "paper"])
@@ -36,14 +37,14 @@ def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
     network = TorchActor(kind, (32, 16))
     found = ranges_played(network, [here], size=40, loads=LOADS)
     assert tuple(found) == READ[kind]
-    fixed = here.workload.sight.fixed[: int(len(here.workload) * LEARN_UNTIL)]
+    fixed = here.scenario.sight.fixed[: int(len(here.scenario) * LEARN_UNTIL)]
     for name in ("requested_gpus", "requested_time"):
         values = fixed[:, COLUMN[name]]
         low, high = found[name]
         assert float(values.min()) <= low < high <= float(values.max()), name
     # the longest of those learned from queued in some window, and 20 days never did
     assert found["requested_time"][1] == pytest.approx(float(fixed[:, 1].max()))
-    assert found["requested_time"][1] < float(here.workload.sight.fixed[:, 1].max())
+    assert found["requested_time"][1] < float(here.scenario.sight.fixed[:, 1].max())
     assert found["can_schedule_now"] == (0.0, 1.0)
     assert found["submit_time"][0] == 0.0 < found["submit_time"][1]
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +42,7 @@ def hand_out(ranks: Ranks) -> None:
 
 
 def main(out: str) -> None:
+    np.seterr(all="raise")
     folder, _, still = out.partition(" ")
     if still:
         two_ranks.meet(Path(folder))
@@ -55,7 +55,7 @@ def main(out: str) -> None:
 
 
 def test_two_ranks_give_the_same_update_as_one_with_all_the_windows(tmp_path: Path) -> None:
-    running = two_ranks.start(__name__, str(tmp_path))
+    running = two_ranks.start(tmp_path, main, str(tmp_path))
     alone = learned(ALONE)
     for process in running:
         process.communicate(timeout=600)
@@ -72,7 +72,7 @@ def test_two_ranks_give_the_same_update_as_one_with_all_the_windows(tmp_path: Pa
 def test_no_rank_waits_long_for_one_that_stands_still_before_the_training(
     tmp_path: Path,
 ) -> None:
-    first, second = two_ranks.start(__name__, f"{tmp_path} still")
+    first, second = two_ranks.start(tmp_path, main, f"{tmp_path} still")
     try:
         shown, _ = first.communicate(timeout=600)
         assert first.returncode == LOST, shown
@@ -99,8 +99,3 @@ def test_a_missing_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SettingsError, match="RANK is not set"):
         join_ranks()
-
-
-if __name__ == "__main__":
-    np.seterr(all="raise")
-    main(sys.argv[1])

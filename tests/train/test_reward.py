@@ -8,7 +8,6 @@ import pytest
 
 from rltuned.lab.train.options import Objective
 from rltuned.lab.train.reward import Work, cost_at
-from rltuned.lab.train.workload import cut
 from tests.train.worlds import WORKLOAD
 
 SUBMIT = np.array([0.0, 10.0, 20.0])
@@ -64,5 +63,5 @@ def test_what_a_second_costs_may_differ_by_job() -> None:
 
 def test_a_window_has_the_prices_of_its_jobs() -> None:
     priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
-    assert cut(priced, 5, 3).work.price == pytest.approx([5.0, 6.0, 7.0])
-    assert cut(WORKLOAD, 5, 3).work.price == pytest.approx([1.0, 1.0, 1.0])
+    assert Work.of(priced.cut(5, 3)).price == pytest.approx([5.0, 6.0, 7.0])
+    assert Work.of(WORKLOAD.cut(5, 3)).price == pytest.approx([1.0, 1.0, 1.0])

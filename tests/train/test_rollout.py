@@ -1,7 +1,5 @@
 """The compiled twin of features, networks and dispatch says the same as the originals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,9 +11,9 @@ from rltuned.lab.kernel.episode import advance, choose, score_rows, see
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import demand
-from rltuned.lab.train.episodes import Recorder, play_rule, play_sampled, tables
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.episodes import MULTIFACTOR, Recorder, play_rule, play_sampled, tables
 from rltuned.lab.train.network import TorchActor, network_of
-from rltuned.lab.train.workload import MULTIFACTOR, Workload, cut
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -43,25 +41,21 @@ def test_identity_law_a_rule_through_the_learned_path_gives_its_own_schedule(
     for seed, rules in enumerate([Rules(), Rules(backfill="none"), Rules(placement="spread")]):
         workload = random_ground(cluster, seed, rules=rules)
         for load in (None, 0.8, 2.0):
-            window = cut(workload, 10, 100, load=load)
+            window = workload.cut(10, 100, load=load)
             np.testing.assert_array_equal(play_rule(window, policy), plain(window, policy))
 
 
-def plain(window: Workload, policy: str) -> np.ndarray:
+def plain(window: Scenario, policy: str) -> np.ndarray:
     """Start times in the world that people read."""
-    rules = replace(window.rules, natural=MULTIFACTOR)
-    jobs = [
-        replace(j, submit_s=float(s)) for j, s in zip(window.jobs, window.submit_s, strict=True)
-    ]
     scorer = clairvoyant if policy == "clairvoyant:sjf" else BASELINES[policy]
-    protocol = Protocol(rules=rules, bounded=False)
-    world = play_direct(window.cluster, jobs, scorer, protocol).world
-    return np.array([world.finished[i + 1].started_at for i in range(len(jobs))])
+    ordered = window.ordered_by(MULTIFACTOR)
+    world = play_direct(ordered, scorer, Protocol(bounded=False)).world
+    return np.array([world.finished[i + 1].started_at for i in range(len(window))])
 
 
 def test_a_window_keeps_the_pools_of_its_jobs() -> None:
     whole = random_ground("two", 3)
-    part = cut(whole, 10, 100)
+    part = whole.cut(10, 100)
     assert len(whole.prepared.units) > 1
     np.testing.assert_array_equal(part.prepared.pool, whole.prepared.pool[10:110])
 
@@ -70,7 +64,7 @@ def test_a_window_keeps_the_pools_of_its_jobs() -> None:
 def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
     states = 0
     for seed in range(4):
-        window = cut(random_ground(cluster, seed), 0, 100, load=1.5)
+        window = random_ground(cluster, seed).cut(0, 100, load=1.5)
         setup, state, desk, sight = tables(window, seed)
         draw, flags = np.random.default_rng(seed), np.zeros(2, dtype=np.int64)
         while count := advance(setup, state, desk):
@@ -93,7 +87,7 @@ def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
 @pytest.mark.parametrize("kind", ["paper", "queue"])
 def test_compiled_forward_equals_the_network(kind: Kind) -> None:
     network = drawn(kind, (32, 16), 1.0)
-    window = cut(random_ground("two", 5), 0, 100, load=2.0)
+    window = random_ground("two", 5).cut(0, 100, load=2.0)
     setup, state, desk, sight = tables(window, 0)
     flags = np.zeros(2, dtype=np.int64)
     compared = 0
@@ -123,7 +117,7 @@ def test_compiled_forward_equals_the_network(kind: Kind) -> None:
 def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
     torch.manual_seed(1)
     net = net_of(network_of(drawn("paper", (16, 8), 1.0)))
-    window = cut(random_ground("testbed", 2), 0, 120, load=1.5)
+    window = random_ground("testbed", 2).cut(0, 120, load=1.5)
     recorder = Recorder()
     starts, kept = play_sampled(window, net, 7, recorder)
     again, same = play_sampled(window, net, 7, recorder)
@@ -142,9 +136,9 @@ def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
 
 def test_a_tape_that_is_too_short_grows() -> None:
     net = net_of(network_of(drawn("paper", (16, 8), 1.0)))
-    window = cut(random_ground("testbed", 2), 0, 120, load=1.5)
-    roomy, small = Recorder(), Recorder()
-    small.room = type(small.room)(rows=300, decisions=20, candidates=400)
+    window = random_ground("testbed", 2).cut(0, 120, load=1.5)
+    roomy = Recorder()
+    small = Recorder(rows=300, decisions=20, candidates=400)
     _, wanted = play_sampled(window, net, 7, roomy)
     _, kept = play_sampled(window, net, 7, small)
     np.testing.assert_array_equal(kept.rows, wanted.rows)
@@ -154,7 +148,7 @@ def test_a_tape_that_is_too_short_grows() -> None:
 def test_stretching_meets_the_load() -> None:
     workload = random_ground("testbed", 1)
     for load in (0.7, 1.1):
-        window = cut(workload, 0, 120, load=load)
+        window = workload.cut(0, 120, load=load)
         jobs = window.prepared.jobs
         gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
         assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)

@@ -11,7 +11,6 @@ from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, drawn, generated, pred
 from rltuned.lab.train.episodes import play_rule
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.train.run import Validation, held_out
-from rltuned.lab.train.workload import cut
 from rltuned.lab.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 from rltuned.sim.fitting import EmptyCluster
 from tests.examples import examples
@@ -20,27 +19,28 @@ from tests.examples import examples
 @examples(25)
 @given(seed=st.integers(0, 100_000))
 def test_every_job_of_a_world_can_run_there(seed: int) -> None:
-    world = random_world(seed, 200)
-    assert len(world.jobs) >= 100
-    assert all(EmptyCluster(world.cluster).why_not(job) is None for job in world.jobs)
+    world = cluster, jobs, _ = random_world(seed, 200)
+    assert len(jobs) >= 100
+    assert all(EmptyCluster(cluster).why_not(job) is None for job in jobs)
     # rounding to whole nodes, at least one of each kind, may leave the bounds a little
-    assert LEAST_GPUS / 2 <= world.cluster.gpus <= MOST_GPUS + 32
+    assert LEAST_GPUS / 2 <= cluster.gpus <= MOST_GPUS + 32
     assert random_world(seed, 200) == world
 
 
 def test_worlds_differ_in_what_matters() -> None:
     worlds = [random_world(seed, 100) for seed in range(60)]
-    assert {w.limits for w in worlds} == {"weak", "informative", "none"}
-    assert {len({n.gpus[0].gpu_type for n in w.cluster.nodes}) for w in worlds} >= {1, 2, 3}
-    assert {n.total.gpus for w in worlds for n in w.cluster.nodes} == {1, 2, 4, 8}
-    sizes = [w.cluster.gpus for w in worlds]
+    clusters = [cluster for cluster, _, _ in worlds]
+    assert {limits for _, _, limits in worlds} == {"weak", "informative", "none"}
+    assert {len({n.gpus[0].gpu_type for n in c.nodes}) for c in clusters} >= {1, 2, 3}
+    assert {n.total.gpus for c in clusters for n in c.nodes} == {1, 2, 4, 8}
+    sizes = [c.gpus for c in clusters]
     assert min(sizes) < 20
     assert max(sizes) > 400
 
 
 def test_judges_are_not_learned_from() -> None:
-    learned = {s.workload.name for seed in (1, 2, 3) for s in drawn(seed, 3, jobs=120)}
-    assert learned.isdisjoint(s.workload.name for s in drawn(JUDGES, 3, jobs=120))
+    learned = {s.scenario.name for seed in (1, 2, 3) for s in drawn(seed, 3, jobs=120)}
+    assert learned.isdisjoint(s.scenario.name for s in drawn(JUDGES, 3, jobs=120))
     assert len(learned) == 9
 
 
@@ -52,21 +52,21 @@ def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_valida
     judges = drawn(JUDGES, 2, jobs=300)
     windows = held_out(traces, Validation(2, 25, (0.7, 1.1)), judges)
     assert len(windows) == 2 * len(traces) + 2
-    assert windows[-1].name == judges[-1].workload.name
-    assert windows[-1].first >= int(len(judges[-1].workload) * LEARN_UNTIL)
+    assert windows[-1].name == judges[-1].scenario.name
+    assert windows[-1].first >= int(len(judges[-1].scenario) * LEARN_UNTIL)
 
 
 def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> None:
-    guess = predictions(fit(random_world(3, 600).jobs, epochs=1).predictor)
+    guess = predictions(fit(random_world(3, 600)[1], epochs=1).predictor)
     for number, source in enumerate(drawn(0, 3, guess, jobs=400)):
-        answers = [found for found in guess(source.workload.jobs) if found is not None]
+        answers = [found for found in guess(source.scenario.jobs) if found is not None]
         own = answers[number]
-        seen = source.workload.sight.fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE]
+        seen = source.scenario.sight.fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE]
         np.testing.assert_array_equal(seen, own.quantiles)
         foreseen_s = np.column_stack([own.plan_s, own.mean_s])
-        np.testing.assert_array_equal(source.workload.foreseen_s, foreseen_s)
+        np.testing.assert_array_equal(source.scenario.foreseen_s, foreseen_s)
         assert len({found.quantiles.tobytes() for found in answers}) == 3
-        limit_s = np.array([job.time_limit_s for job in source.workload.jobs])
+        limit_s = np.array([job.time_limit_s for job in source.scenario.jobs])
         for found in answers:
             assert (np.expm1(found.quantiles * LOG_FULL) <= limit_s[:, None] * 1.001 + 1).all()
 
@@ -74,5 +74,5 @@ def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> No
 @pytest.mark.parametrize("rule", ["fcfs", "saf"])
 def test_rules_play_in_worlds(rule: str) -> None:
     [source] = drawn(5, 1, jobs=200)
-    starts = play_rule(cut(source.workload, 0, 150, load=1.0), rule)
+    starts = play_rule(source.scenario.cut(0, 150, load=1.0), rule)
     assert np.isfinite(starts).all()

@@ -8,9 +8,9 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.lab.kernel.choices import QUEUED, Desk
 from rltuned.lab.kernel.state import RUNNING, State
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.learner import PpoSettings
-from rltuned.lab.train.workload import Workload, make_workload
 from rltuned.sim.cluster import Cluster, parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
@@ -53,14 +53,14 @@ def clusters() -> dict[str, Cluster]:
     return {"two": parse_cluster(TWO_PARTITIONS, "two", "two"), "testbed": preset("testbed")}
 
 
-def random_ground(name: str, seed: int, count: int = 120, rules: Rules | None = None) -> Workload:
+def random_ground(name: str, seed: int, count: int = 120, rules: Rules | None = None) -> Scenario:
     """Jobs of all kinds that the cluster can run, close enough together to queue."""
     draw = np.random.default_rng(seed)
     cluster = clusters()[name]
     types = sorted({g.gpu_type for n in cluster.nodes for g in n.gpus})
     submit_s = np.cumsum(draw.exponential(400.0, count) * (draw.random(count) < 0.8)).round()
     jobs = tuple(_job(draw, i, float(submit_s[i]), types, name) for i in range(count))
-    return make_workload(name, cluster, jobs, rules)
+    return Scenario.of(cluster, jobs, rules, name=name).for_networks()
 
 
 def _job(
@@ -92,7 +92,7 @@ def _job(
     )
 
 
-def snapshot_now(window: Workload, state: State, desk: Desk) -> Snapshot:
+def snapshot_now(window: Scenario, state: State, desk: Desk) -> Snapshot:
     """What a scheduler would see of the compiled state, built as objects."""
     cluster, prepared = window.cluster, window.prepared
     names = [n.name for n in cluster.nodes]

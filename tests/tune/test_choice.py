@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.compare import JobScores
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
-from rltuned.lab.backtest.play import daemon_knobs
+from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
 from rltuned.lab.tune import candidates
-from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, Asked, advise
-from rltuned.lab.tune.candidates import Course, Daemon, Entrant, Family, TrainingPeriod, pick
-from rltuned.lab.tune.comparison import JobScores, Promise
+from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
+from rltuned.lab.tune.candidates import Course, Entrant, Family, TrainingPeriod, pick
 from rltuned.lab.tune.night import training_before
+from rltuned.lab.tune.promise import Promise
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -32,7 +33,7 @@ from tests.tune.record import saved
 from tests.unit.cli.runner import run
 
 PLAIN_SETTINGS = Settings()
-DAEMON = Daemon(daemon_knobs(PLAIN_SETTINGS), 600.0)
+DAEMON = replace(as_daemon(PLAIN_SETTINGS), interval_s=600.0)
 POLICY = BASELINES["delay"]
 BREAKS = 3.0
 """Times the longest wait of Slurm's own order, and more."""
@@ -110,8 +111,9 @@ def test_first_come_first_served_is_one_order_whatever_the_policy_and_the_bound(
 
 def advised(past: Past, order: Order = DEFAULT) -> Advice:
     known = load_predictor(shipped_predictor())
-    asked = Asked(POLICY, order, Promise(), DAEMON)
-    return advise(past, asked, lambda _began: known, known)
+    return advise(
+        past, POLICY, order, lambda _began: known, known, promise=Promise(), daemon=DAEMON
+    )
 
 
 def is_chosen(entrant: Entrant) -> bool:

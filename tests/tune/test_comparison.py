@@ -5,15 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from rltuned.lab.tune.comparison import (
-    JobScores,
-    Promise,
-    ScoredJobs,
-    difference,
-    pooled,
-    power_of,
-    verdict,
-)
+from rltuned.compare import JobScores, compared, pooled
+from rltuned.lab.tune.promise import Promise, ScoredJobs, power_of, verdict
 from rltuned.stats import DAY_S, Stretches
 
 DAYS, A_DAY = 14, 40
@@ -45,18 +38,18 @@ def jobs_of(users: list[str], gpu_s: list[float]) -> ScoredJobs:
 
 def test_equal_orders_differ_by_nothing() -> None:
     one = scores(1.0)
-    found = difference(one, one, BLOCKS)
-    assert found.objective == 0.0
-    assert found.interval == (0.0, 0.0)
+    found = compared(one, one, BLOCKS)
+    assert found.objective.known == (0.0, 0.0, 0.0)
     assert not found.is_better
     assert not found.leads
 
 
 def test_a_tenth_less_wait_on_every_day_is_seen() -> None:
-    found = difference(scores(1.0), scores(0.9), BLOCKS)
-    assert found.wait == pytest.approx(-0.1, abs=1e-3)
-    assert found.bsld == pytest.approx(-0.0857, abs=2e-3)
-    assert found.objective == pytest.approx(math.sqrt(0.9 * (1 + found.bsld)) - 1, abs=1e-3)
+    found = compared(scores(1.0), scores(0.9), BLOCKS)
+    assert found.wait.change == pytest.approx(-0.1, abs=1e-3)
+    assert found.bsld.change == pytest.approx(-0.0857, abs=2e-3)
+    both = 0.9 * (1 + found.bsld.known[0])
+    assert found.objective.change == pytest.approx(math.sqrt(both) - 1, abs=1e-3)
     assert found.is_better
     assert verdict(found, [], ranges_known=True, same=False) == []
 
@@ -64,7 +57,7 @@ def test_a_tenth_less_wait_on_every_day_is_seen() -> None:
 def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
     """Both orders are the same but for noise that a day has in common."""
     passed = sum(
-        difference(scores(1.0, noise=0.2, seed=2 * n), scores(1.0, noise=0.2, seed=2 * n + 1),
+        compared(scores(1.0, noise=0.2, seed=2 * n), scores(1.0, noise=0.2, seed=2 * n + 1),
                    BLOCKS).is_better
         for n in range(400)
     )  # fmt: skip
@@ -73,17 +66,15 @@ def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
 
 def test_copies_that_disagree_widen_the_interval_and_those_that_agree_do_not() -> None:
     base = scores(1.0)
-    one = difference(base, scores(0.9), BLOCKS)
+    one = compared(base, scores(0.9), BLOCKS)
     alike = pooled([one] * 5)
-    assert alike.objective == pytest.approx(one.objective)
-    assert alike.interval is not None
-    assert one.interval is not None
-    assert alike.interval == pytest.approx(one.interval, abs=1e-3)
+    assert alike.objective.change == pytest.approx(one.objective.change)
+    assert alike.objective.known == pytest.approx(one.objective.known, abs=1e-3)
     assert alike.is_better
-    apart = pooled([difference(base, scores(f), BLOCKS) for f in (0.6, 0.8, 0.9, 1.1, 1.2)])
-    assert apart.interval is not None
-    assert apart.interval[0] < -0.2
-    assert apart.interval[1] > 0.0
+    apart = pooled([compared(base, scores(f), BLOCKS) for f in (0.6, 0.8, 0.9, 1.1, 1.2)])
+    _, low, high = apart.objective.known
+    assert low < -0.2
+    assert high > 0.0
     assert not apart.is_better
     assert pooled([one]) == one
 
@@ -94,7 +85,7 @@ def test_a_world_in_which_one_late_end_moves_everything_passes_seldom() -> None:
     passed = alone = 0
     for _ in range(100):
         copies = [
-            difference(scores(1.0), scores(math.exp(0.2 * draw.standard_normal())), BLOCKS)
+            compared(scores(1.0), scores(math.exp(0.2 * draw.standard_normal())), BLOCKS)
             for _ in range(5)
         ]
         passed += pooled(copies).is_better
@@ -105,14 +96,14 @@ def test_a_world_in_which_one_late_end_moves_everything_passes_seldom() -> None:
 
 def test_of_few_days_there_is_no_interval_and_nothing_passes() -> None:
     few = Stretches(OF // 3, 5, DAY_S)
-    found = difference(scores(1.0), scores(0.5), few)
-    assert found.interval is None
+    found = compared(scores(1.0), scores(0.5), few)
+    assert found.objective.low is None
     assert not found.is_better
     assert "an interval needs 6" in verdict(found, [], ranges_known=True, same=False)[0]
 
 
 def test_what_may_be_chance_is_kept_and_says_so() -> None:
-    found = difference(scores(1.0), scores(0.97, noise=0.3), BLOCKS)
+    found = compared(scores(1.0), scores(0.97, noise=0.3), BLOCKS)
     why = verdict(found, [], ranges_known=False, same=False)
     assert "may be chance" in why[0] or "no better" in why[0]
     assert "ranges" in why[1]
@@ -122,8 +113,7 @@ def test_what_may_be_chance_is_kept_and_says_so() -> None:
 
 def test_power_says_how_many_days_and_more_noise_needs_more() -> None:
     calm, wild = (
-        power_of(difference(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 40.0)
-        for n in (0.1, 0.3)
+        power_of(compared(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 40.0) for n in (0.1, 0.3)
     )
     assert calm is not None
     assert wild is not None
@@ -131,7 +121,7 @@ def test_power_says_how_many_days_and_more_noise_needs_more() -> None:
     assert wild.to_see[0.10] > 4 * calm.to_see[0.10]
     assert wild.smallest > calm.smallest
     assert "40 jobs a day" in calm.words
-    assert power_of(difference(scores(1.0), scores(1.0), BLOCKS), 14, 40.0) is None
+    assert power_of(compared(scores(1.0), scores(1.0), BLOCKS), 14, 40.0) is None
 
 
 SLURM = JobScores(np.full(10, 1_000.0), np.full(10, 2.0))

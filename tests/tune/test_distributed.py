@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rltuned.errors import ModelError, SettingsError
 from rltuned.lab.backtest import fit_order
 from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
+from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.ranks import Ranks, join_ranks, leave
 from rltuned.lab.train.run import Job, perform
 from rltuned.policies.actor import load_actor
@@ -54,10 +54,10 @@ def lose_at(number: signal.Signals, when: str) -> None:
     def end(*_given: object, **_named: object) -> None:
         os.kill(os.getpid(), number)
 
-    def end_in_training(job: Job, *, ranks: Ranks, **_named: object) -> None:
+    def end_in_training(job: Job[PpoSettings], *, ranks: Ranks, **_named: object) -> None:
         perform(job, ranks=ranks, on_epoch=end)
 
-    def end_after(job: Job, **named: Any) -> None:
+    def end_after(job: Job[PpoSettings], **named: Any) -> None:
         perform(job, **named)
         end()
 
@@ -90,11 +90,17 @@ def night(made: Path, folder: Path, minutes: float, lost: str) -> None:
     leave()
 
 
+def main(made: str, folder: str, minutes: str, lost: str) -> None:
+    np.seterr(all="raise")
+    with patch.multiple(fit_order, EPOCHS=2, BATCHES=10):
+        night(Path(made), Path(folder), float(minutes), lost)
+
+
 def run(
     made: Path, folder: Path, minutes: float, lost: str = "nobody - -"
-) -> tuple[list[int], str]:
+) -> tuple[list[int | None], str]:
     """Exit codes of two ranks, and what they printed. One that stands still goes on at the end."""
-    running = two_ranks.start(__name__, str(made), str(folder), str(minutes), lost)
+    running = two_ranks.start(folder, main, str(made), str(folder), str(minutes), lost)
     try:
         shown = running[0].communicate(timeout=WITHIN_S)[0]
         running[1].send_signal(signal.SIGCONT)
@@ -169,9 +175,3 @@ def test_the_first_rank_trains_alone_after_it_left(made: Path, tmp_path: Path) -
     assert bundle is not None
     assert "ranks" not in load_actor(bundle).card.training.machine
     assert fit_order.let_go(Ranks(0, 2)) == ""
-
-
-if __name__ == "__main__":
-    np.seterr(all="raise")
-    with patch.multiple(fit_order, EPOCHS=2, BATCHES=10):
-        night(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4])

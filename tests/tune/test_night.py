@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rltuned.compare import JobScores
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.units import UnixTime
@@ -20,7 +21,6 @@ from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.replay.play import load
 from rltuned.lab.tune import night
 from rltuned.lab.tune.candidates import Course
-from rltuned.lab.tune.comparison import JobScores
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import read_state

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from hypothesis import given
@@ -20,9 +21,10 @@ RUN = {f"subprocess.{name}" for name in ("Popen", "run", "call", "check_call", "
 UNPICKLED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return tuple((p.relative_to(PACKAGE).as_posix(), ast.parse(p.read_text())) for p in paths)
 
 
 def imported(tree: ast.Module) -> set[str]:

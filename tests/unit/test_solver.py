@@ -64,25 +64,20 @@ def test_cbc_finds_the_optimum() -> None:
     assert {n: round(v) for n, v in values.items() if v > 0.5} == {"x0": 1, "x1": 1}
 
 
-def test_the_time_limit_holds_against_a_program_that_ignores_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'trap "" TERM INT HUP\necho $$ > {note}\nwhile :; do sleep 1; done',
+        "sleep 600 &\necho $! > {note}\nwait",
+        "echo $$ > {note}\nexec >&- 2>&-\nsleep 600",
+    ],
+    ids=["ignores signals", "started another", "closed its output"],
+)
+def test_at_the_time_limit_the_program_and_what_it_started_are_ended(
+    tmp_path: Path, lines: str
+) -> None:
     note = tmp_path / "pid"
-    solver = script(tmp_path, f'trap "" TERM INT HUP\necho $$ > {note}\nwhile :; do sleep 1; done')
-    with pytest.raises(SolverError, match="longer than"):
-        solver(knapsack(), QUICK)
-    assert dies(int(note.read_text()))
-
-
-def test_what_the_program_started_is_ended_with_it(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    solver = script(tmp_path, f"sleep 600 &\necho $! > {note}\nwait")
-    with pytest.raises(SolverError, match="longer than"):
-        solver(knapsack(), QUICK)
-    assert dies(int(note.read_text()))
-
-
-def test_a_program_that_closes_its_output_and_goes_on_is_ended(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    solver = script(tmp_path, f"echo $$ > {note}\nexec >&- 2>&-\nsleep 600")
+    solver = script(tmp_path, lines.replace("{note}", str(note)))
     with pytest.raises(SolverError, match="longer than"):
         solver(knapsack(), QUICK)
     assert dies(int(note.read_text()))

@@ -8,10 +8,10 @@ import torch
 
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit, pairwise_loss
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.queues import QueueBounds, random_snapshot, rule_orders
+from rltuned.lab.train.queues import random_snapshot, rule_orders
 from rltuned.policies.baselines import BASELINES
 
-QUICK, SMALL = Fitting(epochs=15), QueueBounds(max_jobs=64)
+QUICK, SMALL = Fitting(epochs=15), 64
 
 
 @pytest.mark.parametrize(("name", "least"), [("saf", 0.93), ("sjf", 0.93), ("fcfs", 0.92)])
@@ -76,7 +76,7 @@ def test_agreement_counts_pairs() -> None:
 
 def test_generated_queues_are_valid_eligible_and_varied() -> None:
     draw = np.random.default_rng(5)
-    worlds = [random_snapshot(draw, QueueBounds(max_jobs=40)) for _ in range(30)]
+    worlds = [random_snapshot(draw, 40) for _ in range(30)]
     assert len({len(w.pending) for w in worlds}) > 5
     assert any(w.running for w in worlds)
     assert {j.request.total.gpus for w in worlds for j in w.pending} >= {0, 1, 2, 8}

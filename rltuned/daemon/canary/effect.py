@@ -9,8 +9,16 @@ from dataclasses import astuple, dataclass
 from math import sqrt
 from typing import Any, Final
 
+from rltuned.compare import Word, word_of
+from rltuned.stats import t95
+
 FEWEST: Final = 10
 """Pairs below which no interval is given."""
+WORDS: Final[dict[Word, str]] = {
+    "better": "it helps",
+    "worse": "it harms",
+    "no proven difference": "chance can explain it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +44,14 @@ class Effect:
             return None
         apart_s = (self.on_sum_s - self.off_sum_s) / self.pairs
         spread = max(0.0, self.squares - self.pairs * apart_s**2) / (self.pairs - 1)
-        freedom = self.pairs - 1
-        # Student's t that 95 % lie within, for 9 degrees of freedom or more (to 0.005)
-        t95 = 1.96 + 2.372 / freedom + 2.823 / freedom**2
-        reach_s = t95 * sqrt(spread / self.pairs)
+        reach_s = t95(self.pairs - 1) * sqrt(spread / self.pairs)
         return apart_s, apart_s - reach_s, apart_s + reach_s
 
     @property
     def helps(self) -> bool:
         """Whether waits are shorter in on blocks, and chance cannot explain it."""
         found = self.interval_s
-        return found is not None and found[2] < 0
+        return found is not None and word_of(*found[1:]) == "better"
 
     @property
     def verdict(self) -> str:
@@ -54,7 +59,7 @@ class Effect:
         if found is None:
             return f"{self.pairs} of {FEWEST} pairs of blocks are measured"
         apart_s, low_s, high_s = found
-        known = "it helps" if self.helps else "it harms" if low_s > 0 else "chance can explain it"
+        known = WORDS[word_of(low_s, high_s)]
         return (
             f"{known}: mean wait {self.on_sum_s / self.pairs:.0f} s in on blocks, "
             f"{self.off_sum_s / self.pairs:.0f} s in off blocks of {self.pairs} pairs, "

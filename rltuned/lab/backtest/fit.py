@@ -4,7 +4,6 @@ Only jobs that had ended when rltuned is switched on count: one that still ran h
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.lab.backtest.past import Past
@@ -14,18 +13,6 @@ from rltuned.policies.predictor import Predictor
 
 Report = Callable[[float], None]
 """Called with how much of the time is used, 0..1."""
-
-
-@dataclass(frozen=True, slots=True)
-class FitResult:
-    """What was learned, and a sentence for the report.
-
-    bundle: of the order; None = the shipped ones. fitted: of the predictor; None = nothing.
-    """
-
-    bundle: Path | None
-    fitted: Fitted | None
-    text: str
 
 
 def fit_site(
@@ -38,8 +25,9 @@ def fit_site(
     minutes: float,
     seed: int,
     report: Report = lambda _part: None,
-) -> FitResult:
-    """Learn from a site's earlier part.
+) -> tuple[Path | None, Fitted | None, str]:
+    """Learn from a site's earlier part: the bundle of the order (None = the shipped ones), the
+    predictor (None = nothing was learned), and a sentence for the report.
 
     model: the bundle to begin from; its network must read predictions. out: folder of a new bundle;
     must not exist. minutes: the longest that PPO may take (`full`); an epoch that began is
@@ -49,24 +37,20 @@ def fit_site(
     """
     jobs, start_s = past.known()
     if learned == "none":
-        return FitResult(None, None, "nothing was learned from the earlier part (--train none)")
+        return None, None, "nothing was learned from the earlier part (--train none)"
     if len(jobs) < FEWEST_JOBS:
-        return FitResult(
-            None,
-            None,
-            f"nothing was learned: {len(jobs)} jobs had ended before the switch, {FEWEST_JOBS} are "
-            "needed",
-        )
+        few = f"{len(jobs)} jobs had ended before the switch, {FEWEST_JOBS} are needed"
+        return None, None, f"nothing was learned: {few}"
     fitted = fit(jobs, start_s=start_s, begin=begin, seed=seed)
     text = (
         f"run-time predictor fitted to {fitted.examples} jobs of the earlier part; loss "
         f"{fitted.pinball:.3f} on its last fifth, {fitted.plain:.3f} without looking at the job"
     )
     if learned == "predictor":
-        return FitResult(None, fitted, f"{text}. The orders themselves are the shipped ones")
+        return None, fitted, f"{text}. The orders themselves are the shipped ones"
     from rltuned.lab.backtest.fit_order import fit_order  # noqa: PLC0415 - brings numba
 
     bundle, order = fit_order(
         past, model, fitted.predictor, out, minutes=minutes, seed=seed, report=report
     )
-    return FitResult(bundle, fitted, f"{order}; {text}")
+    return bundle, fitted, f"{order}; {text}"

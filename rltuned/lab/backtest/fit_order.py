@@ -9,6 +9,7 @@ from typing import Final
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.backtest.fit import Report
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.learner import PpoSettings
@@ -16,7 +17,6 @@ from rltuned.lab.train.ppo import Report as Epoch
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.ranks import ALONE, Ranks, leave
 from rltuned.lab.train.run import Job, Validation, beginning_from, perform
-from rltuned.lab.train.workload import foreseeing, make_workload
 from rltuned.policies.predictor import Predictor
 
 WINDOW_JOBS: Final = 256
@@ -55,8 +55,9 @@ def fit_order(
             f"no order was learned: {len(jobs)} jobs had ended before the switch, --train full "
             f"needs {SMALLEST_WINDOW * PARTS}"
         )
-    workload = make_workload("the earlier part", past.site.cluster, jobs)
-    workload = foreseeing(workload, foreseen(predictor, jobs, start_s=start_s))
+    scenario = Scenario.of(past.site.cluster, jobs, name="the earlier part").foreseeing(
+        foreseen(predictor, jobs, start_s=start_s)
+    )
     contest = Contest(
         base="delay", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS
     )
@@ -66,7 +67,7 @@ def fit_order(
         job = Job(
             settings=settings,
             sources=(
-                DatasetSource(workload, f"{len(jobs)} jobs of the site's own", "the site's own"),
+                DatasetSource(scenario, f"{len(jobs)} jobs of the site's own", "the site's own"),
             ),
             folder=Path(folder, "work"),
             out=out,
@@ -93,7 +94,7 @@ def join_in(ranks: Ranks) -> None:
     """What the other ranks do: train when the first one trains, until it calls `let_go`. Raises
     ModelError: a rank is gone.
     """
-    nothing: tuple[Job, float] | None = None
+    nothing: tuple[Job[PpoSettings], float] | None = None
     while (handed := ranks.work(nothing)) is not None:
         job, minutes = handed
         # the first rank's files are its own
@@ -109,7 +110,7 @@ def let_go(ranks: Ranks) -> str:
     return ""
 
 
-def _perform(job: Job, minutes: float, report: Report, ranks: Ranks) -> int:
+def _perform(job: Job[PpoSettings], minutes: float, report: Report, ranks: Ranks) -> int:
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 

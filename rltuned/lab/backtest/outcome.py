@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned import stats
+from rltuned.compare import Change, change_of_longest, change_of_mean, change_of_quantile
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
+from rltuned.stats import FloatArray, Stretches, stretches_of
 
 TOLERANCE_S: Final = 60.0
 """A job is better or worse off when its wait differs by more than this; one cycle."""
@@ -20,7 +21,7 @@ WORST: Final = 10
 LARGEST_GROUPS: Final = 12
 HALF: Final = 0.5
 HOUR_S: Final = 3_600.0
-Pair = tuple[stats.FloatArray, stats.FloatArray]
+Pair = tuple[FloatArray, FloatArray]
 """Of the same jobs: under multifactor, and under the order in question."""
 
 
@@ -30,8 +31,8 @@ class Group:
 
     jobs: int
     real_s: float
-    wait: stats.Change
-    bsld: stats.Change
+    wait: Change
+    bsld: Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class OrderOutcome:
     differences of the users with enough jobs, sorted.
     """
 
-    metrics: dict[str, stats.Change]
+    metrics: dict[str, Change]
     groups: dict[str, dict[str, Group]]
     better: float
     worse: float
@@ -94,7 +95,7 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> O
     """
     mask = past.later
     arrived = past.arrived_s[mask]
-    stretches = stats.stretches_of(arrived)
+    stretches = stretches_of(arrived)
     waits = base.start_s[mask] - arrived, own.start_s[mask] - arrived
     duration_s = np.array([j.duration_s for j in past.jobs])[mask]
     slow = slowdown(waits[0], duration_s), slowdown(waits[1], duration_s)
@@ -105,12 +106,12 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> O
     gaps = [p.own_s - p.base_s for p in people]
     return OrderOutcome(
         metrics={
-            "wait_s": stats.change_of_mean(*waits, stretches),
-            "wait_p50_s": stats.change_of_quantile(*waits, 0.5, stretches),
-            "wait_p95_s": stats.change_of_quantile(*waits, 0.95, stretches),
-            "wait_max_s": _longest(waits),
-            "jct_s": stats.change_of_mean(*jct, stretches),
-            "bsld": stats.change_of_mean(*slow, stretches),
+            "wait_s": change_of_mean(*waits, stretches),
+            "wait_p50_s": change_of_quantile(*waits, 0.5, stretches),
+            "wait_p95_s": change_of_quantile(*waits, 0.95, stretches),
+            "wait_max_s": change_of_longest(*waits),
+            "jct_s": change_of_mean(*jct, stretches),
+            "bsld": change_of_mean(*slow, stretches),
         },
         groups={
             kind: _groups(labels[mask], past.wait_s[mask], waits, slow, stretches)
@@ -170,17 +171,12 @@ def _activity(past: Past) -> NDArray[np.object_]:
     return np.array(kinds, dtype=object)
 
 
-def _longest(waits: Pair) -> stats.Change:
-    base, own = (float(w.max()) for w in waits)
-    return stats.Change(base, own, own / base - 1 if base > 0 else None)
-
-
 def _groups(
     labels: NDArray[np.object_],
-    real_s: stats.FloatArray,
+    real_s: FloatArray,
     waits: Pair,
     slow: Pair,
-    stretches: stats.Stretches,
+    stretches: Stretches,
 ) -> dict[str, Group]:
     names, counts = np.unique(labels.astype(str), return_counts=True)
     largest = [str(names[i]) for i in np.argsort(-counts, kind="stable")[:LARGEST_GROUPS]]
@@ -193,8 +189,8 @@ def _groups(
         found[name] = Group(
             jobs=int(some.sum()),
             real_s=float(real_s[some].mean()),
-            wait=stats.change_of_mean(waits[0][some], waits[1][some], part),
-            bsld=stats.change_of_mean(slow[0][some], slow[1][some], part),
+            wait=change_of_mean(waits[0][some], waits[1][some], part),
+            bsld=change_of_mean(slow[0][some], slow[1][some], part),
         )
     return found
 

@@ -10,47 +10,58 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltuned.core.decide import Knobs, Policy
+from rltuned.core.decide import Policy
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.orders import in_cycles
 from rltuned.lab.replay.play import Played, run
-from rltuned.lab.replay.prepared import prepare
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run_times import layers_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
 from rltuned.sim.world import Rules
 
 
-def daemon_knobs(settings: Settings) -> Knobs:
+def as_daemon(settings: Settings) -> Protocol:
     """As the daemon runs at stage full; where jobs go is Slurm's business here."""
     knobs = settings.knobs()
-    return replace(knobs, rules=replace(knobs.rules, switchback=None), top_k=0, placement="pack")
+    rules = replace(knobs.rules, switchback=None)
+    knobs = replace(knobs, rules=rules, top_k=0, placement="pack")
+    return Protocol("cycle", settings.daemon.interval_s, knobs)
 
 
-def stage_of(past: Past) -> Stage:
+def scenario_of(past: Past) -> Scenario:
     """A history ready to be played under any number of orders."""
     site = past.site
-    return Stage(site.cluster, past.jobs, prepare(site.cluster, past.jobs), site.natural)
+    rules = Rules(backfill=site.backfill, natural=site.natural)
+    return Scenario.of(site.cluster, past.jobs, rules, name=site.cluster.name)
 
 
-def play_natural(past: Past, stage: Stage, interval_s: float) -> Played:
+def play_natural(past: Past, scenario: Scenario, interval_s: float) -> Played:
     """Slurm's own order throughout; it looks at its queue at every event and every interval."""
-    return replace(play_ours(past, stage, BASELINES["fcfs"], interval_s, Knobs(top_k=0)), cycles=[])
+    protocol = Protocol("cycle", interval_s)
+    return replace(play_ours(past, scenario, BASELINES["fcfs"], protocol), cycles=[])
 
 
-def play_ours(past: Past, stage: Stage, policy: Policy, interval_s: float, knobs: Knobs) -> Played:
+def play_ours(past: Past, scenario: Scenario, policy: Policy, protocol: Protocol) -> Played:
     """The policy's order from the split on; cycles for which no scored job waits are left out.
 
     Raises KeyError: the compiled world does not know the policy.
     """
+    if protocol.predictor is not None:
+        scenario = replace(scenario, predictor=layers_of(protocol.predictor))
     ranking, cycles, eyes = in_cycles(
-        policy, stage, knobs, interval_s, first_s=past.split_s, compares=True
+        policy,
+        scenario,
+        protocol.knobs,
+        protocol.interval_s,
+        first_s=past.split_s,
+        compares=True,
     )
     # what waited at the beginning of the record may start, and not before it
-    arrive_s = stage.prepared.jobs.submit_s.copy()
+    arrive_s = scenario.submit_s.copy()
     waiting = np.array(sorted(past.waiting), dtype=np.int64) - 1
     arrive_s[waiting] = np.maximum(arrive_s[waiting], 0.0)
-    rules = Rules(backfill=past.site.backfill, natural=past.site.natural)
-    played = run(stage.prepared, ranking, rules, cycles=cycles, eyes=eyes, arrive_s=arrive_s)
+    played = run(scenario, ranking, cycles=cycles, eyes=eyes, arrive_s=arrive_s)
     last_s = float(played.start_s[past.scored].max())
     return replace(played, cycles=[row for row in played.cycles if row[0] <= last_s])

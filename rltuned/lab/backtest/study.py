@@ -1,28 +1,23 @@
 """The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned import __version__
-from rltuned.core.decide import Knobs, Policy
+from rltuned.core.decide import Policy
 from rltuned.lab.backtest.calibration import Calibration, Match, calibrate
 from rltuned.lab.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.backtest.play import daemon_knobs, play_natural, play_ours, stage_of
+from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.backtest.plugged import play_plugged
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.policy import BY_DEFAULT
-from rltuned.lab.replay.run_times import layers_of
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.protocol import Protocol, by_default
 from rltuned.policies.plugins import Plugin
-from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import shipped_predictor
-from rltuned.settings import Settings
 from rltuned.slurm.accounting import SacctAnswer
-from rltuned.stats import in_words
 from rltuned.text import utc
 
 Report = Callable[[str, float], None]
@@ -49,45 +44,34 @@ class Study:
 def run_study(
     past: Past,
     policies: Mapping[str, Policy],
-    interval_s: float,
-    knobs: Knobs,
-    predictor: Predictor | None = None,
+    protocol: Protocol,
     *,
     names: bool,
     report: Report = lambda _what, _part: None,
 ) -> Study:
     """Play everything.
 
-    interval_s, knobs, predictor: the daemon's. names: show users by their names, not by numbers.
+    protocol: the daemon's, with its predictor. names: show users by their names, not by numbers.
 
     Raises PolicyError: a policy's scores cannot be used.
     """
     report("multifactor", 0.0)
-    stage = stage_of(past)
-    base = play_natural(past, stage, interval_s)
+    scenario = scenario_of(past)
+    base = play_natural(past, scenario, protocol.interval_s)
     calibration = calibrate(past, base)
-    if predictor is not None:
-        stage = replace(stage, predictor=layers_of(predictor))
     users = [j.user for j in past.jobs]
     shown = users if names else aliases(users, "user")
     own, outcomes = {}, {}
     for name, policy in policies.items():
         report(name, 0.0)
         if name == BY_DEFAULT:
-            own[name] = _by_default(past, stage, policy)
+            own[name] = play_ours(past, scenario, policy, by_default(protocol))
         elif isinstance(policy, Plugin):
-            own[name] = play_plugged(past, policy, interval_s, knobs, predictor)
+            own[name] = play_plugged(past, policy, protocol)
         else:
-            own[name] = play_ours(past, stage, policy, interval_s, knobs)
+            own[name] = play_ours(past, scenario, policy, protocol)
         outcomes[name] = outcome_of(past, base, own[name], shown)
     return Study(past, base, calibration, own, outcomes)
-
-
-def _by_default(past: Past, stage: Stage, policy: Policy) -> Played:
-    """Whatever this site has set or fitted."""
-    plain, shipped = Settings(), load_predictor(shipped_predictor())
-    stage = replace(stage, predictor=layers_of(shipped))
-    return play_ours(past, stage, policy, plain.daemon.interval_s, daemon_knobs(plain))
 
 
 def aliases(names: Sequence[str], kind: str) -> list[str]:
@@ -127,7 +111,7 @@ def _headline(study: Study) -> str:
     name, outcome = next(iter(study.outcomes.items()))
     off = study.calibration.whole.mean.change
     return (
-        f"{name} instead of multifactor: mean wait {in_words(outcome.metrics['wait_s'])}; the "
+        f"{name} instead of multifactor: mean wait {outcome.metrics['wait_s']!s}; the "
         f"simulator is off by {'an unknown part' if off is None else f'{off:+.1%}'}"
     )
 

@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,6 +13,7 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Bars, Column, console, progress, show_table
+from rltuned.compare import Change
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
@@ -25,7 +27,6 @@ from rltuned.policies.named import policy_named
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
-from rltuned.stats import Change, in_words
 
 if TYPE_CHECKING:
     from rltuned.lab.backtest.study import Study
@@ -124,7 +125,7 @@ def backtest(
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
         return
     from rltuned.lab.backtest.fit import fit_site  # noqa: PLC0415 - torch
-    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415
+    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415
     from rltuned.lab.backtest.study import (  # noqa: PLC0415
         anonymous,
         document,
@@ -142,31 +143,23 @@ def backtest(
         answer, past = site_files.read_record(site, rows, zone, span, bars.show)
         model = bundle_at(BEGUN_FROM, loaded.settings.policy.models_dir)
         begin_from = load_predictor(shipped_predictor())
-        fitted = fit_site(
+        bundle, fitted, learned = fit_site(
             train, past, model, begin_from, Path(work, "trained"),
             minutes=train_minutes, seed=seed, report=partial(bars.show, "learning"),
         )  # fmt: skip
-        if fitted.bundle is not None:
-            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{fitted.bundle}", loaded), **chosen}
-        interval_s = settings.daemon.interval_s
-        predictor = begin_from if fitted.fitted is None else fitted.fitted.predictor
-        study = run_study(
-            past,
-            chosen,
-            interval_s,
-            daemon_knobs(settings),
-            predictor,
-            names=names,
-            report=bars.show,
-        )
+        if bundle is not None:
+            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{bundle}", loaded), **chosen}
+        predictor = begin_from if fitted is None else fitted.predictor
+        protocol = replace(as_daemon(settings), predictor=predictor)
+        study = run_study(past, chosen, protocol, names=names, report=bars.show)
         asked = {
             "command": " ".join(["rltuned", *sys.argv[1:]]),
             "history": rows.name,
             "orders": ", ".join(chosen),
             "train": train,
-            "learned": fitted.text,
+            "learned": learned,
             "split": split,
-            "interval_s": interval_s,
+            "interval_s": protocol.interval_s,
             "bounds": _bounds(settings),
             "seed": seed,
         }
@@ -179,7 +172,7 @@ def backtest(
         }
         found = found if names else anonymous(found, past)
         if report is not None:
-            _report(report, study, found, fitted.bundle, names=names)
+            _report(report, study, found, bundle, names=names)
     if as_json:
         say(json.dumps(found, allow_nan=False))
     else:
@@ -275,7 +268,7 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (
             name,
             f"{metrics['wait_s']['own']:.0f}",
-            "-" if change["change"] is None else in_words(Change(**change)),
+            "-" if change["change"] is None else str(Change(**change)),
             f"{metrics['wait_p95_s']['own']:.0f}",
             f"{metrics['bsld']['own']:.2f}",
             f"{order['better']:.0%}",

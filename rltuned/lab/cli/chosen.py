@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.cli.flags import say
 from rltuned.cli.tables import Column, console, show_table
+from rltuned.compare import percent
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past
 from rltuned.policies.generations import TUNED
@@ -13,7 +14,6 @@ from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
-from rltuned.stats import percent
 
 if TYPE_CHECKING:  # numba, which --help does without
     from rltuned.lab.backtest.study import Study
@@ -45,11 +45,10 @@ def chosen_setting(
     predictor: what the orders of the later part know. seed: of the fit for the earlier part; None =
     the shipped predictor knows all there is. Raises ModelError: the policy cannot be used.
     """
-    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415 - numba
+    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.train.predictor import fit  # noqa: PLC0415 - torch
-    from rltuned.lab.tune.advice import Advice, Asked, advice_json, advise  # noqa: PLC0415
-    from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
-    from rltuned.lab.tune.comparison import Promise  # noqa: PLC0415
+    from rltuned.lab.tune.advice import Advice, advice_json, advise  # noqa: PLC0415
+    from rltuned.lab.tune.promise import Promise  # noqa: PLC0415
 
     settings, shipped = loaded.settings, load_predictor(shipped_predictor())
     learned, plays = "the shipped predictor of run times", 0
@@ -75,13 +74,16 @@ def chosen_setting(
     if why := _why_not(settings.policy.name, study):
         return {**advice_json(Advice(f"No setting is chosen: {why}.")), "chosen_with": None}
     keys = settings.tune
-    asked = Asked(
+    advice = advise(
+        study.past,
         policy_named(settings.policy.name, settings.policy.models_dir),
         settings.knobs().order,
-        Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
-        Daemon(daemon_knobs(settings), settings.daemon.interval_s),
+        learn,
+        predictor,
+        promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        daemon=as_daemon(settings),
+        on_play=on_play,
     )
-    advice = advise(study.past, asked, learn, predictor, on_play=on_play)
     return {**advice_json(advice), "chosen_with": learned}
 
 

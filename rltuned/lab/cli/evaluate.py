@@ -11,6 +11,7 @@ import typer
 from rltuned.cli import flags
 from rltuned.cli.outputs import check_folder
 from rltuned.cli.tables import Column, console, progress, show_table
+from rltuned.compare import Paired
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
@@ -19,12 +20,12 @@ from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.options import FEWEST_WINDOWS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
-from rltuned.stats import SHARES, in_words
+from rltuned.stats import SHARES
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
+    from rltuned.lab.replay.scenario import Scenario
     from rltuned.lab.train import evaluate as evaluation
     from rltuned.lab.train.page import Curve
-    from rltuned.lab.train.workload import Workload
 
 app = typer.Typer()
 
@@ -108,7 +109,7 @@ def evaluate(
     from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
 
     learned = curves_of(curves or [])
-    contestants = [evaluation.contestant_of(given) for given in model]
+    contestants = dict(map(evaluation.contestant_of, model))
     sources = from_files(trace, [cluster_named(c) for c in cluster])
     plans = [
         evaluation.EvaluationPlan(
@@ -124,7 +125,7 @@ def evaluate(
         bounded=bounds is flags.OnOff.ON,
         predictor=flags.predictor_of(predictor),
     )
-    found = _play([s.workload for s in sources], contestants, plans, rules, protocol)
+    found = _play([s.scenario for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):
         flags.warn("some windows share jobs: intervals are narrower than the truth")
     document = {
@@ -146,7 +147,7 @@ def evaluate(
 
 def _report(
     folder: Path,
-    found: "Sequence[evaluation.Comparison]",
+    found: "Sequence[evaluation.Evaluation]",
     document: dict[str, Any],
     curves: "Mapping[str, Sequence[Curve]]",
 ) -> None:
@@ -158,47 +159,47 @@ def _report(
 
 
 def _play(
-    workloads: "list[Workload]",
-    contestants: "list[evaluation.Contestant]",
+    scenarios: "list[Scenario]",
+    contestants: "Mapping[str, evaluation.Seeds]",
     plans: "list[evaluation.EvaluationPlan]",
     rules: tuple[str, ...],
     protocol: Protocol,
-) -> "list[evaluation.Comparison]":
-    from rltuned.lab.train.evaluate import compare, plays_of  # noqa: PLC0415 - numba
+) -> "list[evaluation.Evaluation]":
+    from rltuned.lab.train.evaluate import evaluate_on, plays_of  # noqa: PLC0415 - numba
 
-    players = len(rules) + sum(len(c.seeds) for c in contestants)
-    steps = len(workloads) * sum(p.windows * p.copies for p in plans) * players
+    players = len(rules) + sum(map(len, contestants.values()))
+    steps = len(scenarios) * sum(p.windows * p.copies for p in plans) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [
-            compare(
-                workload,
-                {c.name: plays_of(c, protocol) for c in contestants},
+            evaluate_on(
+                scenario,
+                {name: plays_of(seeds, protocol) for name, seeds in contestants.items()},
                 plan,
                 rules=rules,
                 protocol=protocol,
                 on_window=lambda policy: bar.update(task, advance=1, description=policy),
             )
-            for workload in workloads
+            for scenario in scenarios
             for plan in plans
         ]
 
 
-def _cards(contestants: "Sequence[evaluation.Contestant]") -> dict[str, dict[str, object]]:
+def _cards(contestants: "Mapping[str, evaluation.Seeds]") -> dict[str, dict[str, object]]:
     return {
-        c.name: {
-            "summary": next((s.card.summary for s in c.seeds if isinstance(s, Actor)), _PLUGIN),
-            "seeds": len(c.seeds),
-            "digests": [s.digest for s in c.seeds],
-            "commits": [s.card.git_commit for s in c.seeds if isinstance(s, Actor)],
+        name: {
+            "summary": next((s.card.summary for s in seeds if isinstance(s, Actor)), _PLUGIN),
+            "seeds": len(seeds),
+            "digests": [s.digest for s in seeds],
+            "commits": [s.card.git_commit for s in seeds if isinstance(s, Actor)],
         }
-        for c in contestants
+        for name, seeds in contestants.items()
     }
 
 
-def _plain(found: "evaluation.Comparison") -> dict[str, object]:
+def _plain(found: "evaluation.Evaluation") -> dict[str, object]:
     return {
-        "workload": found.workload,
+        "workload": found.scenario,
         "plan": asdict(found.plan),
         "unit_of_chance": found.plan.unit,
         "windows_disjoint": found.disjoint,
@@ -209,7 +210,7 @@ def _plain(found: "evaluation.Comparison") -> dict[str, object]:
             for policy, table in found.values.items()
         },
         "paired": {
-            model: {rule: {m: asdict(p) for m, p in table.items()} for rule, table in rules.items()}
+            model: {rule: {m: _pair(p) for m, p in table.items()} for rule, table in rules.items()}
             for model, rules in found.paired.items()
         },
         "closed_of_fcfs_to_clairvoyant": found.closed,
@@ -219,6 +220,14 @@ def _plain(found: "evaluation.Comparison") -> dict[str, object]:
             for policy, table in found.spread.items()
         },
     }
+
+
+def _pair(found: Paired) -> dict[str, object]:
+    """As the results have been written since 0.1.0."""
+    geometric = found.geometric
+    ends = {"geometric_low": geometric.low, "geometric_high": geometric.high}
+    plain = asdict(found) | {"geometric": geometric.change} | ends
+    return {name: value for name, value in plain.items() if name not in {"base", "own"}}
 
 
 COLUMNS: Final = (
@@ -231,13 +240,13 @@ COLUMNS: Final = (
 )
 
 
-def _show(comparisons: "list[evaluation.Comparison]") -> None:
+def _show(comparisons: "list[evaluation.Evaluation]") -> None:
     out = console()
     for found in comparisons:
         for model, rules in found.paired.items():
             load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
             rows = [
-                (rule, *(in_words(pairs[column.name]) for column in COLUMNS[1:]))
+                (rule, *(str(pairs[column.name]) for column in COLUMNS[1:]))
                 for rule, pairs in rules.items()
             ]
-            show_table(out, COLUMNS, rows, f"{model} on {found.workload}, {load}")
+            show_table(out, COLUMNS, rows, f"{model} on {found.scenario}, {load}")

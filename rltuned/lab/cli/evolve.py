@@ -63,9 +63,9 @@ def evolve(
     board = Board(tensorboard, resume=resume)
     from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.evolution import EvolutionSettings  # noqa: PLC0415
-    from rltuned.lab.train.evolved import Search, perform  # noqa: PLC0415
+    from rltuned.lab.train.evolved import perform  # noqa: PLC0415
     from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
-    from rltuned.lab.train.run import Validation  # noqa: PLC0415
+    from rltuned.lab.train.run import Job, Validation  # noqa: PLC0415
     from rltuned.lab.train.trial import RULE  # noqa: PLC0415
 
     guess = predicting("queue", predictor)
@@ -73,7 +73,7 @@ def evolve(
         generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
         eval_every=eval_every, seed=seed,
     )  # fmt: skip
-    search = Search(
+    search = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
         sources=learned_on(trace, cluster, worlds, seed, guess),
         judges=tuple(drawn(JUDGES, worlds // 2, guess)),

@@ -103,7 +103,7 @@ def _learn(  # noqa: PLR0917 - by place
     data: str,
 ) -> float:
     """Fit and export; the share of the held-out pairs that the network has right."""
-    from rltuned.lab.train.imitated import ImitatedOrder, imitate_into  # noqa: PLC0415 - torch
+    from rltuned.lab.train.imitated import imitate_into  # noqa: PLC0415 - torch
 
     command = " ".join(["rltuned", *sys.argv[1:]])
     with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
@@ -112,6 +112,8 @@ def _learn(  # noqa: PLR0917 - by place
             out,
             (learned, held_out),
             fitting,
-            ImitatedOrder(order, data, command),
+            order=order,
+            data=data,
+            command=command,
             on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
         )

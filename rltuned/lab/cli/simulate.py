@@ -3,7 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -25,6 +25,7 @@ from rltuned.lab.replay.metrics import (
 )
 from rltuned.lab.replay.policy import policy_of
 from rltuned.lab.replay.protocol import Mode, Protocol, jointly
+from rltuned.lab.replay.watching import watching
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import AGE_ONLY, Natural
@@ -33,13 +34,16 @@ from rltuned.sim.tables import Bad
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Rules, read_faults
 from rltuned.solver import Cbc
+from rltuned.text import span
 
 if TYPE_CHECKING:  # numba, which --help does without
-    from rltuned.lab.replay.run import TraceWindow
+    from rltuned.lab.replay.scenario import Scenario
 
 app = typer.Typer()
 
 
+LONG_S: Final = 60.0
+"""A play of which more is left says so, with a terminal or without."""
 _NATURAL = {"age": AGE_ONLY, "multifactor": Natural(kind="multifactor"), "basic": Natural()}
 
 
@@ -111,12 +115,12 @@ def simulate(
     hardware = cluster_named(cluster)
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
-        mode, interval, Rules(backfill, packing, _NATURAL[natural]),
-        faults=_faults(faults) if faults else (),
+        mode,
+        interval,
         knobs=Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay)),
         bounded=bounds is flags.OnOff.ON,
         predictor=flags.predictor_of(predictor),
-    )  # fmt: skip
+    )
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(oversubscribe or ())))
         protocol = jointly(protocol, top_k, tuning, Cbc())
@@ -129,11 +133,16 @@ def simulate(
     from rltuned.lab.replay.run import whole, windows  # noqa: PLC0415 - numba
 
     jobs, skipped = _possible(trace, hardware, skip=skip_impossible)
-    sets = whole(jobs, first=first, warmup=warmup)
-    if count is not None:
-        sets = windows(jobs, count=count, size=window_jobs, seed=seed, warmup=warmup)
-    played = _play(sets, hardware, list(dict.fromkeys(policy)), protocol)
-    _write(played, hardware, jobs_out, plot)
+    rules = Rules(backfill, packing, _NATURAL[natural])
+    site = jobs, hardware, rules, _faults(faults) if faults else ()
+    if count is None:
+        sets = whole(*site, first=first, warmup=warmup)
+    else:
+        sets = windows(*site, count=count, size=window_jobs, seed=seed, warmup=warmup)
+    played = _play(sets, list(dict.fromkeys(policy)), protocol)
+    if jobs_out is not None:
+        write_jobs(played, jobs_out)
+    _draw(played, hardware, plot)
     if as_json:
         flags.say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
     else:
@@ -156,16 +165,9 @@ def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[Trace
     return jobs, skipped
 
 
-def _write(
-    played: dict[str, list[Schedule]], cluster: Cluster, jobs_out: Path | None, plot: Path | None
-) -> None:
-    if jobs_out is not None:
-        write_jobs(played, jobs_out)
-    if plot is not None:
-        _draw(played, cluster, plot)
-
-
-def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> None:
+def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path | None) -> None:
+    if path is None:
+        return
     from rltuned.lab.replay.plot import draw  # noqa: PLC0415 - matplotlib is in the train extra
 
     try:
@@ -175,9 +177,9 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path) -> No
 
 
 def _play(
-    sets: "tuple[TraceWindow, ...]", cluster: Cluster, policies: list[str], protocol: Protocol
+    sets: "tuple[Scenario, ...]", policies: list[str], protocol: Protocol
 ) -> dict[str, list[Schedule]]:
-    from rltuned.lab.replay.run import compare  # noqa: PLC0415 - numba
+    from rltuned.lab.replay.run import play_all  # noqa: PLC0415 - numba
 
     with progress() as bar:
         task = bar.add_task("simulate", total=len(sets) * len(policies))
@@ -185,7 +187,16 @@ def _play(
         def report(policy: str, window: int) -> None:
             bar.update(task, advance=1, description=f"{policy}, window {window + 1}")
 
-        return compare(sets, cluster, policies, protocol, report=report)
+        def watcher(part: float, left_s: float) -> None:
+            text = f"{part:.0%} of the jobs have started; about {span(left_s)} left"
+            bar.update(task, description=text)
+            if left_s > LONG_S and not told:
+                told.append(text)
+                flags.warn(f"this play takes long: {text}")
+
+        told: list[str] = []
+        with watching(watcher):
+            return play_all(sets, policies, protocol, report=report)
 
 
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:

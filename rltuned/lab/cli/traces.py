@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -153,7 +152,7 @@ def fetch_command(
 def describe_command(trace: TraceArgument, *, as_json: JsonOption = False) -> None:
     """Show what is in a trace: sizes, run times, arrivals, load, limits."""
     read = shown_trace(trace)
-    facts = {**asdict(describe(read)), "bad_rows": len(read.bad)}
+    facts = {**describe(read), "bad_rows": len(read.bad)}
     if as_json:
         say(json.dumps(facts | {"notes": read.notes}))
         return

@@ -37,6 +37,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
+    from rltuned.lab.train.learner import PpoSettings
     from rltuned.lab.train.ppo import Report
     from rltuned.lab.train.ranks import Ranks
     from rltuned.lab.train.run import Job
@@ -148,7 +149,7 @@ def ppo(
     _perform(job, join_ranks() if distributed else ALONE, board)
 
 
-def _perform(job: "Job", ranks: "Ranks", board: Board) -> None:
+def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: Board) -> None:
     """Train and export, and show what comes of it; only the first rank shows anything."""
     from rltuned.lab.train.run import RULES, perform  # noqa: PLC0415 - torch
 
@@ -217,19 +218,19 @@ def fit_predictor(
     from rltuned.lab.train.export import export_predictor  # noqa: PLC0415
 
     base = None if fresh else load_predictor(begin or shipped_predictor())
-    fitted, notes = fit_to(trace or [], worlds=worlds, until=until, begin=base, seed=seed)
-    command = " ".join(["rltuned", *sys.argv[1:]])
-    export_predictor(
-        out, fitted, command=command, seed=seed, data=notes.data, licence=notes.licence
+    fitted, first, data, licence = fit_to(
+        trace or [], worlds=worlds, until=until, begin=base, seed=seed
     )
+    command = " ".join(["rltuned", *sys.argv[1:]])
+    export_predictor(out, fitted, command=command, seed=seed, data=data, licence=licence)
     if report is not None or as_json:
         from rltuned.lab.train.predictor_report import report_of, write_report  # noqa: PLC0415
 
-        found = report_of(fitted.predictor, notes.first, names=names)
+        found = report_of(fitted.predictor, first, names=names)
         if report is not None:
             write_report(report, found, f"Predicted run times, {out.name}")
         if as_json:
-            say(json.dumps(found.document()))
+            say(json.dumps(found))
             raise typer.Exit(int(fitted.pinball >= fitted.plain))
     say(
         f"{out}: {fitted.examples} jobs; loss {fitted.pinball:.3f}, without looking at the job "

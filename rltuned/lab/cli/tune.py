@@ -14,6 +14,7 @@ import typer
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.instances import AllOption, instances
 from rltuned.cli.tables import Bars, progress
+from rltuned.compare import percent
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import (
@@ -38,7 +39,7 @@ from rltuned.policies.shelf import find_bundle, shipped_predictor
 from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_span_s
-from rltuned.stats import DAY_S, percent
+from rltuned.stats import DAY_S
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.ranks import Ranks
@@ -259,8 +260,8 @@ def _policy(loaded: Loaded) -> Policy:
 def _asked(
     loaded: Loaded, policy: Policy, days: float, options: _NightOptions, *, work: Path
 ) -> "Asked":
-    from rltuned.lab.tune.comparison import Promise  # noqa: PLC0415 - numba
     from rltuned.lab.tune.night import Asked  # noqa: PLC0415
+    from rltuned.lab.tune.promise import Promise  # noqa: PLC0415 - numba
 
     settings = loaded.settings
     keys = settings.tune
@@ -303,8 +304,7 @@ def _entrant(
 def _spend(
     loaded: Loaded, policy: Policy, past: Past, asked: "Asked", show: Callable[[str, float], None]
 ) -> "Night":
-    from rltuned.lab.backtest.play import daemon_knobs  # noqa: PLC0415 - numba
-    from rltuned.lab.tune.candidates import Daemon  # noqa: PLC0415
+    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.tune.tuning import NightRun  # noqa: PLC0415
 
     settings, clock = loaded.settings, SystemClock()
@@ -316,7 +316,7 @@ def _spend(
         if what.startswith("power:"):
             warn(what)
 
-    daemon = Daemon(daemon_knobs(settings), settings.daemon.interval_s)
+    daemon = as_daemon(settings)
     return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
 
 

@@ -6,7 +6,6 @@ Gymnasium environment stops at each decision.
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -22,9 +21,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import EmptyCluster, in_partition
-from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
 
 HOUR_S: Final = 3_600.0
@@ -105,37 +102,45 @@ class SimulatedJournal:
         known.written.append(now)
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedWorld:
-    """A world at its end, how often the queue was ranked, and how many numbers were written."""
-
-    world: World
-    decisions: int
-    writes: int
-
-
 class DecidedWorld:
-    """A world in which priorities are written once per interval or (event mode) at every event."""
+    """A world in which priorities are written once per interval or (event mode) at every event.
 
-    def __init__(self, cluster: Cluster, jobs: Sequence[TraceJob], protocol: Protocol) -> None:
-        self.world = World(cluster, jobs, rules=protocol.rules, faults=protocol.faults)
-        self.decisions = 0
+    first_s: of the first cycle; None = when the first job comes. looks_at_s: a moment at which
+    Slurm looks at its queue although nothing happens. decisions: how often the queue was ranked.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        protocol: Protocol,
+        first_s: float | None = None,
+        looks_at_s: float = -math.inf,
+    ) -> None:
+        self.world, self.decisions, self._looks_at_s = world, 0, looks_at_s
+        self._first_s = world.first_s if first_s is None else first_s
         self._backend, self._journal = SimBackend(self.world), SimulatedJournal(self.world)
         self._solver = protocol.solver
         self._interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
         self.knobs = protocol.knobs if self._interval_s else at_once(protocol.knobs)
-        self._first_s = jobs[0].submit_s if jobs else 0.0
         self._is_due = False
 
     @property
+    def written(self) -> dict[JobId, int]:
+        """Numbers so far, by job."""
+        return self._journal.writes
+
+    @property
     def writes(self) -> int:
-        return sum(self._journal.writes.values())
+        """Of all jobs."""
+        return sum(self.written.values())
 
     def due(self) -> Snapshot | None:
         """Let time pass until a queue waits for a decision; None = done. Raises TraceError."""
         if self._is_due:
             self.world.schedule()
         while (now := next_time(self.world, self._first_s, self._interval_s)) is not None:
+            if self.world.now < self._looks_at_s < now:
+                now = self._looks_at_s
             if self.world.next_time() == now:
                 self.world.happen()
             self.world.now = now
@@ -156,17 +161,17 @@ class DecidedWorld:
         return decision
 
     def _is_tick(self, now: float) -> bool:
+        if now < self._first_s:
+            return False
         return not self._interval_s or tick_at(now, self._first_s, self._interval_s) == now
 
 
-def play_decided(
-    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
-) -> PlayedWorld:
-    """Play jobs to the end of the last one. Raises TraceError: a job can never start."""
-    decided = DecidedWorld(cluster, jobs, protocol)
+def play_decided(world: World, policy: Policy, protocol: Protocol) -> DecidedWorld:
+    """Play to the end of the last job. Raises TraceError: a job can never start."""
+    decided = DecidedWorld(world, protocol)
     while (snapshot := decided.due()) is not None:
         decided.decide(snapshot, policy)
-    return PlayedWorld(decided.world, decided.decisions, decided.writes)
+    return decided
 
 
 def _check_all_started(world: World) -> None:

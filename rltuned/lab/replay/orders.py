@@ -32,12 +32,12 @@ from rltuned.lab.kernel.ranking import (
 )
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN, RunTimes
 from rltuned.lab.kernel.sorting import nothing_listed
-from rltuned.lab.replay.play import Played, faults_of, run
+from rltuned.lab.replay.play import Played, run
 from rltuned.lab.replay.policy import CLAIRVOYANT_AREA, FUTURE
-from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs, sight_of
+from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run_times import known_of, layers_of
-from rltuned.lab.replay.stage import Stage
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
 from rltuned.sim.natural import AGE_ONLY, FIRST_PRIORITY, Whole
@@ -49,37 +49,38 @@ TIER = 2.0**33
 """Points that a step of PriorityTier is worth: more than any priority."""
 
 
-def play(policy: Policy | str, stage: Stage, protocol: Protocol) -> Played:
-    """Play the stage to its end. policy: a name, where no scheduler could ask it (replay/policy).
+def play(policy: Policy | str, scenario: Scenario, protocol: Protocol) -> Played:
+    """Play a scenario to its end. policy: a name, where no scheduler could ask it (replay/policy).
     Raises TraceError: it exists in event mode only, or a job never started.
     """
     if protocol.predictor is not None:
-        stage = replace(stage, predictor=layers_of(protocol.predictor))
-    faults = faults_of(protocol.faults, stage.cluster)
+        scenario = replace(scenario, predictor=layers_of(protocol.predictor))
     if protocol.mode == "event" or policy in FUTURE:
-        ranking, eyes = at_events(policy, stage, protocol.order)
-        return run(stage.prepared, ranking, protocol.rules, eyes=eyes, faults=faults)
-    ranking, cycles, eyes = in_cycles(policy, stage, protocol.knobs, protocol.interval_s)
-    return run(stage.prepared, ranking, protocol.rules, cycles=cycles, eyes=eyes, faults=faults)
+        ranking, eyes = at_events(policy, scenario, protocol.order)
+        return run(scenario, ranking, eyes=eyes)
+    ranking, cycles, eyes = in_cycles(policy, scenario, protocol.knobs, protocol.interval_s)
+    return run(scenario, ranking, cycles=cycles, eyes=eyes)
 
 
-def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[Ranking, Eyes]:
+def at_events(
+    policy: Policy | str, scenario: Scenario, order: Order | None
+) -> tuple[Ranking, Eyes]:
     """A policy, or its name, at every event; order None = its pure order. Raises KeyError."""
     if isinstance(policy, NetworkPolicy):
-        ranking = _dynamic(NET, stage, order, BASELINES["delay"])
-        return ranking, _eyes(policy, stage, pure=order is None)
+        ranking = _dynamic(NET, scenario, order, BASELINES["delay"])
+        return ranking, _eyes(policy, scenario, pure=order is None)
     policy = policy if isinstance(policy, str) else policy.name
     pure = order is None or policy in {*FUTURE, "multifactor"}
-    if policy in FORESEEING and stage.predictor is not None:
-        return _dynamic(FORESEEING[policy], stage, order), NO_EYES
+    if policy in FORESEEING and scenario.predictor is not None:
+        return _dynamic(FORESEEING[policy], scenario, order), NO_EYES
     if policy == "fit_first":
-        return _dynamic(FIT, stage, order), _eyes(None, stage)
+        return _dynamic(FIT, scenario, order), _eyes(None, scenario)
     if not pure and order is not None:
-        return _dynamic(STATIC, stage, order, rule=BASELINES[policy]), NO_EYES
+        return _dynamic(STATIC, scenario, order, rule=BASELINES[policy]), NO_EYES
     rule = FORMULAS.get(policy, FIXED)
-    ranking = _plain(stage)._replace(rule=rule)
+    ranking = _plain(scenario)._replace(rule=rule)
     if rule == FIXED:
-        ranking = ranking._replace(key=_fixed_keys(policy, stage))
+        ranking = ranking._replace(key=_fixed_keys(policy, scenario))
     if rule == F1:
         ranking = ranking._replace(constants=np.array([F1_EPOCH_S, 1.0]))
     return ranking, NO_EYES
@@ -87,7 +88,7 @@ def at_events(policy: Policy | str, stage: Stage, order: Order | None) -> tuple[
 
 def in_cycles(
     policy: Policy | str,
-    stage: Stage,
+    scenario: Scenario,
     knobs: Knobs,
     interval_s: float,
     *,
@@ -97,14 +98,14 @@ def in_cycles(
     """Slurm's own order, and a daemon that writes delays into it, from an empty journal on.
     first_s: None = at the first submission. compares: see Cycles. Raises KeyError.
     """
-    system, count = stage.natural.system, len(stage.jobs)
-    first_s = float(stage.prepared.jobs.submit_s[0]) if first_s is None else first_s
-    rule, demand, known, eyes = _wish(policy, stage, knobs.order)
-    demand = demand._replace(most_s=np.where(_promised(stage, knobs.sla), 0.0, demand.most_s))
+    system, count = scenario.rules.natural.system, len(scenario)
+    first_s = float(scenario.submit_s[0]) if first_s is None else first_s
+    rule, demand, known, eyes = _wish(policy, scenario, knobs.order)
+    demand = demand._replace(most_s=np.where(_promised(scenario, knobs.sla), 0.0, demand.most_s))
     slope = system.slope if system.kind == "multifactor" else 1.0 / RESOLUTION_S
     basic = system.kind == "basic"
     per_hour = knobs.rules.max_writes_per_hour or 0
-    ranking = slurms_order(stage)._replace(known=known, demand=demand)
+    ranking = slurms_order(scenario)._replace(known=known, demand=demand)
     cycles = Cycles(
         rule=rule,
         first_s=first_s,
@@ -116,8 +117,8 @@ def in_cycles(
         max_changes=knobs.writing.max_changes,
         basic=basic,
         slope=slope or 1.0,
-        managed=_managed(stage, knobs.rules) if slope else np.zeros(count, dtype=bool),
-        origin=_origin(stage),
+        managed=_managed(scenario, knobs.rules) if slope else np.zeros(count, dtype=bool),
+        origin=_origin(scenario),
         per_point=1.0,
         writes=np.zeros(count, dtype=np.int64),
         written_s=np.full((count, per_hour), -np.inf),
@@ -129,85 +130,87 @@ def in_cycles(
     return ranking, cycles, eyes
 
 
-def slurms_order(stage: Stage) -> Ranking:
+def slurms_order(scenario: Scenario) -> Ranking:
     """Slurm's own priorities, tiers of partitions first."""
-    ranking, natural = _plain(stage), stage.natural
+    ranking, natural = _plain(scenario), scenario.rules.natural
     if natural.kind == "fcfs":
-        number = FIRST_PRIORITY - np.arange(len(stage.jobs), dtype=np.int64)
-        return ranking._replace(value=number, key=_origin(stage) - number)
+        number = FIRST_PRIORITY - np.arange(len(scenario), dtype=np.int64)
+        return ranking._replace(value=number, key=_origin(scenario) - number)
     if natural == AGE_ONLY:
-        return ranking._replace(key=_origin(stage))
-    return ranking._replace(rule=MULTIFACTOR, ahead=_tiers(stage) * TIER)
+        return ranking._replace(key=_origin(scenario))
+    return ranking._replace(rule=MULTIFACTOR, ahead=_tiers(scenario) * TIER)
 
 
-def _origin(stage: Stage) -> FloatArray:
+def _origin(scenario: Scenario) -> FloatArray:
     """(n,) the key of a fixed order before any number that rltuned writes."""
-    ahead = _tiers(stage) * TIER
-    return -ahead if stage.natural.kind == "fcfs" else stage.prepared.jobs.submit_s - ahead
+    ahead = _tiers(scenario) * TIER
+    return -ahead if scenario.rules.natural.kind == "fcfs" else scenario.submit_s - ahead
 
 
-def _tiers(stage: Stage) -> FloatArray:
+def _tiers(scenario: Scenario) -> FloatArray:
     """(n,) steps of PriorityTier above the lowest."""
-    tiers = np.array([p.priority_tier for p in stage.cluster.partitions], dtype=np.float64)
-    prepared = stage.prepared
+    tiers = np.array([p.priority_tier for p in scenario.cluster.partitions], dtype=np.float64)
+    prepared = scenario.prepared
     found: FloatArray = (tiers - tiers.min())[prepared.shapes.partition[prepared.jobs.shape]]
     return found
 
 
-def _managed(stage: Stage, scope: Scope) -> BoolArray:
+def _managed(scenario: Scenario, scope: Scope) -> BoolArray:
     """(n,) what core/select lets the daemon order, but for what changes with time."""
     scope = replace(scope, min_age_s=0.0, max_writes_per_hour=None)
     if scope == Scope(min_age_s=0.0):
-        return np.ones(len(stage.jobs), dtype=bool)
-    partitions = [p.name for p in stage.cluster.partitions]
-    pending = pending_jobs(stage.jobs, stage.prepared, partitions)
-    cluster = stage.cluster
+        return np.ones(len(scenario), dtype=bool)
+    partitions = [p.name for p in scenario.cluster.partitions]
+    pending = pending_jobs(scenario.jobs, scenario.prepared, partitions)
+    cluster = scenario.cluster
     snapshot = Snapshot(UnixTime(0.0), cluster.name, pending, (), cluster.nodes, cluster.partitions)
     ours = {job.job_id for job in select(snapshot, scope).chosen}
     return np.array([job.job_id in ours for job in pending])
 
 
-def _promised(stage: Stage, classes: Sequence[SlaClass]) -> BoolArray:
+def _promised(scenario: Scenario, classes: Sequence[SlaClass]) -> BoolArray:
     """(n,) the jobs of a class, which have delay 0."""
-    default = stage.cluster.default_partition
-    asked = [((j.partition or default,), j.qos, j.account) for j in stage.jobs]
+    default = scenario.cluster.default_partition
+    asked = [((j.partition or default,), j.qos, j.account) for j in scenario.jobs]
     return np.array([any(one.covers(*words) for one in classes) for words in asked], dtype=bool)
 
 
-def _wish(policy: Policy | str, stage: Stage, order: Order) -> tuple[int, Demand, RunTimes, Eyes]:
+def _wish(
+    policy: Policy | str, scenario: Scenario, order: Order
+) -> tuple[int, Demand, RunTimes, Eyes]:
     """A policy's rule, what it may ask for, its memory and its eyes."""
     if isinstance(policy, NetworkPolicy):
-        demand = stage.demand(order, BASELINES["delay"])
-        return NET, demand, _known(stage), _eyes(policy, stage)
+        demand = scenario.demand(order, BASELINES["delay"])
+        return NET, demand, _known(scenario), _eyes(policy, scenario)
     if not isinstance(policy, Baseline):
         raise KeyError(policy)
-    if policy.name in FORESEEING and stage.predictor is not None:
-        return FORESEEING[policy.name], stage.demand(order), _known(stage), NO_EYES
+    if policy.name in FORESEEING and scenario.predictor is not None:
+        return FORESEEING[policy.name], scenario.demand(order), _known(scenario), NO_EYES
     if policy.name == "fit_first":
-        return FIT, stage.demand(order), _known(stage), _eyes(None, stage)
-    known = NOTHING_KNOWN if policy.key is None else _known(stage)
-    return STATIC, stage.demand(order, policy), known, NO_EYES
+        return FIT, scenario.demand(order), _known(scenario), _eyes(None, scenario)
+    known = NOTHING_KNOWN if policy.key is None else _known(scenario)
+    return STATIC, scenario.demand(order, policy), known, NO_EYES
 
 
-def ruled(stage: Stage, order: Order) -> Ranking:
+def ruled(scenario: Scenario, order: Order) -> Ranking:
     """The rule `delay` within its bounds, by what is foreseen at submission."""
-    return _plain(stage)._replace(demand=stage.demand(order, BASELINES["delay"]))
+    return _plain(scenario)._replace(demand=scenario.demand(order, BASELINES["delay"]))
 
 
-def _known(stage: Stage) -> RunTimes:
+def _known(scenario: Scenario) -> RunTimes:
     return (
         NOTHING_KNOWN
-        if stage.predictor is None
-        else known_of(stage.jobs, stage.predictor, stage.prepared.size)
+        if scenario.predictor is None
+        else known_of(scenario.jobs, scenario.predictor, scenario.prepared.size)
     )
 
 
-def _eyes(actor: NetworkPolicy | None, stage: Stage, *, pure: bool = False) -> Eyes:
-    """What an actor sees of a stage; None: only what fits. Raises ValueError: it corrects no rule,
-    so that there is nothing to bound.
+def _eyes(actor: NetworkPolicy | None, scenario: Scenario, *, pure: bool = False) -> Eyes:
+    """What an actor sees; None: only what fits. Raises ValueError: it corrects no rule, so that
+    there is nothing to bound.
     """
-    prepared = stage.prepared
-    sight = stage.sight or sight_of(stage.cluster, stage.jobs, prepared)
+    prepared = scenario.prepared
+    sight = scenario.sight
     if actor is None:
         return eyes_on(sight, prepared)
     if not (pure or actor.network.corrects):
@@ -217,34 +220,35 @@ def _eyes(actor: NetworkPolicy | None, stage: Stage, *, pure: bool = False) -> E
 
 def _dynamic(
     rule_code: int,
-    stage: Stage,
+    scenario: Scenario,
     order: Order | None,
     rule: Baseline | None = None,
 ) -> Ranking:
     """At every event; order None = the pure order, which whether a job fits needs no memory for."""
-    known = NOTHING_KNOWN if order is None and rule_code == FIT else _known(stage)
-    demand = stage.demand(DEFAULT if order is None else order, rule)
+    known = NOTHING_KNOWN if order is None and rule_code == FIT else _known(scenario)
+    demand = scenario.demand(DEFAULT if order is None else order, rule)
     bounded = order is not None
-    return _plain(stage)._replace(rule=rule_code, known=known, demand=demand, bounded=bounded)
+    return _plain(scenario)._replace(rule=rule_code, known=known, demand=demand, bounded=bounded)
 
 
-def _plain(stage: Stage) -> Ranking:
+def _plain(scenario: Scenario) -> Ranking:
     """First come, first served, with Slurm's points beside it."""
-    natural, cluster, count = stage.natural, stage.cluster, len(stage.jobs)
+    natural, cluster, count = scenario.rules.natural, scenario.cluster, len(scenario)
     cpus = sum(n.total.cpus for n in cluster.nodes)
     whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
     shares = np.array(
-        [natural.size(r.total, r.nodes, whole) for r in stage.prepared.requests], dtype=np.float64
+        [natural.size(r.total, r.nodes, whole) for r in scenario.prepared.requests],
+        dtype=np.float64,
     )
     size = 1.0 - shares if natural.favor_small else shares
     own = np.array(natural.own, dtype=np.float64) if natural.own else np.zeros(count)
-    partition = natural.partition_weight * stage.prepared.partition_factor
+    partition = natural.partition_weight * scenario.prepared.partition_factor
     return Ranking(
         rule=FIXED,
-        key=stage.prepared.jobs.submit_s.copy(),
-        limit_s=stage.limit_s,
-        gpus=stage.gpus,
-        size=stage.prepared.size,
+        key=scenario.submit_s.copy(),
+        limit_s=scenario.limit_s,
+        gpus=scenario.gpus,
+        size=scenario.prepared.size,
         terms=np.column_stack([natural.base + own, natural.size_weight * size, partition]),
         constants=np.array([float(natural.age_weight), natural.max_age_s]),
         value=np.zeros(count, dtype=np.int64),
@@ -255,13 +259,13 @@ def _plain(stage: Stage) -> Ranking:
     )
 
 
-def _fixed_keys(policy: str, stage: Stage) -> FloatArray:
+def _fixed_keys(policy: str, scenario: Scenario) -> FloatArray:
     """(n,) smaller first."""
     if policy in FUTURE:
-        gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in stage.jobs]
-        areas = [j.duration_s * g for j, g in zip(stage.jobs, gpus, strict=True)]
+        gpus = [max(j.gpus, 1) if policy == CLAIRVOYANT_AREA else 1 for j in scenario.jobs]
+        areas = [j.duration_s * g for j, g in zip(scenario.jobs, gpus, strict=True)]
         return np.array(areas, dtype=np.float64)
     if not BASELINES[policy].static:
         raise KeyError(policy)
-    found: FloatArray = -BASELINES[policy].score(stage.matrix())
+    found: FloatArray = -BASELINES[policy].score(scenario.matrix())
     return found

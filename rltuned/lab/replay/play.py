@@ -1,6 +1,5 @@
-"""A prepared trace played by the kernel: who orders, what befalls nodes, and what came of it."""
+"""A scenario played by the kernel: who orders, and what came of it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,10 +17,11 @@ from rltuned.lab.kernel.queue import empty_queue
 from rltuned.lab.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN
 from rltuned.lab.kernel.state import Setup, Shares, empty_state
-from rltuned.lab.replay.prepared import Prepared, prepare
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.watching import watched
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, NodeFault, Rules
+from rltuned.sim.world import NodeFault
 
 CHANGES = {NodeFault.FAIL: loop.FAIL, NodeFault.DRAIN: loop.DRAIN, NodeFault.RESUME: loop.RESUME}
 
@@ -30,24 +30,18 @@ CHANGES = {NodeFault.FAIL: loop.FAIL, NodeFault.DRAIN: loop.DRAIN, NodeFault.RES
 class Played:
     """What happened to each job, in trace order; shares of job i: rows offset[i]:offset[i+1].
 
-    passes: those that found a queue. cycles: of the daemon, see kernel/cycles.cycle. writes: (n,)
-    how often it wrote each job. lost_gpu_s: of attempts that a failed node cut short.
+    decisions: how often the queue was ranked. cycles: of the daemon, see kernel/cycles.cycle.
+    writes: (n,) how often it wrote each job. lost_gpu_s: of attempts that a failed node cut short.
     """
 
     start_s: FloatArray
     end_s: FloatArray
     offset: IntArray
     shares: Shares
-    passes: int
+    decisions: int
     cycles: Log
     writes: IntArray
-    by_cycles: bool
     lost_gpu_s: float
-
-    @property
-    def decisions(self) -> int:
-        """How often the queue was ranked."""
-        return len(self.cycles) if self.by_cycles else self.passes
 
 
 @cache
@@ -55,26 +49,26 @@ def load() -> None:
     """Compile the kernel, or read it from disk, before a stop-watch runs."""
     node = idle_node("n", GpuType("g"), Resources(1, 1, 1), ("p",))
     cluster = Cluster("tiny", (node,), (Partition("p", default=True),))
-    prepared = prepare(cluster, (TraceJob("1", 0.0, 1.0, 1),))
     zero, none = np.zeros(1), np.zeros(1, dtype=np.int64)
     ranking = Ranking(
         FIXED, zero, zero, zero, zero, np.zeros((1, 3)), np.ones(2), none, zero, NOTHING_KNOWN,
         NO_DEMAND, False,
     )  # fmt: skip
-    run(prepared, ranking, Rules())
+    run(Scenario.of(cluster, (TraceJob("1", 0.0, 1.0, 1),)), ranking)
 
 
-def setup_of(prepared: Prepared, rules: Rules) -> Setup:
+def setup_of(scenario: Scenario) -> Setup:
     """The fixed side of a run; its own copy of what faults change."""
+    prepared, rules = scenario.prepared, scenario.rules
     hardware = prepared.hardware._replace(member=prepared.hardware.member.copy())
     spread, easy = rules.placement == "spread", rules.backfill == "easy"
     return Setup(hardware, prepared.shapes, prepared.jobs, spread, easy)
 
 
-def faults_of(faults: Sequence[Fault], cluster: Cluster) -> Faults:
-    """What befalls the nodes of a cluster, in order of time. Raises TraceError: no such node."""
-    place = {node.name: at for at, node in enumerate(cluster.nodes)}
-    ordered = sorted(faults, key=lambda f: f.at_s)
+def faults_of(scenario: Scenario) -> Faults:
+    """What befalls the nodes, in order of time. Raises TraceError: no such node."""
+    place = {node.name: at for at, node in enumerate(scenario.cluster.nodes)}
+    ordered = sorted(scenario.faults, key=lambda f: f.at_s)
     for fault in ordered:
         if fault.node not in place:
             raise fault.no_node()
@@ -87,24 +81,25 @@ def faults_of(faults: Sequence[Fault], cluster: Cluster) -> Faults:
 
 
 def run(
-    prepared: Prepared,
+    scenario: Scenario,
     ranking: Ranking,
-    rules: Rules,
     *,
     cycles: Cycles = NO_CYCLES,
     eyes: Eyes = NO_EYES,
     arrive_s: FloatArray | None = None,
-    faults: Faults | None = None,
 ) -> Played:
-    """Play the trace to its end. ranking: of the queue, or of Slurm beside a daemon. arrive_s: (n,)
-    when each job comes, if not at its submission. Raises TraceError: a job never started.
+    """Play to the end of the last job. ranking: of the queue, or of Slurm beside a daemon.
+    arrive_s: (n,) when each job comes, if not at its submission. Raises TraceError: a job never
+    started.
     """
-    jobs, setup = prepared.jobs, setup_of(prepared, rules)
-    state = empty_state(setup.hardware, prepared.shapes, jobs)
+    jobs, setup, faults = scenario.prepared.jobs, setup_of(scenario), faults_of(scenario)
+    state = empty_state(setup.hardware, setup.shapes, jobs)
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
     queue = empty_queue(setup, ranking.key, arrive_s, fixed=ranking.rule == FIXED)
-    faults = faults or faults_of((), Cluster("", (), ()))
-    passes, log = loop.play(setup, state, ranking, queue, cycles, eyes, faults)
+    passes, log = watched(
+        lambda: loop.play(setup, state, ranking, queue, cycles, eyes, faults),
+        lambda: float(np.mean(~np.isnan(state.start_s))),
+    )
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):
         down = ": the nodes they need are down or drained to the end" if len(faults.at_s) else ""
@@ -114,9 +109,8 @@ def run(
         end_s=state.start_s + jobs.runs_s,
         offset=np.append(jobs.offset, len(state.shares.node)),
         shares=state.shares,
-        passes=int(passes),
+        decisions=len(log) if len(cycles.managed) else int(passes),
         cycles=log,
         writes=cycles.writes,
-        by_cycles=len(cycles.managed) > 0,
         lost_gpu_s=float(faults.lost_gpu_s[0]),
     )

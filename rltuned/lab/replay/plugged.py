@@ -16,11 +16,11 @@ from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.lab.replay.decided import DecidedWorld, PlayedWorld
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.feeding import feed, run_of
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import in_partition
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
@@ -28,19 +28,17 @@ from rltuned.sim.world import World
 Seen = TypeVar("Seen", PendingJob, RunningJob)
 
 
-def play_plugged(
-    cluster: Cluster, jobs: Sequence[TraceJob], policy: Policy, protocol: Protocol
-) -> PlayedWorld:
-    """Play jobs to the end of the last one. Raises TraceError: a job can never start; PolicyError:
-    the package's code fails.
+def play_plugged(scenario: Scenario, policy: Policy, protocol: Protocol) -> DecidedWorld:
+    """Play to the end of the last job. Raises TraceError: a job can never start; PolicyError: the
+    package's code fails.
     """
-    decided = DecidedWorld(cluster, jobs, protocol)
+    decided = DecidedWorld(scenario.world(), protocol)
     learning = None
     if protocol.predictor is not None:
-        learning = Learning(decided.world, jobs, protocol.predictor)
+        learning = Learning(decided.world, scenario.jobs, protocol.predictor)
     while (snapshot := decided.due()) is not None:
         decided.decide(snapshot if learning is None else learning.shown(snapshot), policy)
-    return PlayedWorld(decided.world, decided.decisions, decided.writes)
+    return decided
 
 
 class Learning:

@@ -1,4 +1,4 @@
-"""How a comparison is run: who ranks, when, and what happens to nodes."""
+"""How a comparison is run: who ranks, when, and within which bounds."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,6 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.world import Fault, Rules
 
 Mode = Literal["event", "cycle"]
 
@@ -21,15 +20,12 @@ class Protocol:
     """How a comparison is run. mode: `cycle` decides once per interval_s, as the daemon; `event`
     ranks at every event.
 
-    faults: in the trace's time. knobs: of the daemon; by default without placements, for where jobs
-    go is Slurm's business. bounded: False = the policy's pure order. predictor: None =
-    policies go by the limits.
+    knobs: of the daemon; by default without placements, for where jobs go is Slurm's business.
+    bounded: False = the policy's pure order. predictor: None = policies go by the limits.
     """
 
     mode: Mode = "event"
     interval_s: float = 60.0
-    rules: Rules = field(default_factory=Rules)
-    faults: tuple[Fault, ...] = ()
     knobs: Knobs = field(default_factory=lambda: Knobs(top_k=0))
     bounded: bool = True
     solver: Solver | None = None
@@ -55,7 +51,7 @@ DAEMON: Final = Protocol("cycle", 60.0, knobs=Knobs(Scope(max_writes_per_hour=30
 
 def by_default(protocol: Protocol) -> Protocol:
     """The same comparison as the daemon plays its part with default settings: cycles, bounds and
-    the shipped predictor. Jobs are placed as in the protocol. Raises ModelError.
+    the shipped predictor. Raises ModelError.
     """
     asked = protocol.knobs
     knobs = replace(DAEMON.knobs, top_k=asked.top_k, placement=asked.placement, tuning=asked.tuning)

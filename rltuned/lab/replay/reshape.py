@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,31 +84,10 @@ def cut(trace: Trace, start: int, count: int) -> Trace:
     return Trace(from_zero(trace.jobs[start : start + count]), notes)
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The marginals of a trace. sizes: GPUs -> share of jobs; limit figures None = no limits."""
-
-    jobs: int
-    gpu_jobs: int
-    span_s: float
-    run_mean_s: float
-    run_median_s: float
-    gap_mean_s: float
-    gap_median_s: float
-    gap_cv: float
-    gpus_mean: float
-    sizes: dict[int, float]
-    offered_gpus: float | None
-    users: int
-    partitions: int
-    with_limit: float
-    use_median: float | None
-    limit_spearman: float | None
-    cut_by_limit: float
-
-
-def describe(trace: Trace) -> Description:
-    """Measure the marginals; GPU jobs only for run times and sizes when there are any."""
+def describe(trace: Trace) -> dict[str, Any]:
+    """Measure the marginals; GPU jobs only for run times and sizes when there are any. sizes: GPUs
+    -> share of jobs; figures of limits None = there are none.
+    """
     jobs = [j for j in trace.jobs if j.gpus] or list(trace.jobs)
     submit_s, _, gpus = _arrays(jobs)
     run_s = np.array([j.duration_s for j in jobs])
@@ -116,25 +95,25 @@ def describe(trace: Trace) -> Description:
     limit_s = np.array([j.time_limit_s for j in jobs])
     has = np.isfinite(limit_s)
     sizes, counts = np.unique(gpus.astype(np.int64), return_counts=True)
-    return Description(
-        jobs=len(trace.jobs),
-        gpu_jobs=sum(j.gpus > 0 for j in trace.jobs),
-        span_s=trace.jobs[-1].submit_s - trace.jobs[0].submit_s,
-        run_mean_s=float(run_s.mean()),
-        run_median_s=float(np.median(run_s)),
-        gap_mean_s=float(gaps.mean()) if len(gaps) else 0.0,
-        gap_median_s=float(np.median(gaps)) if len(gaps) else 0.0,
-        gap_cv=float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() else 0.0,
-        gpus_mean=float(gpus.mean()),
-        sizes={int(s): float(c) / len(jobs) for s, c in zip(sizes, counts, strict=True)},
-        offered_gpus=offered_gpus(jobs) if submit_s[-1] > submit_s[0] else None,
-        users=len({j.user for j in trace.jobs}),
-        partitions=len({j.partition for j in trace.jobs}),
-        with_limit=float(has.mean()),
-        use_median=float(np.median(run_s[has] / limit_s[has])) if has.any() else None,
-        limit_spearman=_correlation(run_s[has], limit_s[has]) if has.any() else None,
-        cut_by_limit=float((run_s > limit_s).mean()),
-    )
+    return {
+        "jobs": len(trace.jobs),
+        "gpu_jobs": sum(j.gpus > 0 for j in trace.jobs),
+        "span_s": trace.jobs[-1].submit_s - trace.jobs[0].submit_s,
+        "run_mean_s": float(run_s.mean()),
+        "run_median_s": float(np.median(run_s)),
+        "gap_mean_s": float(gaps.mean()) if len(gaps) else 0.0,
+        "gap_median_s": float(np.median(gaps)) if len(gaps) else 0.0,
+        "gap_cv": float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() else 0.0,
+        "gpus_mean": float(gpus.mean()),
+        "sizes": {int(s): float(c) / len(jobs) for s, c in zip(sizes, counts, strict=True)},
+        "offered_gpus": offered_gpus(jobs) if submit_s[-1] > submit_s[0] else None,
+        "users": len({j.user for j in trace.jobs}),
+        "partitions": len({j.partition for j in trace.jobs}),
+        "with_limit": float(has.mean()),
+        "use_median": float(np.median(run_s[has] / limit_s[has])) if has.any() else None,
+        "limit_spearman": _correlation(run_s[has], limit_s[has]) if has.any() else None,
+        "cut_by_limit": float((run_s > limit_s).mean()),
+    }
 
 
 def _correlation(run_s: FloatArray, limit_s: FloatArray) -> float | None:

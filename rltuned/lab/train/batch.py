@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.order import DEFAULT
-from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
+from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.kernel.network import Net
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import Decisions, Recorder, play_rule, play_sampled
 from rltuned.lab.train.options import Form, Objective, Reference
 from rltuned.lab.train.reward import FLOOR, Work, cost_at
-from rltuned.lab.train.workload import Workload, cut
 
 _END: Final = np.array([np.inf])
 
@@ -25,7 +25,7 @@ class Contest:
 
     reference: what each stretch of time is compared with: the base's cost, or the mean of the
     learner's own rollouts of the same jobs. rollouts: per window. loads: bounds of the GPU demand
-    that windows are stretched to. part: share of each workload, from its beginning, for windows.
+    that windows are stretched to. part: share of each scenario, from its beginning, for windows.
     """
 
     base: str = "fcfs"
@@ -49,21 +49,21 @@ class Episode:
 
 
 def draw_window(
-    workloads: Sequence[Workload], contest: Contest, draw: np.random.Generator
-) -> Workload:
-    """A random window of a random workload at a random load."""
-    workload = workloads[int(draw.integers(len(workloads)))]
-    last = max(0, int(len(workload) * contest.part) - contest.window_jobs)
+    scenarios: Sequence[Scenario], contest: Contest, draw: np.random.Generator
+) -> Scenario:
+    """A random window of a random scenario at a random load."""
+    scenario = scenarios[int(draw.integers(len(scenarios)))]
+    last = max(0, int(len(scenario) * contest.part) - contest.window_jobs)
     first = int(draw.integers(0, last + 1))
-    return cut(workload, first, contest.window_jobs, load=float(draw.uniform(*contest.loads)))
+    return scenario.cut(first, contest.window_jobs, load=float(draw.uniform(*contest.loads)))
 
 
 def compete(
-    window: Workload, net: Net, contest: Contest, seed: int, recorder: Recorder
+    window: Scenario, net: Net, contest: Contest, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
     base_s = play_rule(window, contest.base, DEFAULT if net.reach else None)
-    work = window.work.measured_by(base_s)
+    work = Work.of(window).measured_by(base_s)
     played = [
         play_sampled(window, net, seed + number, recorder) for number in range(contest.rollouts)
     ]
@@ -105,17 +105,9 @@ def _episode(
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Many episodes as one ragged table, see Decisions. sizes: (E,) moments each; rewards: (Q,)."""
+class Batch(Decisions):
+    """Many episodes as one ragged table. sizes: (E,) moments each; rewards: (Q,)."""
 
-    rows: Float32Array
-    asked: Float32Array
-    first: IntArray
-    flags: IntArray
-    of_pass: IntArray
-    choice: IntArray
-    candidates: IntArray
-    candidate_first: IntArray
     sizes: IntArray
     rewards: FloatArray
 
@@ -133,6 +125,7 @@ def join(episodes: Sequence[Episode]) -> Batch:
         asked=np.concatenate([k.asked for k in kept]),
         first=np.concatenate([[0], *ends]).astype(np.int64),
         flags=np.concatenate([k.flags for k in kept]),
+        now_s=np.concatenate([k.now_s for k in kept]),
         of_pass=np.concatenate([k.of_pass + p for k, p in zip(kept, passes, strict=False)]),
         choice=np.concatenate([k.choice + r for k, r in zip(kept, rows, strict=False)]),
         candidates=np.concatenate([k.candidates + r for k, r in zip(kept, rows, strict=False)]),

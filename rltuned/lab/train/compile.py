@@ -6,9 +6,9 @@ machine code: it fits one type of processor.
 
 from rltuned.lab.replay import play
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import Recorder, play_sampled
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.workload import foreseeing, make_workload
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODELS_DIR, find_bundle, shipped_predictor
@@ -23,9 +23,9 @@ def compile_all() -> None:
     play.load()
     jobs = synthesize("testbed-1024", jobs=_JOBS, seed=0).jobs
     found = foreseen(load_predictor(shipped_predictor()), jobs)
-    workload = foreseeing(make_workload("testbed", preset("testbed"), jobs), found)
+    scenario = Scenario.of(preset("testbed"), jobs).foreseeing(found)
     network = net_of(load_actor(find_bundle(MODELS_DIR, "rltune")).network)
-    play_sampled(workload, network, 0, Recorder())
+    play_sampled(scenario, network, 0, Recorder())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ it asks is bounded, compared with what was written, and written, by the daemon's
 same numbers. Needs gymnasium (`rltuned[gym]`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium
@@ -24,11 +24,12 @@ from rltuned.errors import TraceError
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
-from rltuned.lab.train.workload import Workload, cut, make_workload
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.presets import cluster_named
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
+from rltuned.sim.world import Rules
 
 NAME: Final = "rltuned/Queue-v0"
 REACH: Final = 8.0
@@ -44,29 +45,31 @@ class Windows:
     made for each seed. Raises TraceError: see QueueEnv.
     """
 
-    def __init__(self, trace: Trace | None, cluster: str, jobs: int, load: float) -> None:
-        self.cluster = cluster_named(cluster)
+    def __init__(
+        self, trace: Trace | None, cluster: str, jobs: int, load: float, rules: Rules | None
+    ) -> None:
+        self._cluster, self._rules = cluster_named(cluster), rules
         self._jobs, self._load, self._made = jobs, load, trace is None
         self._ground = None if trace is None else self._prepared(trace)
 
-    def seeded(self, draw: np.random.Generator) -> Workload:
+    def seeded(self, draw: np.random.Generator) -> Scenario:
         """What windows are cut from, with other jobs where there is no trace."""
         if self._ground is None or self._made:
             count, seed = max(MADE_WINDOWS * self._jobs, MADE_JOBS), int(draw.integers(2**31))
             self._ground = self._prepared(synthesize("testbed-1024", jobs=count, seed=seed))
         return self._ground
 
-    def drawn(self, draw: np.random.Generator) -> Workload:
+    def drawn(self, draw: np.random.Generator) -> Scenario:
         """One of them at random, its submits stretched to the load."""
-        workload = self._ground or self.seeded(draw)
-        first = int(draw.integers(len(workload) - self._jobs + 1))
-        return cut(workload, first, self._jobs, load=self._load)
+        scenario = self._ground or self.seeded(draw)
+        first = int(draw.integers(len(scenario) - self._jobs + 1))
+        return scenario.cut(first, self._jobs, load=self._load)
 
-    def _prepared(self, trace: Trace) -> Workload:
-        kept, _ = possible(trace.jobs, self.cluster, skip=True)
+    def _prepared(self, trace: Trace) -> Scenario:
+        kept, _ = possible(trace.jobs, self._cluster, skip=True)
         if len(kept) < self._jobs:
             raise TraceError(f"{len(kept)} jobs of the trace can run: fewer than {self._jobs}")
-        return make_workload("windows", self.cluster, kept)
+        return Scenario.of(self._cluster, kept, self._rules, name="windows").for_networks()
 
 
 def spaces_of(slots: int) -> tuple["spaces.Box[np.float32]", "spaces.Box[np.float32]"]:
@@ -110,7 +113,8 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         jobs: of a window.
         slots: how many waiting jobs an agent sees.
         load: GPU demand as a part of the cluster's GPUs.
-        protocol: backfill, placement, interval and the daemon's settings.
+        protocol: interval and the daemon's settings.
+        rules: backfill, placement and priorities of the simulated Slurm.
 
     Raises TraceError: the cluster cannot be used, the trace is shorter than a window, or no job
     ever waits.
@@ -125,8 +129,9 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         slots: int = 64,
         load: float = 0.9,
         protocol: Protocol | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        self._windows = Windows(trace, cluster, jobs, load)
+        self._windows = Windows(trace, cluster, jobs, load, rules)
         self._protocol = protocol or Protocol(mode="cycle")
         self.observation_space, self.action_space = spaces_of(slots)
 
@@ -139,10 +144,8 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
             self._windows.seeded(self.np_random)
         for _ in range(TRIES):
             window = self._windows.drawn(self.np_random)
-            submits = zip(window.jobs, window.submit_s.tolist(), strict=True)
-            jobs = [replace(job, submit_s=submit_s) for job, submit_s in submits]
-            self._decided = DecidedWorld(window.cluster, jobs, self._protocol)
-            self._counted_s, self._jobs = 0.0, len(jobs)
+            self._decided = DecidedWorld(window.world(), self._protocol)
+            self._counted_s, self._jobs = 0.0, len(window)
             seen = self._seen(self._decided.due())
             if self._due is not None:
                 return seen, {}

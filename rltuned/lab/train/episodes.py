@@ -1,6 +1,7 @@
 """Play windows by a network, in compiled code, and keep what learning needs."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from rltuned.lab.replay.play import setup_of
 from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
 from rltuned.lab.replay.prepared import room_for
 from rltuned.lab.replay.protocol import Protocol, by_default
-from rltuned.lab.train.workload import MULTIFACTOR, Workload
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.sim.natural import AGE_ONLY, Natural
+
+MULTIFACTOR: Final = Natural(kind="multifactor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +54,45 @@ class Decisions:
         return len(self.choice)
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Room for a tape, used again for every episode of a process."""
+@dataclass(slots=True)
+class Recorder:
+    """Holds the tape between episodes, and makes it longer when an episode did not fit. rows,
+    decisions, candidates: there is room for.
+    """
 
     rows: int = 262_144
     decisions: int = 8_192
     candidates: int = 524_288
-
-
-@dataclass(slots=True)
-class Recorder:
-    """Holds the tape between episodes, and makes it longer when an episode did not fit."""
-
-    room: Scratch = Scratch()
     _tape: Tape | None = None
 
     def tape(self) -> Tape:
         """An empty tape."""
         if self._tape is None:
-            self._tape = _tape(self.room)
+            self._tape = self._new()
         self._tape.used[:] = 0
         return self._tape
 
     def grow(self) -> None:
         """Twice the room."""
-        room = self.room
-        self.room = Scratch(room.rows * 2, room.decisions * 2, room.candidates * 2)
-        self._tape = None
+        self.rows, self.decisions = self.rows * 2, self.decisions * 2
+        self.candidates, self._tape = self.candidates * 2, None
+
+    def _new(self) -> Tape:
+        return Tape(
+            rows=np.empty((self.rows, QUEUE_FEATURES), dtype=np.float32),
+            asked=np.empty((self.rows, 4), dtype=np.float32),
+            first=np.zeros(self.decisions + 1, dtype=np.int64),
+            flags=np.zeros((self.decisions, 2), dtype=np.int64),
+            now_s=np.empty(self.decisions),
+            decision_pass=np.empty(self.decisions, dtype=np.int64),
+            choice=np.empty(self.decisions, dtype=np.int64),
+            candidates=np.empty(self.candidates, dtype=np.int64),
+            candidate_first=np.zeros(self.decisions + 1, dtype=np.int64),
+            used=np.zeros(5, dtype=np.int64),
+        )
 
 
-def _tape(room: Scratch) -> Tape:
-    return Tape(
-        rows=np.empty((room.rows, QUEUE_FEATURES), dtype=np.float32),
-        asked=np.empty((room.rows, 4), dtype=np.float32),
-        first=np.zeros(room.decisions + 1, dtype=np.int64),
-        flags=np.zeros((room.decisions, 2), dtype=np.int64),
-        now_s=np.empty(room.decisions),
-        decision_pass=np.empty(room.decisions, dtype=np.int64),
-        choice=np.empty(room.decisions, dtype=np.int64),
-        candidates=np.empty(room.candidates, dtype=np.int64),
-        candidate_first=np.zeros(room.decisions + 1, dtype=np.int64),
-        used=np.zeros(5, dtype=np.int64),
-    )
-
-
-def play_policy(window: Workload, policy: Policy | str, protocol: Protocol) -> FloatArray:
+def play_policy(window: Scenario, policy: Policy | str, protocol: Protocol) -> FloatArray:
     """(n,) start times under a policy or a rule's name, where Slurm orders by age alone;
     `multifactor` is a usual site's order. Raises TraceError: there is no such rule.
     """
@@ -104,20 +100,20 @@ def play_policy(window: Workload, policy: Policy | str, protocol: Protocol) -> F
         protocol = by_default(protocol)
     chosen = policy_of(policy) if isinstance(policy, str) else policy
     name = chosen if isinstance(chosen, str) else chosen.name
-    stage = window.stage(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
-    return play(chosen, stage, protocol).start_s
+    scenario = window.ordered_by(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
+    return play(chosen, scenario, protocol).start_s
 
 
-def play_rule(window: Workload, policy: str, order: Order | None = None) -> FloatArray:
+def play_rule(window: Scenario, policy: str, order: Order | None = None) -> FloatArray:
     """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
-    protocol = Protocol(rules=window.rules, bounded=order is not None)
+    protocol = Protocol(bounded=order is not None)
     if order is not None:
         protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
     return play_policy(window, policy, protocol)
 
 
 def play_sampled(
-    window: Workload, net: Net, seed: int, recorder: Recorder
+    window: Scenario, net: Net, seed: int, recorder: Recorder
 ) -> tuple[FloatArray, Decisions]:
     """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
     while True:
@@ -145,9 +141,10 @@ def _decisions(tape: Tape) -> Decisions:
     )
 
 
-def tables(window: Workload, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+def tables(window: Scenario, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
-    prepared, stage = window.prepared, window.stage()
+    window = window.ordered_by(MULTIFACTOR)
+    prepared, sight = window.prepared, window.sight
     count, kinds = len(window), len(prepared.shapes.gpus)
     desk = Desk(
         clock=np.array([0.0, np.inf]),
@@ -160,14 +157,14 @@ def tables(window: Workload, seed: int) -> tuple[Setup, State, Desk, StaticFeatu
         fit_at=np.full(kinds, -1),
         harmless=np.zeros(kinds, dtype=bool),
         harmless_at=np.full(kinds, -1),
-        features=room_for(window.sight, prepared),
+        features=room_for(sight, prepared),
         random=np.array([_state_of(seed)], dtype=np.uint64),
-        ranking=ruled(stage, DEFAULT),
+        ranking=ruled(window, DEFAULT),
         asked=np.empty((count, 4), dtype=np.float32),
         logits=np.empty((count, 2)),
     )
     state = empty_state(prepared.hardware, prepared.shapes, prepared.jobs)
-    return setup_of(prepared, window.rules), state, desk, window.sight
+    return setup_of(window), state, desk, sight
 
 
 def _state_of(seed: int) -> int:

@@ -6,48 +6,46 @@ the result says it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Final
 
 import numpy as np
 
+from rltuned.compare import Paired, paired, percent
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
 from rltuned.lab.replay.plugged import play_plugged
 from rltuned.lab.replay.policy import FUTURE
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import scheduled
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.options import FEWEST_WINDOWS, RULES
-from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.stats import SHARES, Paired, paired, percent
+from rltuned.stats import SHARES
 
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics with the share of the way to the best order that a model goes."""
 
-Play = Callable[[Workload], FloatArray]
+Play = Callable[[Scenario], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """A model: one bundle or policy of another package, or those of several training seeds, in
-    their order.
+Seeds = tuple[Actor | Plugin, ...]
+"""A model: one bundle or policy of another package, or those of several training seeds."""
+
+
+def contestant_of(given: str) -> tuple[str, Seeds]:
+    """Its name, and the model, from `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one.
+    Raises ModelError.
     """
-
-    name: str
-    seeds: tuple[Actor | Plugin, ...]
-
-
-def contestant_of(given: str) -> Contestant:
-    """From `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one. Raises ModelError."""
     name, equals, listed = given.rpartition("=")
     seeds = tuple(
         load_plugin(one) if is_plugin(one) else load_actor(bundle_at(one))
@@ -55,30 +53,27 @@ def contestant_of(given: str) -> Contestant:
     )
     if len({str(s.card.architecture) if isinstance(s, Actor) else "" for s in seeds}) > 1:
         raise ModelError(f"{given}: not seeds of one another: their architectures differ")
-    return Contestant(name if equals else seeds[0].name, seeds)
+    return name if equals else seeds[0].name, seeds
 
 
-def plays_of(contestant: Contestant, protocol: Protocol) -> list[Play]:
+def plays_of(seeds: Seeds, protocol: Protocol) -> list[Play]:
     """One player per training seed. Raises TraceError: the protocol is not the daemon's cycles."""
     return [
         partial(play_policy, policy=seed, protocol=protocol)
         if isinstance(seed, Actor)
         else _play_of(seed, protocol)
-        for seed in contestant.seeds
+        for seed in seeds
     ]
 
 
 def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
     if protocol.mode != "cycle":
         raise TraceError(f"policy {plugin.name!r} plays with --mode cycle only")
-    by_age = replace(protocol, rules=replace(protocol.rules, natural=AGE_ONLY))
 
-    def play(window: Workload) -> FloatArray:
+    def play(window: Scenario) -> FloatArray:
         """As the rules beside it, where Slurm orders by age alone."""
-        moved = zip(window.jobs, window.submit_s.tolist(), strict=True)
-        jobs = [replace(job, submit_s=at_s) for job, at_s in moved]
-        ended = play_plugged(window.cluster, jobs, plugin, by_age).world.finished
-        return np.array([ended[number].started_at for number in range(1, len(jobs) + 1)])
+        ended = play_plugged(window.ordered_by(AGE_ONLY), plugin, protocol).world.finished
+        return np.array([ended[number].started_at for number in range(1, len(window) + 1)])
 
     return play
 
@@ -106,7 +101,7 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Evaluation:
     """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). disjoint:
     no two windows share a job.
 
@@ -115,7 +110,7 @@ class Comparison:
     policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
     """
 
-    workload: str
+    scenario: str
     plan: EvaluationPlan
     disjoint: bool
     jobs: int
@@ -132,36 +127,32 @@ class Comparison:
 
 
 def everywhere(
-    comparisons: Sequence[Comparison], model: str, rule: str, metric: str
+    comparisons: Sequence[Evaluation], model: str, rule: str, metric: str
 ) -> list[float]:
     """Change of a model's ratio to a rule: the geometric mean over the places, then at each."""
     tables = [one.paired.get(model, {}) for one in comparisons]
-    changes = [table[rule][metric].geometric for table in tables if rule in table]
+    changes = [table[rule][metric].geometric.change or 0.0 for table in tables if rule in table]
     if not changes:
         return []
     return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
 
 
-def is_proven(comparisons: Sequence[Comparison], model: str, rule: str, metric: str) -> bool:
+def is_proven(comparisons: Sequence[Evaluation], model: str, rule: str, metric: str) -> bool:
     """Whether the 95% interval of the change leaves out 0, on the same side at every place."""
     tables = [one.paired.get(model, {}) for one in comparisons]
-    found = [table[rule][metric] for table in tables if rule in table]
-    ends = [(one.geometric_low, one.geometric_high) for one in found]
-    return bool(ends) and (
-        all(high is not None and high < 0 for _, high in ends)
-        or all(low is not None and low > 0 for low, _ in ends)
-    )
+    words = {table[rule][metric].geometric.word for table in tables if rule in table}
+    return words in ({"better"}, {"worse"})
 
 
-def headline(comparisons: Sequence[Comparison]) -> str:
+def headline(comparisons: Sequence[Evaluation]) -> str:
     """The mean wait of every model against one rule, `delay` where it was played."""
     tables = {name: rules for one in comparisons for name, rules in one.paired.items()}
     parts = []
     for model, rules in tables.items():
         rule = "delay" if "delay" in rules else next(iter(rules))
         mean, *places = everywhere(comparisons, model, rule, "wait_s")
-        found = rules[rule]["wait_s"]
-        text = percent(mean, found.geometric_low, found.geometric_high)
+        found = rules[rule]["wait_s"].geometric
+        text = percent(mean, found.low, found.high)
         if len(places) > 1:
             text = (
                 f"{mean:+.1%} [{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
@@ -171,13 +162,13 @@ def headline(comparisons: Sequence[Comparison]) -> str:
     return f"Wait, geometric mean over windows: {'; '.join(parts)}"
 
 
-def windows_of(workload: Workload, plan: EvaluationPlan) -> tuple[list[Workload], bool]:
+def windows_of(scenario: Scenario, plan: EvaluationPlan) -> tuple[list[Scenario], bool]:
     """The windows, their copies, and whether no two places share a job. Raises TraceError."""
-    first, end = int(len(workload) * plan.part[0]), int(len(workload) * plan.part[1])
+    first, end = int(len(scenario) * plan.part[0]), int(len(scenario) * plan.part[1])
     spare = end - first - plan.window_jobs
     if spare < 0:
         raise TraceError(
-            f"{workload.name}: {end - first} jobs between {plan.part[0]:.0%} and "
+            f"{scenario.name}: {end - first} jobs between {plan.part[0]:.0%} and "
             f"{plan.part[1]:.0%} are too few for a window of {plan.window_jobs}"
         )
     draw = np.random.default_rng(plan.seed)
@@ -187,8 +178,7 @@ def windows_of(workload: Workload, plan: EvaluationPlan) -> tuple[list[Workload]
         starts = first + np.linspace(0, spare, plan.windows).astype(int)
     disjoint = plan.windows == 1 or int(np.diff(starts).min()) >= plan.window_jobs
     found = [
-        cut(
-            workload,
+        scenario.cut(
             int(at),
             plan.window_jobs,
             load=plan.load,
@@ -201,19 +191,19 @@ def windows_of(workload: Workload, plan: EvaluationPlan) -> tuple[list[Workload]
     return found, disjoint
 
 
-def compare(
-    workload: Workload,
+def evaluate_on(
+    scenario: Scenario,
     models: Mapping[str, Sequence[Play]],
     plan: EvaluationPlan,
     *,
     rules: Sequence[str] = RULES,
     protocol: Protocol,
     on_window: Callable[[str], None] = lambda _policy: None,
-) -> Comparison:
+) -> Evaluation:
     """Play every window under every policy. models: name -> one player per training seed. protocol:
     of the rules; who knows the future orders at every event. Raises TraceError.
     """
-    chosen, disjoint = windows_of(workload, plan)
+    chosen, disjoint = windows_of(scenario, plan)
     judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}
     values: dict[str, dict[str, FloatArray]] = {}
     spread = {}
@@ -224,16 +214,18 @@ def compare(
         for play in players:
             schedules = []
             for window in chosen:
-                schedules.append(schedule_of(window, play(window)))
+                start_s = play(window)
+                end_s = start_s + window.prepared.jobs.runs_s
+                schedules.append(scheduled(window, start_s, end_s))
                 on_window(policy)
-            seeds.append(_table(schedules, plan, workload.prepared.cluster_gpus))
+            seeds.append(_table(schedules, plan, scenario.prepared.cluster_gpus))
             kept += schedules
         values[policy] = {
             m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
         }
         spread[policy] = _spread(kept)
-    return Comparison(
-        workload=workload.name,
+    return Evaluation(
+        scenario=scenario.name,
         plan=plan,
         disjoint=disjoint,
         jobs=plan.window_jobs * len(chosen),
@@ -271,24 +263,6 @@ def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
         "jct_s": [s.end_s - s.submit_s for s in schedules],
     }
     return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
-
-
-def schedule_of(window: Workload, start_s: FloatArray) -> Schedule:
-    """What the simulator's own metrics are computed from."""
-    jobs = window.jobs
-    return Schedule(
-        job_ids=tuple(j.job_id for j in jobs),
-        submit_s=window.submit_s,
-        start_s=start_s,
-        end_s=start_s + window.prepared.jobs.runs_s,
-        duration_s=window.duration_s,
-        gpus=window.prepared.shapes.gpus[window.prepared.jobs.shape].astype(np.float64),
-        users=tuple(j.user for j in jobs),
-        partitions=("",) * len(jobs),
-        nodes=("",) * len(jobs),
-        decisions=0,
-        elapsed_s=0.0,
-    )
 
 
 def _best_known(values: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, float]:

@@ -23,12 +23,12 @@ from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.learner import REACH
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.trial import CYCLES, RULE
-from rltuned.lab.train.workload import Workload, cut
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import LAYERS
 from rltuned.stats import mean_with_ends
@@ -101,37 +101,37 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 class TracePart:
     """A stretch of a trace, and how it is played; rule: (4,) see measured."""
 
-    window: Workload
+    window: Scenario
     protocol: Protocol
     rule: FloatArray
 
 
-def part_of(window: Workload, warm_up: float, protocol: Protocol = CYCLES) -> TracePart:
+def part_of(window: Scenario, warm_up: float, protocol: Protocol = CYCLES) -> TracePart:
     """A window with what the rule makes of it."""
     start_s = play_policy(window, RULE, protocol)
     return TracePart(window, protocol, measured(window, start_s, warm_up))
 
 
 def drawn(
-    workloads: Sequence[Workload], settings: EvolutionSettings, generation: int
-) -> list[Workload]:
-    """The windows of a generation; seed and generation alone say which. Workloads that are shorter
+    scenarios: Sequence[Scenario], settings: EvolutionSettings, generation: int
+) -> list[Scenario]:
+    """The windows of a generation; seed and generation alone say which. Scenarios that are shorter
     than a part are played whole.
     """
     draw = np.random.default_rng([settings.seed, generation])
     found = []
     for _ in range(settings.parts):
-        workload = workloads[int(draw.integers(len(workloads)))]
-        size = min(settings.part_jobs, len(workload))
-        first = int(draw.integers(0, len(workload) - size + 1))
-        found.append(cut(workload, first, size, load=float(draw.uniform(*settings.loads))))
+        scenario = scenarios[int(draw.integers(len(scenarios)))]
+        size = min(settings.part_jobs, len(scenario))
+        first = int(draw.integers(0, len(scenario) - size + 1))
+        found.append(scenario.cut(first, size, load=float(draw.uniform(*settings.loads))))
     return found
 
 
 # 3. Costs
 
 
-def measured(window: Workload, start_s: FloatArray, warm_up: float) -> FloatArray:
+def measured(window: Scenario, start_s: FloatArray, warm_up: float) -> FloatArray:
     """(4,) mean wait, mean bounded slowdown, 99% wait and longest wait of the jobs that count. A
     minute, the daemon's interval, is added to each wait: where hardly a job waits, ratios are
     chance.
@@ -200,7 +200,7 @@ class SearchGeneration:
 
 
 def evolve(
-    workloads: Sequence[Workload],
+    scenarios: Sequence[Scenario],
     validation: Sequence[TracePart],
     players: Players,
     *,
@@ -220,7 +220,7 @@ def evolve(
             found = already[number]
             search.tell(members, list(found.costs))
         else:
-            found = _generation(search, members, number, workloads, validation, players)
+            found = _generation(search, members, number, scenarios, validation, players)
             on_generation(found)
         if found.validation_cost is not None and found.validation_cost < best:
             best, chosen = (
@@ -244,14 +244,14 @@ def _generation(  # noqa: PLR0917 - by place
     search: cma.CMAEvolutionStrategy,
     members: Sequence[FloatArray],
     number: int,
-    workloads: Sequence[Workload],
+    scenarios: Sequence[Scenario],
     validation: Sequence[TracePart],
     players: Players,
 ) -> SearchGeneration:
     """Play the members, move the distribution, and validate its middle where that is due."""
     settings, began = players.settings, time.perf_counter()
     protocol = replace(CYCLES, interval_s=settings.interval_s)
-    windows = drawn(workloads, settings, number)
+    windows = drawn(scenarios, settings, number)
     parts = [part_of(window, settings.warm_up, protocol) for window in windows]
     actors = [policy_of(actor_of(np.array(one), settings.reach)) for one in members]
     logs = players.logs(actors, parts)

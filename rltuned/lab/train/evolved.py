@@ -6,15 +6,14 @@ as if it had never stopped.
 """
 
 import json
-import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned.durable import write_whole
 from rltuned.errors import ModelError
-from rltuned.lab.train.course import LEARN_UNTIL, DatasetSource
+from rltuned.lab.train.course import LEARN_UNTIL
 from rltuned.lab.train.evolution import (
     EvolutionSettings,
     Interval,
@@ -24,51 +23,19 @@ from rltuned.lab.train.evolution import (
     evolve,
     part_of,
 )
-from rltuned.lab.train.export import export_bundle
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.ranges import ranges_played
 from rltuned.lab.train.ranks import ALONE, Ranks
-from rltuned.lab.train.run import (
-    JUDGES_SAID,
-    WINDOWS_SAID,
-    Validation,
-    check_name,
-    data_of,
-    held_out,
-    licences_of,
-    parity_windows,
-)
+from rltuned.lab.train.run import Job, check_name, export_judged, held_out
 from rltuned.lab.train.trial import DIGITS, RULE
-from rltuned.lab.train.verdict import allow, judged, unseen_windows
-from rltuned.lab.train.workload import cut
-from rltuned.policies.card import Card, Training
+from rltuned.policies.card import Card
 
 GENERATIONS: Final = "generations.jsonl"
 LATER: Final = ("generations", "eval_every")
 """Settings that may change when a search goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """One search. judges: random worlds of the validation; unseen: of the verdict. command: for the
-    card. workers: threads that play. force: a worse one is exported too.
-    """
-
-    settings: EvolutionSettings
-    sources: tuple[DatasetSource, ...]
-    judges: tuple[DatasetSource, ...]
-    unseen: tuple[DatasetSource, ...]
-    folder: Path
-    out: Path
-    command: str
-    validation: Validation = field(default_factory=Validation)
-    resume: bool = False
-    workers: int = 1
-    force: bool = False
-
-
 def perform(
-    search: Search,
+    search: Job[EvolutionSettings],
     *,
     ranks: Ranks = ALONE,
     on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
@@ -83,7 +50,7 @@ def perform(
     )
     known = ranks.from_first([] if record is None else record.known)
     parts = [
-        cut(s.workload, 0, max(1, int(len(s.workload) * LEARN_UNTIL)))
+        s.scenario.cut(0, max(1, int(len(s.scenario) * LEARN_UNTIL)))
         for s in search.sources
         for _ in range(s.share)
     ]
@@ -106,46 +73,27 @@ def perform(
 
 
 def _export(
-    search: Search,
+    search: Job[EvolutionSettings],
     found: tuple[TorchActor, int],
     validation: Sequence[TracePart],
     record: "SearchRecord",
     ranks: Ranks,
 ) -> Card:
-    actor, number = found
-    settings, size = search.settings, search.validation.window_jobs
-    windows = unseen_windows(
-        search.sources, search.unseen, size=size, loads=search.validation.loads
-    )
-    verdict = judged(actor, windows)
-    allow(verdict, force=search.force)
+    (actor, number), settings = found, search.settings
     validated = record.known[number].validation if number >= 0 else None
     each = zip(("validation", "validation_low", "validation_high"), validated or (), strict=False)
-    return export_bundle(
-        search.out,
+    return export_judged(
+        search,
         actor,
-        name=search.out.name,
         summary=f"CMA-ES, `queue` actor, generation {number + 1} of {settings.generations}.",
-        parity=parity_windows([part.window for part in validation], actor),
-        training=Training(
-            method="CMA-ES on parts of traces in the daemon's cycles, as corrections of the rule",
-            teacher=RULE,
-            command=search.command,
-            seed=settings.seed,
-            settings=settings.described(),
-            data=data_of(search.sources),
-            data_licence=licences_of(search.sources),
-            seconds=round(sum(one.seconds for one in record.known), 1),
-            machine=f"{platform.machine()}, {search.workers} threads{ranks.words}",
-        ),
-        results={name: round(x, DIGITS) for name, x in each if x is not None},
-        verdict=verdict,
-        caveats=[
-            WINDOWS_SAID,
-            *((JUDGES_SAID,) if search.judges else ()),
-            "Results on traces and clusters never trained on are in docs/results.md.",
-        ],
-        ranges=ranges_played(actor, search.sources, size=256, loads=settings.loads),
+        method="CMA-ES on parts of traces in the daemon's cycles, as corrections of the rule",
+        teacher=RULE,
+        windows=[part.window for part in validation],
+        results=lambda: {name: round(x, DIGITS) for name, x in each if x is not None},
+        seconds=sum(one.seconds for one in record.known),
+        machine=f"{search.workers} threads{ranks.words}",
+        size=256,
+        loads=settings.loads,
     )
 
 

@@ -3,7 +3,6 @@
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,27 +15,21 @@ from rltuned.policies.card import Training
 PARITY_WINDOWS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ImitatedOrder:
-    """For the card: whose order, of which data, and by which command."""
-
-    order: str
-    data: str
-    command: str
-
-
 def imitate_into(
     out: Path,
     queues: tuple[OrderedQueues, OrderedQueues],
     fitting: Fitting,
-    about: ImitatedOrder,
     *,
+    order: str,
+    data: str,
+    command: str,
     begin: TorchActor | None = None,
     on_epoch: Callable[[float], None] | None = None,
 ) -> float:
     """Fit a network and export it; the share of the held-out pairs that it has right.
 
-    queues: to learn from, and held out. begin: see imitation.fit.
+    queues: to learn from, and held out. order, data, command: for the card, whose order, of what,
+    and by which command. begin: see imitation.fit.
 
     Raises:
         FloatingPointError: the loss is no longer finite.
@@ -57,14 +50,14 @@ def imitate_into(
         out,
         network,
         name=out.name,
-        summary=f"Warm start: the order of {about.order}, learned from {about.data}.",
+        summary=f"Warm start: the order of {order}, learned from {data}.",
         parity=(values[:PARITY_WINDOWS], masks[:PARITY_WINDOWS]),
         training=Training(
             method="supervised imitation, pairwise logistic loss",
-            teacher=about.order,
-            command=about.command,
+            teacher=order,
+            command=command,
             settings=fitting.described() | {"learned": len(learned), "held_out": len(held_out)},
-            data=about.data,
+            data=data,
             data_licence="generated, or the site's own",
             seed=fitting.seed,
             seconds=round(time.perf_counter() - began, 1),
@@ -72,7 +65,7 @@ def imitate_into(
         ),
         results={name: round(value, 5) for name, value in results.items()},
         caveats=[
-            f"It imitates {about.order}, can at best be as good, and claims no result.",
+            f"It imitates {order}, can at best be as good, and claims no result.",
             "Agreement was measured on queues of the same origin as those that it learned from.",
         ],
         ranges=ranges_shown(network.kind, values, masks),

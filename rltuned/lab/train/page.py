@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
+from rltuned.compare import LARGER_IS_BETTER
 from rltuned.errors import TraceError
 from rltuned.lab.replay.policy import CLAIRVOYANT, FUTURE
 from rltuned.lab.report import plots
-from rltuned.lab.train.evaluate import Comparison, everywhere, headline, is_proven
+from rltuned.lab.train.evaluate import Evaluation, everywhere, headline, is_proven
 from rltuned.report import render
-from rltuned.stats import LARGER_IS_BETTER, FloatArray
+from rltuned.stats import FloatArray
 
 UNITS: Final = {
     "wait_s": "mean wait, s",
@@ -39,7 +40,7 @@ DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
 
 def write_page(
     folder: Path,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[Evaluation],
     cards: Mapping[str, Mapping[str, object]],
     curves: Mapping[str, Sequence[Curve]],
 ) -> Path:
@@ -89,13 +90,13 @@ def curves_page(curves: Mapping[str, Sequence[Curve]]) -> str:
     )
 
 
-def title(found: Comparison) -> str:
+def title(found: Evaluation) -> str:
     """Where a comparison took place."""
     load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
-    return f"{found.workload}, {load}"
+    return f"{found.scenario}, {load}"
 
 
-def _distributions(found: Comparison) -> Markup:
+def _distributions(found: Evaluation) -> Markup:
     drawn = [*(rule for rule in DRAWN if rule in found.spread), *found.paired]
     singles = {policy: found.spread[policy] for policy in drawn}
     return plots.distributions(title(found), LABELS, found.values, singles, list(found.paired))

@@ -21,19 +21,19 @@ from torch import Tensor, nn
 
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Batch, Episode, compete, draw_window, join
 from rltuned.lab.train.choices import Part, choices_at, log_chances, part_of, scores_of
 from rltuned.lab.train.episodes import Recorder
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.lab.train.ranks import ALONE, Ranks
-from rltuned.lab.train.workload import Workload
 
 # 1. Collect
 
 
 def collect(  # noqa: PLR0917 - all but the last two are the same in every epoch
-    workloads: Sequence[Workload],
+    scenarios: Sequence[Scenario],
     settings: PpoSettings,
     ranks: Ranks,
     recorder: Recorder,
@@ -46,7 +46,7 @@ def collect(  # noqa: PLR0917 - all but the last two are the same in every epoch
     found = []
     for number in ranks.share(range(rounds)):
         draw = np.random.default_rng([settings.seed, epoch, number])
-        window, seed = draw_window(workloads, contest, draw), int(draw.integers(1 << 40))
+        window, seed = draw_window(scenarios, contest, draw), int(draw.integers(1 << 40))
         found.append(compete(window, net, contest, seed, recorder))
     return [episode for group in ranks.gather(found) for episode in group]
 
@@ -205,7 +205,7 @@ Validate = Callable[[TorchActor], tuple[float, float | None, float | None]]
 
 def train(
     learner: Learner,
-    workloads: Sequence[Workload],
+    scenarios: Sequence[Scenario],
     settings: PpoSettings,
     validate: Validate,
     *,
@@ -225,7 +225,7 @@ def train(
             break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
-        episodes = collect(workloads, settings, ranks, recorder, learner, epoch)
+        episodes = collect(scenarios, settings, ranks, recorder, learner, epoch)
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:

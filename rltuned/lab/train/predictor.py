@@ -24,7 +24,7 @@ from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import BoolArray
 from rltuned.lab.kernel.run_times import RunTimes, replay
 from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
-from rltuned.lab.train.workload import Foreseen
+from rltuned.lab.replay.scenario import Foreseen
 from rltuned.policies.predictor import HIDDEN, Predictor
 from rltuned.sim.trace import TraceJob
 

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,43 +29,15 @@ GOOD_LIMIT: Final = 1.5
 """A good limit is the run time times this, rounded up to what people write."""
 
 
-@dataclass(frozen=True, slots=True)
-class PredictorReport:
-    """Figures of the jobs held out; every list in the order of the page.
-
-    calibration: (19, 2) level, and share of the jobs that ended below that quantile. by_key: kind,
-    jobs, pinball loss. missed: jobs whose median was furthest off. users: what good limits would
-    have saved each user.
-    """
-
-    jobs: int
-    loss: float
-    calibration: run_times.FloatArray
-    by_key: Sequence[tuple[str, int, float]]
-    missed: Sequence[Mapping[str, Any]]
-    users: Sequence[Mapping[str, Any]]
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "jobs": self.jobs,
-            "pinball": round(self.loss, 4),
-            "calibration": [
-                {"level": round(level, 2), "below": round(share, 4)}
-                for level, share in self.calibration.tolist()
-            ],
-            "by_key": [
-                {"key": key, "jobs": jobs, "pinball": round(loss, 4)}
-                for key, jobs, loss in self.by_key
-            ],
-            "missed": list(self.missed),
-            "users": list(self.users),
-        }
-
-
 def report_of(
     predictor: Predictor, jobs: Sequence[TraceJob], *, names: bool = False
-) -> PredictorReport:
-    """Judge a predictor on the last part of a history, in the order of submission."""
+) -> dict[str, Any]:
+    """Judge a predictor on the last part of a history, in the order of submission.
+
+    calibration: levels, and the share of the jobs that ended below that quantile. by_key: jobs and
+    loss by closest kind. missed: jobs whose median was furthest off. users: what good limits would
+    have saved each user.
+    """
     whole = examples_of(jobs, predictor)
     last_s = jobs[-1].submit_s
     ended = [j for j in jobs if j.submit_s + min(j.duration_s, j.time_limit_s) <= last_s]
@@ -78,15 +49,19 @@ def report_of(
     for place, name in [*((p, run_times.KEYS[p]) for p in CLOSEST), (-1, "nothing")]:
         own = places == place
         if own.any():
-            by_key.append((name, int(own.sum()), pinball(quantiles[own], judged.x[own])))
-    return PredictorReport(
-        jobs=len(judged),
-        loss=pinball(quantiles, judged.x),
-        calibration=_calibration(predictor, judged),
-        by_key=by_key,
-        missed=_missed(judged, late),
-        users=_users(late, names=names),
-    )
+            loss = round(pinball(quantiles[own], judged.x[own]), 4)
+            by_key.append({"key": name, "jobs": int(own.sum()), "pinball": loss})
+    return {
+        "jobs": len(judged),
+        "pinball": round(pinball(quantiles, judged.x), 4),
+        "calibration": [
+            {"level": round(level, 2), "below": round(share, 4)}
+            for level, share in _calibration(predictor, judged).tolist()
+        ],
+        "by_key": by_key,
+        "missed": _missed(judged, late),
+        "users": _users(late, names=names),
+    }
 
 
 def _closest(judged: Examples) -> np.ndarray:
@@ -153,16 +128,16 @@ def _users(late: Sequence[TraceJob], *, names: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def write_report(folder: Path, found: PredictorReport, title: str) -> None:
+def write_report(folder: Path, found: Mapping[str, Any], title: str) -> None:
     """index.html in a new folder. Raises ModelError: it exists, or cannot be written."""
     try:
         folder.mkdir(parents=True)
         page = render(
             "predictor.html",
             title=title,
-            headline=f"Pinball loss {found.loss:.3f} on {found.jobs:,} later jobs",
+            headline=f"Pinball loss {found['pinball']:.3f} on {found['jobs']:,} later jobs",
             found=found,
-            plot=levels(found.calibration),
+            plot=levels(np.array([list(row.values()) for row in found["calibration"]])),
             good=GOOD_LIMIT,
         )
         (folder / "index.html").write_text(page, "utf-8")

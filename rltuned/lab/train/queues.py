@@ -4,7 +4,6 @@ Wide on purpose: a policy that has only seen one site's mix would be asked about
 here has a run time at all.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from rltuned.lab.train.imitation import OrderedQueues, asked_of
 from rltuned.policies.actor import seen_by
 
 NOW: Final = 1_000_000_000.0
+MOST_JOBS, MOST_NODES, LONGEST_WAIT_S = 256, 48, 3 * 86_400.0
 LIMITS_S: Final = (600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800, 604_800)
 GPUS: Final = (0, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 16, 32)
 """Skewed to single GPUs, as every published trace is."""
@@ -27,33 +27,22 @@ BOUND_PART: Final = 0.3
 """Part of the jobs that ask for one GPU type."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueBounds:
-    """Bounds of what is drawn."""
-
-    max_jobs: int = 256
-    max_nodes: int = 48
-    max_wait_s: float = 3 * 86_400.0
-
-
-def random_snapshot(draw: np.random.Generator, shape: QueueBounds) -> Snapshot:
-    """One cluster with a queue of 2 to max_jobs eligible jobs."""
-    nodes, runs = _cluster(draw, shape)
+def random_snapshot(draw: np.random.Generator, most_jobs: int = MOST_JOBS) -> Snapshot:
+    """One cluster with a queue of 2 to most_jobs eligible jobs."""
+    nodes, runs = _cluster(draw)
     types = sorted({g.gpu_type for n in nodes for g in n.gpus})
-    count = int(draw.integers(2, shape.max_jobs + 1))
+    count = int(draw.integers(2, most_jobs + 1))
     # waits are log-uniform: queues hold fresh and very old jobs at once
-    waits_s = np.expm1(draw.uniform(0, np.log1p(shape.max_wait_s), count))
+    waits_s = np.expm1(draw.uniform(0, np.log1p(LONGEST_WAIT_S), count))
     pending = tuple(_job(draw, i, float(wait_s), types) for i, wait_s in enumerate(waits_s, 1))
     return Snapshot(UnixTime(NOW), "generated", pending, runs, nodes)
 
 
-def rule_orders(
-    rule: Policy, count: int, seed: int, shape: QueueBounds | None = None
-) -> OrderedQueues:
+def rule_orders(rule: Policy, count: int, seed: int, most_jobs: int = MOST_JOBS) -> OrderedQueues:
     """Generated queues in the order of a rule's delays; equal ones by submit time."""
     draw, found = np.random.default_rng(seed), []
     for _ in range(count):
-        snapshot = random_snapshot(draw, shape or QueueBounds())
+        snapshot = random_snapshot(draw, most_jobs)
         matrix = encode(snapshot.pending, snapshot)
         seen = seen_by("queue", matrix)
         virtual_s = matrix.submit_s + bounded(rule, matrix, DEFAULT).delay_s
@@ -78,13 +67,11 @@ def _job(draw: np.random.Generator, number: int, wait_s: float, types: list[GpuT
     )
 
 
-def _cluster(
-    draw: np.random.Generator, shape: QueueBounds
-) -> tuple[tuple[Node, ...], tuple[RunningJob, ...]]:
+def _cluster(draw: np.random.Generator) -> tuple[tuple[Node, ...], tuple[RunningJob, ...]]:
     kinds = [(GpuType(f"t{i}"), int(g)) for i, g in enumerate(draw.choice((1, 2, 4, 8), size=3))]
     load = draw.random()
     nodes, runs = [], []
-    for i in range(int(draw.integers(2, shape.max_nodes + 1))):
+    for i in range(int(draw.integers(2, MOST_NODES + 1))):
         kind, gpus = kinds[int(draw.integers(len(kinds)))]
         busy = int(draw.binomial(gpus, load))
         total, taken = _amount(gpus), _amount(busy)

@@ -53,7 +53,7 @@ def ranges_played(
     high = np.full(len(COLUMNS), -np.inf)
     for source in sources:
         part = (0.0, LEARN_UNTIL)
-        found = windows_between(source.workload, part, count=each, size=size, loads=loads)
+        found = windows_between(source.scenario, part, count=each, size=size, loads=loads)
         for number, window in enumerate(found):
             rows = play_sampled(window, net, number, recorder)[1].rows[:, : len(COLUMNS)]
             low = np.minimum(low, rows.min(axis=0, initial=np.inf))

@@ -22,6 +22,7 @@ import numpy as np
 
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.options import Objective
 
 FLOOR: Final = {"wait": 1.0, "bsld": 0.01, "jct": 1.0, "utilisation": 1.0, "tail": 1.0, "mix": 1.0}
@@ -41,6 +42,11 @@ class Work:
     duration_s: FloatArray
     price: FloatArray | float = 1.0
     unit: tuple[float, ...] = (1.0,) * len(MIXED)
+
+    @classmethod
+    def of(cls, window: Scenario) -> "Work":
+        """Of a scenario."""
+        return cls(window.submit_s, window.prepared.jobs.runs_s, window.duration_s, window.price)
 
     def measured_by(self, start_s: FloatArray) -> "Work":
         """The same work, a mix being counted in parts of this schedule's totals."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ import torch
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.choices import read_by
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.lab.train.episodes import Recorder, play_sampled
@@ -24,12 +26,13 @@ from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.session import Session, Standing
 from rltuned.lab.train.trial import RULE, Trial, changes, windows_between
 from rltuned.lab.train.verdict import allow, judged, unseen_windows
-from rltuned.lab.train.workload import Workload
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import BUNDLE_NAME, Card, Training
 from rltuned.policies.network import INPUTS
 
 PARITY_WINDOWS = 4
+S = TypeVar("S")
+"""Settings of a kind of training: they have a seed, and describe themselves."""
 RULES = (RULE, "saf", "fcfs", "multifactor")
 """Played before the training begins; the first one chooses the best epoch."""
 
@@ -55,13 +58,14 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One training. start: None = the rule `delay`. judges: workloads never learned from; a window
-    of each helps to choose the epoch; unseen: one of each helps to find the verdict. command: for
-    the card. force: a worse actor is exported too.
+class Job(Generic[S]):
+    """One training, by PPO or by evolution. start: None = the rule `delay`. judges: scenarios never
+    learned from; a window of each helps to choose the epoch; unseen: one of each helps to find the
+    verdict. command: for the card. force: a worse actor is exported too. device: of PPO; workers:
+    threads that play, of evolution.
     """
 
-    settings: PpoSettings
+    settings: S
     sources: tuple[DatasetSource, ...]
     folder: Path
     out: Path
@@ -70,6 +74,7 @@ class Job:
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
+    workers: int = 1
     judges: tuple[DatasetSource, ...] = ()
     unseen: tuple[DatasetSource, ...] = ()
     force: bool = False
@@ -77,7 +82,7 @@ class Job:
 
 def held_out(
     sources: Sequence[DatasetSource], validation: Validation, judges: Sequence[DatasetSource] = ()
-) -> list[Workload]:
+) -> list[Scenario]:
     """The validation: each source's later part, a window of each judge. Raises TraceError: too
     short.
     """
@@ -86,16 +91,16 @@ def held_out(
         window
         for source in sources
         for window in windows_between(
-            source.workload, part, count=validation.windows_per_trace, size=size, loads=loads
+            source.scenario, part, count=validation.windows_per_trace, size=size, loads=loads
         )
     ]
     for number, judge in enumerate(judges):
         load = loads[number % len(loads)]
         found += windows_between(
-            judge.workload, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load]
+            judge.scenario, (LEARN_UNTIL, 1.0), count=1, size=size, loads=[load]
         )
     if not found:
-        longest = max(len(s.workload) for s in sources)
+        longest = max(len(s.scenario) for s in sources)
         raise TraceError(
             f"no trace has {validation.window_jobs} jobs between {part[0]:.0%} and {part[1]:.0%} "
             f"of its length to be judged by; the longest has {longest} in all"
@@ -104,7 +109,10 @@ def held_out(
 
 
 def perform(
-    job: Job, *, ranks: Ranks = ALONE, on_epoch: Callable[[Report], None] = lambda _report: None
+    job: Job[PpoSettings],
+    *,
+    ranks: Ranks = ALONE,
+    on_epoch: Callable[[Report], None] = lambda _report: None,
 ) -> Card | None:
     """Train, keep checkpoints and curves, export the best epoch; None on ranks beyond 0. Raises
     ModelError: says what can be resumed; TraceError: the traces are too short.
@@ -128,7 +136,7 @@ def perform(
     try:
         train(
             learner,
-            [s.workload for s in job.sources for _ in range(s.share)],
+            [s.scenario for s in job.sources for _ in range(s.share)],
             settings,
             lambda actor: trial.ratio(actor, RULES[0]),
             first_epoch=standing.epoch,
@@ -155,23 +163,13 @@ def check_name(out: Path, ranks: Ranks = ALONE) -> None:
         raise ModelError(f"model {out}: small letters, digits, '.', '_' and '-' make its name")
 
 
-def data_of(sources: Sequence[DatasetSource]) -> str:
-    """What was learned from, for a card."""
-    return "; ".join(s.description for s in sources)
-
-
-def licences_of(sources: Sequence[DatasetSource]) -> str:
-    """Under what terms, for a card."""
-    return "; ".join(sorted({s.licence for s in sources}))
-
-
-def check(job: Job) -> None:
+def check(job: Job[PpoSettings]) -> None:
     """Refuse what cannot work. Raises TraceError: a short trace."""
     size = job.settings.contest.window_jobs
     for source in job.sources:
-        if len(source.workload) * LEARN_UNTIL < size:
+        if len(source.scenario) * LEARN_UNTIL < size:
             raise TraceError(
-                f"{source.workload.name}: {len(source.workload)} jobs are too few: windows of "
+                f"{source.scenario.name}: {len(source.scenario)} jobs are too few: windows of "
                 f"{size} are cut from the first {LEARN_UNTIL:.0%}"
             )
 
@@ -182,7 +180,7 @@ def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
     return replace(settings, network=form.kind, hidden=form.hidden, reach=form.reach)
 
 
-def _begin(learner: Learner, job: Job) -> Standing:
+def _begin(learner: Learner, job: Job[PpoSettings]) -> Standing:
     """Where the weights come from: a checkpoint, a bundle, or the rule `delay`, uncorrected."""
     if job.resume:
         standing = Session(job.folder, job.settings, resume=True).restore(learner)
@@ -193,51 +191,80 @@ def _begin(learner: Learner, job: Job) -> Standing:
     return Standing(0, float("inf"))
 
 
-def _export(job: Job, learner: Learner, trial: Trial, seconds: float, ranks: int) -> Card:
-    settings, validation = job.settings, job.validation
+def _export(
+    job: Job[PpoSettings], learner: Learner, trial: Trial, seconds: float, ranks: int
+) -> Card:
+    settings, begun = job.settings, f", begun from {job.start.name}" if job.start else ""
     actor = learner.actor.cpu()
-    windows = unseen_windows(
-        job.sources, job.unseen, size=validation.window_jobs, loads=validation.loads
+    return export_judged(
+        job,
+        actor,
+        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
+        method="PPO on whole scheduling episodes in the simulator, as corrections of the rule "
+        f"`delay`{begun}",
+        teacher=settings.contest.base,
+        windows=trial.windows,
+        results=lambda: changes(trial, trial.totals(actor)),
+        seconds=seconds,
+        machine=f"one thread, {job.device}" + (f", {ranks} ranks" if ranks > 1 else ""),
+        size=settings.contest.window_jobs,
+        loads=settings.contest.loads,
     )
-    found = judged(actor, windows)
-    allow(found, force=job.force)
-    results = changes(trial, trial.totals(actor))
-    parity = parity_windows(trial.windows, actor)
+
+
+def export_judged(
+    job: Job[Any],
+    actor: TorchActor,
+    *,
+    summary: str,
+    method: str,
+    teacher: str,
+    windows: Sequence[Scenario],
+    results: Callable[[], dict[str, float]],
+    seconds: float,
+    machine: str,
+    size: int,
+    loads: tuple[float, float],
+) -> Card:
+    """Judge an actor on windows that chose nothing, and export it. windows: for the parity file.
+    results: of the validation, played when it may be exported. size, loads: of the windows that
+    show the ranges of its features. Raises ModelError: it is worse than the rule.
+    """
+    unseen = unseen_windows(
+        job.sources, job.unseen, size=job.validation.window_jobs, loads=job.validation.loads
+    )
+    verdict = judged(actor, unseen)
+    allow(verdict, force=job.force)
     return export_bundle(
         job.out,
         actor,
         name=job.out.name,
-        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
-        parity=parity,
+        summary=summary,
+        parity=parity_windows(windows, actor),
         training=Training(
-            method="PPO on whole scheduling episodes in the simulator"
-            ", as corrections of the rule `delay`"
-            + (f", begun from {job.start.name}" if job.start else ""),
-            teacher=settings.contest.base,
+            method=method,
+            teacher=teacher,
             command=job.command,
-            seed=settings.seed,
-            settings=settings.described(),
-            data=data_of(job.sources),
-            data_licence=licences_of(job.sources),
+            seed=job.settings.seed,
+            settings=job.settings.described(),
+            data="; ".join(s.description for s in job.sources),
+            data_licence="; ".join(sorted({s.licence for s in job.sources})),
             seconds=round(seconds, 1),
-            machine=f"{platform.machine()}, one thread, {job.device}"
-            + (f", {ranks} ranks" if ranks > 1 else ""),
+            machine=f"{platform.machine()}, {machine}",
         ),
-        results=results,
-        verdict=found,
+        results=results(),
+        verdict=verdict,
         caveats=[
             WINDOWS_SAID,
             *((JUDGES_SAID,) if job.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
         ],
-        ranges=ranges_played(
-            actor, job.sources, size=settings.contest.window_jobs, loads=settings.contest.loads
-        ),
+        ranges=ranges_played(actor, job.sources, size=size, loads=loads),
     )
 
 
 def parity_windows(
-    windows: Sequence[Workload], actor: TorchActor
+    windows: Sequence[Scenario], actor: TorchActor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Queues of real episodes, as the network sees them: (k, 256, features) and (k, 256)."""
     net, kind = net_of(network_of(actor)), actor.kind

@@ -7,15 +7,16 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.compare import paired
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.options import Objective
-from rltuned.lab.train.reward import FLOOR, MIXED, cost_at
-from rltuned.lab.train.workload import Workload, cut
+from rltuned.lab.train.reward import FLOOR, MIXED, Work, cost_at
 from rltuned.policies.baselines import BASELINES
-from rltuned.stats import mean_with_ends, paired
+from rltuned.stats import mean_with_ends
 
 _END = np.array([np.inf])
 DIGITS: Final = 4
@@ -28,26 +29,26 @@ AS_IT_IS: Final = "bsld"
 
 
 def windows_between(
-    workload: Workload, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
-) -> list[Workload]:
-    """Windows spread evenly over a part of a workload, disjoint if possible; fewer if short."""
-    first, last = int(len(workload) * part[0]), int(len(workload) * part[1]) - size
+    scenario: Scenario, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
+) -> list[Scenario]:
+    """Windows spread evenly over a part of a scenario, disjoint if possible; fewer if short."""
+    first, last = int(len(scenario) * part[0]), int(len(scenario) * part[1]) - size
     if last < first:
         return []
     starts = np.linspace(first, last, count).astype(int)
-    return [cut(workload, int(at), size, load=loads[i % len(loads)]) for i, at in enumerate(starts)]
+    return [scenario.cut(int(at), size, load=loads[i % len(loads)]) for i, at in enumerate(starts)]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Windows, and the totals of a rule on each of them (k,)."""
 
-    windows: tuple[Workload, ...]
+    windows: tuple[Scenario, ...]
     objective: Objective
     rules: dict[str, FloatArray]
 
     @classmethod
-    def of(cls, windows: Sequence[Workload], objective: Objective, rules: Sequence[str]) -> "Trial":
+    def of(cls, windows: Sequence[Scenario], objective: Objective, rules: Sequence[str]) -> "Trial":
         """Play the rules once."""
         found = {
             rule: np.array([total(objective, w, play_policy(w, rule, CYCLES)) for w in windows])
@@ -67,11 +68,11 @@ class Trial:
         return mean_with_ends(np.log(self.totals(actor) / self.rules[rule]))
 
 
-def total(objective: Objective, window: Workload, start_s: FloatArray) -> float:
+def total(objective: Objective, window: Scenario, start_s: FloatArray) -> float:
     """A schedule's cost, not below the floor that rewards use too; a mix: geometric mean."""
     if objective == "mix":
         return math.prod(total(o, window, start_s) for o in MIXED) ** (1 / len(MIXED))
-    return max(float(cost_at(objective, _END, start_s, window.work)[0]), FLOOR[objective])
+    return max(float(cost_at(objective, _END, start_s, Work.of(window))[0]), FLOOR[objective])
 
 
 def changes(trial: Trial, own: FloatArray) -> dict[str, float]:
@@ -95,8 +96,8 @@ def changes(trial: Trial, own: FloatArray) -> dict[str, float]:
             name("", ""): found.change,
             name("", "_low"): found.low,
             name("", "_high"): found.high,
-            name("_geometric", ""): found.geometric,
-            name("_geometric", "_low"): found.geometric_low,
-            name("_geometric", "_high"): found.geometric_high,
+            name("_geometric", ""): found.geometric.change,
+            name("_geometric", "_low"): found.geometric.low,
+            name("_geometric", "_high"): found.geometric.high,
         }
     return {k: round(v, DIGITS) for k, v in results.items() if v is not None}

@@ -28,10 +28,11 @@ from rltuned.lab.replay.orders import in_cycles
 from rltuned.lab.replay.play import faults_of, setup_of
 from rltuned.lab.replay.prepared import eyes_on
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.environment import REACH, TRIES, Windows, nobody_waits, spaces_of
-from rltuned.lab.train.workload import Workload
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.trace import Trace
+from rltuned.sim.world import Rules
 
 _NET: Final = NO_EYES.net._replace(kind=AGENT, reach=math.log(REACH))
 _HOUR_S: Final = 3_600.0
@@ -68,14 +69,14 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         slots: int = 64,
         load: float = 0.9,
         protocol: Protocol | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs, self._jobs = num_envs, jobs
-        self._windows = Windows(trace, cluster, jobs, load)
+        self._windows = Windows(trace, cluster, jobs, load, rules)
         self._protocol = protocol or Protocol(mode="cycle")
         if self._protocol.mode != "cycle" or self._protocol.is_joint:
             raise TraceError("many environments at once play cycles without joint placement alone")
-        self._faults = faults_of(self._protocol.faults, self._windows.cluster)
         self.single_observation_space, self.single_action_space = spaces_of(slots)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -122,17 +123,14 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
                 return episode
         raise nobody_waits()
 
-    def _episode(self, number: int, window: Workload) -> _Episode:
-        protocol, prepared = self._protocol, window.prepared
-        rules, submit_s = protocol.rules, prepared.jobs.submit_s
-        stage = window.stage(rules.natural)
+    def _episode(self, number: int, window: Scenario) -> _Episode:
+        protocol, prepared, submit_s = self._protocol, window.prepared, window.submit_s
         ranking, cycles, _ = in_cycles(
-            BASELINES["delay"], stage, protocol.knobs, protocol.interval_s
+            BASELINES["delay"], window, protocol.knobs, protocol.interval_s
         )
-        setup = setup_of(prepared, rules)
+        setup, faults = setup_of(window), faults_of(window)
         state = empty_state(setup.hardware, prepared.shapes, prepared.jobs)
         queue = empty_queue(setup, ranking.key, submit_s, fixed=ranking.rule == FIXED)
-        faults = self._faults._replace(lost_gpu_s=np.zeros(1))
         eyes = eyes_on(window.sight, prepared, _NET)
         agent = Agent(self._rows[number], self._actions[number], self._waited_s[number])
         cycles = cycles._replace(rule=NET)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
+from rltuned.compare import geometric
 from rltuned.errors import ModelError
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.trial import AS_IT_IS, DIGITS, RULE, Trial, windows_between
-from rltuned.lab.train.workload import Workload
-from rltuned.policies.card import Verdict, Word
-from rltuned.stats import paired
+from rltuned.lab.train.trial import DIGITS, RULE, Trial, windows_between
+from rltuned.policies.card import Verdict
 
 WINDOWS: Final = 3
 """Of each trace after TEST_FROM; of each random world one."""
@@ -21,38 +21,35 @@ def unseen_windows(
     *,
     size: int,
     loads: Sequence[float],
-) -> list[Workload]:
+) -> list[Scenario]:
     """Windows that neither trained nor chose anything; shorter ones where none of `size` jobs has
     room. worlds: random ones that a training has not met.
     """
-    parts = [(s.workload, (TEST_FROM, 1.0), WINDOWS) for s in sources]
-    parts += [(s.workload, (LEARN_UNTIL, 1.0), 1) for s in worlds]
+    parts = [(s.scenario, (TEST_FROM, 1.0), WINDOWS) for s in sources]
+    parts += [(s.scenario, (LEARN_UNTIL, 1.0), 1) for s in worlds]
     room = max(
-        int(len(workload) * part[1]) - int(len(workload) * part[0]) for workload, part, _ in parts
+        int(len(scenario) * part[1]) - int(len(scenario) * part[0]) for scenario, part, _ in parts
     )
-    found: list[Workload] = []
-    for workload, part, count in parts:
+    found: list[Scenario] = []
+    for scenario, part, count in parts:
         turned = [loads[(len(found) + i) % len(loads)] for i in range(count)]
         jobs = max(min(size, room), 2)
-        found += windows_between(workload, part, count=count, size=jobs, loads=turned)
+        found += windows_between(scenario, part, count=count, size=jobs, loads=turned)
     return found
 
 
-def judged(actor: TorchActor, windows: Sequence[Workload]) -> Verdict | None:
+def judged(actor: TorchActor, windows: Sequence[Scenario]) -> Verdict | None:
     """The actor against the rule, window by window, by wait, slowdown and tail together; None =
     there are no windows.
     """
     if not windows:
         return None
     trial = Trial.of(windows, "mix", (RULE,))
-    found = paired(trial.totals(actor), trial.rules[RULE], AS_IT_IS)
-    low, high = found.geometric_low, found.geometric_high
-    word: Word = "no proven difference"
-    if low is not None and high is not None and (high < 0.0 or low > 0.0):
-        word = "better" if high < 0.0 else "worse"
+    found = geometric(trial.totals(actor), trial.rules[RULE])
+    low, high = found.low, found.high
     return Verdict(
-        word=word,
-        change=round(found.geometric, DIGITS),
+        word=found.word,
+        change=round(found.change or 0.0, DIGITS),
         low=None if low is None else round(low, DIGITS),
         high=None if high is None else round(high, DIGITS),
         windows=len(windows),

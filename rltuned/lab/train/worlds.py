@@ -7,7 +7,6 @@ RLTune's testbed and the Helios preset are in no training: they stay for the eva
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,25 +34,10 @@ WIDEST_PART: Final = 0.5
 CPUS_PER_GPU, MEM_PER_GPU_MIB = 8, 64_000
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationWorld:
-    """A cluster, jobs that can run there, and how much their limits tell."""
-
-    cluster: Cluster
-    jobs: tuple[TraceJob, ...]
-    limits: Strength
-
-    @property
-    def description(self) -> str:
-        sizes = sorted({n.total.gpus for n in self.cluster.nodes})
-        return (
-            f"{self.cluster.name}: {self.cluster.gpus} GPUs, nodes of {sizes}, {self.limits} "
-            f"limits, {len(self.jobs)} jobs"
-        )
-
-
-def random_world(seed: int, jobs: int) -> ValidationWorld:
-    """One world; the same seed gives the same one."""
+def random_world(seed: int, jobs: int) -> tuple[Cluster, tuple[TraceJob, ...], Strength]:
+    """A cluster, jobs that can run there, and how much their limits tell; the same seed gives the
+    same ones.
+    """
     draw = np.random.default_rng([seed, 17])
     kinds = _kinds(draw)
     typed = len(kinds) > 1
@@ -73,7 +57,7 @@ def random_world(seed: int, jobs: int) -> ValidationWorld:
     free_share = float(draw.random()) if typed else 0.0
     habits = _habits(np.random.default_rng([seed, 18]))
     made = jobs_of(shape, jobs=jobs, seed=seed, limits=limits, free_share=free_share, habits=habits)
-    return ValidationWorld(cluster, possible(made, cluster, skip=True)[0], limits)
+    return cluster, possible(made, cluster, skip=True)[0], limits
 
 
 def _habits(draw: np.random.Generator) -> Habits | None:

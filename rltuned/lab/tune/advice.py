@@ -9,28 +9,28 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
+from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.policy import DEFAULT_POLICY
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.tune.candidates import (
     Choice,
     Course,
-    Daemon,
     Entrant,
     Family,
     TrainingPeriod,
     pick,
 )
-from rltuned.lab.tune.comparison import Difference, JobScores, Promise, difference, pooled, verdict
 from rltuned.lab.tune.night import check_part, training_before
+from rltuned.lab.tune.promise import Promise, verdict
 from rltuned.lab.tune.results import difference_json
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor
-from rltuned.stats import percent
 
 COPIES: Final = 3
-"""Of the later part, with the record itself; see comparison.pooled."""
+"""Of the later part, with the record itself; see compare.pooled."""
 FCFS, PLAIN, CURRENT, CHOSEN = "first come, first served", "the default", "in force", "chosen"
 
 
@@ -40,7 +40,7 @@ class Tested:
 
     entrant: Entrant
     copies: tuple[JobScores, ...]
-    changes: Difference | None
+    changes: Comparison | None
 
     def mean(self, figure: Callable[[JobScores], float]) -> float:
         """Over the copies."""
@@ -60,28 +60,22 @@ class Advice:
     orders: Mapping[str, Tested] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """On what terms. policy, order: those in force. promise, daemon: as in a night."""
-
-    policy: Policy
-    order: Order
-    promise: Promise
-    daemon: Daemon
-
-
 def advise(
     past: Past,
-    asked: Asked,
+    policy: Policy,
+    order: Order,
     learn: Callable[[Past], Predictor],
     predictor: Predictor,
     *,
+    promise: Promise,
+    daemon: Protocol,
     on_play: Callable[[str], None] = lambda _name: None,
 ) -> Advice:
     """Choose on the earlier part, judge on the later one; too few jobs give a sentence alone.
 
-    learn: what is known of run times when the training period's second part begins. predictor: of
-    the later part, the same for all orders.
+    policy, order: those in force. learn: what is known of run times when the training period's
+    second part begins. predictor: of the later part, the same for all orders. promise, daemon: as
+    in a night.
     """
     _, switch_s, end_s = training_before(past, past.split_s)
     try:
@@ -90,18 +84,19 @@ def advise(
         return Advice(f"No setting is chosen: {error}. Take a longer record.")
     began = past.switched_on(switch_s)
     known = learn(began)
-    incumbent = _entrant(asked.policy, asked.order, known)
-    training = TrainingPeriod(began, end_s, incumbent, asked.promise, asked.daemon, on_play=on_play)
+    incumbent = _entrant(policy, order, known)
+    training = TrainingPeriod(began, end_s, incumbent, promise, daemon, on_play=on_play)
     default = _entrant(BASELINES[DEFAULT_POLICY], DEFAULT, known)
     choices = [training.choose(incumbent.family)]
     choices += [] if default.same_as(incumbent) else [training.alone(default)]
     best = pick(choices, incumbent)
-    return _judged(past, asked, predictor, incumbent, best, on_play=on_play)
+    test = Course(past, daemon)
+    return _judged(test, promise, predictor, incumbent, best, on_play=on_play)
 
 
 def _judged(
-    past: Past,
-    asked: Asked,
+    test: Course,
+    promise: Promise,
     predictor: Predictor,
     incumbent: Entrant,
     best: Choice | None,
@@ -109,7 +104,6 @@ def _judged(
     on_play: Callable[[str], None],
 ) -> Advice:
     """What holds on the later part too."""
-    test = Course(past, asked.daemon)
     scores: dict[str, list[JobScores]] = {}
     for name, entrant in (entrants := _shown(incumbent, best)).items():
         late = replace(entrant, family=replace(entrant.family, predictor=predictor))
@@ -118,9 +112,9 @@ def _judged(
             on_play(f"{name}, copy {copy}")
             scores[name].append(test.play(late, copy))
 
-    def against(base: str, own: str) -> Difference:
+    def against(base: str, own: str) -> Comparison:
         pairs = zip(scores[base], scores[own], strict=True)
-        return pooled([difference(one, other, test.jobs.days) for one, other in pairs])
+        return pooled([compared(one, other, test.jobs.days) for one, other in pairs])
 
     orders = {
         name: Tested(entrant, tuple(scores[name]), None if name == FCFS else against(FCFS, name))
@@ -132,7 +126,7 @@ def _judged(
     tries = dict.fromkeys([_name_of(best.entrant, entrants)] if best is not None else [])
     for name in [n for n in (*tries, FCFS) if n != now]:
         found = against(now, name)
-        broken = asked.promise.broken(test.jobs, test.natural, scores[now][0], scores[name][0])
+        broken = promise.broken(test.jobs, test.natural, scores[now][0], scores[name][0])
         # the policy is one that is in force or a rule: its ranges are not in question here
         doubts = verdict(found, broken, ranges_known=True, same=False)
         if not doubts:
@@ -164,10 +158,10 @@ def _entrant(policy: Policy, order: Order, predictor: Predictor | None) -> Entra
 
 
 def _change(
-    name: str, found: Difference, orders: Mapping[str, Tested], incumbent: Entrant
+    name: str, found: Comparison, orders: Mapping[str, Tested], incumbent: Entrant
 ) -> tuple[str, tuple[str, ...]]:
     """The advice to change something, and the lines to write."""
-    taken, wait = orders[name].entrant, percent(found.wait, *(found.wait_interval or ()))
+    taken, wait = orders[name].entrant, found.wait
     what = {FCFS: "Plain first come, first served is best here", PLAIN: "The default is best here"}
     text = (
         f"{what.get(name, 'Another setting is better here')}: on the part after the switch mean "
@@ -198,8 +192,7 @@ def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Tested]) -> str:
 def _beside_fcfs(one: Tested) -> str:
     if one.changes is None:
         return ""
-    change = percent(one.changes.wait, *(one.changes.wait_interval or ()))
-    return f", {change} against first come, first served"
+    return f", {one.changes.wait} against first come, first served"
 
 
 def advice_json(advice: Advice) -> dict[str, Any]:

@@ -15,19 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.decide import Knobs, Policy
+from rltuned.compare import Comparison, JobScores, compared, pooled
+from rltuned.core.decide import Policy
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.backtest.play import play_natural, play_ours, stage_of
-from rltuned.lab.replay.run_times import layers_of
-from rltuned.lab.replay.stage import Stage
-from rltuned.lab.tune.comparison import (
-    Difference,
-    JobScores,
-    Promise,
-    ScoredJobs,
-    difference,
-    pooled,
-)
+from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.tune.promise import Promise, ScoredJobs
 from rltuned.policies.predictor import Predictor
 from rltuned.stats import DAY_S
 
@@ -108,17 +102,9 @@ class Choice:
     """
 
     entrant: Entrant
-    training: Difference
+    training: Comparison
     broken: tuple[str, ...]
     played: int
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """What does not change from candidate to candidate: the daemon's knobs, and its interval."""
-
-    knobs: Knobs
-    interval_s: float
 
 
 class Course:
@@ -127,11 +113,11 @@ class Course:
     played, natural: Slurm's own order there.
     """
 
-    def __init__(self, past: Past, daemon: Daemon) -> None:
+    def __init__(self, past: Past, daemon: Protocol) -> None:
         self.past, self._daemon = past, daemon
-        self._stage = stage_of(past)
+        self._scenario = scenario_of(past)
         self.jobs = ScoredJobs.of(past)
-        self.played = play_natural(past, self._stage, daemon.interval_s)
+        self.played = play_natural(past, self._scenario, daemon.interval_s)
         self.natural = self.jobs.scores(self.played)
 
     def play(self, entrant: Entrant, copy: int = 0) -> JobScores:
@@ -140,26 +126,25 @@ class Course:
         copy: 0 = the record itself; else one in which the jobs that come after the split end up to
         JITTER_S earlier or later, the same for every order.
         """
-        stage = self._stage if copy == 0 else self._jittered(copy)
-        if entrant.family.predictor is not None:
-            stage = replace(stage, predictor=layers_of(entrant.family.predictor))
+        scenario = self._scenario if copy == 0 else self._jittered(copy)
         knobs = self._daemon.knobs
         order = replace(
             knobs.order, own=entrant.own, share=entrant.share, max_delay_s=entrant.max_delay_s
         )
-        knobs = replace(knobs, order=order)
-        played = play_ours(self.past, stage, entrant.policy, self._daemon.interval_s, knobs)
-        return self.jobs.scores(played)
+        protocol = replace(
+            self._daemon, knobs=replace(knobs, order=order), predictor=entrant.family.predictor
+        )
+        return self.jobs.scores(play_ours(self.past, scenario, entrant.policy, protocol))
 
-    def _jittered(self, copy: int) -> Stage:
-        prepared, past = self._stage.prepared, self.past
+    def _jittered(self, copy: int) -> Scenario:
+        prepared, past = self._scenario.prepared, self.past
         draw = np.random.default_rng(copy)
         moved_s = draw.uniform(-JITTER_S, JITTER_S, len(past.jobs)).round()
         moved_s[past.arrived_s < past.split_s] = 0.0
         runs_s = prepared.jobs.runs_s
-        jittered = np.clip(runs_s + moved_s, np.minimum(runs_s, 1.0), self._stage.limit_s)
+        jittered = np.clip(runs_s + moved_s, np.minimum(runs_s, 1.0), self._scenario.limit_s)
         jobs = prepared.jobs._replace(runs_s=jittered)
-        return replace(self._stage, prepared=replace(prepared, jobs=jobs))
+        return replace(self._scenario, prepared=replace(prepared, jobs=jobs))
 
 
 class TrainingPeriod:
@@ -174,7 +159,7 @@ class TrainingPeriod:
         end_s: float,
         incumbent: Entrant,
         promise: Promise,
-        daemon: Daemon,
+        daemon: Protocol,
         *,
         on_play: Callable[[str], None] = lambda _name: None,
     ) -> None:
@@ -187,15 +172,15 @@ class TrainingPeriod:
         self._own = {id(c): c.play(incumbent) for c in (self.whole, self.short)}
         self.incumbent = incumbent
 
-    def again(self, choice: Choice, copies: int) -> Difference:
-        """The same choice on further copies of the training period; see comparison.pooled."""
+    def again(self, choice: Choice, copies: int) -> Comparison:
+        """The same choice on further copies of the training period; see compare.pooled."""
         found = [choice.training]
         for copy in range(1, copies):
             both = []
             for entrant in (self.incumbent, choice.entrant):
                 self._on_play(f"training period, copy {copy}: {entrant.name}")
                 both.append(self.whole.play(entrant, copy))
-            found.append(difference(both[0], both[1], self.whole.jobs.days))
+            found.append(compared(both[0], both[1], self.whole.jobs.days))
         return pooled(found)
 
     def choose(self, family: Family) -> Choice:
@@ -228,9 +213,9 @@ class TrainingPeriod:
             self._on_play(entrant.name)
             own, incumbent = course.play(entrant), self._own[id(course)]
             broken = self._promise.broken(course.jobs, course.natural, incumbent, own)
-            change = difference(incumbent, own, course.jobs.days)
+            change = compared(incumbent, own, course.jobs.days)
             found.append(Choice(entrant, change, tuple(broken), len(entrants)))
-        return sorted(found, key=lambda c: (len(c.broken) > 0, c.training.objective))
+        return sorted(found, key=lambda c: (len(c.broken) > 0, -c.training.gain))
 
 
 def pick(choices: Sequence[Choice], incumbent: Entrant) -> Choice | None:
@@ -241,13 +226,14 @@ def pick(choices: Sequence[Choice], incumbent: Entrant) -> Choice | None:
     candidate keeps the promise and leads.
     """
     able = [c for c in choices if not c.broken and not c.entrant.same_as(incumbent)]
-    leading = sorted((c for c in able if c.training.leads), key=lambda c: c.training.objective)
+    leading = sorted((c for c in able if c.training.leads), key=lambda c: -c.training.gain)
     rules = [c for c in leading if c.entrant.family.is_rule]
     if not leading:
         return None
     best = leading[0]
     if rules and not best.entrant.family.is_rule:
         margin = best.training.error or 0.0
-        if rules[0].training.objective - best.training.objective < margin:
+        changes = [c.training.objective.change or 0.0 for c in (rules[0], best)]
+        if changes[0] - changes[1] < margin:
             return rules[0]
     return best

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.compare import Comparison
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.calibration import Calibration
 from rltuned.lab.backtest.past import FEWEST, Past
@@ -14,7 +15,7 @@ from rltuned.lab.replay.play import Played
 from rltuned.lab.train.predictor import Fitted
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.tune.candidates import Choice, Entrant
-from rltuned.lab.tune.comparison import Difference, Power, Promise
+from rltuned.lab.tune.promise import Power, Promise
 from rltuned.policies.predictor import Predictor
 from rltuned.stats import DAY_S
 
@@ -60,7 +61,7 @@ class Tested:
     """
 
     choice: Choice
-    test: Difference | None = None
+    test: Comparison | None = None
     figures: Figures | None = None
     why: tuple[str, ...] = ()
 

@@ -6,7 +6,6 @@ from typing import Any, Final
 from rltuned.lab.report import plots
 from rltuned.lab.tune.night import Night
 from rltuned.report import render
-from rltuned.stats import Change
 
 SHOWN: Final = {"objective": "objective", "wait": "mean wait", "bsld": "bounded slowdown"}
 
@@ -18,9 +17,9 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
     """
     past = night.past
     simulated = (night.natural.start_s - past.arrived_s)[past.scored]
-    tested = [one for one in found["candidates"] if one["exam"] is not None]
+    tested = {e.choice.entrant.family.name: e.test for e in night.tested if e.test is not None}
     panels = [
-        (title, {one["name"]: _change(one["exam"][metric]) for one in tested})
+        (title, {name: getattr(change, metric) for name, change in tested.items()})
         for metric, title in SHOWN.items()
     ]
     record = found["record"]
@@ -47,7 +46,3 @@ def page_of(night: Night, found: Mapping[str, Any]) -> str:
         },
         terms=terms,
     )
-
-
-def _change(found: Mapping[str, float | None]) -> Change:
-    return Change(1.0, 1.0, found["change"], found["low"], found["high"])

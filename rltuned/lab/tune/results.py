@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned import __version__
+from rltuned.compare import Change, Comparison
 from rltuned.lab.backtest.study import VERDICTS
 from rltuned.lab.train.export import export_predictor
-from rltuned.lab.train.predictor import Fitted
 from rltuned.lab.tune.candidates import Entrant
-from rltuned.lab.tune.comparison import Difference
 from rltuned.lab.tune.journal_history import Sources
 from rltuned.lab.tune.night import Figures, Night, Tested
 from rltuned.policies.generation import MODEL, PREDICTOR, Generation, TunedOrder
@@ -92,19 +91,16 @@ def _figures(found: Figures) -> dict[str, float]:
     return dict(zip(FIGURES, found, strict=True))
 
 
-def difference_json(found: Difference) -> dict[str, Any]:
+def difference_json(found: Comparison) -> dict[str, Any]:
     """Relative changes with their intervals; null where there are too few days."""
     return {
         "days": found.days,
-        "wait": _change(found.wait, found.wait_interval),
-        "bsld": _change(found.bsld, found.bsld_interval),
-        "objective": _change(found.objective, found.interval),
+        **{name: _change(getattr(found, name)) for name in ("wait", "bsld", "objective")},
     }
 
 
-def _change(change: float, around: tuple[float, float] | None) -> dict[str, float | None]:
-    low, high = around or (None, None)
-    return {"change": change, "low": low, "high": high}
+def _change(found: Change) -> dict[str, float | None]:
+    return {"change": found.change, "low": found.low, "high": found.high}
 
 
 def seal(store: Generations, night: Night, *, verdict: str, at: float, command: str) -> Generation:
@@ -124,7 +120,14 @@ def seal(store: Generations, night: Night, *, verdict: str, at: float, command: 
             parts[MODEL] = family.bundle
         if family.site_predictor and night.fitted is not None:
             parts[PREDICTOR] = Path(work, "site")
-            _write_predictor(parts[PREDICTOR], night.fitted, command)
+            export_predictor(
+                parts[PREDICTOR],
+                night.fitted,
+                command=command,
+                seed=1,
+                data=f"{night.fitted.examples} jobs of this site",
+                licence="the site's own",
+            )
         order = TunedOrder(
             policy=MODEL if family.bundle is not None else won.policy.name,
             own=won.own,
@@ -137,8 +140,3 @@ def seal(store: Generations, night: Night, *, verdict: str, at: float, command: 
             rltuned_version=__version__,
         )
         return store.add(order, parts)
-
-
-def _write_predictor(folder: Path, fitted: Fitted, command: str) -> None:
-    data = f"{fitted.examples} jobs of this site"
-    export_predictor(folder, fitted, command=command, seed=1, data=data, licence="the site's own")

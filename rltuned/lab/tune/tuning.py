@@ -7,23 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.decide import Policy
 from rltuned.errors import ModelError, TooLittleError, TraceError
 from rltuned.lab.backtest.calibration import Calibration, calibrate
 from rltuned.lab.backtest.fit_order import fit_order
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.candidates import (
     Choice,
     Course,
-    Daemon,
     Entrant,
     Family,
     TrainingPeriod,
     pick,
 )
-from rltuned.lab.tune.comparison import Difference, JobScores, difference, pooled, power_of, verdict
 from rltuned.lab.tune.night import Asked, Figures, Night, Tested, split_of
+from rltuned.lab.tune.promise import power_of, verdict
 from rltuned.lab.tune.warm_start import imitated
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
@@ -33,7 +34,7 @@ MINUTE_S: Final = 60.0
 PPO_PART: Final = 0.6
 """Of the time that is left when the rules are through."""
 COPIES, FEWEST_COPIES = 5, 3
-"""Of the test period of the one that may pass, with the record itself; see comparison.pooled."""
+"""Of the test period of the one that may pass, with the record itself; see compare.pooled."""
 PPO_LEAST_MIN: Final = 2.0
 TRAINED, IMITATED = "trained", "imitated"
 IMITATION: Final = "imitation of the site's own Slurm"
@@ -66,7 +67,7 @@ class NightRun:
         self,
         past: Past,
         incumbent: Entrant,
-        daemon: Daemon,
+        daemon: Protocol,
         asked: Asked,
         *,
         clock: Callable[[], float],
@@ -233,11 +234,11 @@ class NightRun:
         )
         return out
 
-    def _copies(self, test: Course, tests: _Tests, entrant: Entrant) -> list[Difference]:
+    def _copies(self, test: Course, tests: _Tests, entrant: Entrant) -> list[Comparison]:
         """Further copies of the test period of incumbent and entrant, as many as there is time
         for.
         """
-        found: list[Difference] = []
+        found: list[Comparison] = []
         for copy in range(1, COPIES):
             if copy >= FEWEST_COPIES and self._used() > 1:
                 break
@@ -246,7 +247,7 @@ class NightRun:
                 tests.copies[copy] = test.play(self._incumbent, copy)
             self._note(f"test period, copy {copy}: {entrant.name}")
             own = test.play(entrant, copy)
-            found.append(difference(tests.copies[copy], own, test.jobs.days))
+            found.append(compared(tests.copies[copy], own, test.jobs.days))
         return found
 
     def _test(self, test: Course, choices: Sequence[Choice], best: Choice | None) -> _Tests:
@@ -274,7 +275,7 @@ class NightRun:
         if not same:
             self._note(f"test period: {entrant.name}")
         own = tests.scores[entrant.family.name] = tests.base if same else test.play(entrant)
-        found = difference(tests.base, own, test.jobs.days)
+        found = compared(tests.base, own, test.jobs.days)
         if may_pass:
             found = pooled([found, *self._copies(test, tests, entrant)])
         broken = self._asked.promise.broken(test.jobs, test.natural, tests.base, own)
@@ -330,17 +331,16 @@ def _plain(tests: _Tests, test: Course) -> list[str]:
     if not rules or not networks:
         return []
     rule, network = (
-        min(some, key=lambda e: e.test.objective if e.test else math.inf).choice.entrant
+        max(some, key=lambda e: e.test.gain if e.test else -math.inf).choice.entrant
         for some in (rules, networks)
     )
     one, other = tests.scores[rule.family.name], tests.scores[network.family.name]
-    found = difference(one, other, test.jobs.days)
-    shown = f"{found.objective:+.1%}"
-    if found.interval is not None:
-        shown += f" [{found.interval[0]:+.1%}, {found.interval[1]:+.1%}]"
+    found = compared(one, other, test.jobs.days)
     if found.is_better:
-        return [f"The network {network.name} is better than the rule {rule.name}: {shown}."]
-    return [f"The rule {rule.name} is as good as the network {network.name}: {shown}."]
+        return [
+            f"The network {network.name} is better than the rule {rule.name}: {found.objective}."
+        ]
+    return [f"The rule {rule.name} is as good as the network {network.name}: {found.objective}."]
 
 
 def _poor(calibration: Calibration) -> str:

@@ -15,7 +15,7 @@ from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.snapshot import RunTime
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.train.history import FITTING, Started, choices_of
-from rltuned.lab.train.imitated import ImitatedOrder, imitate_into
+from rltuned.lab.train.imitated import imitate_into
 from rltuned.lab.train.network import module_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.policies.actor import load_actor
@@ -46,7 +46,9 @@ def imitated(past: Past, bundle: Path, predictor: Predictor, out: Path, *, seed:
         out,
         queues,
         fitting,
-        ImitatedOrder("the site's own Slurm", text, "rltuned tune"),
+        order="the site's own Slurm",
+        data=text,
+        command="rltuned tune",
         begin=module_of(actor.network).train(),
     )
     return f"imitates the site's own Slurm on {agreed:.1%} of the pairs not learned from"

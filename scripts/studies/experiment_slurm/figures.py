@@ -9,7 +9,8 @@ from rltuned.core.joint import Tuning
 from rltuned.core.sharing import Sharing
 from rltuned.lab.replay.metrics import Schedule, score
 from rltuned.lab.replay.protocol import Protocol, jointly
-from rltuned.lab.replay.run import simulate, whole
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import TraceJob
@@ -71,16 +72,15 @@ def simulated(run: Run) -> Figures:
     if not arm.fifo:
         natural = replace(natural, own=tuple(QOS_WEIGHT * is_high(j) for j in jobs), base=ROOM)
     protocol = Protocol(
-        "cycle", run.interval_s * run.speed, Rules(natural=natural),
-        predictor=load_predictor(shipped_predictor()),
-    )  # fmt: skip
+        "cycle", run.interval_s * run.speed, predictor=load_predictor(shipped_predictor())
+    )
     if arm.guided:
         tuning = Tuning(sharing=Sharing(frozenset({PARTITION_NAME})))
         protocol = jointly(protocol, 16, tuning, Cbc())
-    window = whole(jobs, first=None, warmup=0)[0]
     policy = arm.policy if arm.write_mode else "fcfs"
     cluster = arm.workload.cluster
-    return _scored(simulate(window, cluster, policy, protocol), cluster.gpus)
+    scenario = Scenario.of(cluster, jobs, Rules(natural=natural))
+    return _scored(simulate(scenario, policy, protocol), cluster.gpus)
 
 
 def jobs_of(run: Run) -> tuple[TraceJob, ...]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rltuned.compare import geometric
 from scripts.studies.experiment_slurm import store
 from scripts.studies.experiment_slurm.arms import ARMS
 from scripts.studies.experiment_slurm.figures import FIGURES, Figures, figures, simulated
 from scripts.studies.experiment_slurm.store import Key, Run
-from scripts.tools.draw_results import change
 
 HEAD = (
     "makespan | wait | wait p95 | longest | JCT | BSLD | GPUs used |\n"
@@ -138,8 +138,9 @@ def _change(pairs: list[tuple[Figures, Figures]], figure: str) -> str:
     """In percent; of one pair without an interval."""
     if len(pairs) == 1:
         return f"{100 * (pairs[0][0][figure] / pairs[0][1][figure] - 1):+.1f}%"
-    found = change([own[figure] for own, _ in pairs], [base[figure] for _, base in pairs])
-    return f"{100 * found.change:+.1f}% [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    found = geometric([own[figure] for own, _ in pairs], [base[figure] for _, base in pairs])
+    change, low, high = (100 * part for part in found.known)
+    return f"{change:+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 
 def _did(key: Key, counters: dict[str, float]) -> str:

@@ -2,8 +2,8 @@
 
 import json
 import re
-import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,31 +20,26 @@ atexit.register(lambda: print("imported:", *sorted({m.partition(".")[0] for m in
 from rltuned.cli import main
 main()
 """
-SEVERAL = """
+SEVERAL = f"""
 import sys
 from rltuned.cli import code_of
-codes = [code_of(words.split()) for words in sys.argv[1:]]
-print("codes:", *codes)
-print("imported:", *sorted({m.partition(".")[0] for m in sys.modules}))
+for words in sys.argv[1:]:
+    code = code_of(words.split())
+    found = {EXTRAS} & {{m.partition(".")[0] for m in sys.modules}}
+    print("was:", code, *found, ":", words)
 """
 WORDS = json.loads((ROOT / "rltuned" / "cli" / "words.json").read_text())
-WRONG = {
-    "train": (
-        "train ppo", "train ppo x --base none", "train evolve x --members 1",
-        "train imitate .", "train predictor --out .",
-    ),
-    "tune": ("tune --exam some", "tune --timezone nowhere", "tune --site x --all"),
-    "backtest": ("backtest --split 2", "backtest --timezone nowhere"),
-    "evaluate": (
-        "evaluate", "evaluate -m x --trace x --cluster testbed --rule none",
-        "evaluate -m x --trace x --cluster testbed --part 1 0",
-        "evaluate -m x --trace x --cluster testbed --bounds off",
-    ),
-    "simulate": (
-        "simulate", "simulate --trace x --cluster none -p fcfs",
-        "simulate --trace x --cluster testbed -p none",
-    ),
-}  # fmt: skip
+WRONG = (
+    "train ppo", "train ppo x --base none", "train evolve x --members 1", "train imitate .",
+    "train predictor --out .",
+    "tune --exam some", "tune --timezone nowhere", "tune --site x --all",
+    "backtest --split 2", "backtest --timezone nowhere",
+    "evaluate", "evaluate -m x --trace x --cluster testbed --rule none",
+    "evaluate -m x --trace x --cluster testbed --part 1 0",
+    "evaluate -m x --trace x --cluster testbed --bounds off",
+    "simulate", "simulate --trace x --cluster none -p fcfs",
+    "simulate --trace x --cluster testbed -p none",
+)  # fmt: skip
 """Wrong options of the commands that need the train extra."""
 
 
@@ -52,15 +47,9 @@ BUNDLE = ROOT / "models" / "rltune"
 SIMULATED = ["simulate", "--trace", "none.csv", "--cluster", "testbed", "--policy", "fcfs"]
 
 
-def run(program: str, *args: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", program, *args]
-    return ran(*command, code=None)
-
-
 def imported(*args: str) -> set[str]:
     """The packages that a command line has imported when it ends."""
-    done = run(LISTED, *args)
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "-c", LISTED, *args)
     (names,) = re.findall(r"^imported: (.*)$", done.stdout, re.MULTILINE)
     return set(names.split())
 
@@ -71,27 +60,22 @@ def test_the_overview_imports_no_command(args: list[str]) -> None:
     assert not imported(*args) & (heavy | EXTRAS)
 
 
-def of_several(*lines: str) -> tuple[list[str], set[str]]:
-    """The exit codes of command lines, one after the other, and what all of them import."""
-    done = run(SEVERAL, *lines)
-    assert done.returncode == 0, done.stderr
-    *_, codes, names = done.stdout.splitlines()
-    return codes.split()[1:], set(names.split()[1:])
+def assert_no_extra(code: int, lines: Iterable[str]) -> None:
+    """Command lines, one after the other in one process, end so; none imports what few have."""
+    rows = re.findall(
+        r"^was: (.*)$", ran(sys.executable, "-c", SEVERAL, *lines).stdout, re.MULTILINE
+    )
+    assert rows == [f"{code} : {line}" for line in lines]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_needs_no_extra(name: str) -> None:
-    lines = [f"{name} --help", *(f"{name} {c} --help" for c in WORDS[name].get("commands", {}))]
-    codes, found = of_several(*lines)
-    assert codes == ["0"] * len(lines)
-    assert not found & EXTRAS
+def test_help_needs_no_extra() -> None:
+    inner = {name: WORDS[name].get("commands", {}) for name in COMMANDS}
+    lines = [f"{name} --help" for name in inner]
+    assert_no_extra(0, lines + [f"{name} {one} --help" for name in inner for one in inner[name]])
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_option_is_refused_before_an_extra_is_imported(name: str) -> None:
-    codes, found = of_several(*WRONG[name])
-    assert codes == ["2"] * len(WRONG[name])
-    assert not found & EXTRAS
+def test_a_wrong_option_is_refused_before_an_extra_is_imported() -> None:
+    assert_no_extra(2, WRONG)
 
 
 def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates(
@@ -109,8 +93,8 @@ def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_te
     [(SIMULATED, "numba"), (["models", "verify", "--torch", str(BUNDLE)], "torch")],
 )
 def test_a_missing_extra_is_named(args: list[str], missing: str) -> None:
-    done = run(f"import sys; sys.modules['{missing}'] = None\n{LISTED}", *args)
-    assert done.returncode == 2, done.stderr
+    program = f"import sys; sys.modules['{missing}'] = None\n{LISTED}"
+    done = ran(sys.executable, "-c", program, *args, code=2)
     assert done.stderr == (
         f"rltuned: needs the Python package {missing}, which is not installed; "
         "install rltuned[train], or the package rltuned-train\n"

@@ -388,37 +388,26 @@ def test_the_roomiest_node_says_on_how_few_nodes_a_job_can_run(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("rows", "start"),
-    [([("12", "1700000000"), ("13", "1800000000")], 1_700_000_000.0), ([("13", "1")], None)],
-)
-def test_when_slurm_expects_to_start_a_job(
-    tmp_path: Path, rows: list[tuple[str, str]], start: float | None
-) -> None:
-    it = replay(tmp_path, RECORDED)
-    it.observe()
-    table = [("JOBID", "START_TIME"), *rows]
-    (tmp_path / "table").write_text("".join(f"{a}\x1f{b}\x1e#recorded\n" for a, b in table))
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec cat {tmp_path}/table\n")
-    assert it.expected_start(JobId(12)) == start
-
-
-@pytest.mark.parametrize(
-    ("rows", "speeds"),
+    ("column", "rows", "known"),
     [
-        ([("12", "x rltuned.speed=1:1,2:1.9"), ("13", "rltuned.speed=1:7")], {1: 1.0, 2: 1.9}),
-        ([("12", "")], {}),
-        ([("13", "rltuned.speed=1:1")], {}),
+        ("START_TIME", [("12", "1700000000"), ("13", "1800000000")], 1_700_000_000.0),
+        ("START_TIME", [("13", "1")], None),
+        ("COMMENT", [("12", "x rltuned.speed=1:1,2:1.9"), ("13", "rltuned.speed=1:7")],
+         {1: 1.0, 2: 1.9}),
+        ("COMMENT", [("12", "")], {}),
+        ("COMMENT", [("13", "rltuned.speed=1:1")], {}),
     ],
-)
-def test_the_speeds_of_the_job_that_is_asked_for(
-    tmp_path: Path, rows: list[tuple[str, str]], speeds: dict[int, float]
+)  # fmt: skip
+def test_expected_start_and_speeds_are_those_of_the_job_that_is_asked_for(
+    tmp_path: Path, column: str, rows: list[tuple[str, str]], known: object
 ) -> None:
     it = replay(tmp_path, RECORDED)
     it.observe()
-    table = [("JOBID", "COMMENT"), *rows]
+    table = [("JOBID", column), *rows]
     (tmp_path / "table").write_text("".join(f"{a}\x1f{b}\x1e#recorded\n" for a, b in table))
     (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec cat {tmp_path}/table\n")
-    assert it.speeds(JobId(12)) == speeds
+    ask = it.speeds if column == "COMMENT" else it.expected_start
+    assert ask(JobId(12)) == known
 
 
 def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:

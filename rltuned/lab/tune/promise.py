@@ -1,8 +1,4 @@
-"""Two orders on the same jobs: by how much, how surely, for whom; and whether that is enough.
-
-The objective is half the wait and half the bounded slowdown, in logarithms. The unit of chance is a
-day of arrivals: days are drawn again with replacement, both orders' together. Pure.
-"""
+"""Whether an order is better enough to take the place of another, and breaks no promise. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -12,52 +8,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.compare import NORMAL, Comparison, JobScores
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
-from rltuned.stats import (
-    DAY_S,
-    FEWEST,
-    OF_STRETCHES,
-    STUDENT,
-    FloatArray,
-    Stretches,
-    drawn,
-    interval,
-)
+from rltuned.stats import DAY_S, FEWEST, FloatArray, Stretches
 
-TAIL: Final = 0.99
 LARGE_SHARE: Final = 0.05
 """Of the GPU time: users from here on have a promise of their own."""
 TOLERANCE_S: Final = 60.0
 """One cycle: a wait that is longer by no more than this breaks no promise."""
 LEAST: Final = 0.01
 """A smaller gain is not worth another order, however sure it is."""
-_FLOOR_S: Final = 1.0
-"""Added to every wait, for days on which no job waits."""
-NORMAL: Final = 1.96
 POWER: Final = NORMAL + 0.84
 """A change of so many standard errors is found by four of five test periods."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobScores:
-    """What one order made of the scored jobs, (n,) each."""
-
-    wait_s: FloatArray
-    bsld: FloatArray
-
-    @property
-    def mean_s(self) -> float:
-        return float(self.wait_s.mean())
-
-    @property
-    def tail_s(self) -> float:
-        return float(np.quantile(self.wait_s, TAIL))
-
-    @property
-    def longest_s(self) -> float:
-        return float(self.wait_s.max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,122 +68,6 @@ class ScoredJobs:
     def mean_of(self, user: str, scores: JobScores) -> float:
         """A user's mean wait."""
         return float(scores.wait_s[self.users == user].mean())
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """own against base: relative changes, -0.1 = ten percent less; 95% interval of each.
-
-    objective: of exp(half the logs of wait and slowdown); error: its standard error, in logarithms.
-    None = fewer than FEWEST days. days: of how many.
-    """
-
-    days: int
-    wait: float
-    bsld: float
-    objective: float
-    error: float | None = None
-    wait_interval: tuple[float, float] | None = None
-    bsld_interval: tuple[float, float] | None = None
-    interval: tuple[float, float] | None = None
-
-    @property
-    def is_better(self) -> bool:
-        """By a standard error at least, and the interval is below zero."""
-        if self.error is None or self.interval is None:
-            return False
-        return math.log1p(self.objective) <= -self.error and self.interval[1] < 0
-
-    @property
-    def leads(self) -> bool:
-        """By a standard error at least; where there are too few days, at all."""
-        return math.log1p(self.objective) < -(self.error or 0.0)
-
-
-def difference(base: JobScores, own: JobScores, days: Stretches) -> Difference:
-    """Compare two orders of the same jobs."""
-
-    def logs(weights: FloatArray, one: FloatArray, other: FloatArray) -> FloatArray:
-        sums = [weights @ np.bincount(days.of, weights=v, minlength=days.count)
-                for v in (one, other)]  # fmt: skip
-        found: FloatArray = np.log(sums[1] / sums[0])
-        return found
-
-    waits = base.wait_s + _FLOOR_S, own.wait_s + _FLOOR_S
-    once = np.ones((1, days.count))
-    wait, bsld = float(logs(once, *waits)[0]), float(logs(once, base.bsld, own.bsld)[0])
-    whole = Difference(
-        days.count, math.expm1(wait), math.expm1(bsld), math.expm1((wait + bsld) / 2)
-    )
-    if days.count < FEWEST:
-        return whole
-    draws = drawn(days.count, OF_STRETCHES)
-    drawn_wait, drawn_bsld = logs(draws, *waits), logs(draws, base.bsld, own.bsld)
-    both = (drawn_wait + drawn_bsld) / 2
-    return Difference(
-        whole.days,
-        whole.wait,
-        whole.bsld,
-        whole.objective,
-        float(both.std()),
-        _relative(drawn_wait),
-        _relative(drawn_bsld),
-        _relative(both),
-    )
-
-
-def pooled(copies: Sequence[Difference]) -> Difference:
-    """What several copies of one test period say together, each compared by itself.
-
-    In a full cluster one late end moves everything after it: two plays that differ by seconds can
-    differ by a third in their waits, and no resampling of days shows it. So each interval has the
-    spread between copies in it beside that of days.
-    """
-    first = copies[0]
-    if len(copies) == 1:
-        return first
-    found = {
-        name: _pooled([(getattr(c, name), getattr(c, around), c.error) for c in copies])
-        for name, around in (
-            ("wait", "wait_interval"),
-            ("bsld", "bsld_interval"),
-            ("objective", "interval"),
-        )
-    }
-    wait, bsld, objective = (math.expm1(middle) for middle, _, _ in found.values())
-    if any(c.interval is None for c in copies):
-        return Difference(first.days, wait, bsld, objective)
-    around = {
-        name: (math.expm1(middle - reach), math.expm1(middle + reach))
-        for name, (middle, reach, _) in found.items()
-    }
-    return Difference(
-        first.days,
-        wait,
-        bsld,
-        objective,
-        error=found["objective"][2],
-        wait_interval=around["wait"],
-        bsld_interval=around["bsld"],
-        interval=around["objective"],
-    )
-
-
-def _pooled(
-    copies: Sequence[tuple[float, tuple[float, float] | None, float | None]],
-) -> tuple[float, float, float]:
-    """Mean of the logarithms, half of its 95% interval, and its standard error."""
-    logs = np.log1p([change for change, _, _ in copies])
-    spans = [np.log1p(around) for _, around, _ in copies if around is not None]
-    within = float(np.mean([(high - low) / 2 for low, high in spans])) if spans else 0.0
-    between = float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    reach = math.hypot(within, STUDENT[len(logs) - 2] * between)
-    return float(logs.mean()), reach, math.hypot(within / NORMAL, between)
-
-
-def _relative(logs: FloatArray) -> tuple[float, float]:
-    low, high = interval(logs)
-    return math.expm1(low), math.expm1(high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +129,7 @@ class Power:
         )
 
 
-def power_of(training: Difference, test_days: int, jobs_a_day: float) -> Power | None:
+def power_of(training: Comparison, test_days: int, jobs_a_day: float) -> Power | None:
     """Stated before the test period, from how much a day of the training period varies; None = not
     known.
     """
@@ -294,7 +142,7 @@ def power_of(training: Difference, test_days: int, jobs_a_day: float) -> Power |
 
 
 def verdict(
-    found: Difference, broken: Sequence[str], *, ranges_known: bool, same: bool
+    found: Comparison, broken: Sequence[str], *, ranges_known: bool, same: bool
 ) -> list[str]:
     """Why the incumbent stays; empty = the candidate passes.
 
@@ -303,17 +151,17 @@ def verdict(
     if same:
         return ["no candidate did better than the incumbent on the training period"]
     why = []
-    if found.interval is None:
+    objective, change = found.objective, found.objective.change or 0.0
+    if objective.low is None:
         why.append(f"the test period has jobs on {found.days} days; an interval needs {FEWEST}")
     elif not found.is_better:
-        low, high = found.interval
         why.append(
-            f"the change of {found.objective:+.1%} [{low:+.1%}, {high:+.1%}] may be chance"
-            if found.objective < 0
-            else f"it is no better: {found.objective:+.1%} [{low:+.1%}, {high:+.1%}]"
+            f"the change of {objective} may be chance"
+            if change < 0
+            else f"it is no better: {objective}"
         )
-    elif found.objective > -LEAST:
-        why.append(f"a change of {found.objective:+.2%} is too small to be worth it")
+    elif change > -LEAST:
+        why.append(f"a change of {change:+.2%} is too small to be worth it")
     why += broken
     if not ranges_known:
         why.append("the bundle does not say on which ranges of the features it was trained")

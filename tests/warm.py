@@ -1,0 +1,15 @@
+"""What a process of a training imports, and the kernel's machine code: seconds of a processor.
+
+The server of tests/two_ranks.py imports this module, and its processes begin with all of it.
+"""
+
+import torch.distributed
+
+from rltuned.lab.backtest import fit_order
+from rltuned.lab.cli import site_files
+from rltuned.lab.replay import play
+from rltuned.lab.train import evolution, run
+
+WARM = (torch.distributed, fit_order, site_files, evolution, run)
+
+play.load()
