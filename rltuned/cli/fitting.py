@@ -12,7 +12,7 @@ from pathlib import Path
 from rltuned.cli.flags import printable
 from rltuned.domain.cluster import Node, Partition
 from rltuned.domain.snapshot import Snapshot
-from rltuned.settings.reference import Line, draft
+from rltuned.settings.reference import KeyLine, draft
 from rltuned.slurm.site import RateLimit
 from rltuned.slurm.values import format_limit
 from rltuned.slurm.worth import Site, worth
@@ -52,7 +52,7 @@ def fitted(found: Found | None, path: Path | None, keys: Mapping[str, object], w
         head += ["", *_portrait(found)]
     lines = [*_daemon(path), *_keys(found), *_http(path)]
     lines = [_as_wished(line, keys) for line in lines]
-    missing = [Line(k, v, active=True) for k, v in keys.items() if k not in _names(lines)]
+    missing = [KeyLine(k, v, active=True) for k, v in keys.items() if k not in _names(lines)]
     order = list(dict.fromkeys(line.table for line in (*lines, *missing)))
     both = sorted((*lines, *missing), key=lambda line: order.index(line.table))
     return draft(head, both)
@@ -64,14 +64,14 @@ _NOTES = (
 )
 
 
-def _names(lines: Sequence[Line]) -> set[str]:
+def _names(lines: Sequence[KeyLine]) -> set[str]:
     return {line.key for line in lines}
 
 
-def _as_wished(line: Line, keys: Mapping[str, object]) -> Line:
+def _as_wished(line: KeyLine, keys: Mapping[str, object]) -> KeyLine:
     if line.key not in keys:
         return line
-    return Line(line.key, keys[line.key], active=True, why=line.why)
+    return KeyLine(line.key, keys[line.key], active=True, why=line.why)
 
 
 # -- the portrait -------------------------------------------------------------------------------
@@ -140,50 +140,50 @@ def _instance(path: Path | None) -> str:
     return path.stem
 
 
-def _daemon(path: Path | None) -> Iterator[Line]:
+def _daemon(path: Path | None) -> Iterator[KeyLine]:
     name = _instance(path)
     if not name:
         return
     why = f"For rltuned@{name}, a folder of its own."
-    yield Line("daemon.state_dir", STATE_DIR / name, active=True, why=why)
-    yield Line("daemon.pause_file", RUN_DIR / name / "PAUSE", active=True)
+    yield KeyLine("daemon.state_dir", STATE_DIR / name, active=True, why=why)
+    yield KeyLine("daemon.pause_file", RUN_DIR / name / "PAUSE", active=True)
 
 
-def _http(path: Path | None) -> Iterator[Line]:
+def _http(path: Path | None) -> Iterator[KeyLine]:
     name = _instance(path)
     if name:
-        yield Line("http.port", why="Each daemon of this machine needs a port of its own.")
+        yield KeyLine("http.port", why="Each daemon of this machine needs a port of its own.")
 
 
-def _keys(found: Found | None) -> Iterator[Line]:
+def _keys(found: Found | None) -> Iterator[KeyLine]:
     partitions = [p.name for p in found.snapshot.partitions] if found else []
     named = f" Here: {', '.join(map(printable, partitions))}." if partitions else ""
-    yield Line("policy.name")
-    yield Line(
+    yield KeyLine("policy.name")
+    yield KeyLine(
         "scope.sla_partitions",
         why="Slurm does not say which partitions were promised to a group: name them before the "
         f"stage is canary or full.{named}",
     )
-    yield Line("scope.partitions", partitions or None)
+    yield KeyLine("scope.partitions", partitions or None)
     for who in ("users", "accounts", "qos"):
-        yield Line(f"scope.excluded_{who}")
+        yield KeyLine(f"scope.excluded_{who}")
     yield from _limits(found)
-    yield Line("ladder.stage", "observe", active=True)
+    yield KeyLine("ladder.stage", "observe", active=True)
     if found and found.controllers > 1:
         why = f"{found.controllers} slurmctld here: a second rltuned beside the backup needs this."
-        yield Line("ha.lease_dir", why=why)
+        yield KeyLine("ha.lease_dir", why=why)
 
 
-def _limits(found: Found | None) -> Iterator[Line]:
+def _limits(found: Found | None) -> Iterator[KeyLine]:
     if found is None:
-        yield Line("limits.write_mode")
+        yield KeyLine("limits.write_mode")
         return
     mode = "priority" if found.site.priorities.plugin else "auto"
-    yield Line("limits.write_mode", mode, active=True, why=found.site.priorities.advice)
+    yield KeyLine("limits.write_mode", mode, active=True, why=found.site.priorities.advice)
     if found.limit is not None:
         most = max(1, found.limit.bucket - _CYCLE_REQUESTS)
         why = (
             f"slurmctld takes {found.limit.bucket} requests of a user at once (rl_bucket_size), "
             f"and a cycle needs up to {_CYCLE_REQUESTS} besides its changes. Raise both together."
         )
-        yield Line("limits.max_changes", most, active=True, why=why)
+        yield KeyLine("limits.max_changes", most, active=True, why=why)

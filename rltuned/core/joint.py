@@ -22,7 +22,17 @@ from rltuned.core.backfill import (
     placeable,
 )
 from rltuned.core.capacity import Capacity
-from rltuned.core.milp import KINDS, Answer, Budget, Kind, Program, Promise, Solver, Way, choose
+from rltuned.core.milp import (
+    KINDS,
+    Budget,
+    Kind,
+    PlannedStart,
+    Program,
+    Solution,
+    Solver,
+    Way,
+    choose,
+)
 from rltuned.core.placement import Placement, place_request
 from rltuned.core.sharing import SHARED, Sharing, SharingBlocker, blocker
 from rltuned.domain.fields import OVERSUBSCRIBE, Action
@@ -177,7 +187,7 @@ def program_of(queue: Queue, alone: BackfillResult) -> Program:
         free=tuple(free),
         starts=frozenset(alone.starts),
         promises=tuple(
-            Promise(head.job, head.at_s, head.shares, _after(queue.capacity, until))
+            PlannedStart(head.job, head.at_s, head.shares, _after(queue.capacity, until))
             for head in alone.reservations
             if head.shares is not None
             for until in ([end for end in queue.ends() if end.at_s <= head.at_s],)
@@ -214,11 +224,11 @@ class _Ways:
         self._queue, self._moment, self._worth = queue, moment, worth
         self._gpus = max(1, int(queue.capacity.total_gpus.sum()))
 
-    def by_itself(self, alone: BackfillResult) -> Answer:
+    def by_itself(self, alone: BackfillResult) -> Solution:
         """What Slurm starts."""
         for at, shares in alone.starts.items():
             self._add(at, "pack", shares, shared=False)
-        return Answer(tuple(self.found.values()))
+        return Solution(tuple(self.found.values()))
 
     def search(self, free: Capacity, waiting: Iterable[int], kinds: Iterable[Kind]) -> None:
         """Every job by these kinds, whole and shared, as if alone and beside those before it."""
@@ -245,7 +255,7 @@ class _Ways:
             self.found[at, shared, shares] = way
 
 
-def _meaning(queue: Queue, answer: Answer) -> JointPlacement:
+def _meaning(queue: Queue, answer: Solution) -> JointPlacement:
     """What an answer means for every job; the greedy one, unless a caller replaces `how`."""
     now = {way.job: way for way in answer.ways if way.moment == 0}
     ids = [one.job.job_id for one in queue.jobs]
@@ -270,7 +280,7 @@ def _verdict(job_id: JobId, way: Way | None, shared: bool) -> JobDecision:
     return JobDecision(job_id, None if way is None else way.kind, shared, why)
 
 
-def _why(alone: BackfillResult, answer: Answer) -> str:
+def _why(alone: BackfillResult, answer: Solution) -> str:
     now = [way for way in answer.ways if way.moment == 0]
     more = sum(way.job not in alone.starts for way in now)
     spread = sum(way.kind == "spread" for way in now)

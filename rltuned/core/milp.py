@@ -71,7 +71,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class PlannedStart:
     """The start that Slurm plans for the first blocked job of a partition. room: what is free then
     if nothing new starts.
     """
@@ -91,20 +91,20 @@ class Program:
     ways: tuple[Way, ...]
     free: tuple[Capacity, ...]
     starts: frozenset[int] = frozenset()
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[PlannedStart, ...] = ()
     shareable: frozenset[int] = frozenset()
     flag: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Solution:
     """What is chosen. flagged: jobs to be set to share."""
 
     ways: tuple[Way, ...]
     flagged: frozenset[int] = frozenset()
 
 
-def value(program: Program, answer: Answer) -> float:
+def value(program: Program, answer: Solution) -> float:
     """What an answer is worth."""
     return math.fsum(way.gain for way in answer.ways) - program.flag * len(answer.flagged)
 
@@ -137,7 +137,7 @@ def _once(job: int, live: Mapping[str, Way], *, may_share: bool) -> Iterator[Row
         yield alone, 1
 
 
-def _kept(promise: Promise, now: Mapping[str, Way]) -> Iterator[Row]:
+def _kept(promise: PlannedStart, now: Mapping[str, Way]) -> Iterator[Row]:
     """Room for a promised job beside what will still run then, unless it starts now itself."""
     uses = _uses({x: w for x, w in now.items() if w.limit_s > promise.at_s}, promise.room)
     own = [x for x, w in now.items() if w.job == promise.job]
@@ -173,11 +173,11 @@ def _room(capacity: Capacity, node: int, what: int) -> int:
     return int((capacity.free_cpus if what == _CPUS else capacity.free_mem_mib)[node])
 
 
-def choose(program: Program, solver: Solver, budget: Budget) -> Answer:
+def choose(program: Program, solver: Solver, budget: Budget) -> Solution:
     """The best answer, checked before it is used. Raises SolverError."""
     values = solver(_model(program), budget)
     taken = {name for name, amount in values.items() if _is_one(amount)}
-    answer = Answer(
+    answer = Solution(
         tuple(way for i, way in enumerate(program.ways) if f"x{i}" in taken),
         frozenset(job for job in program.shareable if f"f{job}" in taken),
     )
@@ -208,7 +208,7 @@ def _model(program: Program) -> "pulp.LpProblem":
     return model
 
 
-def fault_of(program: Program, answer: Answer) -> str:
+def fault_of(program: Program, answer: Solution) -> str:
     """Why an answer is not possible, "" when it is: played through on the free amounts."""
     now = [way for way in answer.ways if way.moment == 0]
     for moment, free in enumerate(program.free):

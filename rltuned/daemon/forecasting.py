@@ -36,7 +36,7 @@ from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import BUGS
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.what_if import Played
+from rltuned.daemon.what_if import LastForecast
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
@@ -129,7 +129,7 @@ class Forecaster:
         found = None if folder is None else read_file(folder)
         self._cluster, self._hindsight = "", Hindsight()
         self.expected: Expected | None = None
-        self.last: Played | None = None
+        self.last: LastForecast | None = None
         if found is not None:
             self._cluster, self.expected, self._hindsight = found
         self.status = ForecastStatus(at=None if self.expected is None else self.expected.at)
@@ -206,7 +206,7 @@ class Forecaster:
             record = self._hindsight.document()
         starts = {job_id: corrected(one, scales) for job_id, one in raw.starts.items()}
         self.expected = replace(raw, starts=starts)
-        self.last = Played(data, scales, as_is=decision is None)
+        self.last = LastForecast(data, scales, as_is=decision is None)
         self._note(seconds=time.monotonic() - began, trouble="")
         kept = json.dumps(document(seen.cluster, self.expected, record))
         if self._folder is not None:

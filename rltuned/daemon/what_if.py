@@ -52,7 +52,7 @@ def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class LastForecast:
     """What the last forecast was played from: ToPlay as its process read it, and the record's
     scales. as_is: in Slurm's own order.
     """
@@ -69,7 +69,7 @@ class WhatIf:
         self,
         child: IdleChild,
         settings: Callable[[], Settings],
-        last: Callable[[], Played | None],
+        last: Callable[[], LastForecast | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._child, self._settings, self._last, self._clock = child, settings, last, clock

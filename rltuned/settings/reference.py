@@ -26,7 +26,7 @@ Check with `rltuned config check FILE`; a running daemon takes it over on SIGHUP
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class KeyLine:
     """A key of a settings file, "scope.sla_partitions". value: None = the default. active: False =
     the line is a comment. why: this cluster has it, after the key's own description.
     """
@@ -62,14 +62,14 @@ def header(name: str) -> str:
 def example() -> str:
     """The text of deploy/rltuned.example.toml."""
     every = [
-        Line(f"{name}.{key}", active=field.default is not None and not is_repeated(name))
+        KeyLine(f"{name}.{key}", active=field.default is not None and not is_repeated(name))
         for name, _, model in tables()
         for key, field in fields_of(model).items()
     ]
     return draft(_EXAMPLE_INTRO.splitlines(), every)
 
 
-def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
+def draft(head: Sequence[str], lines: Sequence[KeyLine]) -> str:
     """A settings file: a head of comments, then the keys by table, in order. Raises KeyError."""
     known = {
         f"{name}.{key}": (about, field)
@@ -86,7 +86,7 @@ def draft(head: Sequence[str], lines: Sequence[Line]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _key(line: Line, field: FieldInfo) -> Iterator[str]:
+def _key(line: KeyLine, field: FieldInfo) -> Iterator[str]:
     for note in (f"{field.description} ({type_text(field)})", line.why):
         yield from (f"# {row}" for row in textwrap.wrap(note, _WIDTH, break_on_hyphens=False))
     value = field.default if line.value is None else line.value

@@ -34,7 +34,7 @@ class KeptBack(NamedTuple):
     mem_mib: int
 
 
-class Hardware(NamedTuple):
+class NodeExtras(NamedTuple):
     """Of one cluster. kept: by node; names: of all nodes, empty where sinfo hides none."""
 
     kept: Mapping[str, KeptBack]
@@ -80,7 +80,7 @@ def read_names(partitions: str) -> frozenset[str]:
     return frozenset(names)
 
 
-class _Known(NamedTuple):
+class _AskedNode(NamedTuple):
     """What is known of a node: its rows, one for each partition, and when it was asked for."""
 
     rows: list[list[str]]
@@ -96,7 +96,7 @@ class HiddenNodes:
     def __init__(self, commands: Commands, new_marks: Callable[[], Marks]) -> None:
         self._commands = commands
         self._new_marks = new_marks
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _AskedNode] = {}
 
     def beside(
         self,
@@ -118,13 +118,13 @@ class HiddenNodes:
         due = [n for n in hidden if n not in known or not 0 <= now - known[n].asked_at < KNOWN_S]
         due.sort(key=lambda name: known[name].asked_at if name in known else -2.0)
         for name in due[:MOST_ASKED]:
-            known[name] = _Known(self._ask(name), now)
+            known[name] = _AskedNode(self._ask(name), now)
         for found in known.values():
             yield from found.rows
         if unknown := len(hidden) - len(known):
             why = f"{unknown} that are powered down are not known yet: asked for from look to look"
             odd.append(Unreadable("node", "", why))
-        self._known = known | {name: _Known(_hidden(its), -1.0) for name, its in shown.items()}
+        self._known = known | {name: _AskedNode(_hidden(its), -1.0) for name, its in shown.items()}
 
     def _ask(self, name: str) -> list[list[str]]:
         """Rows of one node; none where Slurm has no such node that it would start."""

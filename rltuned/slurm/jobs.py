@@ -16,7 +16,7 @@ from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import JobRow
-from rltuned.slurm.queue_rows import Known, KnownJobs, Rows, Same, records_of
+from rltuned.slurm.queue_rows import Known, KnownJobs, RecordRows, Same, records_of
 from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
 from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.strings import expand_hosts
@@ -94,7 +94,7 @@ class _PendingReader:
             values[place] = number
         return PendingJob(*values)
 
-    def read(self, record: Rows, pending_records: int) -> PendingJob:
+    def read(self, record: RecordRows, pending_records: int) -> PendingJob:
         """The job behind its rows. pending_records: of its array. Raises ValueError: what names it,
         or what rules its priority, cannot be read.
         """
@@ -175,7 +175,7 @@ def read_queue(
     pending_of = Counter(
         r.row.arrayjobid
         for r in records.values()
-        if isinstance(r, Rows) and r.row.statecompact == "PD"
+        if isinstance(r, RecordRows) and r.row.statecompact == "PD"
     )
     reader = _PendingReader(known.requests, stands, odd, remembered)
     pending: list[PendingJob] = []
@@ -212,7 +212,7 @@ def read_queue(
 
 
 def _job_of(
-    record: Rows | Same,
+    record: RecordRows | Same,
     reader: _PendingReader,
     pending_of: Mapping[str, int],
     nodes: Mapping[str, Node],
@@ -250,7 +250,7 @@ def _text(value: str) -> str:
     return "" if absent(value) else value
 
 
-def _running(record: Rows, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
+def _running(record: RecordRows, requests: Requests, nodes: Mapping[str, Node]) -> RunningJob:
     row = record.row
     started = parse_epoch(row.starttime)
     if started is None:

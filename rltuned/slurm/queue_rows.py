@@ -63,7 +63,7 @@ class Same(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rows:
+class RecordRows:
     """One job record; squeue -r prints a row for each of its tasks. hashed: of Known; 0 = none."""
 
     ask: Ask
@@ -80,16 +80,16 @@ def records_of(
     extras: tuple[str, ...],
     kinds: Mapping[str, Kinds],
     known: Mapping[str, tuple[int, PendingJob | RunningJob]],
-) -> dict[str, Rows | Same]:
+) -> dict[str, RecordRows | Same]:
     """The records by their numbers as squeue prints them; see jobs.read_queue. Raises
     SnapshotError: there are too many.
     """
-    records: dict[str, Rows | Same] = {}
+    records: dict[str, RecordRows | Same] = {}
     asks: dict[Ask, Ask] = {}
     for raw in rows:
         number = raw[_ASK]
         if number in records:
-            if isinstance(other := records[number], Rows):
+            if isinstance(other := records[number], RecordRows):
                 other.tasks.append(raw[_TASK])
             continue
         if len(records) == MOST_RECORDS:
@@ -104,7 +104,7 @@ def records_of(
         ask = Ask._make(raw[:_ASK])
         if "Exclusive" in more:
             ask = ask._replace(oversubscribe=_older_word(ask.oversubscribe, more["Exclusive"]))
-        records[number] = Rows(
+        records[number] = RecordRows(
             asks.setdefault(ask, ask),
             row,
             [row.arraytaskid],

@@ -29,7 +29,7 @@ from rltuned.slurm.columns import (
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, read_pending, standing_of, unreadable
 from rltuned.slurm.fairshare import FairShares
-from rltuned.slurm.hardware import Hardware, HiddenNodes, read_kept_back, read_names
+from rltuned.slurm.hardware import HiddenNodes, NodeExtras, read_kept_back, read_names
 from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
@@ -83,7 +83,7 @@ class Reader:
         source = Pyslurm(commands, pyslurm) if pyslurm else None
         self._source = JobSource(commands, self._new_marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
-        self._hardware: tuple[float, Hardware] | None = None
+        self._hardware: tuple[float, NodeExtras] | None = None
         self._hidden = HiddenNodes(commands, self._new_marks)
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
         self._nodes: KnownNodes = {}
@@ -206,7 +206,7 @@ class Reader:
             self._site = (now, site, layout)
         return self._site[1:]
 
-    def _known_hardware(self, site: SlurmSite, now: float) -> Hardware:
+    def _known_hardware(self, site: SlurmSite, now: float) -> NodeExtras:
         """What sinfo does not say of the nodes, as old as the site's settings at most."""
         if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
             kept = read_kept_back(self._commands.stream("scontrol", "-o", "show", "nodes").lines())
@@ -214,7 +214,7 @@ class Reader:
             if site.hides_nodes:
                 shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
                 names = read_names(shown)
-            self._hardware = (now, Hardware(kept, names))
+            self._hardware = (now, NodeExtras(kept, names))
         return self._hardware[1]
 
     def _layout(self) -> Layout:

@@ -31,7 +31,7 @@ class ReaderChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class JobRows:
     """Rows as jobs.read_queue wants them: the columns of Layout.job_columns with these extras.
 
     unreadable: jobs whose records are no rows; kinds: of each job, by its number as squeue prints
@@ -76,10 +76,10 @@ class JobSource:
         self._last: ReaderChoice | None = None
         self._rest_until = -float("inf")
 
-    def read(self, layout: Layout, release: tuple[int, int], now: float) -> Rows:
+    def read(self, layout: Layout, release: tuple[int, int], now: float) -> JobRows:
         """Every job record, now. Raises BackendError, SnapshotError."""
         bad, kinds = list[Unreadable](), dict[str, Kinds]()
-        as_text = Rows(
+        as_text = JobRows(
             self._columns(layout, layout.job_columns, bad, kinds), layout.extras, bad, kinds
         )
         if self._pyslurm is None or 0 < self._rest_until - now <= REST_S:
@@ -94,7 +94,7 @@ class JobSource:
         more = tuple(name for name in layout.extras if name == "Exclusive")
         names = ("jobid", *ASK_COLUMNS, "accruetime", "deadline", *more)
         asks = self._columns(layout, names, bad, kinds)
-        return Rows(rows_of(answer, asks, bad), ("ExcNodes", *more, "CronJob"), bad, kinds)
+        return JobRows(rows_of(answer, asks, bad), ("ExcNodes", *more, "CronJob"), bad, kinds)
 
     def reading(self, release: tuple[int, int]) -> ReaderChoice:
         """What would read the jobs now; raises as `read`."""

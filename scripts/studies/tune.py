@@ -50,7 +50,7 @@ from rltuned.lab.replay.readers.rows import finish
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.tune.candidates import Course, Entrant, Family
-from rltuned.lab.tune.night import Asked, split_of
+from rltuned.lab.tune.night import NightPlan, split_of
 from rltuned.lab.tune.promise import Promise, verdict
 from rltuned.lab.tune.tuning import COPIES, NightRun
 from rltuned.policies.baselines import BASELINES
@@ -246,7 +246,7 @@ def one_night(
     past = record(ground, begin, begin + plan.record_days)
     began, shipped = time.monotonic(), load_predictor(shipped_predictor())
     with tempfile.TemporaryDirectory() as work:
-        asked = Asked(plan.test_days, plan.minutes, shipped, plan.networks, Path(work))
+        asked = NightPlan(plan.test_days, plan.minutes, shipped, plan.networks, Path(work))
         asked = replace(asked, learn=plan.learn, default=plan.default)
         found = NightRun(past, first, DAEMON, asked, clock=time.monotonic).spend()
     row: dict[str, Any] = {

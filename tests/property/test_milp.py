@@ -14,7 +14,7 @@ import pytest
 from rltuned.core.backfill import BackfillResult, easy_backfill, job_ends, placeable
 from rltuned.core.capacity import Capacity
 from rltuned.core.joint import Queue, program_of
-from rltuned.core.milp import Answer, Budget, Program, Way, choose, fault_of, value
+from rltuned.core.milp import Budget, Program, Solution, Way, choose, fault_of, value
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
@@ -232,7 +232,7 @@ def test_impossible_answers_are_found_out(seed: int) -> None:
         once = len({way.job for way in chosen}) == len(chosen)
         possible = once and may_start(program, queue, alone, chosen)
         possible &= all(fits(chosen, room_of(free)) for free in program.free)
-        assert (fault_of(program, Answer(chosen, flagged)) == "") == possible
+        assert (fault_of(program, Solution(chosen, flagged)) == "") == possible
 
 
 class Liar:

@@ -9,7 +9,7 @@ import typer
 
 from rltuned.cli.flags import say
 from rltuned.lab.cli.epochs import EpochLog, against
-from rltuned.lab.cli.tensorboard import Board, BoardOption
+from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
 from rltuned.lab.cli.training import (
     ClusterOption,
     DistributedOption,
@@ -60,7 +60,7 @@ def evolve(
     Exit codes: 0 = found and exported; 2 = input cannot be used, or what was found is worse than
     the rule.
     """
-    board = Board(tensorboard, resume=resume)
+    board = EventFiles(tensorboard, resume=resume)
     from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.evolution import EvolutionSettings  # noqa: PLC0415
     from rltuned.lab.train.evolved import perform  # noqa: PLC0415

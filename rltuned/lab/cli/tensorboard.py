@@ -23,7 +23,7 @@ BoardOption = Annotated[
 ]
 
 
-class Board:
+class EventFiles:
     """Event files of one training. folder: None = none is asked for.
 
     Raises:

@@ -14,7 +14,7 @@ from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.outputs import check_folder
 from rltuned.lab.cli import curves, evolve, imitate
 from rltuned.lab.cli.epochs import EpochLog, against
-from rltuned.lab.cli.tensorboard import Board, BoardOption
+from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
 from rltuned.lab.cli.training import (
     ClusterOption,
     DistributedOption,
@@ -116,7 +116,7 @@ def ppo(
     actor is worse than the rule.
     """
     _check_ppo(base, device)
-    board = Board(tensorboard, resume=resume)
+    board = EventFiles(tensorboard, resume=resume)
     from rltuned.lab.train.batch import Contest  # noqa: PLC0415 - numba
     from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.learner import PpoSettings  # noqa: PLC0415
@@ -149,7 +149,7 @@ def ppo(
     _perform(job, join_ranks() if distributed else ALONE, board)
 
 
-def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: Board) -> None:
+def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: EventFiles) -> None:
     """Train and export, and show what comes of it; only the first rank shows anything."""
     from rltuned.lab.train.run import RULES, perform  # noqa: PLC0415 - torch
 

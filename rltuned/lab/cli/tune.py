@@ -44,7 +44,7 @@ from rltuned.stats import DAY_S
 if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.ranks import Ranks
     from rltuned.lab.tune.candidates import Entrant
-    from rltuned.lab.tune.night import Asked, Night
+    from rltuned.lab.tune.night import Night, NightPlan
 
 app = typer.Typer()
 
@@ -259,8 +259,8 @@ def _policy(loaded: Loaded) -> Policy:
 
 def _asked(
     loaded: Loaded, policy: Policy, days: float, options: _NightOptions, *, work: Path
-) -> "Asked":
-    from rltuned.lab.tune.night import Asked  # noqa: PLC0415
+) -> "NightPlan":
+    from rltuned.lab.tune.night import NightPlan  # noqa: PLC0415
     from rltuned.lab.tune.promise import Promise  # noqa: PLC0415 - numba
 
     settings = loaded.settings
@@ -268,7 +268,7 @@ def _asked(
     place = find_bundle(settings.policy.models_dir, BEGUN_FROM)
     if isinstance(policy, Actor):
         place = model_path(loaded)
-    return Asked(
+    return NightPlan(
         test_days=days,
         minutes=options.minutes,
         shipped=load_predictor(shipped_predictor()),
@@ -302,7 +302,11 @@ def _entrant(
 
 
 def _spend(
-    loaded: Loaded, policy: Policy, past: Past, asked: "Asked", show: Callable[[str, float], None]
+    loaded: Loaded,
+    policy: Policy,
+    past: Past,
+    asked: "NightPlan",
+    show: Callable[[str, float], None],
 ) -> "Night":
     from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.tune.tuning import NightRun  # noqa: PLC0415

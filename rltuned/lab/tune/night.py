@@ -29,7 +29,7 @@ Figures = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NightPlan:
     """How the night is to be spent.
 
     test_days, minutes: of its test period, and its time. networks: bundles to begin from, the
@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class FamilyResult:
     """A family's best on the training period and on the test period.
 
     test: against the incumbent; None = it was not played. why: it is not taken; empty = it is.
@@ -81,8 +81,8 @@ class Night:
     natural_figures: Figures
     incumbent: Entrant
     incumbent_figures: Figures
-    tested: tuple[Tested, ...]
-    picked: Tested | None
+    tested: tuple[FamilyResult, ...]
+    picked: FamilyResult | None
     taken: Entrant | None
     why: tuple[str, ...]
     power: Power | None

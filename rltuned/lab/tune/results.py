@@ -13,7 +13,7 @@ from rltuned.lab.backtest.study import VERDICTS
 from rltuned.lab.train.export import export_predictor
 from rltuned.lab.tune.candidates import Entrant
 from rltuned.lab.tune.journal_history import Sources
-from rltuned.lab.tune.night import Figures, Night, Tested
+from rltuned.lab.tune.night import FamilyResult, Figures, Night
 from rltuned.policies.generation import MODEL, PREDICTOR, Generation, TunedOrder
 from rltuned.policies.generations import Generations
 from rltuned.text import utc
@@ -72,7 +72,7 @@ def _order(entrant: Entrant) -> dict[str, Any]:
     }
 
 
-def _candidate(one: Tested, night: Night) -> dict[str, Any]:
+def _candidate(one: FamilyResult, night: Night) -> dict[str, Any]:
     choice = one.choice
     return {
         "name": choice.entrant.family.name,

@@ -23,7 +23,7 @@ from rltuned.lab.tune.candidates import (
     TrainingPeriod,
     pick,
 )
-from rltuned.lab.tune.night import Asked, Figures, Night, Tested, split_of
+from rltuned.lab.tune.night import FamilyResult, Figures, Night, NightPlan, split_of
 from rltuned.lab.tune.promise import power_of, verdict
 from rltuned.lab.tune.warm_start import imitated
 from rltuned.policies.actor import Actor, load_actor
@@ -49,7 +49,7 @@ class _Tests:
     base: JobScores
     copies: dict[int, JobScores] = field(default_factory=dict)
     scores: dict[str, JobScores] = field(default_factory=dict)
-    tested: list[Tested] = field(default_factory=list)
+    tested: list[FamilyResult] = field(default_factory=list)
 
 
 Report = Callable[[str, float], None]
@@ -68,7 +68,7 @@ class NightRun:
         past: Past,
         incumbent: Entrant,
         daemon: Protocol,
-        asked: Asked,
+        asked: NightPlan,
         *,
         clock: Callable[[], float],
         report: Report = lambda _what, _part: None,
@@ -262,13 +262,17 @@ class NightRun:
         for choice in sorted(choices, key=lambda c: turns.get(id(c), 2)):
             may_pass = not passed and id(choice) in turns
             if choice.broken or (not may_pass and self._used() > 1):
-                tests.tested.append(Tested(choice, why=choice.broken or ("no time was left",)))
+                tests.tested.append(
+                    FamilyResult(choice, why=choice.broken or ("no time was left",))
+                )
                 continue
             tests.tested.append(self._tested(test, tests, choice, may_pass=may_pass))
             passed = passed or not tests.tested[-1].why
         return tests
 
-    def _tested(self, test: Course, tests: _Tests, choice: Choice, *, may_pass: bool) -> Tested:
+    def _tested(
+        self, test: Course, tests: _Tests, choice: Choice, *, may_pass: bool
+    ) -> FamilyResult:
         """One candidate's test period; with copies where it may pass."""
         entrant = choice.entrant
         same = entrant.same_as(self._incumbent)
@@ -284,7 +288,7 @@ class NightRun:
         why = tuple(verdict(found, broken, ranges_known=known, same=same))
         if not may_pass:
             why = ("it was not the best on the training period", *why)
-        return Tested(choice, found, _figures(own), why)
+        return FamilyResult(choice, found, _figures(own), why)
 
     # -- time -------------------------------------------------------------------------------------
 

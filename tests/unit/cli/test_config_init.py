@@ -13,7 +13,7 @@ from rltuned.domain.cluster import Partition
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, SettingsError
 from rltuned.settings import Settings, from_flags, load
-from rltuned.settings.reference import Line, draft
+from rltuned.settings.reference import KeyLine, draft
 from rltuned.settings.source import Flag
 from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
 from tests.builders import node, snapshot
@@ -195,4 +195,4 @@ def test_words() -> None:
 
 def test_a_draft_knows_its_keys() -> None:
     with pytest.raises(KeyError):
-        draft(["head"], [Line("daemon.no_such_key")])
+        draft(["head"], [KeyLine("daemon.no_such_key")])

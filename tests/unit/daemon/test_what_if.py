@@ -24,7 +24,7 @@ from rltuned.daemon.what_if import (
     NOT_YET,
     TOO_SOON,
     UNKNOWN,
-    Played,
+    LastForecast,
     WhatIf,
     other_of,
 )
@@ -86,10 +86,10 @@ class Fake(IdleChild):
         return self.answer()
 
 
-LAST = Played(b"{}", Scales(), as_is=False)
+LAST = LastForecast(b"{}", Scales(), as_is=False)
 
 
-def door(child: IdleChild, clock: FakeClock, last: Played | None = LAST) -> WhatIf:
+def door(child: IdleChild, clock: FakeClock, last: LastForecast | None = LAST) -> WhatIf:
     return WhatIf(child, Settings, lambda: last, clock.monotonic)
 
 
@@ -176,9 +176,9 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-def last_of(seen: Snapshot, *, as_is: bool = False, scales: Scales | None = None) -> Played:
+def last_of(seen: Snapshot, *, as_is: bool = False, scales: Scales | None = None) -> LastForecast:
     todo = packed(to_play(present_line(seen), {}, NO_ARRIVALS))
-    return Played(todo, scales or Scales(), as_is)
+    return LastForecast(todo, scales or Scales(), as_is)
 
 
 def asked_of(settings: Settings, job: int, other: OtherRequest, *, as_is: bool = False) -> Any:
