@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from rltuned.daemon.clock import SystemClock
+from rltuned.lab.backtest.calibration import Calibration
 from rltuned.lab.tune.night import Night
 from rltuned.lab.tune.results import seal
 from rltuned.policies.generations import Generations
@@ -90,3 +91,18 @@ def _on_trial(settings: Settings) -> str:
     store = Generations(settings.daemon.state_dir)
     candidate = store.named_by("candidate")
     return "" if candidate in {None, store.named_by("current")} else str(candidate)
+
+
+def poor_calibration(calibration: Calibration) -> str:
+    """Why no order is chosen by a simulator that plays the past so badly."""
+    whole = calibration.whole
+    off = (
+        "no job waited"
+        if whole.mean.change is None
+        else f"mean wait off by {whole.mean.change:+.1%}"
+    )
+    rank = "none" if whole.rank is None else f"{whole.rank:.2f}"
+    return (
+        f"the simulator does not behave as this Slurm did ({off}, rank correlation {rank}): no "
+        "order is chosen by it; `rltuned backtest --report DIR` shows what is not played"
+    )

@@ -10,7 +10,7 @@ from typing import Final
 from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.decide import Policy
 from rltuned.errors import ModelError, TooLittleError, TraceError
-from rltuned.lab.backtest.calibration import Calibration, calibrate
+from rltuned.lab.backtest.calibration import calibrate
 from rltuned.lab.backtest.fit_order import fit_order
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.protocol import Protocol
@@ -23,6 +23,7 @@ from rltuned.lab.tune.candidates import (
     TrainingPeriod,
     pick,
 )
+from rltuned.lab.tune.conclusion import poor_calibration
 from rltuned.lab.tune.night import FamilyResult, Figures, Night, NightPlan, split_of
 from rltuned.lab.tune.promise import power_of, verdict
 from rltuned.lab.tune.warm_start import imitated
@@ -94,7 +95,7 @@ class NightRun:
         self._reserved = plays * (self._clock() - began_s) / (asked.minutes * MINUTE_S)
         calibration = calibrate(test.past, test.played)
         if calibration.whole.verdict == "poor":
-            raise TooLittleError(_poor(calibration))
+            raise TooLittleError(poor_calibration(calibration))
         began = past.switched_on(switch_s)
         early, late = self._fitted(began), self._fitted(past.switched_on(end_s))
         training = TrainingPeriod(
@@ -345,17 +346,3 @@ def _plain(tests: _Tests, test: Course) -> list[str]:
             f"The network {network.name} is better than the rule {rule.name}: {found.objective}."
         ]
     return [f"The rule {rule.name} is as good as the network {network.name}: {found.objective}."]
-
-
-def _poor(calibration: Calibration) -> str:
-    whole = calibration.whole
-    off = (
-        "no job waited"
-        if whole.mean.change is None
-        else f"mean wait off by {whole.mean.change:+.1%}"
-    )
-    rank = "none" if whole.rank is None else f"{whole.rank:.2f}"
-    return (
-        f"the simulator does not behave as this Slurm did ({off}, rank correlation {rank}): no "
-        "order is chosen by it; `rltuned backtest --report DIR` shows what is not played"
-    )
