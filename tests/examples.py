@@ -1,10 +1,12 @@
 """How many examples a property test draws: a quarter, and all in `make test-examples`."""
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 
+T = TypeVar("T")
 ALL = 100
 """Of a test that names no number of its own."""
 
@@ -25,3 +27,10 @@ def load_profile() -> None:
 def examples(most: int, **more: Any) -> settings:
     """So many in the profile `all`, and of them the part that the profile in force draws."""
     return settings(max_examples=max(1, most * settings().max_examples // ALL), **more)
+
+
+def some(cases: Sequence[T], number: int) -> Sequence[T]:
+    """All cases in the profile `all`, else the one of this number: tests marked `examples`."""
+    if settings().max_examples < ALL:
+        return [cases[number % len(cases)]]
+    return cases

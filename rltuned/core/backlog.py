@@ -24,8 +24,8 @@ the most work count for others at most as much as the work of all others, and in
 number of jobs. For its own jobs they count whole, so that its numbers do not jump when a second
 user comes or goes.
 
-The functions work on arrays alone and are what the kernel compiles: the daemon and the simulator
-run the same lines. core/pools and core/sizes make the arrays of a queue and a cluster.
+The functions work on arrays alone; core/pools and core/sizes make those of a queue and a cluster.
+The simulator has both functions in loops (kernel/demand), equal to the last bit.
 """
 
 from typing import Final

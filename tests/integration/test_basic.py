@@ -39,7 +39,8 @@ def undoer(slurm: SlurmLab) -> SlurmUndoer:
 
 def test_restore_gives_every_job_the_number_that_it_had(tmp_path: Path) -> None:
     with SlurmLab(priority_type="priority/basic") as lab:
-        lab.sbatch("-wm1", "-n4")
+        blocker = lab.sbatch("-wm1", "-n4")
+        lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
         waiting = [lab.sbatch("-wm1", "-n4", f"--nice={n}") for n in (0, 7, 0)]
         lab.wait_for(lambda: lab.state(waiting[0]) == "PD", "a queue")
         world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)

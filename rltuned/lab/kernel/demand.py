@@ -1,10 +1,11 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """core/backlog, compiled: what jobs ask for, who competes with whom, and how long the queue is."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import backlog, influence, limits
+from rltuned.core import influence, limits
 from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
@@ -18,8 +19,6 @@ from rltuned.lab.kernel.sorting import Sorted, nothing_sorted, resorted
 leader = in_place(influence.leader)
 median_of_users = compiled(influence.median_of_users)
 in_turns = compiled(influence.in_turns)
-_places = compiled(with_inner(backlog.places, leader=leader))
-_backlogs_s = compiled(with_inner(backlog.backlogs_s, leader=leader))
 moves_more = in_place(influence.moves_more)
 _use_without = in_place(limits.use_without)
 note_use = in_place(with_inner(limits.note_use, use_without=_use_without, moves_more=moves_more))
@@ -110,16 +109,83 @@ def reopen(demand: Demand, usable: BoolArray) -> None:
 
 @compiled
 def backlog_of(demand: Demand, jobs: IntArray, area: FloatArray) -> FloatArray:
-    """(k,) B of the jobs, in seconds."""
-    user = demand.user[jobs]
-    return _backlogs_s(area, demand.pool[jobs], demand.overlap, demand.gpus, user, demand.users)
+    """(k,) B of the jobs, in seconds: core/backlog.backlogs_s, one pass for each pool."""
+    found = np.zeros(len(jobs))
+    for own in range(len(demand.gpus)):
+        if demand.gpus[own] > 0.0:
+            _backlog_of_pool(demand, own, jobs, area, found)
+    return found
+
+
+@compiled
+def _backlog_of_pool(
+    demand: Demand, own: int, jobs: IntArray, area: FloatArray, found: FloatArray
+) -> None:
+    pool, user, overlap, gpus = demand.pool, demand.user, demand.overlap[own], demand.gpus[own]
+    by_user, total = np.zeros(demand.users), 0.0
+    for at in range(len(jobs)):
+        work = overlap[pool[jobs[at]]] * area[at]
+        total += work
+        if demand.users > 0:
+            by_user[user[jobs[at]]] += work
+    total_s = total / gpus
+    others_s, (first, factor) = total_s, leader(by_user)
+    if demand.users > 0:
+        others_s = total_s - (1.0 - factor) * by_user[first] / gpus
+    for at in range(len(jobs)):
+        if pool[jobs[at]] == own:
+            found[at] = total_s if user[jobs[at]] == first else others_s
 
 
 @compiled
 def places_of(demand: Demand, which: int, jobs: IntArray, key: FloatArray) -> FloatArray:
-    """(k,) their places by a key, smaller first. which: of the orders that are kept."""
-    user, order = demand.user[jobs], resorted(demand.orders, which, jobs, key)
-    return _places(key, order, demand.pool[jobs], demand.overlap, user, demand.users)
+    """(k,) their places by a key, smaller first: core/backlog.places, one pass for each pool.
+    which: of the orders that are kept.
+    """
+    found, order = np.zeros(len(jobs)), resorted(demand.orders, which, jobs, key)
+    for own in range(len(demand.gpus)):
+        _places_in_pool(demand, own, jobs[order], key[order], order, found)
+    return found
+
+
+@compiled
+def _places_in_pool(
+    demand: Demand, own: int, jobs: IntArray, key: FloatArray, order: IntArray, found: FloatArray
+) -> None:
+    """Fill found at the places in order (k,) of the pool's jobs; jobs, key: in that order."""
+    first, factor = _most_jobs(demand, own, jobs)
+    pool, user, overlap = demand.pool, demand.user, demand.overlap[own]
+    counts_whole = np.empty(len(jobs), dtype=np.bool_)
+    whole, bounded, begin = 0.0, 0.0, 0
+    while begin < len(jobs):
+        end, whole_before, bounded_before = begin, whole, bounded
+        while end < len(jobs) and key[end] == key[begin]:
+            is_first = user[jobs[end]] == first
+            counts_whole[end] = factor >= 1.0 or is_first
+            if overlap[pool[jobs[end]]] > 0.0:
+                whole += 1.0
+                bounded += factor if is_first else 1.0
+            end += 1
+        twice = whole_before + whole, bounded_before + bounded
+        for at in range(begin, end):
+            if pool[jobs[at]] == own:
+                found[order[at]] = twice[0] if counts_whole[at] else twice[1]
+        begin = end
+    for at in range(len(jobs)):
+        if pool[jobs[at]] == own:
+            most = max(whole, 1.0) if counts_whole[at] else max(bounded, 1e-9)
+            found[order[at]] /= 2.0 * most
+
+
+@compiled
+def _most_jobs(demand: Demand, own: int, jobs: IntArray) -> tuple[int, float]:
+    """The user with most jobs that compete with those of a pool, and by what they count."""
+    has = np.zeros(demand.users)
+    if demand.users > 0:
+        for job in jobs:
+            if demand.overlap[own, demand.pool[job]] > 0.0:
+                has[demand.user[job]] += 1.0
+    return leader(has)
 
 
 @in_place

@@ -96,12 +96,17 @@ _quantile = in_place(run_times.quantile)
 
 @in_place
 def foresee(known: RunTimes, job: int) -> None:
-    """Bring its row of foreseen up to date: while none of its kin ends, a prediction stays."""
-    ended = 0.0
-    for kind in KIN:
-        slot = known.slots[job, kind]
-        if slot >= 0:
-            ended += known.stats[slot, ERROR_COUNT]
+    """Bring its row of foreseen up to date: while none of its kin ends, a prediction stays. All kin
+    of a job are jobs of its user, where that is known.
+    """
+    ended, user = 0.0, known.slots[job, KIN[0]]
+    if user >= 0:
+        ended = known.stats[user, ERROR_COUNT]
+    else:
+        for kind in KIN:
+            slot = known.slots[job, kind]
+            if slot >= 0:
+                ended += known.stats[slot, ERROR_COUNT]
     if known.foreseen[job, AFTER] == ended:
         return
     predicted, limit_s = known.predicted[job], known.limit_s[job]
