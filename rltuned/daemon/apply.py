@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Final, Protocol
 
 from pydantic import ConfigDict
@@ -70,8 +69,8 @@ class PlanApplier:
 
     def unmarked(self, snapshot: Snapshot) -> Snapshot:
         """What is known of a snapshot while the journal cannot be read."""
-        bare = self._changed.look(snapshot).marked(NOTHING)
-        return replace(bare, neutral=self._neutral.get(snapshot.cluster))
+        neutral = self._neutral.get(snapshot.cluster)
+        return self._changed.look(snapshot).marked(NOTHING, neutral=neutral)
 
     def note(self, decision: Decision) -> None:
         """Remember what the next decision needs of this one, journal or not."""
@@ -183,8 +182,8 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
     """A snapshot with what the journal says of its jobs and partitions."""
     cluster = snapshot.cluster
     says = remembered_by(journal, cluster, snapshot.taken_at)
-    marked = snapshot.marked(says, demoted(journal, cluster))
-    return replace(marked, neutral=NEUTRAL.read(journal).get(cluster))
+    neutral = NEUTRAL.read(journal).get(cluster)
+    return snapshot.marked(says, demoted(journal, cluster), neutral)
 
 
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:

@@ -125,7 +125,12 @@ class Snapshot:
         shown = {job.key for job in self.pending}
         return {key for key in keys if key not in shown and not self.hidden(key[0])}
 
-    def marked(self, says: Remembered, demoted: Collection[str] = ()) -> "Snapshot":
+    def marked(
+        self,
+        says: Remembered,
+        demoted: Collection[str] = (),
+        neutral: NeutralDelay | None = None,
+    ) -> "Snapshot":
         """The snapshot with what the journal says; a job that bears it already is not copied."""
 
         def marked(job: PendingJob) -> PendingJob:
@@ -142,7 +147,7 @@ class Snapshot:
             return replace(job, owned=owned, recent_writes=writes, shared_from=before)
 
         pending = tuple(map(marked, self.pending))
-        return replace(self, pending=pending, demoted=tuple(sorted(demoted)))
+        return replace(self, pending=pending, demoted=tuple(sorted(demoted)), neutral=neutral)
 
 
 def _refuse_twice(what: str, names: Sequence[int | str]) -> None:
