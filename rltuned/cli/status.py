@@ -52,7 +52,7 @@ def status(
 
     Reads the daemon's own port and the journal; asks Slurm nothing. --watch shows the queue again
     and again (once where the output is no terminal). Keys: q ends, s sorts by the next column, r
-    reverses, / filters.
+    reverses, / filters, arrows and page keys scroll.
 
     With --all there is a row for each daemon of this machine.
 

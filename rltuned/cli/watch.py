@@ -54,23 +54,36 @@ _AROUND: Final = 4
 """Lines of a screen beside the queue: headline, heads, what is left over, keys."""
 _ROWS: Final = 50
 """Jobs shown where there is no screen."""
+_SCROLLS: Final[dict[str, tuple[int, int]]] = {
+    "\x1b[A": (-1, 0),
+    "\x1b[B": (1, 0),
+    "\x1b[5~": (0, -1),
+    "\x1b[6~": (0, 1),
+}
+"""By how many jobs and screens: up, down, page up, page down."""
 _BACKSPACE: Final = "\x7f\b"
 _ESCAPE: Final = "\x1b"
 
 
 @dataclass(slots=True)
 class QueueView:
-    """Which jobs are shown, by one of SORTS. wanted: a text in them. typing: keys go there."""
+    """Which jobs are shown, by one of SORTS. wanted: a text in them. typing: keys go there. first:
+    so many stand above the screen; room: so many find room on it.
+    """
 
     sort: str = "new"
     reverse: bool = False
     wanted: str = ""
     typing: bool = False
+    first: int = 0
+    room: int = _ROWS
 
     def press(self, keys: str) -> bool:
         """Take over keys; False = the screen is left."""
-        if keys.startswith(_ESCAPE) and keys != _ESCAPE:
-            return True  # an arrow or a function key
+        if keys.startswith(_ESCAPE) and keys != _ESCAPE:  # an arrow or a function key
+            jobs, screens = _SCROLLS.get(keys, (0, 0))
+            self.first = max(0, self.first + jobs + screens * self.room)
+            return True
         for key in keys:
             if not self.typing and key in "qQ":
                 return False
@@ -98,6 +111,12 @@ class QueueView:
         elif key.isprintable():
             self.wanted += key
 
+    def screen(self, queue: Sequence[QueuePosition], room: int) -> Sequence[QueuePosition]:
+        """Those of `of` that find room, from `first` on, but not beyond the last screen."""
+        self.room = room
+        self.first = max(0, min(self.first, len(queue) - room))
+        return queue[self.first : self.first + room]
+
     def of(self, queue: Sequence[QueuePosition]) -> list[QueuePosition]:
         text = self.wanted.casefold()
         chosen = [p for p in queue if any(text in name.casefold() for name in _names(p))]
@@ -106,7 +125,7 @@ class QueueView:
     def footer(self) -> str:
         order = f"{self.sort}, reversed" if self.reverse else self.sort
         only = f"/{self.wanted}" + ("_" if self.typing else "")
-        keys = f"q ends  s sorts: {order}  r reverses  / filters"
+        keys = f"q ends  s sorts: {order}  r reverses  / filters  arrows scroll"
         return (
             f"{only}  (Enter keeps, Esc clears)" if self.typing else f"{keys} {only[1:]}".rstrip()
         )
@@ -151,9 +170,11 @@ def view(
     width, height = size
     queue = shown.of(state.seen[1]) if state.seen else []
     room = max(1, height - _AROUND)
-    parts: list[RenderableType] = [head, _queue(state, queue[:room], width)]
+    there = shown.screen(queue, room)
+    parts: list[RenderableType] = [head, _queue(state, there, width)]
     if len(queue) > room:
-        parts.append(_line(f"... and {len(queue) - room} more"))
+        last = shown.first + len(there)
+        parts.append(_line(f"{shown.first + 1} to {last} of {len(queue)} jobs"))
     left = height - _AROUND - len(queue) if keys else len(lines)
     parts += [_line(line) for line in lines[1 : max(1, left)]]
     return Group(*parts, *([_line(shown.footer(), "dim")] if keys else []))

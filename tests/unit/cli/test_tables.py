@@ -245,6 +245,24 @@ def test_keys_sort_reverse_and_filter() -> None:
     assert not view.press("q")
 
 
+def test_arrows_and_page_keys_scroll_as_far_as_the_queue_goes() -> None:
+    view, down, up = QueueView("job"), "\x1b[B", "\x1b[A"
+
+    def shown() -> list[int]:
+        return [place.job.job_id for place in view.screen(view.of(queue()), 2)]
+
+    assert shown() == [1, 13]
+    for keys, expected in (
+        (down, [13, 22]), (down, [13, 22]), (up, [1, 13]), (up, [1, 13]),
+        ("\x1b[6~", [13, 22]), ("\x1b[5~", [1, 13]), ("\x1b[H", [1, 13]),
+    ):  # fmt: skip
+        assert view.press(keys)
+        assert shown() == expected
+    view.press(down)
+    view.press("/22\r")
+    assert shown() == [22], "a filter leaves fewer than there were above"
+
+
 @pytest.mark.parametrize(("wanted", "expected"), [("ann", [13, 1]), ("22", [22]), ("none", [])])
 def test_filter_by_user_or_job(wanted: str, expected: list[int]) -> None:
     assert ids(QueueView(wanted=wanted)) == expected
