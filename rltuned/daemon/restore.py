@@ -64,7 +64,7 @@ EVERYTHING: Final = Wanted()
 
 
 @dataclass(slots=True)
-class _Notes:
+class _Unnoted:
     """What could not be noted in the journal, and why; empty = all was. done: what was restored
     all the same, which the journal still counts as owned.
     """
@@ -96,7 +96,7 @@ def restore(
     """
     if journal.is_clean():
         return ()  # a service that only ever watched must stop even while Slurm is away
-    notes = _Notes()
+    notes = _Unnoted()
     journal.claim()
     found = persist(lambda: _by_journal(undoer, journal, clock, wanted, notes), clock, effort)
     if notes.why:
@@ -105,7 +105,7 @@ def restore(
 
 
 def _by_journal(
-    undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted, notes: _Notes
+    undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted, notes: _Unnoted
 ) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)

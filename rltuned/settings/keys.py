@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
+from rltuned.core.evidence import MAX_MARGIN
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
@@ -122,7 +123,7 @@ class LadderKeys(Keys):
     canary_salt: str = ""
     """Any text: the secret of the coin; another one draws the blocks again. Empty = a random secret
     in the journal."""
-    canary_margin: float = key(0.05, ge=0.0, le=0.5)
+    canary_margin: float = key(0.05, ge=0.0, le=MAX_MARGIN)
     """Tolerated excess: waits may be longer in on blocks than in off blocks by this share. Strong
     evidence of a larger excess opens the partition's circuit breaker."""
     full_off_share: float = key(0.0, ge=0.0, le=0.5)

@@ -162,13 +162,13 @@ def _job_of(
 
 
 @dataclass(slots=True)
-class _Notes:
+class _Comments:
     values: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
 
-def _split_notes(text: str) -> tuple[_Notes, Iterator[str]]:
-    notes = _Notes()
+def _split_notes(text: str) -> tuple[_Comments, Iterator[str]]:
+    notes = _Comments()
     lines = lines_in(text)
     for line in lines:
         if not line.startswith("#") and line.strip():

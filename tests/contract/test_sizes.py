@@ -34,6 +34,7 @@ def await_words(lab: SlurmLab, job: int, expected: tuple[str, ...]) -> None:
         return all(any(w == e or w.startswith(f"{e}(") for w in words) for e in expected)
 
     lab.wait_for(seen, " ".join(expected))
+    assert seen(), "it was so for a moment only"
 
 
 @pytest.mark.parametrize("change", ["NumNodes=1-2", "NumNodes=2-2"])

@@ -68,7 +68,6 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
         tiles=_tiles(d, day),
         ranges=[(one, _href(asked, range=one), one == name) for one in RANGES],
         waits=_waits(shown),
-        started=shown.started,
         gpus=_gpus(d, shown),
         moves=words.moves(d),
         left=counted(d["left_alone"]),
