@@ -116,11 +116,11 @@ def decide(
     delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
     ranked, waiting, withheld = rank(matrix, delays, numbers, writing, snapshot)
     joint = None
+    first = _may_start(chosen, ranked.after[: knobs.top_k].tolist(), snapshot)
     if knobs.placement == "milp":
-        first = ranked.after[: knobs.top_k]
         fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
         joint = place_jointly([matrix.jobs[i] for i in first], fits, snapshot, knobs.tuning, solver)
-    placements = joint.placements if joint else greedy(chosen, ranked.after, snapshot, knobs)
+    placements = joint.placements if joint else greedy(chosen, first, snapshot, knobs)
     handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
     over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
     spent = [(chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld]
@@ -209,16 +209,23 @@ def _undone(jobs: Sequence[PendingJob]) -> tuple[Action, ...]:
     return tuple(action for job in jobs if (action := undo(job)) is not None)
 
 
+def _may_start(chosen: Sequence[PendingJob], first: Sequence[int], snapshot: Snapshot) -> list[int]:
+    """Of the first ones those that could start now: a full array waits for its own tasks."""
+    full = snapshot.full_arrays()
+    array_of = (chosen[i].array for i in first)
+    return [i for i, a in zip(first, array_of, strict=True) if not a or a.array_job_id not in full]
+
+
 def greedy(
     chosen: Sequence[PendingJob],
-    after: Sequence[int] | np.ndarray,
+    first: Sequence[int],
     snapshot: Snapshot,
     knobs: Knobs,
 ) -> tuple[Placement, ...]:
-    """Place the first top_k jobs one after the other on what is free; those that fit now."""
+    """Place the first jobs one after the other on what is free; those that fit now."""
     capacity = Capacity.of(snapshot)
     placements = []
-    for index in after[: knobs.top_k]:
+    for index in first:
         placement = place(
             chosen[index], capacity, "spread" if knobs.placement == "spread" else "pack"
         )

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rltuned.core.select import cannot_start
 from rltuned.core.starts import Start
 from rltuned.domain.snapshot import Snapshot
 
@@ -68,9 +69,12 @@ class Hindsight:
     settled: list[ForecastOutcome] = field(default_factory=list)
 
     def look(self, seen: Snapshot) -> None:
-        """Settle the forecasts of jobs that have started; those that are gone count for nothing."""
+        """Settle the forecasts of jobs that have started. Those of jobs that are gone count for
+        nothing, and of jobs that their user holds back: no one makes the intervals of others wide.
+        """
         starts = {(r.job_id, r.submitted_at or 0.0): r.started_at for r in seen.running}
-        here = {j.key for j in seen.pending}
+        known = (j for j in seen.pending if j.key in self.waiting)
+        here = {j.key for j in known if cannot_start(j, seen.taken_at) is None}
         for key in [key for key in self.waiting if key not in here]:
             for kept in self.waiting.pop(key):
                 if key in starts and starts[key] >= kept.at:

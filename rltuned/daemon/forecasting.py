@@ -72,6 +72,9 @@ class RecentArrivals:
 
     def look(self, seen: Snapshot, of_running: Mapping[JobId, RunTime]) -> None:
         now = float(seen.taken_at)
+        if now < self.at:  # the clock was ahead
+            self.since = self.at = now
+            self.jobs = {key: one for key, one in self.jobs.items() if key[1] <= now}
         self.since = self.since or now
         after, self.at = max(self.since, self.at - LATE_S), now
         # pending jobs stand by their submission: only the last ones are new

@@ -1,5 +1,6 @@
 """The cluster at one instant, as a scheduler may know it."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
@@ -98,6 +99,12 @@ class Snapshot:
 
     def run_time_of(self, job_id: JobId) -> RunTime | None:
         return dict(self.run_times).get(job_id)
+
+    def full_arrays(self) -> frozenset[JobId]:
+        """Arrays of which as many tasks run as they allow: no order starts another one."""
+        most = {a.array_job_id: a.throttle for j in self.pending if (a := j.array) and a.throttle}
+        runs = Counter(j.array_job_id for j in self.running if j.array_job_id in most)
+        return frozenset(one for one, count in runs.items() if one and count >= (most[one] or 0))
 
     def known_ids(self) -> frozenset[JobId]:
         """Ids of every job that Slurm shows in whatever state, and of the arrays they belong to."""

@@ -7,7 +7,7 @@ import pulp
 import pytest
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.decide import Decision, Knobs, PlacementMode, decide
 from rltuned.core.joint import JointPlacement, SolveStatus, Tuning, place_jointly
 from rltuned.core.milp import Budget, Solver
 from rltuned.core.numbers import Writing
@@ -17,7 +17,7 @@ from rltuned.core.sharing import Sharing, blocker
 from rltuned.core.sharing import SharingBlocker as Blocker
 from rltuned.domain.cluster import Partition
 from rltuned.domain.fields import OVERSUBSCRIBE
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
@@ -169,6 +169,24 @@ def test_jobs_outside_the_model_are_not_placed() -> None:
     licensed = replace(first, request=replace(first.request, outside=("licenses",)))
     world = replace(_tight(), pending=(licensed, *others))
     assert set(where(jointly(world))) == {2, 3}
+
+
+@pytest.mark.parametrize("placement", ["pack", "spread", "milp"])
+def test_an_array_of_which_no_more_tasks_may_run_takes_no_place(placement: PlacementMode) -> None:
+    first, second = jobs({"gpus": 4}, {"gpus": 4})
+    array = replace(first, array=ArrayInfo(JobId(1), 5, throttle=1, listed="1-5"))
+    task = running(33, node_name="b", gpus=4, array_job_id=JobId(1))
+    nodes = [node("a"), node("b", free_gpus=0)]
+
+    def placed(pending: PendingJob) -> list[int]:
+        world = snapshot(pending, second, runs=[task], nodes=nodes)
+        knobs = Knobs(rules=Scope(min_age_s=0.0), placement=placement, tuning=PATIENT)
+        found = decide(world, ConstantOrder((1, 2)), knobs, Cbc())
+        assert [e.job.job_id for e in found.entries] == [1, 2]  # it is ordered all the same
+        return [int(p.job_id) for p in found.placements]
+
+    assert placed(array) == [2]
+    assert placed(replace(array, array=ArrayInfo(JobId(1), 5, throttle=2))) == [1]
 
 
 def test_a_long_queue_costs_no_more_than_its_beginning() -> None:

@@ -13,9 +13,9 @@ from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.domain.fields import SITE_FACTOR
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import load
@@ -89,6 +89,17 @@ def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
     # one in time, one that passed the bound since the last look, one that was counted
     starts = ((5, NOW - 600), (6, NOW - 750), (3, NOW - 850.0))
     assert at(NOW + 180, started=starts) == ClassCount(2, 1)
+
+
+def test_an_array_that_waits_for_its_own_tasks_breaks_no_promise() -> None:
+    watch = PromiseWatch()
+    array = fast(1, 850.0, array=ArrayInfo(JobId(1), 5, throttle=1))
+    task = running(9, array_job_id=JobId(1), account="fast")
+
+    def at(now: float) -> ClassCount:
+        return watch.look((FAST,), snapshot(array, runs=[task], taken_at=now), ())[FAST]
+
+    assert [at(NOW), at(NOW + 60)] == [ClassCount(), ClassCount()]
 
 
 def test_a_wait_of_just_the_bound_keeps_the_promise() -> None:

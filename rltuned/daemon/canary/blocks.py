@@ -105,7 +105,8 @@ class Blocks:
         job. touched: units that others have changed. live: whether this cycle could write.
         """
         now = float(seen.taken_at)
-        if not live or self._since is None or now - self._seen_at > MOST_APART_S:
+        is_next = 0.0 <= now - self._seen_at <= MOST_APART_S  # below: the clock was ahead
+        if not live or self._since is None or not is_next:
             self._since = now if live else None
             self._pairs.clear()
             self._open.clear()

@@ -52,11 +52,13 @@ class PromiseWatch:
         counts = {one: [0, 0] for one in classes}
         if last is None or not classes:
             return {one: ClassCount() for one in counts}
-        begun = {start.job_id for start in started}
+        begun, full = {start.job_id for start in started}, seen.full_arrays()
         for job in seen.pending:
             one = class_of(job, classes)
             # one that cannot start, whatever the order, is not late
             if one is None or cannot_start(job, seen.taken_at) is not None:
+                continue
+            if job.array is not None and job.array.array_job_id in full:
                 continue
             late = _passed(one, job.waits_since, last, seen.taken_at)
             counts[one][0] += late

@@ -223,6 +223,16 @@ def test_a_pair_that_was_not_watched_and_written_whole_is_no_evidence(how: str) 
     assert [p for p in street.decided if p.wait.means is not None] == []
 
 
+def test_a_clock_that_was_ahead_for_a_look_costs_no_evidence_of_the_days_after() -> None:
+    street = Street()
+    street.until(NOW + 600.0)
+    street.now += 30 * 86_400.0
+    street.look()
+    street.now = NOW + 900.0
+    (pair,) = street.play().decided
+    assert pair.wait.means == (900.0, 300.0)
+
+
 def test_a_pause_forgets_what_is_not_decided_yet() -> None:
     street = Street().until(START - STEP_S)
     street.come(first_of(True) + 60, "carol")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +113,26 @@ def test_a_job_that_is_gone_teaches_nothing_and_a_record_survives_its_file() -> 
     assert (again.waiting, len(again.settled)) == ({}, 2)
 
 
+@pytest.mark.parametrize(
+    "waits",
+    [
+        {"priority": 0, "held_by": "user", "reason": "JobHeldUser"},
+        {"eligible_at": NOW + 30 * 24 * HOUR, "reason": "BeginTime"},
+        {"dependency": "afterok:5", "reason": "Dependency"},
+    ],
+)
+def test_a_job_that_its_user_keeps_from_starting_makes_no_interval_wider(
+    waits: dict[str, Any],
+) -> None:
+    record = past([10.0] * 500, (5.0, 10.0, 20.0))
+    before = record.scales(NOW)
+    jobs = [job(n, submitted_at=NOW) for n in range(1, 1_001)]
+    record.note([start(n, 0.0, 0.1, 0.2) for n in range(1, 1_001)], snapshot(*jobs), Scales())
+    kept = (job(n, submitted_at=NOW, **waits) for n in range(1, 1_001))
+    record.look(replace(snapshot(*kept), taken_at=UnixTime(NOW + 40 * HOUR)))
+    assert record.scales(NOW + 40 * HOUR) == before
+
+
 def test_a_waiting_job_is_recorded_again_after_hours_not_at_each_forecast() -> None:
     record = Hindsight()
     for after in (0.0, 0.1, 2.9, 3.0, 3.1):
@@ -137,6 +158,15 @@ def test_arrivals_are_those_that_came_while_the_daemon_watched() -> None:
     watched.look(replace(snapshot(), taken_at=UnixTime(NOW + 9 * 24 * HOUR)), {})
     assert watched.jobs == {}
     assert watched.since == NOW + 6 * 24 * HOUR
+
+
+def test_a_clock_that_was_ahead_for_a_look_costs_no_arrivals_of_the_days_after() -> None:
+    watched = RecentArrivals()
+    for hours in (0.0, 30 * 24.0, 1.0, 2.0):
+        now = UnixTime(NOW + hours * HOUR)
+        watched.look(replace(snapshot(job(9, submitted_at=now - 60)), taken_at=now), {})
+    found = watched.arrivals(replace(snapshot(), taken_at=UnixTime(NOW + 3 * HOUR)))
+    assert [(one.job.job_id, one.ago_s) for one in found.jobs] == [(9, HOUR + 60)]
 
 
 # -- The process ----------------------------------------------------------------------------------
