@@ -192,7 +192,10 @@ FIELDS: dict[str, tuple[Seen, Any]] = {
         lambda j: (j.reason, j.eligible_at, "afterok" in j.dependency),
         ("Dependency", None, True),
     ),
-    "begin": (lambda j: (j.reason, (j.eligible_at or 0) - j.submitted_at), ("BeginTime", HOUR)),
+    "begin": (  # sbatch counts the hour from its own second, slurmctld may note the next one
+        lambda j: (j.reason, round((j.eligible_at or 0) - j.submitted_at, -1)),
+        ("BeginTime", HOUR),
+    ),
     "many_partitions": (lambda j: j.partitions, ("gpu", "short")),
     "reserved": (lambda j: (j.reservation, j.eligible_at), ("zoo", None)),
     "exclusive": (lambda j: j.oversubscribe, "NO"),
