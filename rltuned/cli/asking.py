@@ -24,7 +24,8 @@ from rltuned.settings.service import HttpKeys
 PATIENCE_S: Final = 3.0
 PLAYED_S: Final = 60.0
 """For what the daemon has to play first."""
-_MOST: Final = 4 * 1024 * 1024
+_MOST: Final = 256 * 1024 * 1024
+"""Bytes of an answer: a plan has about 1 KiB for each waiting job."""
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
 
 
@@ -156,11 +157,13 @@ def ask_daemon(
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        body = answer.read(_MOST)
         if answer.status != http.client.OK:
             return None, f"{where}:{port} answered {answer.status}"
+        body = answer.read(_MOST + 1)
+        if len(body) > _MOST:
+            return None, f"{where}:{port}: its answer is longer than {_MOST // 2**20} MiB"
         found = json.loads(body)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, RecursionError, ValueError) as error:
         return None, f"{where}:{port}: {error}"
     finally:
         connection.close()

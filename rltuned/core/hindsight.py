@@ -15,6 +15,7 @@ import numpy as np
 
 from rltuned.core.select import cannot_start
 from rltuned.core.starts import Start
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 
 SOON_S: Final = 600.0
@@ -67,19 +68,40 @@ class Hindsight:
 
     waiting: dict[Key, list[PastForecast]] = field(default_factory=dict)
     settled: list[ForecastOutcome] = field(default_factory=list)
+    _asked: dict[Key, tuple[object, ...]] = field(default_factory=dict, compare=False)
 
     def look(self, seen: Snapshot) -> None:
-        """Settle the forecasts of jobs that have started. Those of jobs that are gone count for
-        nothing, and of jobs that their user holds back: no one makes the intervals of others wide.
+        """Settle the forecasts of jobs that have started, of an array with the next of its tasks.
+        Those of jobs that are gone count for nothing, and of jobs that their user holds back or
+        changes: no one makes the intervals of others wide.
         """
-        starts = {(r.job_id, r.submitted_at or 0.0): r.started_at for r in seen.running}
-        known = (j for j in seen.pending if j.key in self.waiting)
-        here = {j.key for j in known if cannot_start(j, seen.taken_at) is None}
-        for key in [key for key in self.waiting if key not in here]:
-            for kept in self.waiting.pop(key):
-                if key in starts and starts[key] >= kept.at:
-                    self.settled.append(settled(kept, starts[key] - kept.at))
+        starts, still = _starts(seen), self._still(seen)
+        for key, forecasts in list(self.waiting.items()):
+            times, since, open_ = starts.get(key, ()), still.get(key, math.inf), []
+            for kept in forecasts:
+                at = min((at for at in times if at >= kept.at), default=None)
+                if at is not None:
+                    self.settled.append(settled(kept, at - kept.at))
+                elif kept.at >= since:
+                    open_.append(kept)
+            self.waiting[key] = open_
+        self.waiting = {key: forecasts for key, forecasts in self.waiting.items() if forecasts}
         self.settled = self.settled[-KEPT:]
+
+    def _still(self, seen: Snapshot) -> dict[Key, float]:
+        """The jobs that wait for nodes alone, and from when on they ask for what they do now."""
+        full, before, found = seen.full_arrays(), self._asked, dict[Key, float]()
+        self._asked = {}
+        for job in seen.pending:
+            key: Key = job.key
+            if key not in self.waiting:
+                continue
+            asked = self._asked[key] = _asked_besides(job)
+            if cannot_start(job, seen.taken_at) or (job.array and job.array.array_job_id in full):
+                continue
+            if before.get(key, asked) == asked:
+                found[key] = job.changed_at
+        return found
 
     def note(self, raw: Iterable[Start], seen: Snapshot, scales: Scales) -> None:
         """Keep new forecasts of waiting jobs, made of this look."""
@@ -135,6 +157,23 @@ class Hindsight:
         }
         rows: Sequence[Any] = kept["settled"]
         return cls(waiting, [ForecastOutcome(float(s), bool(w), float(e)) for s, w, e in rows])
+
+
+def _starts(seen: Snapshot) -> dict[Key, list[float]]:
+    """When jobs that run began; under an array's own number its tasks."""
+    found: dict[Key, list[float]] = {}
+    for job in seen.running:
+        came_at = float(job.submitted_at or 0.0)
+        for number in {int(job.job_id), int(job.array_job_id or job.job_id)}:
+            found.setdefault((number, came_at), []).append(float(job.started_at))
+    return found
+
+
+def _asked_besides(job: PendingJob) -> tuple[object, ...]:
+    """What its user may change besides what changed_at tells of. Priority= takes the nice off."""
+    ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
+    nice = job.owned.nice if ours and job.owned is not None else job.nice
+    return nice or 0, job.required_nodes, job.excluded_nodes
 
 
 def settled(kept: PastForecast, real_s: float) -> ForecastOutcome:

@@ -14,6 +14,7 @@ from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, t
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import CLOCK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def scale(
         return neutral, numbers
     return neutral, replace(
         numbers,
-        stale=np.array([_is_stale(job, neutral, numbers) for job in matrix.jobs], dtype=bool),
+        stale=np.array([_is_stale(job, neutral, numbers, now) for job in matrix.jobs], dtype=bool),
         spent=np.array([is_spent(job, most_per_hour) for job in matrix.jobs], dtype=bool),
         user=matrix.pools.user,
         users=matrix.pools.users,
@@ -73,12 +74,14 @@ def is_spent(job: PendingJob, most_per_hour: int | None) -> bool:
     return most_per_hour is not None and job.recent_writes >= most_per_hour
 
 
-def _is_stale(job: PendingJob, neutral: NeutralDelay, numbers: Numbers) -> bool:
-    """Whether its number stands for a request, a slope or a neutral delay of before."""
+def _is_stale(job: PendingJob, neutral: NeutralDelay, numbers: Numbers, now: float) -> bool:
+    """Whether its number stands for a request, a slope or a neutral delay of before, or may: one
+    noted while the clock was ahead.
+    """
     if job.owned is None:
         return False
     at, moved = job.owned.written_at, 0.0 if numbers.in_epochs else neutral.since
-    return at < neutral.sloped_at or 0.0 < at < max(moved, job.changed_at)
+    return at < neutral.sloped_at or at > now + CLOCK_S or 0.0 < at < max(moved, job.changed_at)
 
 
 def rank(

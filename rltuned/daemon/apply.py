@@ -20,7 +20,7 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING, Backend, Clock
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, JobKey
+from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
@@ -188,6 +188,6 @@ def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
 
 def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
     """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
-    recent = journal.recent_writes(cluster, now - _HOUR_S)
+    recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
     narrowed, shared = (journal.words(cluster, field) for field in (NUM_NODES, OVERSUBSCRIBE))
     return Remembered(journal.owned(cluster), recent, narrowed, shared)

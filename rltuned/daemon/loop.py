@@ -30,8 +30,8 @@ from rltuned.daemon.sums import sums_of
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import CLOCK_S
 from rltuned.journal.journal import Journal
-from rltuned.slurm.reader import CLOCK_S
 
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it again."""

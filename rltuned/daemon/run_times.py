@@ -5,17 +5,13 @@ left and brought up to date from sacct. Nothing here stops a cycle: an error cos
 is logged and counted, and the memory is made again from what the disk has.
 """
 
-import io
 import math
 import threading
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from rltuned.core.asked import Job, JobKey, key_of, partitions_of
 from rltuned.core.capacity import Capacity
@@ -28,8 +24,9 @@ from rltuned.domain.jobs import EndedJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
-from rltuned.journal.learned import Learned, keep_learned, read_learned
+from rltuned.journal.learned import FILE_NAME, Learned, keep_learned, read_learned
 from rltuned.policies.feeding import feed, replay
+from rltuned.policies.files import read_archive
 
 SAVED_EVERY_S: Final = 600.0
 FIRST_WAIT_S: Final = 3.0
@@ -41,6 +38,8 @@ BUGS: Final = (
 )  # fmt: skip
 """What a bug here raises: it must cost no more than predictions. Anything else is the loop's."""
 _DAY_S: Final = 86_400.0
+_MOST_BYTES: Final = 128 * 1024 * 1024
+"""Of what was learned, unpacked: a full table has 30 MiB."""
 
 History = Callable[[float, float], list[EndedJob] | None]
 """Jobs that ended by themselves between two Unix times; None = no slurmdbd. See SlurmBackend."""
@@ -188,12 +187,11 @@ class RunTimeLearner:
         memory, since, why = self._empty(), now - self._history_s, list[str]()
         source = Source.LOOKS
         try:
-            kept = self._kept(cluster, now)
-            if kept is not None:
-                memory.restore(_arrays(kept[1]))
-                source, since = Source.FILE, max(since, kept[0])
-        except (JournalError, ValueError, KeyError) as error:
-            why.append(str(error) or type(error).__name__)
+            kept_at = self._restore(memory, cluster, now)
+            if kept_at is not None:
+                source, since = Source.FILE, max(since, kept_at)
+        except (*BUGS, MemoryError) as error:
+            why.append(f"what was learned is not used: {str(error) or type(error).__name__}")
             memory = self._empty()
         try:
             ended = None if self._history is None else self._history(since, now)
@@ -209,15 +207,16 @@ class RunTimeLearner:
         if threading.current_thread() is self._loader:  # else another cluster is seen by now
             self._loaded = _Loaded(memory, source, "; ".join(why))
 
-    def _kept(self, cluster: str, now: float) -> tuple[float, bytes] | None:
-        """When the last file was written and what is in it; None = none, or not of this cluster."""
+    def _restore(self, memory: RunTimeMemory, cluster: str, now: float) -> float | None:
+        """Take over what the last file holds; when it was written. None = there is none."""
         found = None if self._folder is None else read_learned(self._folder)
         if found is None:
             return None
         about, body = found
         if (about.cluster, about.salt) != (cluster, self._salt) or about.seen_at > now:
-            raise JournalError("what was learned belongs to another cluster, salt or time")
-        return about.seen_at, body
+            raise JournalError("it belongs to another cluster, salt or time")
+        memory.restore(read_archive(Path(FILE_NAME), body, _MOST_BYTES))
+        return about.seen_at
 
     # -- each look --------------------------------------------------------------------------------
 
@@ -316,11 +315,3 @@ class LimitUseLearner:
 
 def _sizes(seen: Snapshot) -> SizeOf:
     return Sizes(Capacity.of(seen)).of
-
-
-def _arrays(data: bytes) -> Mapping[str, Any]:
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            return dict(archive)
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"what was learned cannot be read: {error}") from error

@@ -22,7 +22,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.settings import Settings
-from rltuned.slurm.values import parse_limit_s
+from rltuned.slurm.values import LONGER_THAN_A_YEAR, parse_limit_s
 
 APART_S: Final = 10.0
 """Between the end of one and the next of the same user."""
@@ -44,7 +44,8 @@ def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
     if not limit and not gpus:
         return None
     limit_s = parse_limit_s(limit) if limit else None
-    if limit and limit_s is None:
+    # which squeue shows for more than a year, and sbatch does not take
+    if limit and (limit_s is None or limit.strip().lower() == LONGER_THAN_A_YEAR):
         raise ValueError(f"{limit!r} is no time limit")
     if gpus and not (gpus.isascii() and gpus.isdigit() and int(gpus) <= MOST_GPUS):
         raise ValueError(f"{gpus!r} is no number of GPUs")

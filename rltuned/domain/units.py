@@ -14,6 +14,9 @@ GpuType = NewType("GpuType", str)
 UnixTime = NewType("UnixTime", float)
 """Seconds since 1970-01-01 UTC."""
 
+CLOCK_S: Final = 120.0
+"""slurmctld's clock and this host's may be so far apart; beyond that nothing is written."""
+
 JobKey = tuple[JobId, UnixTime]
 """What tells jobs apart: number and submit time, as Slurm hands out numbers again."""
 

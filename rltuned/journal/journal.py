@@ -5,6 +5,7 @@ its outcome is noted; a crash in between leaves an intent without an outcome, wh
 Needs neither the daemon nor torch. The tables are in cycles, changes and states.
 """
 
+import math
 import sqlite3
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -62,9 +63,13 @@ class Journal:
         """What jobs of this cluster may still carry, by job id: words first, last number last."""
         return self._ask(lambda db: changes.claims(db, cluster), ())
 
-    def recent_writes(self, cluster: str, since: float) -> Mapping[JobKey, int]:
-        """How often each job of this cluster was written to since then, numbers and words."""
-        return self._ask(lambda db: self._ledger.recent(db, cluster, since), {})
+    def recent_writes(
+        self, cluster: str, since: float, until: float = math.inf
+    ) -> Mapping[JobKey, int]:
+        """How often each job of this cluster was written to since then, numbers and words. until:
+        what is noted for later counts then; the clock was ahead.
+        """
+        return self._ask(lambda db: self._ledger.recent(db, cluster, since, until), {})
 
     def words(self, cluster: str, field: Field) -> Mapping[JobKey, tuple[str, str]]:
         """Of a field of words: what jobs had before rltuned, and what it wrote last; as `owned`."""

@@ -9,6 +9,7 @@ import heapq
 import sqlite3
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from math import inf
 
 from rltuned.domain.fields import Field
 from rltuned.domain.jobs import Ownership
@@ -29,6 +30,8 @@ class _Cluster:
     held: set[JobKey] = field(default_factory=set)
     times: dict[JobKey, list[float]] = field(default_factory=dict)
     counts: dict[JobKey, int] = field(default_factory=dict)
+    latest: float = -inf
+    """No moment in `times` is later."""
     ending: list[tuple[float, JobKey]] = field(default_factory=list)
     """Heap of the moments in `times`, some of them counted no more."""
 
@@ -68,8 +71,10 @@ class Ledger:
         """Jobs with a number or words that rltuned wrote."""
         return self._of(db, cluster).held
 
-    def recent(self, db: sqlite3.Connection, cluster: str, since: float) -> Mapping[JobKey, int]:
-        """How often each job was written to since then; an earlier `since` reads all again."""
+    def recent(
+        self, db: sqlite3.Connection, cluster: str, since: float, until: float
+    ) -> Mapping[JobKey, int]:
+        """How often each job was written to in that time; an earlier `since` reads all again."""
         known = self._of(db, cluster)
         if known.since is None or since < known.since:
             self._read_times(db, cluster, known, since)
@@ -77,7 +82,10 @@ class Ledger:
         while known.ending and known.ending[0][0] < since:
             _, key = heapq.heappop(known.ending)
             self._count(known, key, [at for at in known.times.get(key, ()) if at >= since])
-        return known.counts
+        if known.latest <= until:
+            return known.counts
+        counts = {key: sum(at <= until for at in times) for key, times in known.times.items()}
+        return {key: count for key, count in counts.items() if count}
 
     def touch(self, keys: Iterable[JobKey]) -> None:
         """The rows of these jobs are about to change, whatever cluster's they are."""
@@ -108,6 +116,7 @@ class Ledger:
         times = [at for _, at in changes.times(db, cluster, known.since, key)]
         for at in set(times) - set(known.times.get(key, ())):
             heapq.heappush(known.ending, (at, key))
+        known.latest = max(known.latest, *times, -inf)
         self._count(known, key, times)
 
     def _read_times(
@@ -118,6 +127,7 @@ class Ledger:
             known.times.setdefault(key, []).append(at)
         known.ending = [(at, key) for key, times in known.times.items() for at in times]
         heapq.heapify(known.ending)
+        known.latest = max((at for at, _ in known.ending), default=-inf)
         known.counts = {key: len(times) for key, times in known.times.items()}
 
     @staticmethod

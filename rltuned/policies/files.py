@@ -105,25 +105,39 @@ def parsed(kind: type[Part], path: Path, data: bytes) -> Part:
 
 def read_arrays(path: Path, data: bytes, *names: str) -> tuple[np.ndarray, ...]:
     """Arrays of an npz archive of MAX_ARCHIVE_BYTES at most. Raises ModelError."""
+    found = read_archive(path, data)
+    for name in names:
+        if name not in found:
+            raise ModelError(f"model {path}: has no {name}.npy")
+    return tuple(found[name] for name in names)
+
+
+def read_archive(
+    path: Path, data: bytes, most_bytes: int = MAX_ARCHIVE_BYTES
+) -> dict[str, np.ndarray]:
+    """All arrays of an npz archive, by name; most_bytes: packed, and unpacked. Raises ModelError:
+    it is damaged or larger; path is for messages.
+    """
     with named(path):
         members = _END.unpack(data[-_END.size :])[4] if len(data) >= _END.size else 0
         if not data[-_END.size :].startswith(b"PK\x05\x06"):
             raise ValueError("not an archive of arrays")
-        if len(data) > MAX_ARCHIVE_BYTES or members > _MAX_MEMBERS:
+        if len(data) > most_bytes or members > _MAX_MEMBERS:
             raise ValueError(f"{len(data)} bytes in {members} members are too many")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist()}
-            if sum(sizes.values()) > MAX_ARCHIVE_BYTES:
+            if sum(sizes.values()) > most_bytes:
                 raise ValueError(f"unpacks to {sum(sizes.values())} bytes")
-            return tuple(_array(archive, f"{name}.npy", sizes) for name in names)
+            return {
+                name.removesuffix(".npy"): _array(archive, name, size)
+                for name, size in sizes.items()
+            }
 
 
-def _array(archive: zipfile.ZipFile, name: str, sizes: Mapping[str, int]) -> np.ndarray:
-    if name not in sizes:
-        raise ValueError(f"has no {name}")
+def _array(archive: zipfile.ZipFile, name: str, size: int) -> np.ndarray:
     with archive.open(name) as member:
         # with a size, or zipfile unpacks all that the member holds, whatever the directory says
-        file = io.BytesIO(member.read(sizes[name] + 1))
+        file = io.BytesIO(member.read(size + 1))
     version = npy.read_magic(file)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:

@@ -12,7 +12,7 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.node_range import NodeRange
 from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot, Unreadable
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import CLOCK_S, JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
     NODE_COLUMNS,
@@ -42,8 +42,6 @@ from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import parse_epoch
 
-CLOCK_S: Final = 120.0
-"""Beyond so much slurmctld's clock and this host's cannot both be right: nothing is written."""
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when a user edits slurm.conf; the
 controller's restart that this often needs shows as a failed read, which forgets it at once."""

@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 _SHORT: Final = 9
 """So many digits are certainly below 2**32."""
 _EPOCH_DIGITS: Final = 11
-_LONGER_THAN_A_YEAR: Final = "invalid"
+LONGER_THAN_A_YEAR: Final = "invalid"
 """What squeue and sacct print for a time limit of more than 365 days."""
 _WHOLE: Final = re.compile(r"(?:^|=)(\d+)")
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
@@ -87,7 +87,7 @@ def _amount(text: str, unit: int) -> int:
 def parse_limit_s(text: str) -> float | None:
     """A limit in seconds; inf = UNLIMITED or INVALID (over a year); None = not set."""
     word = text.strip().lower()
-    if word in {"unlimited", "infinite", _LONGER_THAN_A_YEAR}:
+    if word in {"unlimited", "infinite", LONGER_THAN_A_YEAR}:
         return math.inf
     if absent(word) or word == "partition_limit":
         return None

@@ -113,6 +113,18 @@ def test_a_change_while_no_daemon_looks_is_written_by_the_next_and_explain_says_
     assert bench.decided().plan.is_empty
 
 
+def test_a_change_is_written_although_the_last_write_was_noted_with_the_clock_ahead(
+    tmp_path: Path,
+) -> None:
+    bench = Following(tmp_path)
+    bench.world.world = world()
+    bench.clock.advance(7_200.0)
+    assert bench.decided().plan.actions
+    bench.clock.advance(-7_200.0)
+    bench.change(limit_s=1.2 * 9_000.0)
+    assert [a.target.job_id for a in bench.decided().plan.actions] == [1]
+
+
 def test_a_kept_look_that_cannot_be_read_is_no_look(tmp_path: Path) -> None:
     bench = Following(tmp_path)
     bench.world.world = world()

@@ -32,6 +32,7 @@ from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
+from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
@@ -131,6 +132,68 @@ def test_a_job_that_its_user_keeps_from_starting_makes_no_interval_wider(
     kept = (job(n, submitted_at=NOW, **waits) for n in range(1, 1_001))
     record.look(replace(snapshot(*kept), taken_at=UnixTime(NOW + 40 * HOUR)))
     assert record.scales(NOW + 40 * HOUR) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"changed_at": NOW + 60},
+        {"nice": 5_000},
+        {"owned": Ownership("priority", 900, nice=0), "nice": 5_000},
+        {"excluded_nodes": ("p1",)},
+        {"required_nodes": ("p1",)},
+    ],
+)
+def test_a_job_whose_user_changes_it_after_the_forecast_makes_no_interval_wider(
+    change: dict[str, Any],
+) -> None:
+    record = past([10.0] * 500, (5.0, 10.0, 20.0))
+    before = record.scales(NOW)
+    owned = change.get("owned")
+    jobs = [job(n, submitted_at=NOW, owned=owned) for n in range(1, 101)]
+    record.note([start(n, 0.0, 0.1, 0.2) for n in range(1, 101)], snapshot(*jobs), Scales())
+    record.look(replace(snapshot(*jobs), taken_at=UnixTime(NOW + 30)))
+    assert len(record.waiting) == 100
+    changed = [job(n, submitted_at=NOW, **change) for n in range(1, 101)]
+    record.look(replace(snapshot(*changed), taken_at=UnixTime(NOW + 60)))
+    assert record.scales(NOW + 40 * HOUR) == before
+    later = replace(snapshot(*changed), taken_at=UnixTime(NOW + 120))
+    record.note([start(1, 1.0, 2.0, 3.0)], later, Scales())
+    record.look(replace(later, taken_at=UnixTime(NOW + 180)))
+    assert [one.at for kept in record.waiting.values() for one in kept] == [NOW + 120]
+
+
+def test_what_rltunes_own_number_does_to_the_nice_is_no_change_of_the_user() -> None:
+    record, one = Hindsight(), job(1, nice=50)
+    record.note([start(1, 1.0, 2.0, 3.0)], snapshot(one), Scales())
+    ours = replace(one, nice=0, owned=Ownership("priority", 900, nice=50))
+    for shown in (one, ours, one):
+        record.look(snapshot(shown))
+        assert len(record.waiting) == 1
+
+
+def test_the_first_task_that_starts_settles_the_forecast_of_an_array() -> None:
+    array = job(1, submitted_at=NOW, array=ArrayInfo(JobId(1), 100))
+    record = Hindsight()
+    record.note([start(1, 1.0, 2.0, 3.0)], snapshot(array), Scales())
+    older = running(2, array_job_id=JobId(1), submitted_at=NOW, started_at=NOW - 5)
+    record.look(snapshot(array, runs=[older]))
+    assert (len(record.waiting), record.settled) == (1, [])
+    for number, hours in ((3, 2.5), (4, 9.0)):
+        task = running(
+            number, array_job_id=JobId(1), submitted_at=NOW, started_at=NOW + hours * HOUR
+        )
+        record.look(snapshot(array, runs=[older, task], taken_at=NOW + hours * HOUR))
+    assert [one.error_s for one in record.settled] == [0.5 * HOUR]
+    assert record.waiting == {}
+
+
+def test_an_array_that_runs_all_it_may_counts_for_nothing() -> None:
+    record, array = Hindsight(), job(1, submitted_at=NOW, array=ArrayInfo(JobId(1), 100, 1))
+    record.note([start(1, 1.0, 2.0, 3.0)], snapshot(array), Scales())
+    runs = [running(2, array_job_id=JobId(1), submitted_at=NOW, started_at=NOW - 5)]
+    record.look(snapshot(array, runs=runs))
+    assert (record.waiting, record.settled) == ({}, [])
 
 
 def test_a_waiting_job_is_recorded_again_after_hours_not_at_each_forecast() -> None:

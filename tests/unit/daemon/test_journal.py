@@ -325,6 +325,20 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     assert journal.recent_writes("another", NOW - 3_600) == {}
 
 
+def test_writes_noted_while_the_clock_was_ahead_count_when_their_time_has_come(
+    tmp_path: Path,
+) -> None:
+    journal, one = Journal(tmp_path), job(1)
+    for at in (NOW - 60, NOW + 7_200, NOW + 7_260):
+        journal.intend(Plan((set_priority(one, 900),)), cluster=CLUSTER, cycle=1, at=at)
+    for asked in (journal, Journal(tmp_path)):
+        counts = [
+            asked.recent_writes(CLUSTER, now - 3_600, now).get(one.key, 0)
+            for now in (NOW, NOW + 3_600, NOW + 7_200, NOW + 9_000, NOW, NOW + 11_000)
+        ]
+        assert counts == [1, 0, 1, 2, 1, 0]
+
+
 def test_no_question_of_a_cycle_reads_the_whole_table(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     asked: list[str] = []

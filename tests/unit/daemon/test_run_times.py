@@ -3,6 +3,7 @@
 import io
 import math
 import threading
+import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
-from rltuned.journal.learned import FILE_NAME
+from rltuned.journal.learned import FILE_NAME, Learned, keep_learned
 from tests.builders import NOW, job, running, snapshot
 
 MINUTE_S = 60.0
@@ -235,6 +236,48 @@ def test_a_damaged_file_is_made_again_from_sacct(site: Site, damage: str) -> Non
     assert (status.source, status.ends) == (Source.SACCT, 2)
     assert status.trouble
     assert site.asked[-1][0] == site.now - 30 * 86_400.0
+
+
+def packed(method: int = zipfile.ZIP_DEFLATED, **arrays: Any) -> bytearray:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, array in arrays.items():
+            body = io.BytesIO()
+            np.save(body, array)
+            archive.writestr(f"{name}.npy", body.getvalue())
+    return bytearray(buffer.getvalue())
+
+
+def _inner(damage: str) -> bytes:
+    """An archive that cannot be read, under a digest that is right."""
+    if damage == "infinite":
+        return bytes(packed(totals=np.array([np.inf, 0.5])))
+    if damage == "words":
+        return bytes(packed(totals=np.array([["a"], ["b"]])))
+    if damage == "bomb":
+        return bytes(packed(totals=np.zeros(2), stats=np.zeros(20_000_000)))
+    data = packed(totals=np.array([3.0, 0.5]))
+    at = data.index(b"totals.npy") + len(b"totals.npy")
+    if damage == "deflate":
+        data[at : at + 20] = b"\xff" * 20
+    else:  # a compression that nobody knows
+        data[8:10] = b"\x63\x00"
+        directory = data.index(b"PK\x01\x02")
+        data[directory + 10 : directory + 12] = b"\x63\x00"
+    return bytes(data)
+
+
+@pytest.mark.parametrize("damage", ["infinite", "words", "bomb", "deflate", "method"])
+def test_a_store_that_is_whole_and_senseless_is_one_line_and_sacct_teaches_again(
+    site: Site, damage: str
+) -> None:
+    keep_learned(site.folder, Learned("test", "", site.now), _inner(damage))
+    site.sacct = lambda: [ended(n, -900, -800, -300) for n in (1, 2)]
+    status = site.look()
+    assert (status.source, status.ends) == (Source.SACCT, 2)
+    assert status.trouble
+    (line,) = [values for event, values in site.log.out if event == "run_times"]
+    assert line["trouble"] == status.trouble
 
 
 def test_a_file_with_another_salt_is_not_used(site: Site) -> None:

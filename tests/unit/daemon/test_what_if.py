@@ -56,7 +56,16 @@ def test_what_is_asked(limit: str | None, gpus: str | None, found: OtherRequest 
 
 @pytest.mark.parametrize(
     ("limit", "gpus"),
-    [("soon", None), ("0", None), (None, "-1"), (None, "x"), (None, "9" * 5_000), (None, "²")],
+    [
+        ("soon", None),
+        ("0", None),
+        ("INVALID", None),
+        (" invalid ", None),
+        (None, "-1"),
+        (None, "x"),
+        (None, "9" * 5_000),
+        (None, "²"),
+    ],
 )
 def test_what_is_no_request(limit: str | None, gpus: str | None) -> None:
     with pytest.raises(ValueError, match=r"."):
