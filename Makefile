@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check forecast forecast-slurm mutants soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast forecast-slurm mutants soak experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,10 @@ results: $(STAMP) ## play every simulated figure of the docs that docs/data lack
 	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
 	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces" planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
 	@$(BIN)/python -m scripts.tools.docs
+
+paper: $(STAMP) ## the RLTune paper's tables and figures beside its claims; plays what docs/data lacks, an hour from nothing. JSON=1: the claims as JSON
+	@OMP_NUM_THREADS=1 nice $(BIN)/python -m scripts.studies.paper run $(if $(MINUTES),--minutes $(MINUTES)) && \
+	    $(BIN)/python -m scripts.studies.paper table $(if $(JSON),--json)
 
 forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces; a quarter of an hour from nothing
 	@nice $(BIN)/python -m scripts.studies.forecasts run && $(BIN)/python -m scripts.studies.forecasts table && \
