@@ -10,7 +10,7 @@ RUFF := $(BIN)/ruff
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast forecast-slurm mutants soak experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast forecast-slurm mutants soak day experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -167,6 +167,9 @@ mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whe
 soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster; a week on a real Slurm in an hour
 	@$(BIN)/python -m scripts.tools.soak --cycles 2000
 	@$(BIN)/python -m scripts.tools.week $(if $(BEFORE),--before $(BEFORE))
+
+day: $(STAMP) test-packages ## eight more of 24 hours of a slurmctld with 1,000 nodes and 3,000 waiting jobs; an hour each
+	@$(BIN)/python -m scripts.tools.day run
 
 experiment-slurm: $(STAMP) test-packages ## rltuned against multifactor and FIFO on real Slurms; hours, goes on where it stopped
 	@$(BIN)/python -m scripts.studies.experiment_slurm run

@@ -44,7 +44,7 @@ SETTLED_S = 30
 UPDATES, IDLE_S = 400, 20.0
 HOUR_S, INTERVAL_S = 3_600.0, 60.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_RPC = re.compile(r"^\s*(REQUEST_\w+|MESSAGE_\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)
+_RPC = re.compile(r"^\s*(\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SETTINGS = """\
 [daemon]
 interval_s = {interval_s}
@@ -267,9 +267,9 @@ def rss_mib(pid: int) -> float:
     raise ValueError(f"process {pid} has no VmRSS")
 
 
-def rpc_counts(lab: SlurmLab) -> dict[str, int]:
-    """RPCs answered by type, since slurmctld began to count."""
-    text = lab.run("sdiag").partition("by message type")[2].partition("\n\n")[0]
+def rpc_counts(lab: SlurmLab, by: str = "message type") -> dict[str, int]:
+    """RPCs answered by type or, by="user", by user, since slurmctld began to count."""
+    text = lab.run("sdiag").partition(f"by {by}")[2].partition("\n\n")[0]
     return {name: int(count) for name, count in _RPC.findall(text)}
 
 

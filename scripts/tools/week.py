@@ -16,18 +16,15 @@ import math
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from rltuned.journal.journal import Journal
 from scripts.studies.experiment_slurm.arms import (
     ARMS,
     PARTITION,
@@ -36,11 +33,11 @@ from scripts.studies.experiment_slurm.arms import (
     daemon_settings,
     slurm_settings,
 )
-from scripts.studies.experiment_slurm.lab import FastClock, FastLab
+from scripts.studies.experiment_slurm.lab import FastLab
+from scripts.tools.fast_daemon import FastDaemon
 from scripts.tools.soak import BOUNDS, Sample, growth, sample
 from tests import accounting
 from tests.corpus import FULL, corpus, put
-from tests.e2e.process import Daemon
 
 SPEED = 7 * 86_400 / 3_000
 QUEUE = 60
@@ -70,64 +67,20 @@ PAUSE_S = 3.0
 ENDING = {signal.SIGTERM, signal.SIGKILL}
 
 
-class WeekError(RuntimeError):
-    """The daemon ended, or did not end, against expectation."""
-
-
-@dataclass
-class Week:
+@dataclass(kw_only=True)
+class Week(FastDaemon):
     """What is running, and what has come of it.
 
     Attributes:
-        lab: the Slurm.
-        clock: its clock.
-        home: of rltuned.
-        before: checkout of the daemon to start with; None = this one.
         rng: draws all that happens.
         newest: the last ordinary job.
         site_factors: jobs whose site factor the corpus has set: theirs to keep.
     """
 
-    lab: FastLab
-    clock: FastClock
-    home: Path
-    before: Path | None
     rng: random.Random
-    running: Daemon = field(init=False)
-    starts: int = 0
-    cycles: int = 0
     newest: int = 1
     done: Counter[str] = field(default_factory=Counter)
     site_factors: set[int] = field(default_factory=set)
-
-    def start(self) -> None:
-        """Start the daemon; its output gets a folder of its own."""
-        folder = self.home / f"run-{self.starts}"
-        folder.mkdir()
-        self.starts += 1
-        environ = {**self.clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
-        if self.before is not None:
-            environ["PYTHONPATH"] = str(self.before)
-        args = ("--stage", "full", "--config", str(self.home / "rltuned.toml"))
-        self.running = Daemon(folder, *args, environ=environ)
-        self.running.__enter__()
-        self.running.wait_for(lambda: "/metrics" in self.running.log(), "rltuned is up", 300)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the daemon.
-
-        Raises:
-            WeekError: it ends badly.
-        """
-        self.running.signal(number)
-        code = self.running.ends(120)
-        if code != (0 if number == signal.SIGTERM else -number):
-            raise WeekError(f"ended with {code}: {self.running.log()[-3000:]}")
-        self.cycles += self.seen()
-
-    def seen(self) -> int:
-        """Cycles of the daemon that runs now."""
-        return self.running.log().count('"event": "cycle"')
 
     def submit(self) -> None:
         """An ordinary job of one of the users."""
@@ -147,9 +100,9 @@ class Week:
 
     def act(self) -> None:
         """One second of users and administrators."""
-        pending = self.lab.run("squeue", "-h", "-tPD", "-o", "%A", timeout_s=120).split()
-        plain = self.lab.run("squeue", "-h", "-tPD", "--name=plain", "-o", "%A", timeout_s=120)
-        for _ in range(self.rng.randint(0, 3) if len(set(plain.split())) < QUEUE else 0):
+        pending = self.waiting()
+        many = len(self.waiting("--name=plain")) >= QUEUE
+        for _ in range(0 if many else self.rng.randint(0, 3)):
             self.submit()
         what = self.rng.random()
         if what < 0.1:  # noqa: PLR2004 - a tenth of the seconds
@@ -182,8 +135,7 @@ class Week:
         none is left: scancel gives up soon on a fast clock, and its --state passes over jobs that
         are held after a requeue.
         """
-        asked = ("squeue", "-h", "-a", "-tPD", "--name=odd,wrap", "-o", "%A")
-        left = sorted(set(self.lab.run(*asked, check=False, timeout_s=120).split()))
+        left = self.waiting("--name=odd,wrap")
         if left:
             self.lab.run("scancel", *left, check=False, timeout_s=120)
         return not left
@@ -205,15 +157,6 @@ class Week:
             else:
                 self.running.signal(number)
                 time.sleep(PAUSE_S)
-
-    def skipped(self) -> Counter[str]:
-        """Cycles that were skipped, by reason, over all starts."""
-        found: Counter[str] = Counter()
-        for log in self.home.glob("run-*/stderr"):
-            for line in log.read_text().splitlines():
-                if '"cycle_skipped"' in line:
-                    found[str(json.loads(line).get("reason"))] += 1
-        return found
 
     def cycle_times_s(self) -> list[float]:
         """What each cycle of the last start took whose queue was long, in seconds."""
@@ -247,27 +190,10 @@ def play(week: Week, cycles: int) -> list[Sample]:
 
 
 def restored(week: Week) -> list[str]:
-    """Give everything back; what is not as Slurm would have it, in words.
-
-    Slurm shows no site factor of a held job, so restore leaves such a job: it is released first.
-    """
+    """Give everything back; what is not as Slurm would have it, in words."""
     week.stop()
     week.lab.wait_for(week.clear_odd, "odd jobs are cancelled")
-    for job in week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A", timeout_s=120).split():
-        week.lab.run("scontrol", "release", job, check=False, timeout_s=120)
-    argv = (sys.executable, "-m", "rltuned", "restore", "--all", "--config",
-            str(week.home / "rltuned.toml"))  # fmt: skip
-    back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
-    left_over = [line for line in back.stdout.splitlines() if ": restored" not in line]
-    wrong = [f"restore ended with {back.returncode}: {left_over[:5]}"] * bool(back.returncode)
-    jobs = week.lab.run("squeue", "-h", "-a", "-tPD", "-o", "%A").split()
-    pending = {int(job) for job in jobs}
-    with closing(Journal(week.home)) as journal:
-        kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
-    wrong += [week.lab.run("scontrol", "-o", "show", "job", str(job)) for job in kept]
-    factors = [row.split() for row in week.lab.run("sprio", "-h", "-o", "%i %S").splitlines()]
-    left = [(i, f) for i, f in factors if int(f.split(".")[0]) and int(i) not in week.site_factors]
-    return wrong + ([f"site factors left: {left[:10]}"] if left else [])
+    return week.restored(week.waiting(), week.site_factors)
 
 
 def judged(week: Week, samples: list[Sample]) -> tuple[dict[str, object], list[str]]:
@@ -290,7 +216,8 @@ def judged(week: Week, samples: list[Sample]) -> tuple[dict[str, object], list[s
     wrong += [f"plain jobs that did not end well: {lost}"] if lost else []
     figures = {
         "cycles": week.cycles + week.seen(), "speed": week.lab.speed, "starts": week.starts,
-        "skipped": dict(week.skipped()), "happened": dict(week.done), "plain jobs": dict(states),
+        "skipped": Counter(event["reason"] for event in week.events("cycle_skipped")),
+        "happened": dict(week.done), "plain jobs": dict(states),
         "growth": grown, "median_cycle_s": [round(early_s, 4), round(late_s, 4)],
         "last": asdict(samples[-1]),
     }  # fmt: skip
@@ -314,13 +241,13 @@ def main() -> int:
         with lab:
             for words in accounting_commands():
                 lab.run("sacctmgr", "-i", *words)
-            config = home / "rltuned.toml"
-            text = daemon_settings(ARM, folder=str(home), conf=str(lab.conf), interval_s=1.0)
-            config.write_text(text)
-            config.chmod(0o600)
             os.environ["SLURM_CONF"] = str(lab.conf)
-            rng = random.Random(given.seed)  # noqa: S311 - a draw, no secret
-            week = Week(lab, lab.fast_clock, home, given.before, rng)
+            week = Week(
+                lab=lab, home=home, before=given.before, options=("--stage", "full"),
+                rng=random.Random(given.seed),  # noqa: S311 - a draw, no secret
+            )  # fmt: skip
+            where = {"folder": str(home), "conf": str(lab.conf)}
+            week.settle(daemon_settings(ARM, **where, interval_s=1.0))
             samples = play(week, given.cycles)
             figures, wrong = judged(week, samples)
             print(json.dumps(figures, indent=1), flush=True)

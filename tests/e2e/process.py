@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,12 +23,19 @@ class Daemon:
         folder: where the output goes.
         args: after `rltuned run`.
         environ: added to the surroundings.
+        prefix: what starts it, as `tests.accounting.as_user` does.
     """
 
-    def __init__(self, folder: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *args: str,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.out = folder / "stdout"
         self.err = folder / "stderr"
-        self._command = [sys.executable, "-m", "rltuned", "run", *args]
+        self._command = [*prefix, sys.executable, "-m", "rltuned", "run", *args]
         self._environ = {**os.environ, **(environ or {})}
 
     def __enter__(self) -> Self:

@@ -144,8 +144,8 @@ class FastLab(SlurmLab):
             self._daemon = False
 
     def _slurm_conf(self, sock: Path) -> str:
-        own = {**FAST, **self.settings}
-        own["SchedulerParameters"] = SCHEDULER.format(bf=max(30, int(self.speed)))
+        scheduler = SCHEDULER.format(bf=max(30, int(self.speed)))
+        own = {"SchedulerParameters": scheduler, **FAST, **self.settings}
         own["AuthInfo"] = f"socket={sock},cred_expire={CREDENTIAL_S}"
         lines = super()._slurm_conf(sock).splitlines()
         kept = [line for line in lines if line.split("=", 1)[0] not in own]

@@ -1,0 +1,137 @@
+"""The daemon on a real Slurm with a faster clock: started, stopped, read, and all restored."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rltuned.journal.journal import Journal
+from scripts.studies.experiment_slurm.lab import FastLab
+from tests.accounting import as_user
+from tests.e2e.process import Daemon
+
+Event = dict[str, Any]
+"""A line of the daemon's log."""
+
+
+class EndError(RuntimeError):
+    """The daemon ended, or did not end, against expectation."""
+
+
+@dataclass(kw_only=True)
+class FastDaemon:
+    """What is running.
+
+    Attributes:
+        lab: the Slurm.
+        home: of rltuned: journal, rltuned.toml, a folder of output for each start.
+        user: whom it runs as; empty = root.
+        options: further ones of `rltuned run`.
+        before: checkout of the daemon; None = this one.
+    """
+
+    lab: FastLab
+    home: Path
+    user: str = ""
+    options: tuple[str, ...] = ()
+    before: Path | None = None
+    running: Daemon = field(init=False)
+    starts: int = 0
+    cycles: int = 0
+
+    def settle(self, text: str) -> None:
+        """Write rltuned.toml; home and all that is in it become the user's."""
+        self.config.write_text(text)
+        self.config.chmod(0o600)
+        if self.user:
+            for path in (self.home, self.config):
+                shutil.chown(path, self.user, self.user)
+
+    @property
+    def config(self) -> Path:
+        return self.home / "rltuned.toml"
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        return as_user(self.user) if self.user else ()
+
+    def environ(self) -> dict[str, str]:
+        """What its commands get besides: its clock, and one thread."""
+        environ = {**self.lab.fast_clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
+        if self.before is not None:
+            environ["PYTHONPATH"] = str(self.before)
+        return environ
+
+    def start(self) -> None:
+        """Start the daemon; its output gets a folder of its own."""
+        folder = self.home / f"run-{self.starts}"
+        folder.mkdir()
+        self.starts += 1
+        args = (*self.options, "--config", str(self.config))
+        self.running = Daemon(folder, *args, environ=self.environ(), prefix=self.prefix)
+        self.running.__enter__()
+        self.running.wait_for(lambda: "/metrics" in self.running.log(), "rltuned is up", 300)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the daemon.
+
+        Raises:
+            EndError: it ends badly.
+        """
+        self.running.signal(number)
+        code = self.running.ends(120)
+        if code != (0 if number == signal.SIGTERM else -number):
+            raise EndError(f"ended with {code}: {self.running.log()[-3000:]}")
+        self.cycles += self.seen()
+
+    def kill(self) -> None:
+        """End it if it runs, however it fares."""
+        if self.starts:
+            self.running.__exit__(None, None, None)
+
+    def seen(self) -> int:
+        """Cycles of the daemon that runs now."""
+        return self.running.log().count('"event": "cycle"')
+
+    def events(self, name: str) -> Iterator[Event]:
+        """Of this name in the log, over all starts."""
+        for log in sorted(self.home.glob("run-*/stderr")):
+            for line in log.read_text().splitlines():
+                if f'"event": "{name}"' in line:
+                    yield json.loads(line)
+
+    def factors(self) -> dict[int, int]:
+        """What Slurm shows as the site factor of each waiting job that is not held."""
+        rows = (row.split() for row in self.lab.run("sprio", "-h", "-o", "%i %S").splitlines())
+        return {int(job): int(factor.split(".")[0]) for job, factor in rows}
+
+    def waiting(self, *options: str) -> list[str]:
+        """Ids of waiting jobs, each once. options: further ones of squeue."""
+        asked = ("squeue", "-h", "-a", "-tPD", *options, "-o", "%A")
+        return sorted(set(self.lab.run(*asked, timeout_s=120).split()))
+
+    def restored(self, held: Iterable[str], theirs: Collection[int]) -> list[str]:
+        """Restore everything; what is not as Slurm would have it, in words.
+
+        Slurm shows no site factor of a held job, so restore leaves such a job: it is released
+        first. held: those that may be. theirs: jobs whose site factor others have set.
+        """
+        for job in held:
+            self.lab.run("scontrol", "release", job, check=False, timeout_s=120)
+        argv = (*self.prefix, sys.executable, "-m", "rltuned", "restore", "--all", "--config",
+                str(self.config))  # fmt: skip
+        back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
+        left_over = [line for line in back.stdout.splitlines() if ": restored" not in line]
+        wrong = [f"restore ended with {back.returncode}: {left_over[:5]}"] * bool(back.returncode)
+        pending = {int(job) for job in self.waiting()}
+        with closing(Journal(self.home)) as journal:
+            kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
+        wrong += [self.lab.run("scontrol", "-o", "show", "job", str(job)) for job in kept]
+        left = [(job, f) for job, f in self.factors().items() if f and job not in theirs]
+        return wrong + ([f"site factors left: {left[:10]}"] if left else [])
