@@ -16,7 +16,7 @@ from rltuned.daemon.state import HealthState
 from rltuned.daemon.unexplained import FirstLook, number_of
 from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import Remembered
-from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import NOTHING, Backend, Clock
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
@@ -57,6 +57,7 @@ class PlanApplier:
         self._first_look = FirstLook()
         self._changed = ChangedRequests()
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
+        self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
 
@@ -78,15 +79,19 @@ class PlanApplier:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
     def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[str, int]]:
-        """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once."""
+        """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once, and
+        none of a write that failed, which was counted as that.
+        """
         self._cluster = snapshot.cluster
         if self._changed.cluster != snapshot.cluster:
             self._changed = ChangedRequests.since_kept(self.journal, snapshot.cluster)
         marked = marked_by(self.journal, self._changed.look(snapshot))
+        self._failed &= {job.key for job in marked.pending}
         found = {
             (job.job_id, actual): OWNED[job.owned.field].kind
             for job in marked.pending
             if job.owned is not None
+            and job.key not in self._failed
             and (actual := job.in_force) is not None
             and actual != job.owned.value
         }
@@ -173,6 +178,8 @@ class PlanApplier:
                 seat.publish(self.journal, snapshot.cluster)
         with timed(CycleStage.APPLY):
             outcomes = backend.apply(plan)
+        self._failed -= {o.action.target.key for o in outcomes if o.result is Result.APPLIED}
+        self._failed |= {o.action.target.key for o in outcomes if o.result is Result.FAILED}
         with timed(CycleStage.JOURNAL):
             self.journal.settle(ticket, outcomes, at=self._clock.now())
         return outcomes

@@ -109,6 +109,20 @@ def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Benc
     assert bench.received.reports[2].reverted == {}
 
 
+def test_a_failed_write_is_not_counted_as_reverted_until_it_was_made(bench: Bench) -> None:
+    loop = bench.loop()
+    bench.world.results = {3: Result.FAILED}
+    loop.run(2)
+    assert bench.priorities()[3] == 100
+    bench.world.results = {}
+    loop.run(2)
+    assert bench.priorities()[3] > 100
+    bench.world.put(replace(bench.world.job(3), priority=100))
+    loop.cycle()
+    found = [report.reverted for report in bench.received.reports]
+    assert found == [{}, {}, {}, {}, {"priority": 1}]
+
+
 def test_pause_file_stops_writes_even_when_it_appears_within_the_cycle(bench: Bench) -> None:
     pause = bench.folder / "PAUSE"
     bench.world.on_observe = lambda n: pause.touch() if n == 1 else pause.unlink()
