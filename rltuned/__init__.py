@@ -1,3 +1,3 @@
 """rltuned: a priority daemon for shared GPU clusters under Slurm."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

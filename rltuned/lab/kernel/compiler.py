@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.durable import write_whole
+from rltuned.lab.kernel.linking import link_once
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -83,6 +84,7 @@ def entry(function: F) -> F:
         _take_over(made, Path(function.__code__.co_filename))
     except RuntimeError:  # nowhere to keep it: neither beside the sources nor in a home folder
         made = numba.njit(nogil=True)(function)
+    link_once(made)
     return cast("F", made)
 
 

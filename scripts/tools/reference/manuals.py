@@ -10,7 +10,7 @@ from rltuned.settings.reference import fields_of, header, tables, toml, type_tex
 from scripts.tools.reference import roff
 from scripts.tools.reference.commands import Command, Parameter, commands
 
-DATE = "2026-11-22"
+DATE = "2026-11-28"
 """Of the last change to the text below."""
 _DAEMON = ("run", "check", "restore", "breaker", "status")
 """The commands of which rltuned(8) shows the options as well."""
