@@ -15,6 +15,7 @@ from rltuned.core.select import cannot_start
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 
 GpuState = Literal["used", "free", "down"]
 GPU_STATES: Final[tuple[GpuState, ...]] = ("used", "free", "down")
@@ -70,7 +71,7 @@ def sums_of(
     """None = nothing was seen."""
     if seen is None:
         return None
-    line = in_line(seen)
+    line, room = in_line(seen), seen.room_in_arrays()
     matrices = _matrices(seen, line, decision)
     waits_s = (
         [s.wait_s for s in verdict.outcomes.started if s.wait_s is not None] if verdict else []
@@ -78,8 +79,8 @@ def sums_of(
     blocks = verdict.blocks if verdict else {}
     return Sums(
         gpus=_gpus(seen),
-        wanted=_wanted(line),
-        waiting=sum(tasks(job) for job in line),
+        wanted=_wanted(line, room),
+        waiting=sum(_startable(job, room) for job in line),
         longest_s=max((job.waited_s(seen.taken_at) for job in line), default=0.0),
         backlog_s=_backlog_s(matrices),
         work_s=_work_s(seen, matrices),
@@ -99,6 +100,12 @@ def tasks(job: PendingJob) -> int:
     return 1 if job.array is None else max(1, job.array.tasks)
 
 
+def _startable(job: PendingJob, room: Mapping[JobId, int]) -> int:
+    """How many of them may start: an array allows no more than its bound at once."""
+    count = tasks(job)
+    return count if job.array is None else min(count, room.get(job.array.array_job_id, count))
+
+
 def _gpus(seen: Snapshot) -> Mapping[tuple[GpuState, str], int]:
     found: Counter[tuple[GpuState, str]] = Counter()
     for node in seen.nodes:
@@ -110,10 +117,10 @@ def _gpus(seen: Snapshot) -> Mapping[tuple[GpuState, str], int]:
     return found
 
 
-def _wanted(line: Iterable[PendingJob]) -> Mapping[str, int]:
+def _wanted(line: Iterable[PendingJob], room: Mapping[JobId, int]) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     for job in line:
-        found[job.partitions[0]] += job.request.size.gpus * tasks(job)
+        found[job.partitions[0]] += job.request.size.gpus * _startable(job, room)
     return found
 
 

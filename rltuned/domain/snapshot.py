@@ -100,11 +100,15 @@ class Snapshot:
     def run_time_of(self, job_id: JobId) -> RunTime | None:
         return dict(self.run_times).get(job_id)
 
-    def full_arrays(self) -> frozenset[JobId]:
-        """Arrays of which as many tasks run as they allow: no order starts another one."""
+    def room_in_arrays(self) -> dict[JobId, int]:
+        """How many more tasks of each throttled array may start."""
         most = {a.array_job_id: a.throttle for j in self.pending if (a := j.array) and a.throttle}
         runs = Counter(j.array_job_id for j in self.running if j.array_job_id in most)
-        return frozenset(one for one, count in runs.items() if one and count >= (most[one] or 0))
+        return {one: max(0, count - runs[one]) for one, count in most.items()}
+
+    def full_arrays(self) -> frozenset[JobId]:
+        """Arrays of which as many tasks run as they allow: no order starts another one."""
+        return frozenset(one for one, room in self.room_in_arrays().items() if room == 0)
 
     def known_ids(self) -> frozenset[JobId]:
         """Ids of every job that Slurm shows in whatever state, and of the arrays they belong to."""

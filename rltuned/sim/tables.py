@@ -1,5 +1,6 @@
 """Text files and their rows: a row that cannot be read costs itself, and is named by its line."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -14,6 +15,7 @@ from typing import Final
 from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
 
+UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MOST_LINES: Final = 20
 """Of one row of a CSV."""
 
@@ -42,6 +44,8 @@ def read_text(path: Path) -> str:
     except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(f"{path}: cannot be read: {why}") from error
+    if raw[:2] in UTF_16:
+        raise TraceError(f"{path}: is UTF-16 text; `iconv -f UTF-16 -t UTF-8` makes UTF-8 of it")
     return raw.decode("utf-8-sig", "backslashreplace")
 
 

@@ -28,6 +28,10 @@ NAME = "name"
 """A further column, written where a job has one."""
 TYPE_SEPARATOR = "|"
 """Between the GPU types of a job that accepts several: `p100|k80`."""
+MOST = 2**40
+"""GPUs, CPUs or MiB of a job are fewer: sums of their products with times stay exact."""
+SHOWN = 40
+"""Characters of a cell that an error shows."""
 Row = Mapping[str, str]
 """One row of a table, by column."""
 
@@ -156,8 +160,9 @@ def _job_of(
         job = _job(_cells(header, row))
     except ValueError as error:
         return Bad(line, str(error))
-    if not abs(job.submit_s) < LATEST_S:
-        return Bad(line, "submit_s is no time in seconds")
+    for name, seconds in (("submit_s", job.submit_s), ("duration_s", job.duration_s)):
+        if not abs(seconds) < LATEST_S:
+            return Bad(line, f"{name} is no time in seconds")
     return Bad(line, f"job_id {job.job_id} stands twice") if job.job_id in known else job
 
 
@@ -230,9 +235,9 @@ def number(row: Row, name: str) -> float:
     try:
         value = float(row[name])
     except ValueError:
-        raise ValueError(f"{name} is not a number: {row[name]!r}") from None
+        raise ValueError(f"{name} is not a number: {row[name][:SHOWN]!r}") from None
     if not math.isfinite(value):
-        raise ValueError(f"{name} is not a finite number: {row[name]!r}")
+        raise ValueError(f"{name} is not a finite number: {row[name][:SHOWN]!r}")
     return value
 
 
@@ -240,7 +245,9 @@ def whole(row: Row, name: str) -> int:
     """A whole number >= 0 of a table. Raises ValueError: it is none."""
     value = number(row, name)
     if value < 0 or value != int(value):
-        raise ValueError(f"{name} is not a whole number >= 0: {row[name]!r}")
+        raise ValueError(f"{name} is not a whole number >= 0: {row[name][:SHOWN]!r}")
+    if value >= MOST:
+        raise ValueError(f"{name} is more than any cluster has: {row[name][:SHOWN]!r}")
     return int(value)
 
 

@@ -47,6 +47,10 @@ def test_an_empty_field_is_unknown_and_never_zero() -> None:
         ("a,0,5,,1,,,,,,,,,maybe,", r"exclusive must be 0 or 1"),
         ("z,0,5,,1,,,,,,,,,0,", r"job_id z stands twice"),
         ("a,1e12,5,,1,,,,,,,,,0,", r"submit_s is no time in seconds"),
+        ("a,0,1e300,,1,,,,,,,,,0,", r"duration_s is no time in seconds"),
+        ("a,0,5,,1e300,,,,,,,,,0,", r"gpus is more than any cluster has: '1e300'$"),
+        (f"a,0,5,,{'9' * 300},,,,,,,,,0,", r"gpus is more than any cluster has: '9{40}'$"),
+        (f"a,0,5,,1,,{'9' * 40},,,,,,,0,", r"cpus is more than any cluster has"),
     ],
 )
 def test_a_bad_row_costs_itself_and_is_named_by_line_and_field(row: str, reply: str) -> None:
@@ -114,6 +118,14 @@ def test_what_is_written_reads_back_the_same(jobs: list[TraceJob]) -> None:
     out = io.StringIO()
     dump_trace(trace, out)
     assert parse_trace(out.getvalue(), "t") == trace
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(f"\ufeff{HEADER}".encode(encoding))
+    with pytest.raises(TraceError, match=r"trace.csv: is UTF-16 text; `iconv "):
+        read_trace(path)
 
 
 def test_gzip_is_read_and_written_with_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ JOBS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_gpus_wanted",
-        "GPUs that waiting jobs ask for, all tasks of arrays, by the first partition that a job "
-        "names; jobs that cannot start are left out.",
+        "GPUs that waiting jobs ask for, by the first partition that a job names; jobs and tasks "
+        "of arrays that cannot start are left out.",
         of("sums", lambda sums: sums.wanted),
         labels={"partition": PARTITIONS},
     ),

@@ -14,7 +14,7 @@ from rltuned.daemon.sums import MOST_WAITS, Sums, sums_of
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, node, snapshot
+from tests.builders import NOW, job, node, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.loops import Bench
 from tests.switchback_world import switchback_at
@@ -69,6 +69,15 @@ def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
         assert sums is not None
         assert sums.work_s == pytest.approx(every.work_s)
         assert sums.backlog_s == pytest.approx(every.backlog_s)
+
+
+@pytest.mark.parametrize(("runs", "tasks"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_of_a_throttled_array_the_tasks_count_that_may_start(runs: int, tasks: int) -> None:
+    array = job(2, partition="long", gpus=2, array=ArrayInfo(JobId(2), 500, throttle=2))
+    begun = [running(100 + n, array_job_id=JobId(2)) for n in range(runs)]
+    sums = sums_of(snapshot(array, runs=begun, nodes=NODES), None, None)
+    assert sums is not None
+    assert (sums.waiting, sums.wanted["long"]) == (tasks, 2 * tasks)
 
 
 def test_nothing_was_seen() -> None:
