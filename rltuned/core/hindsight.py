@@ -150,13 +150,13 @@ class Hindsight:
 
     @classmethod
     def read(cls, kept: Mapping[str, Any]) -> "Hindsight":
-        """Raises LookupError, TypeError, ValueError: it is damaged."""
+        """Raises ArithmeticError, LookupError, TypeError, ValueError: it is damaged."""
         waiting = {
-            (int(job), float(at)): [PastForecast(*map(float, one)) for one in those]
+            (int(job), float(at)): [PastForecast(*map(finite, one)) for one in those]
             for job, at, those in kept["waiting"]
         }
         rows: Sequence[Any] = kept["settled"]
-        return cls(waiting, [ForecastOutcome(float(s), bool(w), float(e)) for s, w, e in rows])
+        return cls(waiting, [ForecastOutcome(_number(s), bool(w), finite(e)) for s, w, e in rows])
 
 
 def _starts(seen: Snapshot) -> dict[Key, list[float]]:
@@ -174,6 +174,19 @@ def _asked_besides(job: PendingJob) -> tuple[object, ...]:
     ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
     nice = job.owned.nice if ours and job.owned is not None else job.nice
     return nice or 0, job.required_nodes, job.excluded_nodes
+
+
+def finite(value: float) -> float:
+    """A time that was kept. Raises TypeError, ValueError: it is none."""
+    if _number(value) < 0.0:
+        raise ValueError(f"{value!r} is no time")
+    return float(value)
+
+
+def _number(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
 
 
 def settled(kept: PastForecast, real_s: float) -> ForecastOutcome:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from rltuned.core.arrivals import DAY_S, Arrival, Arrivals
 from rltuned.core.decide import Decision
-from rltuned.core.hindsight import Hindsight, corrected
+from rltuned.core.hindsight import Hindsight, corrected, finite
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.starts import (
     ARRIVALS,
@@ -42,6 +42,7 @@ from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.durable import write_whole
 from rltuned.journal.storage import hand_to_folder_owner
+from rltuned.trusted import owner_of, read_trusted
 
 FILE_NAME: Final = "forecast"
 VERSION: Final = 2
@@ -261,18 +262,25 @@ def read_file(folder: Path) -> tuple[str, Expected, Hindsight] | None:
     """Cluster, forecast and record; None = there is none that can be read."""
     path = folder / FILE_NAME
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return None
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        data, _ = read_trusted(path, _MOST_BYTES, also=owner_of(folder))
+        kept = json.loads(data)
         if kept["version"] != VERSION:
             return None
-        starts = [Start(*row) for row in kept["starts"]]
+        starts = [_checked(Start(*row)) for row in kept["starts"]]
         expected = Expected(
-            float(kept["at"]),
+            finite(kept["at"]),
             {one.job_id: one for one in starts},
             {job_id: place for place, job_id in enumerate(kept["behind"], start=len(starts) + 1)},
             dict(kept["cannot"]),
         )
         return str(kept["cluster"]), expected, Hindsight.read(kept["record"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (*BUGS, MemoryError, RecursionError):
         return None  # it is made again within minutes
+
+
+def _checked(start: Start) -> Start:
+    """Raises TypeError, ValueError: it is damaged."""
+    for seconds in (start.job_id, start.place, start.low_s, start.median_s, start.high_s):
+        if seconds is not None:
+            finite(seconds)
+    return start

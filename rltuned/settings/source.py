@@ -27,6 +27,8 @@ Tables = TypeVar("Tables", bound=BaseModel)
 
 DEFAULT_PATH = Path("/etc/rltuned/rltuned.toml")
 MAX_FILE_BYTES = 1024 * 1024
+_SHOWN = 80
+"""Characters of a wrong value that an error shows."""
 
 _HEADER = re.compile(r"^\s*(?P<open>\[+)\s*(?P<name>[^\[\]]+?)\s*\]+\s*(#.*)?$")
 _KEY = re.compile(r"^\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w\"'-]+)*)\s*=")
@@ -244,8 +246,13 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
     given = error["input"]
     if error["type"] == "list_type" and isinstance(given, dict):
         reason = f"it is a list of tables: write [[{key}]]"
-    shown = "" if isinstance(given, dict) or error["type"] == "missing" else f" (given: {given!r})"
+    is_shown = not isinstance(given, dict) and error["type"] != "missing"
+    shown = f" (given: {_cut(repr(given))})" if is_shown else ""
     return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _warning(place: Sequence[str], origins: Mapping[str, str], path: Path | None) -> str:

@@ -1,6 +1,8 @@
 """What becomes of past forecasts, and the process that makes them."""
 
 import json
+import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -374,6 +376,39 @@ def test_a_bug_in_it_does_not_stop_the_loop(make: Make, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9}', '{"version": 1}'])
 def test_a_damaged_file_is_made_again(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
+    assert read_file(tmp_path) is None
+
+
+RIGHT = {
+    "version": 2, "cluster": "test", "at": NOW, "starts": [], "behind": [], "cannot": [],
+    "record": {"waiting": [[1, NOW, [[NOW, 1, 2, 3, 1, 3]]]], "settled": [[0.5, True, 9.0]]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"at": 10**400},
+        {"at": math.nan},
+        {"starts": [["a", "b", "c", "d", "e", 1, 2]]},
+        {"starts": [[1, 1, math.nan, 2.0, 3.0, False, ""]]},
+        {"record": {"waiting": [], "settled": [[math.nan, True, 9.0]]}},
+        {"record": {"waiting": [[math.inf, NOW, []]], "settled": []}},
+        {"record": {"waiting": [[1, NOW, [[NOW, -700, 2, 3, 1, 3]]]], "settled": []}},
+    ],
+)
+def test_a_file_of_impossible_numbers_is_made_again(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    keep_file(tmp_path, json.dumps(RIGHT))
+    assert read_file(tmp_path) is not None
+    keep_file(tmp_path, json.dumps(RIGHT | wrong))
+    assert read_file(tmp_path) is None
+
+
+def test_what_is_no_plain_file_and_what_is_nested_deep_ends_no_daemon(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("[" * 200_000)
+    assert read_file(tmp_path) is None
+    (tmp_path / FILE_NAME).unlink()
+    os.mkfifo(tmp_path / FILE_NAME)
     assert read_file(tmp_path) is None
 
 

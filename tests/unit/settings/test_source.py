@@ -244,6 +244,12 @@ def test_bad_values(tmp_path: Path, text: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_of_a_long_value_an_error_shows_the_beginning(tmp_path: Path) -> None:
+    path = written(tmp_path, f"[daemon]\ninterval_s = {'9' * 4_000}\n")
+    with pytest.raises(SettingsError, match=r"interval_s: .*\(given: 9{80}\.\.\.\)$"):
+        load(path)
+
+
 def test_every_error_has_its_own_line(tmp_path: Path) -> None:
     path = written(tmp_path, "[http]\nport = -1\nadress = ''\n")
     with pytest.raises(SettingsError) as caught:
