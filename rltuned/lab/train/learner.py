@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import torch
+from torch import nn
 
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.critic import critic_of
@@ -61,12 +62,19 @@ class PpoSettings:
 
 
 class Learner:
-    """Actor, critic and their optimiser on a device."""
+    """Actor, critic and their optimiser on a device. networks: of another design than ours."""
 
-    def __init__(self, settings: PpoSettings, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        settings: PpoSettings,
+        device: str = "cpu",
+        networks: tuple[TorchActor, nn.Module] | None = None,
+    ) -> None:
         torch.manual_seed(settings.seed)
-        self.actor = TorchActor(settings.network, settings.hidden, settings.reach)
-        self.critic = critic_of(settings.network)
+        self.actor, self.critic = networks or (
+            TorchActor(settings.network, settings.hidden, settings.reach),
+            critic_of(settings.network),
+        )
         self.device = device
         self.actor.to(device)
         self.critic.to(device)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scripts.studies import paper
-from scripts.studies.paper import bases, claims, qssf
+from scripts.studies.paper import bases, claims, peers, qssf, transfer
 from scripts.studies.paper.common import Row
 from scripts.studies.plays import check, named, play_missing
 
@@ -31,6 +31,8 @@ class Part:
 PARTS: Final = {
     "bases": Part(bases.RESULTS, bases.runs, bases.play, bases.table),
     "qssf": Part(qssf.RESULTS, qssf.runs, qssf.play, qssf.table),
+    "transfer": Part(transfer.RESULTS, transfer.runs, transfer.play, transfer.table),
+    "peers": Part(peers.RESULTS, peers.runs, peers.play, peers.table),
 }
 
 

@@ -20,6 +20,7 @@ from scripts.studies.paper.claimed import (
     TESTBED,
 )
 from scripts.studies.paper.common import METRICS, Row, change
+from scripts.studies.paper.peer_claims import row_name, table_7, table_9
 from scripts.studies.paper.verdict import Claim, Ours, hull, measured_by, of_other_jobs
 from scripts.studies.plays import known
 
@@ -39,6 +40,8 @@ def claims() -> Iterator[Claim]:
     """In the paper's order of figures, then of tables."""
     yield from _against_bases()
     yield from _table_8()
+    yield from table_7()
+    yield from table_9()
     yield from _against_multifactor()
     yield from _testbed()
 
@@ -58,7 +61,7 @@ def _against_bases() -> Iterator[Claim]:
         ends = [
             (row[metric], row[f"{metric}_low"], row[f"{metric}_high"]) for row in found.values()
         ]
-        rows = [_named(bases.RESULTS, run) for run in found]
+        rows = [row_name(bases.RESULTS, run) for run in found]
         cell = f"{cluster.title()}, from {named(base)}"
         yield Claim(where, cell, metric, claim, hull(ends, rows), note=note)
 
@@ -79,7 +82,7 @@ def across(results: Path, found: dict[qssf.Run, Row], metric: str) -> Ours | Non
         return None
     rows = list(found.values())
     compared = change([row[metric] for row in rows], rows[0][f"base_{metric}"], metric)
-    return measured_by(compared, len(rows), [_named(results, run) for run in found])
+    return measured_by(compared, len(rows), [row_name(results, run) for run in found])
 
 
 def _table_8() -> Iterator[Claim]:
@@ -93,7 +96,7 @@ def _table_8() -> Iterator[Claim]:
             yield Claim("Table 8", cell, metric, claim, ours, contradiction)
     long = {r: x for r, x in known(qssf.RESULTS, qssf.Run).items() if r.jobs == "long"}
     ends = [(row["change"], row["low"], row["high"]) for row in long.values()]
-    ours = hull(ends, [_named(qssf.RESULTS, run) for run in long])
+    ours = hull(ends, [row_name(qssf.RESULTS, run) for run in long])
     cell = f"Philly, {qssf.LONG:,} jobs, from QSSF"
     note = f"load {qssf.LONG_LOAD:g}; {SLICE}"
     yield Claim("Figure 17", cell, "jct", FIGURE_17_JCT, ours, note=note)
@@ -123,11 +126,6 @@ def _testbed() -> Iterator[Claim]:
             ours = measured_by(geometric(own, other), len(seeds), rows)
             cell = f"testbed, `{arm}` against `{base}`"
             yield Claim("Figures 18, 19", cell, metric, claim, ours, note=words)
-
-
-def _named(results: Path, run: object) -> str:
-    cells = ", ".join(str(cell) for cell in vars(run).values())
-    return f"{results}: {cells}"
 
 
 # -- Tables ---------------------------------------------------------------------------------------

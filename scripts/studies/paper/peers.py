@@ -1,0 +1,194 @@
+"""Table 9: FIFO, SchedInspector, RLScheduler and RLTune on the same windows.
+
+Each learner has the same windows to learn from, the same PPO with as many episodes an epoch, and an
+epoch that is chosen on the same windows; each starts blank and makes the mean wait small. Theirs:
+networks, features, rewards, and one rollout per window where RLTune has ten. FIFO is the base of
+all three. `seconds` is processor time for ten batches of 256 jobs.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+from torch import nn
+
+from rltuned.compare import percent
+from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.batch import Episode, draw_window, join
+from rltuned.lab.train.episodes import Decisions, play_policy
+from rltuned.lab.train.learner import Learner, PpoSettings
+from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.ppo import update
+from rltuned.lab.train.ranks import ALONE
+from scripts.studies import plays
+from scripts.studies.paper import bases
+from scripts.studies.paper.common import (
+    CLUSTERS,
+    EVENTS,
+    METRICS,
+    SETTINGS,
+    Row,
+    change,
+    choosing,
+    figures,
+    judging,
+    kept,
+    measured,
+    workload_of,
+)
+from scripts.studies.paper.inspector import SchedInspector
+from scripts.studies.paper.rlscheduler import RLScheduler
+from scripts.studies.plays import known
+
+RESULTS: Final = Path("docs/data/paper-peers.jsonl")
+BASE: Final = "fcfs"
+PEERS: Final = (BASE, "rltune", "schedinspector", "rlscheduler")
+EPOCHS: Final = {BASE: 0, "rltune": SETTINGS.epochs, "schedinspector": 10, "rlscheduler": 10}
+"""Of the peers a quarter of RLTune's: what there was time for."""
+BATCHES: Final = 10
+"""Whose seconds are told."""
+
+
+class Design(Protocol):
+    """What a peer is."""
+
+    def networks(self) -> tuple[TorchActor, nn.Module]:
+        """Actor and critic, blank."""
+        ...
+
+    def play(
+        self, window: Scenario, actor: TorchActor, draw: np.random.Generator | None = None
+    ) -> tuple[FloatArray, Decisions | None]:
+        """(n,) start times and choices; draw: None = the best of each choice."""
+        ...
+
+    def reward(self, own: float, base: float) -> float:
+        """At the end of an episode, of both mean waits."""
+        ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """One peer, trained and judged."""
+
+    cluster: str
+    peer: str
+    seed: int
+    epochs: int
+
+
+def runs(asked: argparse.Namespace) -> Iterator[Run]:
+    """Seed by seed; FIFO has none."""
+    for seed, peer, cluster in product(range(1, asked.seeds + 1), PEERS, CLUSTERS):
+        if peer != BASE or seed == 1:
+            yield Run(cluster, peer, seed, EPOCHS[peer])
+
+
+def design_of(peer: str, cluster: str) -> Design:
+    """Blank."""
+    if peer == "schedinspector":
+        return SchedInspector()
+    waits = [measured(window, "sjf")[0] for window in choosing(workload_of(cluster))]
+    return RLScheduler(max(float(np.mean(waits)), 1.0))
+
+
+def play(run: Run) -> Row:
+    """Learn, and judge."""
+    workload, began = workload_of(run.cluster), time.process_time()
+    windows, curve = judging(workload), []
+    if run.peer == BASE:
+        starts = [play_policy(w, BASE, EVENTS) for w in windows]  # and once more, timed
+        trained_s, began = 0.0, time.process_time()
+        starts = [play_policy(w, BASE, EVENTS) for w in windows]
+    elif run.peer == "rltune":
+        made = bases.learned(bases.Run(run.cluster, BASE, run.seed))
+        policy, curve, trained_s = policy_of(made.actor), made.curve, made.cpu_s
+        play_policy(windows[0], policy, EVENTS)
+        began = time.process_time()
+        starts = [play_policy(w, policy, EVENTS) for w in windows]
+    else:
+        design = design_of(run.peer, run.cluster)
+        actor, curve = learn(design, workload, replace(SETTINGS, seed=run.seed, epochs=run.epochs))
+        trained_s, began = time.process_time() - began, time.process_time()
+        starts = [design.play(w, actor)[0] for w in windows]
+    seconds = (time.process_time() - began) * BATCHES / len(windows)
+    found = np.array([figures(w, s) for w, s in zip(windows, starts, strict=True)])
+    timed = {"seconds": round(seconds, 3), "curve": curve, "cpu_s": round(trained_s, 1)}
+    return asdict(run) | kept(found) | timed
+
+
+def learn(
+    design: Design, workload: Scenario, settings: PpoSettings
+) -> tuple[TorchActor, list[float]]:
+    """The actor of the best epoch, by the mean log of its waits over FIFO's; the curve."""
+    windows = choosing(workload)
+    base = np.array([measured(window, BASE)[0] for window in windows])
+    learner = Learner(settings, networks=design.networks())
+    curve: list[float] = []
+    best = math.inf, learner.actor.state_dict()
+    for epoch in range(settings.epochs + 1):
+        starts = [design.play(window, learner.actor)[0] for window in windows]
+        own = np.array([figures(w, s)[0] for w, s in zip(windows, starts, strict=True)])
+        curve.append(round(float(np.log((own + 1.0) / (base + 1.0)).mean()), 4))
+        if curve[-1] < best[0]:
+            best = curve[-1], {k: v.clone() for k, v in learner.actor.state_dict().items()}
+        if epoch < settings.epochs:
+            _epoch(design, workload, learner, settings, epoch)
+    learner.actor.load_state_dict(best[1])
+    return learner.actor, curve
+
+
+def _epoch(
+    design: Design, workload: Scenario, learner: Learner, settings: PpoSettings, epoch: int
+) -> None:
+    """Windows and noise depend on seed and epoch alone."""
+    learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
+    episodes = []
+    for number in range(settings.batches):
+        draw = np.random.default_rng([settings.seed, epoch, number])
+        window = draw_window([workload], settings.contest, draw)
+        episodes.append(episode(design, window, learner.actor, draw))
+    batch = join([one for one in episodes if len(one.kept)])
+    update(learner, batch, settings, epoch=epoch, ranks=ALONE)
+
+
+def episode(
+    design: Design, window: Scenario, actor: TorchActor, draw: np.random.Generator
+) -> Episode:
+    """One rollout, with its reward at the end."""
+    start_s, choices = design.play(window, actor, draw)
+    if choices is None:
+        raise RuntimeError("choices that are drawn are kept")
+    own = float((start_s - window.submit_s).mean())
+    base = float((play_policy(window, BASE, EVENTS) - window.submit_s).mean())
+    rewards = np.zeros(len(choices.now_s))
+    rewards[-1:] = design.reward(own, base)
+    return Episode(choices, rewards, own, base)
+
+
+def table() -> None:
+    """Means over windows, and the changes against FIFO with their intervals."""
+    plays.head(
+        "cluster", "peer", "seed", "epochs", "wait, h", *METRICS, "seconds", "training, CPU s"
+    )
+    stored = known(RESULTS, Run)
+    for run, row in sorted(stored.items(), key=lambda x: (x[0].cluster, x[0].peer, x[0].seed)):
+        base = stored[Run(run.cluster, BASE, 1, 0)]
+        cells = [_cell(row, base, metric) for metric in METRICS]
+        hours = float(np.mean(row["wait"])) / 3600
+        spent = f"{row['cpu_s']:.0f}"
+        print(plays.row_of([*vars(run).values(), hours, *cells, row["seconds"], spent]))
+
+
+def _cell(row: Row, base: Row, metric: str) -> str:
+    if row is base:
+        return f"{np.mean(row[metric]):.4g}"
+    found = change([row[metric]], base[metric], metric)
+    return percent(found.change or 0.0, found.low, found.high, digits=0)
