@@ -18,10 +18,19 @@ from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN, LIMIT_FULL_S
 from rltuned.core.observation import MAX_QUEUE_SIZE
-from rltuned.lab.kernel.choices import NOW, QUEUED, WAKE, Desk, clear, list_candidates, walk_past
+from rltuned.lab.kernel.choices import (
+    NOW,
+    QUEUED,
+    WAKE,
+    Desk,
+    choose_job,
+    clear,
+    list_candidates,
+    walk_past,
+)
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
-from rltuned.lab.kernel.episode import advance, choose, see
-from rltuned.lab.kernel.features import StaticFeatures
+from rltuned.lab.kernel.episode import _advance
+from rltuned.lab.kernel.features import StaticFeatures, look
 from rltuned.lab.kernel.network import Net, forward
 from rltuned.lab.kernel.state import Setup, State
 from rltuned.lab.replay.prepared import net_of
@@ -124,8 +133,9 @@ def _play(
     """A window to its end; how many questions were asked. answers: 1 = rejected."""
     asked, flags = 0, np.zeros(2, dtype=np.int64)
     pair, scores = np.zeros((2, INSPECTED), dtype=np.float32), np.empty((2, 2))
-    while asked < len(noise) and advance(setup, state, desk) > 0:
-        count = see(setup, state, desk, sight, flags)
+    while asked < len(noise) and _advance(setup, state, desk):
+        count, now = desk.marks[QUEUED], desk.clock[NOW]
+        look(setup, state, sight, desk.features, desk.queue[:count], now, flags)
         rows = desk.features.rows
         delay, can = _queue(rows, count)
         for at in range(count):
@@ -134,12 +144,12 @@ def _play(
                 _describe(pair[0], rows[at], rejected[job], delay, can, count)
                 forward(net, pair, 2, flags, scores)
                 reject = scores[0, 0] + noise[asked] < scores[1, 0]
-                picks[asked], answers[asked], now_s[asked] = pair[0], reject, desk.clock[NOW]
+                picks[asked], answers[asked], now_s[asked] = pair[0], reject, now
                 asked += 1
                 if reject:
                     rejected[job] += 1
                     desk.gone[at:count] = True
-                    desk.clock[WAKE] = desk.clock[NOW] + INTERVAL_S
+                    desk.clock[WAKE] = now + INTERVAL_S
                     break
             if rows[at, _CAN] == 0.0:
                 break
@@ -153,13 +163,11 @@ def _start(setup: Setup, state: State, desk: Desk) -> None:
     count = desk.marks[QUEUED]
     for at in range(count):
         desk.scores[at] = -at
-    left = list_candidates(setup, state, desk)
-    if left == 0:
-        clear(state, desk)
-    while left > 0:
+    while list_candidates(setup, state, desk) > 0:
         first = desk.effective[0]  # candidates are listed in the order of the queue
         walk_past(desk, first)
-        left = choose(setup, state, desk, first)
+        choose_job(setup, state, desk, first)
+    clear(state, desk)
 
 
 @compiled
