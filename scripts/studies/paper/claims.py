@@ -196,7 +196,7 @@ def _copies(
 
 def daemon_table() -> None:
     """Changes against first come, first served, over copies."""
-    plays.head("ground", "load", "order", "copies", "wait", "bsld")
+    plays.head("part of a trace", "load", "order", "copies", "wait", "bsld")
     for row in daemon():
         cells = [percent(*row[metric], digits=0) for metric in ("wait", "bsld")]
         names = [row["ground"], f"{row['load']:g}", f"`{row['policy']}`", row["copies"]]
