@@ -46,7 +46,7 @@ def test_a_day_that_went_well_has_nothing_wrong() -> None:
         (day({"lost": ["7: 5, journal: None"]}), "7: 5, journal: None"),
         (day({"skipped": {"policy": 1}}), "1 cycles were skipped: policy"),
         (day({"skipped": {"backend": 1}}), "slurmctld was not stopped"),
-        (day({"cycles": 5}), "20 cycles in 30 minutes"),
+        (day({"cycles": 0}, {"cycles": 10}), "10 cycles in 30 minutes"),
         (day(end={"restored": ["site factors left: [(7, 5)]"]}), "part 1, restore: site factors"),
         (day(end={"reload_failed": 1}), "1 reloads were refused"),
         (day(end={"tune": 2}), "tune ended with 2: few"),
@@ -71,7 +71,7 @@ def test_the_table_has_the_daemon_beside_slurmctld() -> None:
     lines = table(day())
     assert "| processor, seconds per hour of the day | 36.0 | 36.0 |" in lines
     assert "| RPCs per minute | 4.0 | 10.0 |" in lines
-    assert "30 cycles; skipped {}" in lines
+    assert "30 cycles in 30 minutes; skipped {}" in lines
     assert table([PART]) == []
 
 
