@@ -12,9 +12,9 @@ OURS = {"policy", "snapshot", "unexpected"}
 """Skips that are no answer of Slurm's."""
 DOUBTS = {"numbers_unexplained", "journal_unusable", "rival_suspected", "clock_off"}
 """States in which it does not know whose the numbers are."""
-FEWEST_CYCLES = 0.5
-"""Of one a minute, skipped ones included: with fewer it hangs. A cycle that takes longer than its
-minute of the faster clock leaves out the next ones."""
+FEWEST_CYCLES = 0.9
+"""Of one a minute, skipped ones included. A cycle that takes longer than its minute of the faster
+clock leaves out the next one."""
 MINUTES = 60
 NAMES = ("rltuned", "slurmctld")
 NIGHT_CODES = {None, 0, 3}
