@@ -15,7 +15,8 @@ MOST = 16
 areas = st.floats(0.0, 1e6) | st.sampled_from((0.0, 1.0, 2.0))
 job = st.tuples(areas, st.integers(0, 2), st.integers(0, 3))
 part = st.sampled_from((0.0, 0.25, 1.0))
-pools = st.tuples(st.lists(part, min_size=9, max_size=9), st.lists(areas, min_size=3, max_size=3))
+counts = st.integers(0, 10**6).map(float)
+pools = st.tuples(st.lists(part, min_size=9, max_size=9), st.lists(counts, min_size=3, max_size=3))
 
 
 @pytest.fixture(scope="module", autouse=True)
