@@ -16,7 +16,7 @@ from numba.core.compiler_lock import global_compiler_lock
 _Library: Any = JITCodeLibrary
 
 
-class _Inner(_Library):  # type: ignore[misc]
+class _InnerCode(_Library):  # type: ignore[misc]
     """The code of an inner function, without machine code and without the code that it calls."""
 
     def finalize(self) -> None:
@@ -36,7 +36,7 @@ class _Inner(_Library):  # type: ignore[misc]
         return whole
 
 
-class _Entry(_Library):  # type: ignore[misc]
+class _EntryCode(_Library):  # type: ignore[misc]
     """The code of a function that Python calls, with everything that it calls."""
 
     _linking_libraries: list[Any]
@@ -58,7 +58,7 @@ def _link(libraries: list[Any], module: Any) -> None:
         if library in linked:
             continue
         linked.add(library)
-        if isinstance(library, _Inner):
+        if isinstance(library, _InnerCode):
             to_link += library._linking_libraries
             module.link_in(library.own_module(), preserve=True)
         else:
@@ -80,7 +80,7 @@ def link_once(dispatcher: Any) -> None:
 @contextmanager
 def _linking(codegen: Any, entry: str) -> Iterator[None]:
     def create_library(name: str, **kwargs: Any) -> Any:
-        return (_Entry if name == entry else _Inner)(codegen, name, **kwargs)
+        return (_EntryCode if name == entry else _InnerCode)(codegen, name, **kwargs)
 
     def set_env(name: str, env: Any) -> None:
         if codegen._engine.is_symbol_defined(name):  # an inner function has no address to set it at

@@ -170,12 +170,10 @@ def judged(workload: Scenario, base: str, policy: NetworkPolicy, prefix: str = "
 def table() -> None:
     """Each cell: the change against its base with the interval over windows, per seed."""
     plays.head("cluster", "base", "seed", "its wait, h", *METRICS, "imitation alone, wait", "pairs")
-    for run, row in sorted(known(RESULTS, Run).items(), key=lambda x: tuple(astuple_of(x[0]))):
+    for run, row in sorted(
+        known(RESULTS, Run).items(), key=lambda x: (x[0].cluster, x[0].base, x[0].seed)
+    ):
         cells = [percent(row[m], row[f"{m}_low"], row[f"{m}_high"], digits=0) for m in METRICS]
         hours = row["base_wait"] / 3600
         start = percent(row["start_wait"], row["start_wait_low"], row["start_wait_high"], digits=0)
-        print(plays.row_of([*astuple_of(run), hours, *cells, start, f"{row['pairs']:.1%}"]))
-
-
-def astuple_of(run: Run) -> tuple[str, str, int]:
-    return run.cluster, run.base, run.seed
+        print(plays.row_of([*vars(run).values(), hours, *cells, start, f"{row['pairs']:.1%}"]))

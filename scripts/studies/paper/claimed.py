@@ -62,10 +62,6 @@ TABLE_9: Final[dict[str, Table]] = {
         "rltune": _row(44.05, 8726.45, 13639.38, 0.09),
     },
 }
-TABLE_9_SECONDS: Final = {
-    "fcfs": 86.76, "schedinspector": 96.13, "rlscheduler": 181.27, "rltune": 102.38
-}  # fmt: skip
-"""Wall seconds for ten batches of 256 jobs."""
 
 TABLE_7: Final[dict[str, dict[str, float]]] = {
     "fcfs": {"sjf": -0.0229, "f1": -0.0473, "wfp3": -0.1732},

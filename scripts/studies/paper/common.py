@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.compare import Paired, paired
+from rltuned.compare import Paired, paired, percent
 from rltuned.core.features import FloatArray
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.protocol import Protocol
@@ -118,3 +118,9 @@ def kept(found: FloatArray, prefix: str = "") -> dict[str, list[float]]:
 def change(own: Sequence[Sequence[float]], base: Sequence[float], metric: str) -> Paired:
     """Of figures of the same windows; own: one sequence a seed."""
     return paired(np.array(own, dtype=np.float64), np.array(base, dtype=np.float64), metric)
+
+
+def cell(own: Row, base: Sequence[float], metric: str) -> str:
+    """The change of a row against a base on the same windows, for a table."""
+    found = change([own[metric]], base, metric)
+    return percent(found.change or 0.0, found.low, found.high, digits=0)

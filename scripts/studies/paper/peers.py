@@ -18,7 +18,6 @@ from typing import Final, Protocol
 import numpy as np
 from torch import nn
 
-from rltuned.compare import percent
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Episode, draw_window, join
@@ -35,7 +34,7 @@ from scripts.studies.paper.common import (
     METRICS,
     SETTINGS,
     Row,
-    change,
+    cell,
     choosing,
     figures,
     judging,
@@ -190,5 +189,4 @@ def table() -> None:
 def _cell(row: Row, base: Row, metric: str) -> str:
     if row is base:
         return f"{np.mean(row[metric]):.4g}"
-    found = change([row[metric]], base[metric], metric)
-    return percent(found.change or 0.0, found.low, found.high, digits=0)
+    return cell(row, base[metric], metric)

@@ -6,7 +6,7 @@ An actor's order does not depend on the base that it is judged against: only the
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import permutations, product
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import percent
 from rltuned.lab.train.network import policy_of
 from scripts.studies import plays
 from scripts.studies.paper import bases
@@ -22,7 +21,7 @@ from scripts.studies.paper.common import (
     CLUSTERS,
     METRICS,
     Row,
-    change,
+    cell,
     judging,
     kept,
     measured,
@@ -70,11 +69,7 @@ def play(run: Run) -> Row:
 def table() -> None:
     """A row an actor and what judges it."""
     plays.head("trained on", "from", "judged on", "against", "seed", *METRICS)
-    for run, row in known(RESULTS, Run).items():
-        cells = [_cell(row, metric) for metric in METRICS]
+    stored: Mapping[Run, Row] = known(RESULTS, Run)
+    for run, row in stored.items():
+        cells = [cell(row, row[f"base_{metric}"], metric) for metric in METRICS]
         print(plays.row_of([*vars(run).values(), *cells]))
-
-
-def _cell(row: Row, metric: str) -> str:
-    found = change([row[metric]], row[f"base_{metric}"], metric)
-    return percent(found.change or 0.0, found.low, found.high, digits=0)
