@@ -1,7 +1,9 @@
-"""How the simulator grows with the jobs that wait: every layout of partitions and every backfill.
+"""How the simulator grows with the jobs that wait, in both modes.
 
 All jobs are submitted within a minute on 40 nodes of 8 GPUs, with as many time limits as jobs, so
-that nearly all wait at once. Processor seconds of a whole play, trace to schedule.
+that nearly all wait at once. Processor seconds of a whole play, trace to schedule. At every event:
+each layout of partitions, each backfill. In the daemon's cycles: one partition with EASY, and the
+orders that may differ from one cycle to the next.
 
     python -m scripts.benchmarks.growth [--most JOBS] [--draw SVG]
 """
@@ -20,7 +22,7 @@ from matplotlib.ticker import NullFormatter
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
@@ -32,6 +34,9 @@ from scripts.benchmarks import Figure
 Layout = Literal["one", "several", "overlapping"]
 """Of partitions: one; four without a common node; three, of which neighbours share half."""
 RULES: Final = ("fcfs", "sjf")
+IN_CYCLES: Final = ("fcfs", "delay", "predicted", "network")
+"""`delay` by limits, with the shipped predictor, and the shipped network with it."""
+MOST_IN_CYCLES: Final = 16_000
 LEAST: Final = 1_000
 MOST: Final = 64_000
 STEP: Final = 4
@@ -91,7 +96,21 @@ def play_s(jobs: int, layout: Layout, backfill: BackfillRule, rule: str) -> floa
     return min(found)
 
 
+def cycles_s(jobs: int, order: str) -> float:
+    """Processor seconds of one play in the daemon's cycles after one that does not count."""
+    cluster, made = crowd(jobs, "one")
+    protocol = by_default(DAEMON) if order in {"predicted", "network"} else DAEMON
+    policy = {"predicted": "delay", "network": "model:rltune"}.get(order, order)
+    simulate(Scenario.of(cluster, made[: LEAST // STEP]), policy, protocol)
+    began = time.process_time()
+    simulate(Scenario.of(cluster, made), policy, protocol)
+    return time.process_time() - began
+
+
 _WORDS: Final = {
+    "delay": "delay, by limits",
+    "predicted": "the default order",
+    "network": "the network",
     "one": "one partition",
     "several": "four apart",
     "overlapping": "three that overlap",
@@ -105,16 +124,28 @@ Curve = tuple[str, list[tuple[int, float]]]
 """What was played, and (jobs, seconds) of each size."""
 
 
+def _sizes(most: int) -> list[int]:
+    found = [LEAST]
+    while found[-1] * STEP <= most:
+        found.append(found[-1] * STEP)
+    return found
+
+
 def curves(most: int = MOST, rules: Sequence[str] = RULES) -> list[Curve]:
     """Every layout under every backfill and rule, from LEAST to most jobs."""
-    sizes = [LEAST]
-    while sizes[-1] * STEP <= most:
-        sizes.append(sizes[-1] * STEP)
+    sizes = _sizes(most)
     return [
         (f"{layout}_{backfill}_{rule}", [(n, play_s(n, layout, backfill, rule)) for n in sizes])
         for layout in get_args(Layout)
         for backfill in get_args(BackfillRule)
         for rule in rules
+    ]
+
+
+def curves_in_cycles(most: int = MOST_IN_CYCLES) -> list[Curve]:
+    """Every order of IN_CYCLES."""
+    return [
+        (f"cycles_{order}", [(n, cycles_s(n, order)) for n in _sizes(most)]) for order in IN_CYCLES
     ]
 
 
@@ -126,7 +157,7 @@ def exponent(points: Sequence[tuple[int, float]]) -> float:
 
 def measure(most: int = MOST) -> list[Figure]:
     """The exponent of each, and jobs per second at the largest size."""
-    return [figure for curve in curves(most) for figure in figures(curve)]
+    return [figure for curve in (*curves(most), *curves_in_cycles()) for figure in figures(curve)]
 
 
 def figures(curve: Curve) -> list[Figure]:
@@ -138,29 +169,32 @@ def figures(curve: Curve) -> list[Figure]:
     return [Figure(f"growth_{name}", exponent(points), "power", GOAL, source), rate]
 
 
-def draw(found: Sequence[Curve], path: Path) -> None:
-    """Seconds against jobs, both logarithmic."""
-    picture = Picture(figsize=(7.0, 4.0), layout="constrained")
-    axis = picture.subplots()
-    for name, points in found:
+def draw(at_events: Sequence[Curve], in_cycles: Sequence[Curve], path: Path) -> None:
+    """Seconds against jobs, both logarithmic; a panel a mode."""
+    picture = Picture(figsize=(9.0, 4.5), layout="constrained")
+    left, right = picture.subplots(1, 2, sharey=True)
+    for name, points in at_events:
         layout, backfill, rule = name.split("_")
         line = "-" if backfill == "easy" else "--"
-        axis.loglog(
-            [n for n, _ in points],
-            [s for _, s in points],
-            line,
-            color=f"C{get_args(Layout).index(layout)}",
-            alpha=1.0 if rule == RULES[0] else 0.5,
-            label=", ".join(_WORDS[part] for part in (layout, backfill, rule)),
-        )
-    axis.set_xlabel("jobs, nearly all of which wait")
-    axis.set_ylabel("processor seconds")
-    for side in (axis.xaxis, axis.yaxis):
-        side.set_major_formatter("{x:,g}")
-        side.set_minor_formatter(NullFormatter())
-    axis.grid(visible=True, which="major", alpha=0.3)
-    axis.legend(fontsize=7, ncols=2)
+        color = f"C{get_args(Layout).index(layout)}"
+        faint = 1.0 if rule == RULES[0] else 0.5
+        left.loglog(*zip(*points, strict=True), line, color=color, alpha=faint, label=_label(name))
+    for name, points in in_cycles:
+        right.loglog(*zip(*points, strict=True), label=_label(name.partition("_")[2]))
+    left.set_ylabel("processor seconds")
+    for axis, title in ((left, "at every event"), (right, "in cycles of a minute")):
+        axis.set_title(title, fontsize="medium")
+        axis.set_xlabel("jobs, nearly all of which wait")
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_major_formatter("{x:,g}")
+            side.set_minor_formatter(NullFormatter())
+        axis.grid(visible=True, which="major", alpha=0.3)
+        axis.legend(fontsize=7, loc="upper left")
     picture.savefig(path, metadata={"Date": None})
+
+
+def _label(name: str) -> str:
+    return ", ".join(_WORDS[part] for part in name.split("_"))
 
 
 def main() -> int:
@@ -169,13 +203,13 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=MOST)
     parser.add_argument("--draw", type=Path)
     asked = parser.parse_args()
-    found = curves(asked.most)
-    for name, points in found:
+    at_events, in_cycles = curves(asked.most), curves_in_cycles(min(asked.most, MOST_IN_CYCLES))
+    for name, points in (*at_events, *in_cycles):
         cells = "  ".join(f"{n:,}: {s:.3f} s" for n, s in points)
         rate = points[-1][0] / points[-1][1]
         print(f"{name:24} {cells}  power {exponent(points):.2f}, {rate:,.0f} jobs/s", flush=True)
     if asked.draw:
-        draw(found, asked.draw)
+        draw(at_events, in_cycles, asked.draw)
     return 0
 
 

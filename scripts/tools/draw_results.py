@@ -149,20 +149,31 @@ def _text(found: Change) -> str:
     return f"{change:+.0f} [{low:+.0f}, {high:+.0f}]"
 
 
-def table(loads: Sequence[float] = LOADS) -> Iterator[str]:
+def short_table() -> Iterator[str]:
+    """Lines of a Markdown table for the README, at load DRAWN."""
+    yield "| jobs and cluster | mean wait, FCFS, h | with rltuned, h | change, % | longest wait |"
+    yield f"|{'---|' * 5}"
+    for one in cells():
+        if one.load == DRAWN:
+            yield (
+                f"| {GROUNDS[one.ground]} | {one.fcfs_h:.1f} | {one.default_h:.1f} "
+                f"| {_text(one.against_fcfs)} | {one.longest:.2f} |"
+            )
+
+
+def table() -> Iterator[str]:
     """Lines of a Markdown table."""
     waits = "FCFS, h | default, h | SAF, h"
     changes = "against FCFS, % | against 0.2.0's rule, % | against SAF, %"
     yield f"| jobs and cluster | load | {waits} | {changes} | longest |"
     yield f"|{'---|' * 9}"
     for one in cells():
-        if one.load in loads:
-            waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.default_h, one.saf_h))
-            yield (
-                f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {_text(one.against_fcfs)} "
-                f"| {_text(one.against_length)} | {_text(one.against_saf)} "
-                f"| {one.longest:.2f} ({one.saf_longest:.2f}) |"
-            )
+        waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.default_h, one.saf_h))
+        yield (
+            f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {_text(one.against_fcfs)} "
+            f"| {_text(one.against_length)} | {_text(one.against_saf)} "
+            f"| {one.longest:.2f} ({one.saf_longest:.2f}) |"
+        )
 
 
 FIGURES = ("wait_s", "wait_p99_s", "wait_max_s", "bsld")

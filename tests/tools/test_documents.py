@@ -12,7 +12,13 @@ from rltuned.cli import COMMANDS
 from scripts.studies.forecasts import rows as forecast_rows
 from scripts.studies.forecasts_slurm import rows as slurm_forecast_rows
 from scripts.tools.docs import PAGES as GENERATED
-from scripts.tools.draw_results import DRAWN, beside_the_rule, by_limits, frontier, table
+from scripts.tools.draw_results import (
+    beside_the_rule,
+    by_limits,
+    frontier,
+    short_table,
+    table,
+)
 from scripts.tools.reference.commands import Command, commands
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
@@ -174,7 +180,7 @@ def test_make_demo() -> None:
 
 def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
     """docs/data/delays.jsonl holds the runs."""
-    shown = [(README, [*table((DRAWN,))])]
+    shown = [(README, [*short_table()])]
     shown += [(RESULTS, [*table()])]
     shown += [(BY_LIMITS, [*rows]) for rows in (frontier(), by_limits(), beside_the_rule())]
     for text, rows in shown:
