@@ -1,7 +1,7 @@
 """What run-time knowledge is worth: the rule `delay` with predictions beside the limit alone.
 
     python -m scripts.studies.run_times run [--minutes M]
-    python -m scripts.studies.run_times table | network | limits [--load L]
+    python -m scripts.studies.run_times table | network | limits
 
 The traces and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
 Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell much of
@@ -43,7 +43,6 @@ from scripts.studies.plays import ORDERS, STRENGTHS, Outcome, Row, known, mean, 
 
 RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
-LOADS = (0.9, 0.7, 1.1)
 LONGER, STRETCHED = ("delay-x3", "shipped"), Order(own=0.3, share=2.25)
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
 FIGURES = ("wait_s", "later_wait_s", "wait_p99_s", "wait_max_s", "bsld")
@@ -58,38 +57,34 @@ class Run:
     copy: int
     policy: str
     knowledge: str
-    load: float = LOAD
 
 
 def runs(_: argparse.Namespace) -> Iterator[Run]:
     """Copy by copy, so that an interrupted study is whole in fewer copies."""
-    for load, copy in product(LOADS, range(1, COPIES + 1)):
-        orders = (*ORDERS, LONGER) if load == LOAD else ORDERS
-        for (ground, strength), order in product(product(GROUNDS, STRENGTHS), orders):
+    for copy in range(1, COPIES + 1):
+        for ground, strength, order in product(GROUNDS, STRENGTHS, (*ORDERS, LONGER)):
             if (ground, strength) != ("testbed", "weak"):  # the testbed's own limits are weak
-                yield Run(ground, strength, copy, *order, load=load)
+                yield Run(ground, strength, copy, *order)
 
 
 @cache
-def jobs_of(ground: str, strength: str, copy: int, load: float = LOAD) -> tuple[TraceJob, ...]:
+def jobs_of(ground: str, strength: str, copy: int) -> tuple[TraceJob, ...]:
     """A trace's jobs with limits of a strength; the same draw in every copy."""
-    cluster, trace = trace_of(ground, load, copy, "own")
+    cluster, trace = trace_of(ground, LOAD, copy, "own")
     return plays.with_limits(trace.jobs, strength, cluster)
 
 
 @cache
-def predictor_of(
-    ground: str, strength: str, copy: int, knowledge: str, load: float
-) -> Predictor | None:
+def predictor_of(ground: str, strength: str, copy: int, knowledge: str) -> Predictor | None:
     """What the order of a run knows; `site` has seen the first half."""
-    jobs = jobs_of(ground, strength, copy, load)
+    jobs = jobs_of(ground, strength, copy)
     return plays.predictor_of(knowledge, lambda: jobs[: len(jobs) // 2])
 
 
 def played(run: Run, jobs: tuple[TraceJob, ...]) -> Outcome:
     """The run with these jobs."""
-    cluster, _ = trace_of(run.ground, run.load, run.copy, "own")
-    predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge, run.load)
+    cluster, _ = trace_of(run.ground, LOAD, run.copy, "own")
+    predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge)
     if run.policy == LONGER[0]:
         return plays.play(cluster, jobs, BASELINES["delay"], order=STRETCHED, predictor=predictor)
     return plays.play(cluster, jobs, plays.policy_of(run.policy, jobs), predictor=predictor)
@@ -97,7 +92,7 @@ def played(run: Run, jobs: tuple[TraceJob, ...]) -> Outcome:
 
 def play(run: Run) -> Row:
     """Its figures, of all jobs and of the second half."""
-    jobs = jobs_of(run.ground, run.limits, run.copy, run.load)
+    jobs = jobs_of(run.ground, run.limits, run.copy)
     began = time.process_time()
     found = played(run, jobs)
     return (
@@ -111,14 +106,14 @@ def play(run: Run) -> Row:
     )
 
 
-def limits(asked: argparse.Namespace) -> None:
+def limits(_: argparse.Namespace) -> None:
     """The change of the mean wait of jobs with good limits, and of all others; over the copies."""
     plays.head("trace, weak limits", "knowledge", "jobs with good limits", "all others")
     for ground, knowledge in product(GOOD_GROUNDS, ("limit", "shipped")):
         changes = []
         for copy in range(1, COPIES + 1):
-            run = Run(ground, "weak", copy, "delay", knowledge, asked.load)
-            jobs = jobs_of(ground, "weak", copy, asked.load)
+            run = Run(ground, "weak", copy, "delay", knowledge)
+            jobs = jobs_of(ground, "weak", copy)
             chosen = np.random.default_rng(copy).random(len(jobs)) < GOOD_SHARE
             better = tuple(
                 replace(job, time_limit_s=min(_good_s(job), job.time_limit_s)) if own else job
@@ -134,12 +129,11 @@ def _good_s(job: TraceJob) -> float:
     return float(round_up(np.array([min(job.duration_s, job.time_limit_s) * GOOD]))[0])
 
 
-def table(asked: argparse.Namespace) -> None:
+def table(_: argparse.Namespace) -> None:
     """Ratios to FCFS: mean over copies with the smallest and the largest; geometric means."""
     cells: dict[tuple[str, str], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for run, row in sorted(known(RESULTS, Run).items(), key=lambda item: item[0].copy):
-        if run.load == asked.load:
-            cells[run.limits, run.ground][f"{run.policy}, {run.knowledge}"].append(row)
+        cells[run.limits, run.ground][f"{run.policy}, {run.knowledge}"].append(row)
     plays.head("limits, trace", "order", "wait / FCFS", "later half", "p99", "longest", "slowdown",
                "writes")  # fmt: skip
     totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
@@ -157,14 +151,13 @@ def table(asked: argparse.Namespace) -> None:
         print(plays.row_of([f"{limits}, all {len(found)}", name, *shown, ""]))
 
 
-def network(asked: argparse.Namespace) -> None:
+def network(_: argparse.Namespace) -> None:
     """Network and LONGER as multiples of the rule with the same knowledge: means over copies."""
     found = known(RESULTS, Run)
     pairs: dict[tuple[str, str, str], list[tuple[Row, Row, Row]]] = defaultdict(list)
     for run, row in found.items():
         rule, base = replace(run, policy="delay"), replace(run, policy="fcfs", knowledge="limit")
-        of_load = run.policy in {"rltune", LONGER[0]} and run.load == asked.load
-        if of_load and rule in found and base in found:
+        if run.policy in {"rltune", LONGER[0]} and rule in found and base in found:
             knows = run.knowledge if run.policy == "rltune" else f"{run.knowledge}, {run.policy}"
             pairs[run.limits, knows, run.ground].append((row, found[rule], found[base]))
     plays.head("limits, predictor, trace", "copies", "wait", "p99", "longest", "slowdown",
@@ -184,10 +177,6 @@ def network(asked: argparse.Namespace) -> None:
         print(plays.row_of([f"{limits}, {knowledge}, all {len(table_of)}", "", *cells, ""]))
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--load", type=float, default=LOAD)
-
-
 if __name__ == "__main__":
     views = {"table": table, "network": network, "limits": limits}
-    plays.main(__doc__, RESULTS, runs, play, views=views, options=_options)
+    plays.main(__doc__, RESULTS, runs, play, views=views)
