@@ -19,7 +19,7 @@ from rltuned.daemon.documents import find_job
 from rltuned.daemon.what_if import other_of
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
-from rltuned.text import counted, span, when
+from rltuned.text import counted, escaped, span, when
 
 app = typer.Typer()
 
@@ -115,7 +115,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
     if document["state"] == "UNREADABLE":
         return [f"{_name(document)}: {_unreadable(document)}", *_changes(document)]
     name = f"{_name(document)} ({', '.join(document['partitions'])})"
-    reason = document["reason"] or "none"
+    reason = escaped(document["reason"]) or "none"
     lines = [
         f"{name}: {expected(document)}.",
         *what_ifs(document),

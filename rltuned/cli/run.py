@@ -47,7 +47,7 @@ from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.tune_state import read_state
 from rltuned.settings import Loaded
-from rltuned.settings.source import keep_tables, needs_restart
+from rltuned.settings.source import check_reload, needs_restart
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.solver import TimedSolver
@@ -204,6 +204,7 @@ class _Process:
             showing = Showing(jobs=settings.http.jobs or self.is_sim, users=settings.http.users)
             stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
             rig = self._assemble(self.loaded, place, journal, lease)
+            keep_settings(journal, settings, place.system.now())
             run_times = self._run_times(rig)
             stack.callback(run_times.close)
             child = IdleChild()
@@ -263,7 +264,6 @@ class _Process:
             self.log.warning("retired_setting", detail=warning)
         for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
             self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
-        keep_settings(journal, loaded.settings, place.system.now())
         loaded = salted(loaded, journal, place.system.now())
         rig = build_rig(loaded, place.backend(loaded), lease, dry_run=self.dry_run)
         if rig.solver is None:
@@ -279,13 +279,14 @@ class _Process:
     ) -> Rig:
         """The same upon a reload, which takes over another predictor as well."""
         loaded = self.read()
-        keep_tables(self._in_force, loaded)
+        check_reload(self._in_force, loaded)
         rig = self._assemble(loaded, place, journal, lease)
-        self._in_force = loaded
-        if changed := needs_restart(self.loaded.settings, loaded.settings):
-            self.log.warning("needs_restart", keys=changed, then="the values of the start stay")
         if isinstance(run_times, RunTimeLearner) and loaded.settings.predictor.enabled:
             run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
+        if changed := needs_restart(self.loaded.settings, loaded.settings):
+            self.log.warning("needs_restart", keys=changed, then="the values of the start stay")
+        keep_settings(journal, loaded.settings, place.system.now())
+        self._in_force = loaded
         return rig
 
     def _endpoint(

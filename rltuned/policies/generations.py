@@ -171,7 +171,7 @@ class Generations:
             lines = (self.folder / LOG).read_text("utf-8").splitlines()
         except OSError:
             return []
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        return [noted for line in lines if (noted := _noted(line))]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -199,8 +199,18 @@ class Generations:
 
     def _note(self, what: str, name: str, why: str, at: float) -> None:
         line = {"at": at, "what": what, "generation": name, "why": why, "uid": os.getuid()}
-        with open(self.folder / LOG, "ab") as file:  # noqa: PTH123
-            file.write(f"{json.dumps(line)}\n".encode())
+        path = self.folder / LOG
+        before = path.read_bytes() if path.exists() else b""
+        write_whole(path, before + f"{json.dumps(line)}\n".encode(), 0o644)
+
+
+def _noted(line: str) -> dict[str, object]:
+    """A line of the log; empty = a full disk cut it, in a release that did not write it whole."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _number(name: str) -> int:

@@ -114,10 +114,15 @@ def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
     )
 
 
-def keep_tables(before: Loaded, after: Loaded) -> None:
+def check_reload(before: Loaded, after: Loaded) -> None:
     """A reload takes no table away: a file that was cut, emptied or removed would put defaults in
-    the place of scope, classes and stage. Raises SettingsError: names those that are gone.
+    the place of scope, classes and stage. It leaves the journal where it is, with what restores.
+    Raises SettingsError: names what is gone, or the folder.
     """
+    folder = before.settings.daemon.state_dir
+    if after.settings.daemon.state_dir != folder:
+        why = f"the journal in use is in {folder}; restart to use another"
+        raise after.error("daemon.state_dir", why)
     lost = sorted(before.tables - after.tables)
     if not lost:
         return
@@ -136,11 +141,10 @@ def needs_restart(start: Settings, now: Settings) -> list[str]:
         for name in type(getattr(start, table)).model_fields
         if getattr(getattr(start, table), name) != getattr(getattr(now, table), name)
     ]
-    single = (("daemon", "state_dir"), ("predictor", "enabled"), ("predictor", "history_d"))
     return found + [
-        f"{table}.{name}"
-        for table, name in single
-        if getattr(getattr(start, table), name) != getattr(getattr(now, table), name)
+        f"predictor.{name}"
+        for name in ("enabled", "history_d")
+        if getattr(start.predictor, name) != getattr(now.predictor, name)
     ]
 
 

@@ -14,7 +14,7 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import NodeRow
 from rltuned.slurm.hardware import KeptBack, without_kept
 from rltuned.slurm.strings import Gres, parse_gres
-from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib
+from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib, resources_of
 
 _OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS_FLAGS: Final = frozenset(
@@ -117,7 +117,7 @@ def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
     allocated, all_cpus = int(cpus[1]), int(cpus[4])
     memory = parse_memory_mib(row.memory)
     gpus = _gpus(row.gres, row.gresused)
-    total = Resources(sum(g.total for g in gpus), all_cpus, memory)
+    total = resources_of(sum(g.total for g in gpus), all_cpus, memory)
     # With OverSubscribe=FORCE more may be handed out than there is: then nothing is free.
     free = Resources(
         sum(g.free for g in gpus),

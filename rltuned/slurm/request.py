@@ -14,7 +14,13 @@ from rltuned.domain.node_range import NodeRange
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import Ask, RequestRow
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
-from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib, parse_number
+from rltuned.slurm.values import (
+    absent,
+    parse_limit_s,
+    parse_memory_mib,
+    parse_number,
+    resources_of,
+)
 
 _WHOLE_NODE: Final = "NO"
 _UNKNOWN: Final[Mapping[str, Resources]] = MappingProxyType({})
@@ -81,9 +87,9 @@ class Requests:
         ranged = nodes < most and (gpus.per_node or nodes > 1)
         middle = -(-(nodes + most) // 2)
         return Request(
-            total=Resources(gpus.total, cpus, memory),
+            total=resources_of(gpus.total, cpus, memory),
             nodes_most=most if ranged else None,
-            expected=Resources(read_gpus(ask, tres, middle).total, max(cpus, middle), memory)
+            expected=resources_of(read_gpus(ask, tres, middle).total, max(cpus, middle), memory)
             if ranged
             else None,
             time_limit_s=parse_limit_s(ask.timelimit),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from rltuned.domain.cluster import Resources
 from rltuned.domain.units import UnixTime
 
 _ABSENT: Final = frozenset(
@@ -18,6 +19,8 @@ _ABSENT: Final = frozenset(
 _SCALE: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?([KMGTP]?)")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
+_MOST: Final = 10**12
+"""A larger amount is none of a job or node; so many of them add up in 64 bits for all jobs."""
 _SHORT: Final = 9
 """So many digits are certainly below 2**32."""
 _EPOCH_DIGITS: Final = 11
@@ -82,6 +85,13 @@ def _amount(text: str, unit: int) -> int:
     scaled = int(match[1] + decimals) * _SCALE[match[3]]
     whole: int = 10 ** len(decimals)
     return -(-scaled // (unit * whole))
+
+
+def resources_of(gpus: int, cpus: int, mem_mib: int) -> Resources:
+    """Amounts that were read. Raises ValueError: no job or node has so much."""
+    if max(gpus, cpus, mem_mib) > _MOST:
+        raise ValueError(f"{gpus} GPUs, {cpus} CPUs and {mem_mib} MiB are too much")
+    return Resources(gpus, cpus, mem_mib)
 
 
 def parse_limit_s(text: str) -> float | None:

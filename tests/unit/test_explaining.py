@@ -193,6 +193,8 @@ def test_what_a_prediction_rests_on_is_said(limit_use: float | None, ends: int, 
     seen = replace(snapshot(job(1)), run_times=((JobId(1), run_time),), limit_use=limit_use)
     document = explanation(decide(seen, BASELINES["delay"], Knobs()), "1")
     assert document is not None
-    text = in_words({**document, "starts": None, "verdict": None})
+    odd = {"starts": None, "verdict": None, "reason": "x\nJob 2: starts now"}
+    text = in_words({**document, **odd})
+    assert not any("\n" in line for line in text)
     assert f"It is expected to run 1m (2s to 2m; {words})." in text
     assert "It asks for 1 GPU, 2 CPUs, " in "\n".join(text)

@@ -16,7 +16,7 @@ from rltuned.daemon.wiring import build_rig, configured_predictor, find_policy, 
 from rltuned.errors import ModelError
 from rltuned.policies import generations
 from rltuned.policies.generation import TunedOrder
-from rltuned.policies.generations import ROLES, Generations
+from rltuned.policies.generations import LOG, ROLES, Generations
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.source import Flag, from_flags
@@ -109,6 +109,16 @@ def test_a_promotion_and_the_way_back(store: Generations) -> None:
         (1.0, "promoted", ""), (2.0, "proposed", ""), (3.0, "promoted", "better"),
         (4.0, "rolled_back", ""), (5.0, "rolled_back", ""),
     ]  # fmt: skip
+
+
+def test_a_line_of_the_log_that_a_full_disk_has_cut_costs_that_line(store: Generations) -> None:
+    first = store.add(RULE, {})
+    store.promote(first.name, at=1.0)
+    log = store.folder / LOG
+    log.write_bytes(log.read_bytes() + b'{"at": 2.0, "what": "prom')
+    store.propose(store.add(RULE, {}).name, at=3.0)
+    store.withdraw(at=4.0)
+    assert [line["what"] for line in store.log()] == ["promoted", "withdrawn"]
 
 
 def test_promoting_the_same_again_keeps_the_way_back(store: Generations) -> None:

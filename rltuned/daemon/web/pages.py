@@ -178,7 +178,7 @@ def _table(rows: list[Document], asked: Asked) -> Document:
     turned = asked.get("way") == "down"
     found = [j for j in rows if text.casefold() in _text(j)] if text else list(rows)
     found.sort(key=SORTS[sort], reverse=turned)
-    first = asked.get("from", "0")
+    first = asked.get("from", "0")[:9]
     begin = min(int(first), max(0, len(found) - 1)) if first.isdecimal() else 0
     begin -= begin % ROWS
     ends = begin + ROWS

@@ -173,10 +173,10 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
   log warn of it, with file and line.
 - The file must belong to root or to the user who runs rltuned, and no other user may write to it.
 - `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
-  where it comes from. `deploy/rltuned.example.toml` has every key with its default.
-- `[journal]`, `[http]`, `[log]`, `[ha]`, `daemon.state_dir`, `predictor.enabled` and
-  `predictor.history_d` are read at start only; everything else also on SIGHUP.
-- In brackets: the type, and the default.
+  its origin. `deploy/rltuned.example.toml` has every key with its default.
+- `[journal]`, `[http]`, `[log]`, `[ha]`, `predictor.enabled` and `predictor.history_d` are read at
+  start only, and `daemon.state_dir` may not change; all else also on SIGHUP.
+- In brackets: type and default.
 """
 
 

@@ -164,6 +164,7 @@ def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:
     assert jobs(q="77") == ["77"]
     assert "No waiting job fits." in page(document, board, q="nothing")
     assert jobs(sort="madness", **{"from": "x", "range": "9y"})
+    assert jobs(**{"from": "9" * 5_000})
     assert EVIL not in page(document, board, q=EVIL)
 
 

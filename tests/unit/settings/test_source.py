@@ -12,7 +12,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
-from rltuned.settings.source import keep_tables, key_lines
+from rltuned.settings.source import check_reload, key_lines
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 
@@ -401,6 +401,6 @@ def test_a_reload_takes_no_table_away(tmp_path: Path, left: str, gone: str) -> N
     before = load(path)
     path.write_text(left)
     with pytest.raises(SettingsError, match=f"{gone} of the settings in force is gone"):
-        keep_tables(before, load(path))
+        check_reload(before, load(path))
     path.write_text("sla = []\n[ladder]\n[scope]\n[limits]\n")
-    keep_tables(before, load(path))
+    check_reload(before, load(path))

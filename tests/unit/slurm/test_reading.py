@@ -120,6 +120,8 @@ def test_schedulable(state: str, fit: bool) -> None:
     [
         ({"cpusstate": "2/6/8"}, "no CPU counts"),
         ({"memory": "lots"}, "no amount"),
+        ({"memory": "999999999P"}, "too much"),
+        ({"cpusstate": f"0/0/0/{2**64}"}, "too much"),
         ({"gres": "gpu:p100:4("}, "brackets"),
         ({"gresused": "(null)"}, "is not shown"),
         ({"gresused": "N/A"}, "is not shown"),
@@ -194,6 +196,22 @@ def test_memory_that_is_not_handed_out_is_not_asked_for() -> None:
     assert ask({"tres_alloc": "cpu=2,node=1"}, counts=False).mem_mib == 0
     with pytest.raises(ValueError, match="no memory in the request"):
         ask({"tres_alloc": "cpu=2,node=1"})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"numcpus": str(2**64 - 1)},
+        {"mincpus": "9" * 30},
+        {"tres_alloc": "cpu=1,mem=999999999P,node=1"},
+        {"tres_per_node": f"gres:gpu:{10**18 - 1}"},
+        {"numnodes": "9" * 30},
+    ],
+)
+def test_amounts_that_nothing_has_cost_that_job(changed: dict[str, str]) -> None:
+    """They ended every cycle, and after three of them the daemon."""
+    with pytest.raises(ValueError, match="too much"):
+        ask(changed)
 
 
 def test_equal_requests_are_one_object_and_partitions_decide_exclusive() -> None:
