@@ -9,8 +9,9 @@ from itertools import count
 import numpy as np
 
 from rltuned.core.memory import RunTimeMemory
-from rltuned.domain.jobs import EndedJob
+from rltuned.domain.jobs import RunningJob
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.feeding import replay
@@ -38,19 +39,18 @@ class Scene:
         for run_s in runs_s:
             number, at = next(self._ids), self.now
             self.now += gap_s
-            past.append(
-                EndedJob(
-                    job_id=JobId(number),
-                    request=request(gpus=gpus, time_limit_s=limit_s),
-                    submitted_at=UnixTime(at),
-                    started_at=UnixTime(at + 1.0),
-                    ended_at=UnixTime(at + 1.0 + run_s),
-                    user=user,
-                    account=account,
-                    partition="gpu",
-                    kinds=Kinds(name=sum(name.encode())),
-                )
+            ran = RunningJob(
+                job_id=JobId(number),
+                started_at=UnixTime(at + 1.0),
+                request=request(gpus=gpus, time_limit_s=limit_s),
+                shares=(),
+                partition="gpu",
+                user=user,
+                account=account,
+                submitted_at=UnixTime(at),
+                kinds=Kinds(name=sum(name.encode())),
             )
+            past.append(JobRun(ran, UnixTime(at + 1.0 + run_s)))
         replay(self.memory, past)
 
     def told(

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
-from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
+from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.units import GpuType, JobId
 
-Job = PendingJob | RunningJob | EndedJob
+Job = PendingJob | RunningJob
 JobKey = tuple[int, float]
 """Job id and submit time: Slurm hands out ids again."""
 

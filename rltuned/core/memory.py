@@ -17,7 +17,8 @@ from rltuned.core.asked import Asked, Job, JobKey, asked_of, key_of, kinds_of, p
 from rltuned.core.capacity import BoolArray
 from rltuned.core.kind_table import KINDS_MOST, NOBODY, KindTable
 from rltuned.core.limits import LimitMemory
-from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
+from rltuned.domain.jobs import PendingJob, Request, RunningJob
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId
 
@@ -93,7 +94,17 @@ class RunTimeMemory:
                 met.append(known)
         self._predict(met)
 
-    def follow(self, jobs: Iterable[PendingJob | RunningJob]) -> None:
+    def news(self, jobs: Iterable[Job]) -> tuple[list[Job], list[RunningJob]]:
+        """Those that are not known yet, and those of which the start is not."""
+        met = [(job, self._jobs.get(key_of(job))) for job in jobs]
+        began = (
+            job
+            for job, known in met
+            if isinstance(job, RunningJob) and (known is None or math.isnan(known.started_s))
+        )
+        return [job for job, known in met if known is None], list(began)
+
+    def follow(self, jobs: Iterable[Job]) -> None:
         """Predict again for the known jobs that ask for something else by now: as if it had been
         theirs from the beginning, for all that is known of those kinds now.
         """
@@ -114,20 +125,21 @@ class RunTimeMemory:
                 known.started_s = float(job.started_at)
                 runs.note_start(self._stats, known.slots, known.started_s)
 
-    def end(self, jobs: Sequence[EndedJob]) -> None:
+    def end(self, ended: Sequence[JobRun]) -> None:
         """The jobs ran to their end, in the order given. Those never seen before count as well."""
-        self.submit(jobs)
-        for job in jobs:
+        self.submit([run.job for run in ended])
+        for run in ended:
+            job = run.job
             known = self._jobs.pop(key_of(job), None)
             if known is None:
                 continue  # the same end twice
             self._stop(known)
-            error = runs.error_of(job.run_s, known.predicted)
+            error = runs.error_of(run.run_s, known.predicted)
             limit_s = known.asked.planned_s
-            runs.note_end(self._stats, known.slots, job.run_s, limit_s, error)
+            runs.note_end(self._stats, known.slots, run.run_s, limit_s, error)
             size = self.size_of(job.request, partitions_of(job))
             user = self._kinds.user(job.user) if job.user else None
-            self._limits.note(user, job.run_s, job.request.time_limit_s, size)
+            self._limits.note(user, run.run_s, job.request.time_limit_s, size)
             self.ends += 1
             self._learned[hash(job.user)] = self._learned.get(hash(job.user), 0) + 1
             share = max(0.01, 1.0 / self.ends)
@@ -139,7 +151,7 @@ class RunTimeMemory:
         for gone in [key for key in self._jobs if key not in jobs]:
             self._stop(self._jobs.pop(gone))
 
-    def predicted(self, jobs: Iterable[PendingJob | RunningJob]) -> dict[JobId, RunTime]:
+    def predicted(self, jobs: Iterable[Job]) -> dict[JobId, RunTime]:
         """What is predicted of whole run times, without jobs never submitted to this memory."""
         found: dict[JobId, RunTime] = {}
         for job in jobs:
@@ -303,7 +315,7 @@ def _came_s(job: Job) -> float:
     return float(job.submitted_at or 0.0)
 
 
-def _asks_now(known: _Known, job: PendingJob | RunningJob) -> Asked:
+def _asks_now(known: _Known, job: Job) -> Asked:
     """Of a running job only the limit moves: the rest may be what Slurm gave it."""
     if isinstance(job, PendingJob):
         return asked_of(job)

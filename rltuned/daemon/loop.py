@@ -77,8 +77,7 @@ class Loop:
         self._heartbeat_s = heartbeat_s
         self._stopwatch = stopwatch or clock.monotonic
         self._pace = Pace(clock)
-        self._strikes = 0  # unexpected errors in a row
-        self._number = 0
+        self._number = self._strikes = 0  # strikes: unexpected errors in a row
 
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until stopped.
@@ -146,6 +145,7 @@ class Loop:
     def _see(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
             seen = self.rig.backend.observe(self._writer.remembered())
+            report.runs = self._monitor.look(seen)
         report.snapshot, report.clock_off = seen, self._clock_off()
         try:
             report.snapshot, report.reverted = self._writer.mark(seen)
@@ -169,7 +169,7 @@ class Loop:
         """Take the look in: how long jobs run, and which wait for each other."""
         if self._run_times is not None and report.snapshot is not None:
             with self._timed(report, CycleStage.OBSERVE):
-                report.snapshot = self._run_times.look(report.snapshot)
+                report.snapshot = self._run_times.look(report.snapshot, report.runs)
                 report.run_times = self._run_times.status
         if report.snapshot is not None and not report.journal_error:
             with _noted(report), self._timed(report, CycleStage.JOURNAL):

@@ -7,20 +7,19 @@ is logged and counted, and the memory is made again from what the disk has.
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.core.asked import Job, JobKey, key_of, partitions_of
+from rltuned.core.asked import Job, key_of, partitions_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.limits import LimitMemory
 from rltuned.core.memory import RunTimeMemory, SizeOf, gpus_of
 from rltuned.core.sizes import Sizes
-from rltuned.daemon.ends import SeenEnds
 from rltuned.daemon.logger import Log
-from rltuned.domain.jobs import EndedJob
+from rltuned.domain.runs import JobRun, RunNews
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
@@ -38,10 +37,11 @@ BUGS: Final = (
 )  # fmt: skip
 """What a bug here raises: it must cost no more than predictions. Anything else is the loop's."""
 _DAY_S: Final = 86_400.0
+_NO_NEWS: Final = RunNews()
 _MOST_BYTES: Final = 128 * 1024 * 1024
 """Of what was learned, unpacked: a full table has 30 MiB."""
 
-History = Callable[[float, float], list[EndedJob] | None]
+History = Callable[[float, float], list[JobRun] | None]
 """Jobs that ended by themselves between two Unix times; None = no slurmdbd. See SlurmBackend."""
 
 
@@ -110,10 +110,7 @@ class RunTimeLearner:
         self._loader: threading.Thread | None = None
         self._loaded: _Loaded | None = None
         self._memory: RunTimeMemory | None = None
-        self._ends = SeenEnds()
-        self._waiting: list[EndedJob] = []  # ended, and not fed to a memory yet
-        self._known: frozenset[JobKey] = frozenset()
-        self._running: frozenset[JobKey] = frozenset()
+        self._waiting: list[JobRun] = []  # ended, and not fed to a memory yet
         self._cluster, self._seen_at, self._saved_at = "", 0.0, 0.0
         self._size_of: SizeOf = gpus_of
         self.status = RunTimesStatus()
@@ -123,14 +120,14 @@ class RunTimeLearner:
         """What can be asked for predictions; None = nothing yet, or no more."""
         return self._memory
 
-    def look(self, seen: Snapshot) -> Snapshot:
+    def look(self, seen: Snapshot, runs: RunNews = _NO_NEWS) -> Snapshot:
         """Take in one look; the same with predictions. Never raises: faults are in status."""
         try:
             if self.status.source is not Source.OFF:
                 self._size_of = _sizes(seen)
-                self._waiting += self._ends.look(seen)
+                self._waiting += runs.ended
                 if self._is_ready(seen):
-                    self._feed(seen)
+                    self._feed(seen, runs)
                     self._save(float(seen.taken_at))
                     return self._predicted(seen)
         except BUGS as error:
@@ -157,7 +154,7 @@ class RunTimeLearner:
         """Whether there is a memory of this cluster; the first call begins to make it."""
         if self._cluster != seen.cluster:
             self._cluster, self._memory, self._loaded = seen.cluster, None, None
-            self._known, self._running, self._waiting = frozenset(), frozenset(), []
+            self._waiting = []
             at = float(seen.taken_at)
             self._loader = threading.Thread(
                 target=self._load, args=(seen.cluster, at), name="run-times", daemon=True
@@ -220,23 +217,17 @@ class RunTimeLearner:
 
     # -- each look --------------------------------------------------------------------------------
 
-    def _feed(self, seen: Snapshot) -> None:
+    def _feed(self, seen: Snapshot, runs: RunNews) -> None:
         memory = self._memory
         if memory is None:
             return
         memory.size_of = self._size_of
         ended, self._waiting = self._waiting, []
-        waits = {key_of(job): job for job in seen.pending}
-        runs = {key_of(job): job for job in seen.running}
-        undecided = {key_of(job) for job in self._ends.undecided}
-        here = frozenset(waits.keys() | runs.keys() | undecided)
-        memory.keep(here | {key_of(job) for job in ended})
-        fresh = (here - self._known) - undecided
-        came: Iterable[Job] = [waits.get(key) or runs[key] for key in fresh]
-        started = [runs[key] for key in runs.keys() - self._running]
-        feed(memory, came, started, ended)
-        memory.follow((*seen.pending, *seen.running))
-        self._known, self._running = here, frozenset(runs) | (undecided & self._running)
+        here: tuple[Job, ...] = (*seen.pending, *seen.running)
+        gone = (*runs.undecided, *(run.job for run in ended))
+        memory.keep({key_of(job) for job in (*here, *gone)})
+        feed(memory, *memory.news(here), ended)
+        memory.follow(here)
         self._seen_at = float(seen.taken_at)
         self._note()
 
@@ -289,20 +280,21 @@ class LimitUseLearner:
     """
 
     def __init__(self) -> None:
-        self._ends, self._limits = SeenEnds(), LimitMemory()
+        self._limits = LimitMemory()
 
     @property
     def status(self) -> None:
         """There is no memory."""
         return
 
-    def look(self, seen: Snapshot) -> Snapshot:
+    def look(self, seen: Snapshot, runs: RunNews = _NO_NEWS) -> Snapshot:
         """Take in one look; the same with what was learned."""
         size_of = _sizes(seen)
-        for job in self._ends.look(seen):
+        for run in runs.ended:
+            job = run.job
             size = size_of(job.request, partitions_of(job))
             user = hash(job.user) if job.user else None
-            self._limits.note(user, job.run_s, job.request.time_limit_s, size)
+            self._limits.note(user, run.run_s, job.request.time_limit_s, size)
         return replace(seen, limit_use=self._limits.use)
 
     def of_running(self, _: Snapshot) -> dict[JobId, RunTime]:

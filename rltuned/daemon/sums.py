@@ -74,7 +74,7 @@ def sums_of(
     line, room = in_line(seen), seen.room_in_arrays()
     matrices = _matrices(seen, line, decision)
     waits_s = (
-        [s.wait_s for s in verdict.outcomes.started if s.wait_s is not None] if verdict else []
+        [run.wait_s for run in verdict.runs.started if run.wait_s is not None] if verdict else []
     )
     blocks = verdict.blocks if verdict else {}
     return Sums(

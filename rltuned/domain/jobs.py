@@ -190,6 +190,11 @@ class PendingJob:
         return self.job_id, self.submitted_at
 
     @property
+    def unit(self) -> JobKey:
+        """What counts once: the array with its submit time, or the job itself."""
+        return self.job_id if self.array is None else self.array.array_job_id, self.submitted_at
+
+    @property
     def asks(self) -> tuple[object, ...]:
         """What its user may change while it waits, and what follows from it must follow."""
         return (
@@ -290,6 +295,12 @@ class RunningJob:
         return f"{self.array_job_id}_{self.array_task}" if known else str(self.job_id)
 
     @property
+    def unit(self) -> JobKey:
+        """As PendingJob.unit."""
+        number = self.job_id if self.array_job_id is None else self.array_job_id
+        return number, self.started_at if self.submitted_at is None else self.submitted_at
+
+    @property
     def waits_since(self) -> UnixTime | None:
         """When its waiting had begun, as PendingJob.waits_since; None = not known."""
         if self.submitted_at is None:
@@ -300,36 +311,3 @@ class RunningJob:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""
         limit_s = self.request.time_limit_s
         return float("inf") if limit_s is None else self.started_at + limit_s
-
-
-OF_A_RUN: Final = (
-    "job_id", "request", "started_at", "user", "account", "qos", "partition", "array_job_id",
-    "kinds",
-)  # fmt: skip
-"""What an ended job has as it had it while it ran."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedJob:
-    """A run that ended by itself, at its limit or by a user. suspended_s: within the run."""
-
-    job_id: JobId
-    request: Request
-    submitted_at: UnixTime
-    started_at: UnixTime
-    ended_at: UnixTime
-    user: str = ""
-    account: str = ""
-    qos: str = ""
-    partition: str = ""
-    array_job_id: JobId | None = None
-    kinds: Kinds = NO_KINDS
-    suspended_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.submitted_at <= self.started_at <= self.ended_at - self.suspended_s:
-            raise ValueError(f"job {self.job_id}: its times are out of order")
-
-    @property
-    def run_s(self) -> float:
-        return self.ended_at - self.started_at - self.suspended_s

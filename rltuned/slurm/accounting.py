@@ -15,7 +15,10 @@ from functools import partial
 from sys import intern
 from typing import Final, NamedTuple
 
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import Request
 from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
+from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.slurm import sacct_values
 from rltuned.slurm.sacct import COLUMNS, REQUIRED, TEXT_COLUMNS
@@ -40,8 +43,8 @@ LATE_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class JobRun:
-    """One run of a job. start_s, end_s: Unix seconds, None = not yet. limit_s: inf = none.
+class SacctRecord:
+    """One record of accounting. start_s, end_s: Unix seconds, None = not yet. limit_s: inf = none.
 
     gpus, cpus, mem_mib, nodes: what it asked for; whole: it held whole nodes without asking for all
     that is on them. priority: the last one that slurmdbd recorded, None = not recorded.
@@ -88,6 +91,12 @@ class JobRun:
         return max(SHORTEST_S, self.end_s - self.start_s - self.suspended_s)
 
     @property
+    def request(self) -> Request:
+        """What it asked for."""
+        size = Resources(self.gpus, self.cpus, self.mem_mib or 0)
+        return Request(size, self.limit_s, tuple(map(GpuType, self.gpu_types)), self.nodes)
+
+    @property
     def number(self) -> tuple[int, ...]:
         """Its place among jobs of the same moment: number, and task or part."""
         return tuple(map(int, sacct_values.NUMBERS.findall(self.key)))
@@ -103,7 +112,7 @@ class SacctAnswer:
     missing: columns that the source lacks. zoneless: times that named no time zone.
     """
 
-    records: list[JobRun] = field(default_factory=list)
+    records: list[SacctRecord] = field(default_factory=list)
     rows: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     lines: dict[str, list[int]] = field(default_factory=dict)
@@ -204,7 +213,7 @@ class _Reading:
         self.found.leave_out(RESIZED, before.line)
         records[at] = record
 
-    def _record(self, cells: list[str], line: int) -> JobRun:
+    def _record(self, cells: list[str], line: int) -> SacctRecord:
         if len(cells) != len(self._names):
             raise ValueError(f"{len(cells)} fields instead of {len(self._names)}")
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
@@ -220,7 +229,7 @@ class _Reading:
             raise sacct_values.LeaveOut("neither ReqTRES nor AllocTRES")
         nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
         names_gpus = any(name.startswith("gres/gpu") for name in asked)
-        return JobRun(
+        return SacctRecord(
             key=key,
             submit_s=submit_s,
             eligible_s=eligible_s,
@@ -303,5 +312,5 @@ class _Reading:
         return found
 
 
-def _end_s(record: JobRun) -> float:
+def _end_s(record: SacctRecord) -> float:
     return math.inf if record.end_s is None else record.end_s

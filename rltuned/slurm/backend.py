@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import EndedJob, PendingJob, Remembered, Request
+from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.ports import NOTHING
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import GpuType, JobId, UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.accounting import LATE_S, JobRun, read_rows
+from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
 from rltuned.slurm.checks import examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
@@ -42,22 +42,22 @@ def ended_jobs(
     until: float,
     digester: Digester | None,
     most: int = MOST_ENDED,
-) -> list[EndedJob]:
+) -> list[JobRun]:
     """Jobs that ran and ended by themselves between two moments, first end first; `most` of the
     latest. commands: with TZ=UTC. Raises BackendError: sacct failed; TraceError: too many records.
     """
-    found: list[EndedJob] = []
+    found: list[JobRun] = []
     end = until
     while end > since and len(found) < most:
         begin = max(since, end - PORTION_S)
-        found += (job for job in _portion(commands, begin, end, digester) if job.ended_at >= begin)
+        found += _portion(commands, begin, end, digester)
         end = begin
-    return sorted(found, key=lambda job: (job.ended_at, job.job_id))[-most:]
+    return sorted(found, key=lambda run: (run.ended_at or 0.0, run.job.job_id))[-most:]
 
 
 def _portion(
     commands: Commands, since: float, until: float, digester: Digester | None
-) -> Iterator[EndedJob]:
+) -> Iterator[JobRun]:
     wanted = () if digester is None else digester.wanted
     texts = tuple(column for kind, column in TEXT_COLUMNS.items() if kind in wanted)
     try:
@@ -68,9 +68,9 @@ def _portion(
         # a submit line may be a megabyte long: without the texts the times are still known
         records = _read(commands, since, until, (), None)
     for record in records:
-        job = _ended(record)
-        if job is not None and job.ended_at < until:
-            yield job
+        run = _ended(record)
+        if run is not None and since <= (run.ended_at or 0.0) < until:
+            yield run
 
 
 def _read(
@@ -79,38 +79,33 @@ def _read(
     until: float,
     texts: tuple[str, ...],
     digester: Digester | None,
-) -> list[JobRun]:
+) -> list[SacctRecord]:
     names = (*COLUMNS, *texts)
     rows = enumerate(ask_rows(commands, since, until, names), 1)
     return read_rows(rows, "sacct", names, digester=digester).records
 
 
-def _ended(run: JobRun) -> EndedJob | None:
+def _ended(record: SacctRecord) -> JobRun | None:
     """None = nothing is learned from it."""
-    if run.start_s is None or run.end_s is None or run.state not in _BY_ITSELF:
+    if record.start_s is None or record.end_s is None or record.state not in _BY_ITSELF:
         return None
-    ran_s = run.end_s - run.start_s - run.suspended_s
-    if not run.key.isdigit() or ran_s < 0 or ran_s > run.limit_s + LATE_S:
+    ran_s = record.end_s - record.start_s - record.suspended_s
+    if not record.key.isdigit() or not 0 <= ran_s <= record.limit_s + LATE_S:
         return None
-    return EndedJob(
-        job_id=JobId(int(run.key)),
-        request=Request(
-            Resources(run.gpus, run.cpus, run.mem_mib or 0),
-            run.limit_s,
-            tuple(map(GpuType, run.gpu_types)),
-            run.nodes,
-        ),
-        submitted_at=UnixTime(run.submit_s),
-        started_at=UnixTime(run.start_s),
-        ended_at=UnixTime(run.end_s),
-        user=run.user,
-        account=run.account,
-        qos=run.qos,
-        partition=run.partition,
-        array_job_id=JobId(int(run.array)) if run.array.isdigit() else None,
-        kinds=run.kinds,
-        suspended_s=run.suspended_s,
+    job = RunningJob(
+        job_id=JobId(int(record.key)),
+        started_at=UnixTime(record.start_s),
+        request=record.request,
+        shares=(),
+        partition=record.partition,
+        user=record.user,
+        account=record.account,
+        submitted_at=UnixTime(record.submit_s),
+        array_job_id=JobId(int(record.array)) if record.array.isdigit() else None,
+        qos=record.qos,
+        kinds=record.kinds,
     )
+    return JobRun(job, UnixTime(record.end_s), record.suspended_s)
 
 
 READER_REMEDY: Final = (
@@ -218,7 +213,7 @@ class SlurmBackend:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers."""
         return ask_controllers(self._commands)
 
-    def ended_jobs(self, since: float, until: float) -> list[EndedJob] | None:
+    def ended_jobs(self, since: float, until: float) -> list[JobRun] | None:
         """Jobs that ended by themselves between two moments, by some sacct; None = no slurmdbd.
         Takes long; may be called from another thread than the others. Raises TraceError too.
         """

@@ -9,7 +9,8 @@ import numpy as np
 
 from rltuned.core.memory import RunTimeMemory
 from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import EndedJob, Request
+from rltuned.domain.jobs import Request, RunningJob
+from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.predictor import load_predictor
 from scripts.benchmarks import Figure, peak_mib
@@ -47,7 +48,7 @@ def _filled() -> tuple[float, float, float, float]:
     for first in range(0, JOBS, BATCH):
         batch = jobs[first : first + BATCH]
         began = time.process_time()
-        memory.submit(batch)
+        memory.submit([run.job for run in batch])
         submitted = time.process_time()
         memory.end(batch)
         submit_s += submitted - began
@@ -62,7 +63,7 @@ def _filled() -> tuple[float, float, float, float]:
     )
 
 
-def _jobs() -> list[EndedJob]:
+def _jobs() -> list[JobRun]:
     draw = np.random.default_rng(SEED)
     requests = [
         Request(Resources(gpus, 4 * gpus, 16_000 * gpus), limit_s)
@@ -71,17 +72,19 @@ def _jobs() -> list[EndedJob]:
     ]
     users, asks = draw.integers(USERS, size=JOBS), draw.integers(len(requests), size=JOBS)
     runs_s = draw.lognormal(7.0, 2.0, size=JOBS)
-    return [
-        EndedJob(
+    jobs = [
+        RunningJob(
             job_id=JobId(i + 1),
-            request=requests[asks[i]],
-            submitted_at=UnixTime(NOW + i),
             started_at=UnixTime(NOW + i + 60),
-            ended_at=UnixTime(NOW + i + 60 + float(runs_s[i])),
+            request=requests[asks[i]],
+            shares=(),
+            partition="gpu",
             user=f"user{users[i]}",
             account=f"account{users[i] % 100}",
+            submitted_at=UnixTime(NOW + i),
             qos="normal",
-            partition="gpu",
         )
         for i in range(JOBS)
     ]
+    ran = zip(jobs, runs_s.tolist(), strict=True)
+    return [JobRun(job, UnixTime(job.started_at + run_s)) for job, run_s in ran]

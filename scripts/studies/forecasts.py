@@ -33,7 +33,8 @@ from rltuned.core.memory import RunTimeMemory
 from rltuned.core.sizes import Sizes
 from rltuned.core.starts import Start, expected_of
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob, Share
+from rltuned.domain.jobs import PendingJob, RunningJob, Share
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
@@ -92,7 +93,10 @@ class Played:
 
     def look(self, at: float) -> tuple[Snapshot, dict[JobId, RunTime], Arrivals]:
         """The cluster at a moment, what is predicted of running jobs, and what has arrived."""
-        ended = [self._ended(i) for i in self._since(self.end_s, at)]
+        ended = [
+            JobRun(self._running(i), UnixTime(float(self.end_s[i])))
+            for i in self._since(self.end_s, at)
+        ]
         came = [self._waiting(i, at) for i in self._since(self.came_s, at)]
         feed(self._memory, came, [self._running(i) for i in self._since(self.start_s, at)], ended)
         self._at = at
@@ -174,14 +178,6 @@ class Played:
             JobId(number + 1), UnixTime(float(self.start_s[number])), job.request(), tuple(shares),
             partition=job.partition or self.cluster.default_partition, user=job.user,
             account=job.account, qos=job.qos, submitted_at=UnixTime(job.submit_s),
-        )  # fmt: skip
-
-    def _ended(self, number: int) -> EndedJob:
-        run = self._running(number)
-        return EndedJob(
-            run.job_id, run.request, UnixTime(self.jobs[number].submit_s), run.started_at,
-            UnixTime(float(self.end_s[number])), user=run.user, account=run.account, qos=run.qos,
-            partition=run.partition,
         )  # fmt: skip
 
 

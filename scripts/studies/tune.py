@@ -62,7 +62,7 @@ from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob, read_trace
 from rltuned.sim.world import Rules
-from rltuned.slurm.accounting import JobRun, SacctAnswer
+from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 from rltuned.slurm.site import SlurmSite
 from rltuned.stats import DAY_S
 from scripts.studies.plays import TRACES, loaded
@@ -103,7 +103,7 @@ class Workload:
     """A cluster, and what slurmdbd has of its jobs."""
 
     cluster: Cluster
-    runs: list[JobRun]
+    runs: list[SacctRecord]
 
 
 def small() -> Cluster:
@@ -153,7 +153,7 @@ def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Workload:
     scenario = Scenario.of(cluster, jobs, Rules(natural=BY_AGE))
     played = run(scenario, slurms_order(scenario))
     runs = [
-        JobRun(
+        SacctRecord(
             key=str(number), submit_s=EPOCH + job.submit_s, eligible_s=EPOCH + job.submit_s,
             start_s=EPOCH + start, end_s=EPOCH + end, state="COMPLETED", limit_s=job.time_limit_s,
             gpus=job.gpus, gpu_types=job.gpu_types, cpus=1, mem_mib=None, nodes=job.nodes,

@@ -12,13 +12,13 @@ import pytest
 
 from rltuned.lab.cli.traces import read_sacct_text
 from rltuned.lab.train.history import COLUMNS, started_of
-from rltuned.slurm.accounting import RESIZED, STEPS, JobRun, read_history
+from rltuned.slurm.accounting import RESIZED, STEPS, SacctRecord, read_history
 from rltuned.slurm.sacct import lines_of
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm" / "22.05" / "sacct"
 
 
-def records() -> dict[tuple[str, float], JobRun]:
+def records() -> dict[tuple[str, float], SacctRecord]:
     reply = read_history(lines_of(HOME / "backtest.txt"), "backtest", UTC)
     assert reply.left_out == {RESIZED: 1}
     return {(r.key, r.submit_s): r for r in reply.records}

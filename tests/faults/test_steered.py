@@ -61,6 +61,7 @@ def test_hold_and_release_of_own_jobs_opens_no_breaker(tmp_path: Path, honest: i
             for j in own
         ]
         taken = [Outcome(set_priority(j, 9), Result.APPLIED) for j in others]
+        monitor.look(seen)
         verdict = monitor.judge(
             ladder, rules, seen, decided(seen, rules), [*undone, *taken], live=True
         )
@@ -97,6 +98,7 @@ class Queue:
         for one in begun:
             del self.waiting[one]
         seen = snapshot(*self.waiting, runs=self.runs, taken_at=self.now, priorities=AGING)
+        self.monitor.look(seen)
         return self.monitor.judge(CANARY, RULES, seen, None, (), live=True, model="one")
 
     def _tamper(self, how: str, *, on: bool) -> None:

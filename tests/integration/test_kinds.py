@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
+from rltuned.domain.runs import JobRun
+from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.clusters import cluster
@@ -41,10 +43,10 @@ def known(world: SlurmBackend) -> dict[int, PendingJob | RunningJob]:
 
 
 def until_ended(
-    lab: SlurmLab, world: SlurmBackend, so: Callable[[list[EndedJob]], bool]
-) -> list[EndedJob]:
+    lab: SlurmLab, world: SlurmBackend, so: Callable[[list[JobRun]], bool]
+) -> list[JobRun]:
     """What sacct shows once it is so."""
-    found: list[EndedJob] = []
+    found: list[JobRun] = []
 
     def asked() -> bool:
         found[:] = world.ended_jobs(time.time() - 600, time.time()) or []
@@ -101,11 +103,11 @@ def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
         lab,
         world,
         lambda found: (
-            {one, two, other, het, het + 1} <= {j.job_id for j in found}
-            and any(j.array_job_id == array for j in found)
+            {one, two, other, het, het + 1} <= {run.job.job_id for run in found}
+            and any(run.job.array_job_id == array for run in found)
         ),
     )
-    by_id = {int(job.job_id): job for job in ended}
+    by_id = {int(run.job.job_id): run.job for run in ended}
     for number in (one, two, other, het, het + 1):
         job, before = by_id[number], seen[number]
         assert job.kinds.name == before.kinds.name != 0
@@ -114,7 +116,7 @@ def test_jobs_alike_have_the_same_kinds_in_squeue_and_sacct(
         assert job.request.total.cpus == before.request.total.cpus
     assert by_id[one].kinds.submit_line == by_id[two].kinds.submit_line != 0
     assert by_id[one].kinds.submit_line != by_id[other].kinds.submit_line
-    assert {j.kinds.name for j in ended if j.array_job_id == array} == {first.name}
+    assert {j.kinds.name for j in by_id.values() if j.array_job_id == array} == {first.name}
     lab.clear()
 
 
@@ -134,9 +136,9 @@ def test_an_odd_name_costs_nothing_but_its_key(lab: SlurmLab, world: SlurmBacken
         assert isinstance(it, PendingJob)
         assert (it.user, it.account, it.priority) == (job.user, job.account, job.priority)
     lab.scontrol("release", ",".join(map(str, ids)))
-    ended = until_ended(lab, world, lambda found: set(ids) <= {j.job_id for j in found})
-    names = {int(job.job_id): job.kinds.name for job in ended}
-    folders = {int(job.job_id): job.kinds.work_dir for job in ended}
+    ended = until_ended(lab, world, lambda found: set(ids) <= {run.job.job_id for run in found})
+    names = {int(run.job.job_id): run.job.kinds.name for run in ended}
+    folders = {int(run.job.job_id): run.job.kinds.work_dir for run in ended}
     for number, text in zip(ids, ODD, strict=True):
         if not text.isascii():
             continue  # the database has other characters in place of some
@@ -156,11 +158,12 @@ def test_run_times_of_sacct_leave_out_suspension_and_requeues(
     time.sleep(4)
     lab.scontrol("resume", str(paused))
     lab.scontrol("requeue", str(again))
-    ended = until_ended(lab, world, lambda found: paused in {j.job_id for j in found})
-    job = next(j for j in ended if j.job_id == paused)
-    assert job.suspended_s >= 3
-    assert job.run_s == job.ended_at - job.started_at - job.suspended_s
-    assert again not in {j.job_id for j in ended}
+    ended = until_ended(lab, world, lambda found: paused in {run.job.job_id for run in found})
+    by_id = {run.job.job_id: run for run in ended}
+    run = by_id[JobId(paused)]
+    assert run.suspended_s >= 3
+    assert run.run_s == (run.ended_at or 0) - run.job.started_at - run.suspended_s
+    assert again not in by_id
     lab.clear()
 
 

@@ -14,8 +14,9 @@ from rltuned.core.features import LIMIT_FULL_S
 from rltuned.core.kind_table import KINDS_MOST
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.run_times import FIELDS, FLOOR, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN, plan_s
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.kernel.run_times import replay
@@ -89,19 +90,8 @@ def running(job: TraceJob, started_at: float) -> RunningJob:
     )  # fmt: skip
 
 
-def ended(job: TraceJob, started_at: float, run_s: float) -> EndedJob:
-    seen = pending(job)
-    return EndedJob(
-        job_id=seen.job_id,
-        request=seen.request,
-        submitted_at=seen.submitted_at,
-        started_at=UnixTime(started_at),
-        ended_at=UnixTime(started_at + run_s),
-        user=seen.user,
-        account=seen.account,
-        partition="gpu",
-        kinds=seen.kinds,
-    )
+def ended(job: TraceJob, started_at: float, run_s: float) -> JobRun:
+    return JobRun(running(job, started_at), UnixTime(started_at + run_s))
 
 
 def remembered(

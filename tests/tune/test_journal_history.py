@@ -16,7 +16,7 @@ from rltuned.lab.tune.journal_history import (
     completed,
     seen_runs,
 )
-from rltuned.slurm.accounting import JobRun, SacctAnswer
+from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 from tests.builders import NOW, job, running, snapshot
 
 
@@ -31,7 +31,7 @@ def runs(number: int, **more: Any) -> Any:
     return running(number, **given)
 
 
-def by_sacct(number: int, end_s: float | None = NOW + 40, **more: Any) -> JobRun:
+def by_sacct(number: int, end_s: float | None = NOW + 40, **more: Any) -> SacctRecord:
     """As the looks of `runs` show it."""
     known, _ = completed(SacctAnswer(), seen(snapshot(runs=[runs(number)])))
     given = {"end_s": end_s, "state": "COMPLETED", "user": "sacct's"} | more

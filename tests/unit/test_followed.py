@@ -15,8 +15,9 @@ from rltuned.core.run_times import BURST_S, RUNNING, STARTED
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
+from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.feeding import feed
@@ -71,15 +72,8 @@ class Ask:
             **self.rest(),
         )
 
-    def ended(self, number: int, at_s: float, run_s: float) -> EndedJob:
-        return EndedJob(
-            job_id=JobId(number),
-            submitted_at=UnixTime(at_s),
-            started_at=UnixTime(at_s),
-            ended_at=UnixTime(at_s + run_s),
-            partition=self.partition,
-            **self.rest(),
-        )
+    def ended(self, number: int, at_s: float, run_s: float) -> JobRun:
+        return JobRun(self.runs(number, at_s, at_s), UnixTime(at_s + run_s))
 
 
 def memory() -> RunTimeMemory:
@@ -103,7 +97,7 @@ def taught(found: RunTimeMemory, *asks: Ask) -> RunTimeMemory:
     for number, ask in enumerate(asks, start=1):
         for again in range(5):
             done = ask.ended(100 * number + again, NOW - 9 * DAY, 300.0 * number**2 + again)
-            feed(found, [done], [], [done])
+            feed(found, [done.job], [], [done])
     return found
 
 

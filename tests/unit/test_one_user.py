@@ -10,7 +10,8 @@ import pytest
 from rltuned.core.asked import key_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.sizes import Sizes
-from rltuned.domain.jobs import EndedJob, Request
+from rltuned.domain.jobs import Request, RunningJob
+from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, node, request, snapshot
 from tests.scenes import DAY, HOUR, Scene, honest, honest_limits
@@ -32,9 +33,10 @@ def plans(scene: Scene, limit_s: float | None) -> list[float]:
     return [scene.told(user, limit_s, account=account).plan_s for user, account in VICTIMS]
 
 
-def ended(number: int, asked: Request, run_s: float) -> EndedJob:
-    times = (UnixTime(NOW), UnixTime(NOW), UnixTime(NOW + run_s))
-    return EndedJob(JobId(number), asked, *times, partition="gpu")
+def ended(number: int, asked: Request, run_s: float) -> JobRun:
+    at = UnixTime(NOW)
+    ran = RunningJob(JobId(number), at, asked, (), partition="gpu", submitted_at=at)
+    return JobRun(ran, UnixTime(NOW + run_s))
 
 
 def assert_near(after: list[float], before: list[float]) -> None:

@@ -10,11 +10,11 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.order import Order
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
-from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES
@@ -62,12 +62,6 @@ def test_a_job_of_a_class_never_steps_back() -> None:
     assert factors(found) == {1: 100 - 360, 2: 100}
 
 
-def begun(number: int, at: float, since: float) -> JobStart:
-    return JobStart(
-        job(number).job_id, (job(number).job_id, UnixTime(since)), "gpu", Side.ON, at, 0
-    )
-
-
 def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
     watch = PromiseWatch()
 
@@ -77,8 +71,7 @@ def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
             for n, since in started
         ]
         seen = snapshot(*pending, runs=runs, taken_at=now)
-        starts = [begun(n, now - 10, since) for n, since in started]
-        return watch.look((FAST,), seen, starts)[FAST]
+        return watch.look((FAST,), seen, map(JobRun, runs))[FAST]
 
     late = fast(1, 1_000.0)
     held = fast(2, 850.0, held_by="user")

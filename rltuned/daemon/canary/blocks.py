@@ -2,9 +2,9 @@
 
 A job counts in the block in which it became eligible, unless that was in the washout. A job that
 still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
-others have changed, held or requeued (outcomes.Touched), and one that left without being seen to
-run. Only pairs that were watched and written without a gap are decided: a restart, a stage
-that writes nothing or a long pause between two cycles forgets all that is not decided yet.
+others have changed or held (outcomes.Touched), one that was requeued, and one that left without
+being seen to run. Only pairs that were watched and written without a gap are decided: a restart, a
+stage that writes nothing or a long pause between two cycles forgets all that is not decided yet.
 """
 
 import math
@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Final
 
 from rltuned.core.switchback import MOST_APART_S, Switchback
-from rltuned.daemon.canary.outcomes import JobStart, Side, bounded_slowdown, unit_of
+from rltuned.domain.runs import JobRun, RunKey, RunNews, Side, bounded_slowdown
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, JobKey
 
@@ -90,19 +90,20 @@ class Blocks:
         self._pairs: dict[str, dict[int, _Pair]] = defaultdict(dict)
         self._open: dict[JobKey, _Job] = {}
         self._known: set[JobKey] = set()
-        self._ran: dict[JobId, _Job | None] = {}
+        self._ran: dict[RunKey, _Job] = {}
 
     def look(
         self,
         seen: Snapshot,
         sides: Mapping[JobId, Side],
-        started: Iterable[JobStart],
+        runs: RunNews,
         touched: Collection[JobKey] = (),
         *,
         live: bool,
     ) -> tuple[Pair, ...]:
-        """Take in one look; the pairs decided now, in the order of time. sides: of every pending
-        job. touched: units that others have changed. live: whether this cycle could write.
+        """Take in one look; the pairs decided now, in the order of time. sides: of every
+        pending job. runs: with sides. touched: units that others have changed. live: whether this
+        cycle could write.
         """
         now = float(seen.taken_at)
         is_next = 0.0 <= now - self._seen_at <= MOST_APART_S  # below: the clock was ahead
@@ -113,34 +114,40 @@ class Blocks:
         self._seen_at = now
         for name in seen.demoted:
             self._pairs.pop(name, None)
-        self._settle(seen, started, touched)
+        self._settle(seen, runs, touched)
         self._join(seen, sides)
         return tuple(self._decided(now))
 
-    def _settle(
-        self, seen: Snapshot, started: Iterable[JobStart], touched: Collection[JobKey]
-    ) -> None:
+    def _settle(self, seen: Snapshot, runs: RunNews, touched: Collection[JobKey]) -> None:
         for unit in self._open.keys() & set(touched):
             self._open.pop(unit).out = True
-        begun: dict[JobId, _Job] = {}
-        for start in started:
-            if (job := self._open.pop(start.unit, None) or self._unseen(start)) is not None:
-                job.wait_s = start.started_at - job.since
-                begun[start.job_id] = job
-        pending = {unit_of(job) for job in seen.pending}
-        self._known = (self._known & pending) | set(touched) | self._requeued(seen, begun)
+        over = {run.job.job_id for run in runs.over}
+        again = {job.job_id: job.unit for job in seen.pending if job.job_id in over}
+        again |= {job.job_id: job.unit for job in seen.running if job.job_id in over}
+        for run in runs.started:
+            job = self._open.pop(run.job.unit, None)
+            if job is None and run.job.job_id not in again:
+                job = self._unseen(run)
+            if job is not None:
+                job.wait_s = run.job.started_at - job.since
+                self._ran[run.key] = job
+        for run in runs.over:
+            if (job := self._ran.pop(run.key, None)) is not None and run.job.job_id in again:
+                job.out = True  # it was requeued: what its first wait was is no evidence either
+        pending = {job.unit for job in seen.pending}
+        self._known = (self._known & pending) | set(touched) | set(again.values())
         # cancelled, requeued, or started and ended between two looks: its wait is not known
         for unit in self._open.keys() - pending:
             self._open.pop(unit).out = True
 
-    def _unseen(self, start: JobStart) -> _Job | None:
+    def _unseen(self, run: JobRun) -> _Job | None:
         """A job that started before it was seen waiting."""
-        again = start.unit in self._known or start.job_id in self._ran
-        if again or start.side is Side.OTHER or start.wait_s is None:
+        job = run.job
+        if job.unit in self._known or run.side is Side.OTHER or run.wait_s is None:
             return None
-        self._known.add(start.unit)
-        since = start.started_at - start.wait_s
-        return self._enrol(start.partition, since, start.user, start.limit_s)
+        self._known.add(job.unit)
+        since = job.started_at - run.wait_s
+        return self._enrol(job.partition, since, job.user, job.request.time_limit_s)
 
     def _enrol(self, name: str, since: float, user: str, limit_s: float | None) -> _Job | None:
         """Count a job in its block; None = it is in no block that counts."""
@@ -152,20 +159,9 @@ class Blocks:
         self._pairs[name].setdefault(block.pair, _Pair(block.pair_ends_at)).jobs.append(job)
         return job
 
-    def _requeued(self, seen: Snapshot, begun: Mapping[JobId, _Job]) -> set[JobKey]:
-        """The units that ran and wait again; what their first wait was is no evidence either."""
-        again = {job.job_id: unit_of(job) for job in seen.pending if job.job_id in self._ran}
-        for job_id in again:
-            if (job := self._ran[job_id]) is not None:
-                job.out = True
-        staying = again.keys() | set(seen.lingering)
-        ids = {job.job_id for job in seen.running} | (self._ran.keys() & staying)
-        self._ran = {job_id: begun.get(job_id) or self._ran.get(job_id) for job_id in ids}
-        return set(again.values())
-
     def _join(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> None:
         for job in seen.pending:
-            unit = unit_of(job)
+            unit = job.unit
             if unit in self._known or sides.get(job.job_id, Side.OTHER) is Side.OTHER:
                 continue
             self._known.add(unit)

@@ -1,7 +1,7 @@
 """What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import Ladder
@@ -13,20 +13,14 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.outcomes import (
-    Agreement,
-    JobStart,
-    Outcomes,
-    Side,
-    Touched,
-    Watcher,
-    look_back,
-)
+from rltuned.daemon.canary.outcomes import Agreement, Touched, look_back
 from rltuned.daemon.canary.waits import Waits, count
-from rltuned.domain.jobs import RunningJob
+from rltuned.daemon.tracker import JobTracker
+from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import Outcome
+from rltuned.domain.runs import JobRun, RunKey, RunNews, Side
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal.named_values import Memory
 
 
@@ -45,14 +39,14 @@ class PromiseWatch:
         self._looked_at: float | None = None
 
     def look(
-        self, classes: Sequence[SlaClass], seen: Snapshot, started: Iterable[JobStart]
+        self, classes: Sequence[SlaClass], seen: Snapshot, started: Iterable[JobRun]
     ) -> Mapping[SlaClass, ClassCount]:
         """What has happened since the last look. classes: the first that fits a job counts it."""
         last, self._looked_at = self._looked_at, float(seen.taken_at)
         counts = {one: [0, 0] for one in classes}
         if last is None or not classes:
             return {one: ClassCount() for one in counts}
-        begun, full = {start.job_id for start in started}, seen.full_arrays()
+        full = seen.full_arrays()
         for job in seen.pending:
             one = class_of(job, classes)
             # one that cannot start, whatever the order, is not late
@@ -63,12 +57,10 @@ class PromiseWatch:
             late = _passed(one, job.waits_since, last, seen.taken_at)
             counts[one][0] += late
             counts[one][1] += late
-        for run in seen.running:
-            if run.job_id not in begun or run.waits_since is None:
-                continue
+        for run in (start.job for start in started):
             fits = (c for c in classes if c.covers((run.partition,), run.qos, run.account))
             one = next(fits, None)
-            if one is None:
+            if one is None or run.waits_since is None:
                 continue
             late = _passed(one, run.waits_since, last, run.started_at)
             counts[one][0] += late or run.started_at - run.waits_since <= one.max_wait_s
@@ -83,12 +75,13 @@ def _passed(one: SlaClass, since: UnixTime, last: float, until: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
-    """What one cycle showed; events since the last poll. agreement: of the last order with what
-    Slurm did. breakers: by partition, after this cycle; opened: in it. pairs: of blocks, decided in
-    it. blocks, effect: empty and None without a switchback. waits: of the last days.
+    """What one cycle showed; events since the last poll. runs: those that started, and of those
+    before that are over, with sides. agreement: of the last order with what Slurm did. breakers: by
+    partition, after this cycle; opened: in it. pairs: of blocks, decided in it. blocks, effect:
+    empty and None without a switchback. waits: of the last days.
     """
 
-    outcomes: Outcomes = field(default_factory=Outcomes)
+    runs: RunNews = field(default_factory=RunNews)
     agreement: Agreement | None = None
     breakers: Breakers = field(default_factory=dict)
     opened: tuple[str, ...] = ()
@@ -112,12 +105,20 @@ class Monitor:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._watcher = Watcher()
+        self._sides: Mapping[JobKey, Side] = {}  # of what waited at the last look
+        self._begun: dict[RunKey, Side] = {}
+        self._tracker, self._news = JobTracker(), RunNews()
         self._touched = Touched()
         self._promises = PromiseWatch()
         self._last: Decision | None = None
         self._terms: tuple[Switchback | None, str] | None = None
         self._blocks: Blocks | None = None
+
+    def look(self, seen: Snapshot) -> RunNews:
+        """Take in one look: what has happened to runs since the last one."""
+        news = self._tracker.look(seen)
+        self._news += news
+        return news
 
     def judge(
         self,
@@ -131,20 +132,23 @@ class Monitor:
         model: str = "",
         sla: Sequence[SlaClass] = (),
     ) -> CanaryStatus:
-        """Take in one cycle. decision: None = it only looked. live: it was allowed to write; a
-        block with a cycle that was not is no evidence. model: digest or name. Raises JournalError.
+        """Take in the cycle of the last look. decision: None = it only looked. live: it was allowed
+        to write; a block with a cycle that was not is no evidence. model: digest or name. Raises
+        JournalError.
         """
         if (rules.switchback, model) != self._terms:  # what is open belongs to other terms
             self._terms = rules.switchback, model
             self._blocks = Blocks(rules.switchback) if rules.switchback else None
-        sides = sides_of(seen, decision, rules, writes=ladder.rung.writes)
-        what = self._watcher.look(seen, sides)
+        writes, begun = ladder.rung.writes, self._news.started
+        sides = sides_of(seen, decision, rules, writes=writes, started=begun)
+        runs, self._news = self._on_sides(sides), RunNews()
+        self._sides = _sides_of_units(seen.pending, sides)
         self._touched.look(seen)
-        agreement = None if self._last is None else look_back(self._last, what.started)
+        agreement = None if self._last is None else look_back(self._last, runs.started)
         self._last = decision
         pairs: tuple[Pair, ...] = ()
         if self._blocks is not None:
-            pairs = self._blocks.look(seen, sides, what.started, self._touched.units, live=live)
+            pairs = self._blocks.look(seen, sides, runs, self._touched.units, live=live)
         failures = breaker.failing(seen.pending, outcomes)
         at = float(seen.taken_at)
 
@@ -160,19 +164,44 @@ class Monitor:
         if rules.switchback is not None:
             blocks = {name: rules.switchback.block(name, at) for name in scope(seen, rules)}
             effect = breaker.effect(after, model)
-        kept = self._promises.look(sla, seen, what.started)
-        waits = count(self._memory, seen.cluster, what.started, at)
+        kept = self._promises.look(sla, seen, runs.started)
+        waits = count(self._memory, seen.cluster, runs.started, at)
         opened_now = tuple(sorted(opened))
-        return CanaryStatus(what, agreement, after, opened_now, pairs, blocks, effect, waits, kept)
+        return CanaryStatus(runs, agreement, after, opened_now, pairs, blocks, effect, waits, kept)
+
+    def _on_sides(self, sides: Mapping[JobId, Side]) -> RunNews:
+        """The news with sides: a job keeps the one that it had while it waited."""
+        for run in self._news.started:
+            side = self._sides.get(run.job.unit) or sides.get(run.job.job_id, Side.OTHER)
+            self._begun[run.key] = side
+        started = tuple(replace(run, side=self._begun[run.key]) for run in self._news.started)
+        met = (run for run in self._news.over if run.key in self._begun)
+        return RunNews(started, tuple(replace(run, side=self._begun.pop(run.key)) for run in met))
+
+
+def _sides_of_units(
+    pending: Iterable[PendingJob], sides: Mapping[JobId, Side]
+) -> Mapping[JobKey, Side]:
+    found: dict[JobKey, Side] = {}
+    for job in pending:
+        # of an array one record may be held and the others not
+        if found.get(job.unit, Side.OTHER) is Side.OTHER:
+            found[job.unit] = sides.get(job.job_id, Side.OTHER)
+    return found
 
 
 def sides_of(
-    seen: Snapshot, decision: Decision | None, rules: Scope, *, writes: bool
+    seen: Snapshot,
+    decision: Decision | None,
+    rules: Scope,
+    *,
+    writes: bool,
+    started: Iterable[JobRun] = (),
 ) -> Mapping[JobId, Side]:
     """The side of every pending job, by the block in which it became eligible.
 
-    And of those that run since a short while: one that starts at once is never seen waiting, and
-    counts all the same. Where a QOS is excluded that of a running job is not known, so it does not.
+    And of those that have just started: one that starts at once is never seen waiting, and counts
+    all the same. Where a QOS is excluded that of a running job is not known, so it does not.
     decision: of this cycle; None = it only looked. writes: the stage writes; else delays are off
     for all.
     """
@@ -186,7 +215,7 @@ def sides_of(
 
     found = {
         job.job_id: side((job.partition,), job.waits_since)
-        for job in _newly_running(seen, rules)
+        for job in _in_scope(seen, started, rules)
         if job.waits_since is not None
     }
     for job in seen.pending:
@@ -195,12 +224,12 @@ def sides_of(
     return found
 
 
-def _newly_running(seen: Snapshot, rules: Scope) -> list[RunningJob]:
-    """Those in scope that started since the last look, as far as is known."""
+def _in_scope(seen: Snapshot, started: Iterable[JobRun], rules: Scope) -> list[RunningJob]:
+    """Those that started, as far as is known while the blocks were watched."""
     names = set(scope(seen, rules))
     return [
         job
-        for job in seen.running
+        for job in (run.job for run in started)
         if job.started_at >= seen.taken_at - MOST_APART_S
         and job.partition in names
         and job.user not in rules.excluded_users

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ConfigDict
 
-from rltuned.daemon.canary.outcomes import JobStart, Side
+from rltuned.domain.runs import JobRun, Side
 from rltuned.journal.named_values import Kept, Memory
 
 DAYS: Final = 7
@@ -51,15 +51,15 @@ WAITS: Final[Kept[dict[str, DayWaits]]] = Kept(
 """By cluster."""
 
 
-def count(memory: Memory, cluster: str, started: Iterable[JobStart], at: float) -> Waits:
+def count(memory: Memory, cluster: str, started: Iterable[JobRun], at: float) -> Waits:
     """Add the jobs that started, forget old days, return what is known. Raises JournalError."""
 
     def counted(known: dict[str, DayWaits] | None) -> dict[str, DayWaits]:
         days, recent = dict(known or {}), set(_days(at))
-        for job in started:
-            if job.side is not Side.OTHER and job.wait_s is not None:
-                day = _day(job.started_at)
-                days[day] = days.get(day, DayWaits()).plus(job.side, job.wait_s)
+        for run in started:
+            if run.side is not Side.OTHER and run.wait_s is not None:
+                day = _day(run.job.started_at)
+                days[day] = days.get(day, DayWaits()).plus(run.side, run.wait_s)
         return {day: waits for day, waits in sorted(days.items()) if day in recent}
 
     return WAITS.change(memory, cluster, counted, at)

@@ -11,10 +11,10 @@ from rltuned.core.evidence import Evidence
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.metrics.table import FREE, PARTITIONS, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
+from rltuned.domain.runs import JobRun, Side
 
 WAIT_BUCKETS_S: Final = (
     10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800, 604_800,
@@ -44,11 +44,11 @@ def _queue(report: CycleReport) -> Mapping[tuple[str, str], int] | None:
     return {(name, state): n for state, by in named.items() for name, n in by.items()}
 
 
-def _by_side(values: Iterable[tuple[JobStart, float | None]]) -> Mapping[Any, list[float]]:
+def _by_side(values: Iterable[tuple[JobRun, float | None]]) -> Mapping[Any, list[float]]:
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for job, value in values:
+    for run, value in values:
         if value is not None:
-            found[job.partition, job.side].append(value)
+            found[run.job.partition, run.side].append(value)
     return found
 
 
@@ -122,14 +122,14 @@ JOBS: Final[tuple[Row, ...]] = (
         "rltuned_job_wait_seconds",
         "From submission to start, of jobs that started, by partition and by whether delays "
         "were on when they became eligible; other = not managed.",
-        _of(lambda status: _by_side((job, job.wait_s) for job in status.outcomes.started)),
+        _of(lambda status: _by_side((run, run.wait_s) for run in status.runs.started)),
         buckets=WAIT_BUCKETS_S,
         labels={"partition": PARTITIONS, "delays": Side},
     ),
     histogram(
         "rltuned_job_bounded_slowdown_ratio",
         "Bounded slowdown (10 s) of jobs that were seen to start and have ended.",
-        _of(lambda status: _by_side((end.job, end.slowdown) for end in status.outcomes.ended)),
+        _of(lambda status: _by_side((run, run.slowdown) for run in status.runs.ended)),
         buckets=SLOWDOWN_BUCKETS,
         labels={"partition": PARTITIONS, "delays": Side},
     ),

@@ -22,7 +22,7 @@ from rltuned.lab.replay.metrics import FloatArray
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, JobRun, SacctAnswer
+from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, SacctAnswer, SacctRecord
 from rltuned.slurm.strings import expand_hosts
 from rltuned.text import counted
 
@@ -133,7 +133,7 @@ class Past:
 class _ReplayRow:
     """A record as it is played. ran, held: it ran, or waited, when the record began."""
 
-    record: JobRun
+    record: SacctRecord
     job: TraceJob
     ran: bool
     held: bool
@@ -192,7 +192,11 @@ def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
 
 
 def _rows(
-    records: Sequence[JobRun], site: SiteModel, begin: float, until: float, left_out: Counter[str]
+    records: Sequence[SacctRecord],
+    site: SiteModel,
+    begin: float,
+    until: float,
+    left_out: Counter[str],
 ) -> list[_ReplayRow]:
     """What fits the cluster, each task of an array by itself, in the order of arrival."""
     longest = {p.name: p.max_time_s for p in site.cluster.partitions if p.max_time_s is not None}
@@ -244,7 +248,7 @@ def _since(rows: Sequence[_ReplayRow], *, eligible: bool) -> FloatArray:
     return found
 
 
-def _begin(records: Sequence[JobRun]) -> float:
+def _begin(records: Sequence[SacctRecord]) -> float:
     """The first end: a job that ended earlier is not in an answer of sacct, so before it the
     cluster was fuller than the records show.
     """
@@ -254,11 +258,11 @@ def _begin(records: Sequence[JobRun]) -> float:
     return min(ends)
 
 
-def _last(record: JobRun) -> float:
+def _last(record: SacctRecord) -> float:
     return max(t for t in (record.submit_s, record.start_s, record.end_s) if t is not None)
 
 
-def _within(record: JobRun, begin: float, until: float, left_out: Counter[str]) -> bool:
+def _within(record: SacctRecord, begin: float, until: float, left_out: Counter[str]) -> bool:
     overdue = until - (record.start_s or until) - record.limit_s
     if record.submit_s > until:
         left_out["came after the record"] += 1
@@ -271,7 +275,9 @@ def _within(record: JobRun, begin: float, until: float, left_out: Counter[str]) 
     return False
 
 
-def _row(record: JobRun, site: SiteModel, begin: float, limit_s: float, run_s: float) -> _ReplayRow:
+def _row(
+    record: SacctRecord, site: SiteModel, begin: float, limit_s: float, run_s: float
+) -> _ReplayRow:
     ran = record.start_s is not None and record.start_s < begin
     arrived = record.start_s if ran and record.start_s is not None else record.eligible_s
     whole = _whole(record, site)
@@ -289,7 +295,7 @@ def _row(record: JobRun, site: SiteModel, begin: float, limit_s: float, run_s: f
     return _ReplayRow(record, job, ran, not ran and record.eligible_s < begin)
 
 
-def _limit_s(record: JobRun, run_s: float, longest_s: float) -> float:
+def _limit_s(record: SacctRecord, run_s: float, longest_s: float) -> float:
     """Its own limit; without one the partition's of today, unless it ran for longer. A partition's
     limit may have been longer then, and an administrator may have extended the job's own.
     """
@@ -298,7 +304,7 @@ def _limit_s(record: JobRun, run_s: float, longest_s: float) -> float:
     return longest_s if run_s <= longest_s else math.inf
 
 
-def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:
+def _run_s(record: SacctRecord, until: float, usual: tuple[float, float]) -> float:
     """True run time; of a job that has not ended the usual share of its limit."""
     if record.ran_s is not None:
         return record.ran_s
@@ -309,7 +315,7 @@ def _run_s(record: JobRun, until: float, usual: tuple[float, float]) -> float:
     return max(guess, until - record.start_s + SHORTEST_S)
 
 
-def _usual(records: Sequence[JobRun]) -> tuple[float, float]:
+def _usual(records: Sequence[SacctRecord]) -> tuple[float, float]:
     """Median of the run times as a share of the limit, and in seconds."""
     pairs = [(r.ran_s, r.limit_s) for r in records if r.ran_s is not None]
     shares = [min(1.0, run / limit) for run, limit in pairs if math.isfinite(limit)]
@@ -317,7 +323,7 @@ def _usual(records: Sequence[JobRun]) -> tuple[float, float]:
     return (median(shares) if shares else 1.0), (median(runs) if runs else SHORTEST_S)
 
 
-def _whole(record: JobRun, site: SiteModel) -> bool:
+def _whole(record: SacctRecord, site: SiteModel) -> bool:
     """Whether it held whole nodes of which it had asked for a part."""
     if not record.where or record.alloc_cpus <= record.cpus:
         return False

@@ -17,7 +17,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.accounting import JobRun
+from rltuned.slurm.accounting import SacctRecord
 from rltuned.slurm.inventory import BadRecord, read_nodes_shown, read_partitions_shown
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from rltuned.slurm.values import parse_limit_s, whole_numbers
@@ -104,7 +104,7 @@ def without_unused(site: SiteModel, used: frozenset[str]) -> tuple[SiteModel, tu
 
 
 def residual_priority(
-    rows: Sequence[tuple[JobRun, TraceJob]], site: SiteModel
+    rows: Sequence[tuple[SacctRecord, TraceJob]], site: SiteModel
 ) -> tuple[Natural, bool]:
     """Slurm's order with what the recorded priorities hold beyond age, size and partition.
 
@@ -138,7 +138,7 @@ def residual_priority(
     return replace(natural, own=tuple(middle if p is None else p for p in own)), True
 
 
-def noted(records: Sequence[JobRun]) -> list[str]:
+def noted(records: Sequence[SacctRecord]) -> list[str]:
     """What some jobs had that is not played."""
     counts = {
         "in a reservation": sum(r.reserved for r in records),

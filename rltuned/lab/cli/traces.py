@@ -29,7 +29,7 @@ from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.synth import synthesize
 from rltuned.sim.tables import Bad
 from rltuned.sim.trace import Trace, TraceJob, write_trace
-from rltuned.slurm.accounting import OF_A_TRACE, STEPS, JobRun, read_history
+from rltuned.slurm.accounting import OF_A_TRACE, STEPS, SacctRecord, read_history
 from rltuned.slurm.sacct import lines_of
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
@@ -61,7 +61,7 @@ def _reading(lines: Iterable[str], source: str) -> ParsedTrace:
     return reading
 
 
-def _job(record: JobRun, duration_s: float, run: int) -> TraceJob:
+def _job(record: SacctRecord, duration_s: float, run: int) -> TraceJob:
     """run: from 2 on for a job that was requeued, which has a record for each of its runs."""
     return TraceJob(
         job_id=record.key if run == 1 else f"{record.key}.{run}",

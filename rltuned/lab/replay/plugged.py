@@ -12,20 +12,21 @@ from rltuned.core.asked import Job
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.order import Policy
 from rltuned.core.sizes import Sizes
-from rltuned.domain.jobs import EndedJob, PendingJob, RunningJob
+from rltuned.domain.jobs import RunningJob
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.policies.feeding import feed, run_of
+from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.fitting import in_partition
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
 
-Seen = TypeVar("Seen", PendingJob, RunningJob)
+Seen = TypeVar("Seen", bound=Job)
 
 
 def play_plugged(scenario: Scenario, policy: Policy, protocol: Protocol) -> DecidedWorld:
@@ -51,43 +52,34 @@ class Learning:
         self._partitions = {p.name: p for p in world.cluster.partitions}
         names = dict.fromkeys(["", *(job.name for job in jobs)])
         self._kinds = {name: Kinds(name=number) for number, name in enumerate(names)}
-        self._came: set[JobId] = set()
-        self._began: set[JobId] = set()
         self._ended = 0
 
     def shown(self, snapshot: Snapshot) -> Snapshot:
         """The look with what is predicted of its waiting jobs."""
         ended = list(self._ends())
-        runs = [self._dressed(job) for job in snapshot.running if job.job_id not in self._began]
-        runs += [run_of(job) for job in ended if job.job_id not in self._began]
-        came: list[Job] = [
-            self._dressed(job) for job in snapshot.pending if job.job_id not in self._came
-        ]
-        came += [job for job in runs if job.job_id not in self._came]
-        feed(self._memory, came, runs, ended)
-        self._came |= {job.job_id for job in came}
-        self._began |= {job.job_id for job in runs}
+        here: list[Job] = [*snapshot.pending, *snapshot.running, *(run.job for run in ended)]
+        came, started = self._memory.news(here)
+        feed(self._memory, map(self._dressed, came), map(self._dressed, started), ended)
         predicted = self._memory.predicted(snapshot.pending)
         return replace(snapshot, run_times=tuple(predicted.items()))
 
-    def _ends(self) -> Iterator[EndedJob]:
+    def _ends(self) -> Iterator[JobRun]:
         """Since the last look."""
         done = list(islice(self._world.finished.values(), self._ended, None))
         self._ended += len(done)
         for one in done:
             job, name = one.job, one.job.partition or self._world.cluster.default_partition
-            yield EndedJob(
+            run = RunningJob(
                 job_id=JobId(one.number),
-                request=in_partition(job.request(), self._partitions[name]),
-                submitted_at=UnixTime(job.submit_s),
                 started_at=UnixTime(one.started_at),
-                ended_at=UnixTime(one.ended_at),
+                request=in_partition(job.request(), self._partitions[name]),
+                shares=(),
+                partition=name,
                 user=job.user,
                 account=job.account,
-                qos=job.qos,
-                partition=name,
-                kinds=self._kinds[job.name],
+                submitted_at=UnixTime(job.submit_s),
             )
+            yield JobRun(self._dressed(run), UnixTime(one.ended_at))
 
     def _dressed(self, job: Seen) -> Seen:
         """With what the world does not show of it."""

@@ -28,7 +28,7 @@ from rltuned.errors import TraceError
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, asked_of
 from rltuned.policies.actor import seen_by
 from rltuned.policies.network import Kind
-from rltuned.slurm.accounting import JobRun
+from rltuned.slurm.accounting import SacctRecord
 
 FEWEST_STARTS: Final = 50
 COLUMNS: Final = (
@@ -59,7 +59,7 @@ class Started:
     run_time: RunTime | None = None
 
 
-def started_of(records: Iterable[JobRun]) -> list[Started]:
+def started_of(records: Iterable[SacctRecord]) -> list[Started]:
     """The jobs of a site's history that started; those that still wait are left out."""
     return [
         Started(
@@ -68,12 +68,7 @@ def started_of(records: Iterable[JobRun]) -> list[Started]:
             eligible_s=record.eligible_s,
             start_s=record.start_s,
             end_s=math.inf if record.end_s is None else record.end_s,
-            request=Request(
-                Resources(record.gpus, record.cpus, record.mem_mib or 0),
-                record.limit_s,
-                tuple(map(GpuType, record.gpu_types)),
-                record.nodes or 1,
-            ),
+            request=replace(record.request, nodes=record.nodes or 1),
             partition=record.partition,
             by_main=record.main,
         )

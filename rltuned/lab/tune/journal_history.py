@@ -10,18 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.daemon.ends import SeenEnds
+from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.snapshots import Recorded
-from rltuned.slurm.accounting import JobRun, SacctAnswer
+from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 
 NO_END: Final = "its end fell between looks of the daemon that were too far apart, or was no end"
 NO_START: Final = "waited at a look of the daemon and was gone at the next, and never seen to run"
 NO_SUBMIT: Final = "the daemon's looks do not tell when it was submitted"
 
 RunKey = tuple[str, float]
-"""A job's number and its start, Unix seconds."""
+"""A job's number as sacct has it, and its start, Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +50,20 @@ class Sources:
 class SeenRuns:
     """What the looks of one cluster show.
 
-    begin, until: the first and the last look, Unix seconds. ended_s: when runs ended. ran: every
-    run that was seen. unseen: jobs (number, submission) that waited and never ran at a look.
+    begin, until: the first and the last look, Unix seconds. runs: every one that was seen. unseen:
+    jobs (number, submission) that waited and never ran at a look.
     """
 
     begin: float
     until: float
     last: Snapshot
-    ended_s: dict[RunKey, float] = field(default_factory=dict)
-    ran: dict[RunKey, RunningJob] = field(default_factory=dict)
+    runs: dict[RunKey, JobRun] = field(default_factory=dict)
     unseen: set[tuple[str, float]] = field(default_factory=set)
 
 
 def seen_runs(records: Iterable[Recorded], cluster: str) -> SeenRuns | None:
     """What looks show of a cluster; None = there is none at it."""
-    ends, found = SeenEnds(), None
+    tracker, found = JobTracker(), None
     waited: set[tuple[str, float]] = set()
     for record in records:
         look = record.snapshot
@@ -71,10 +71,8 @@ def seen_runs(records: Iterable[Recorded], cluster: str) -> SeenRuns | None:
             continue
         found = found or SeenRuns(look.taken_at, look.taken_at, look)
         found.until, found.last = look.taken_at, look
-        found.ended_s |= {
-            (str(job.job_id), float(job.started_at)): float(job.ended_at) for job in ends.look(look)
-        }
-        found.ran |= {(str(job.job_id), float(job.started_at)): job for job in look.running}
+        found.runs |= {_key(job): JobRun(job) for job in look.running}
+        found.runs |= {_key(run.job): run for run in tracker.look(look).ended}
         # the record of an array stands for tasks that get numbers of their own
         waited |= {
             (str(job.job_id), float(job.submitted_at)) for job in look.pending if job.array is None
@@ -82,7 +80,7 @@ def seen_runs(records: Iterable[Recorded], cluster: str) -> SeenRuns | None:
     if found is None:
         return None
     wait = {(str(job.job_id), float(job.submitted_at)) for job in found.last.pending}
-    numbers = {number for number, _ in found.ran}
+    numbers = {number for number, _ in found.runs}
     found.unseen = {one for one in waited - wait if one[0] not in numbers}
     return found
 
@@ -91,19 +89,21 @@ def completed(answer: SacctAnswer, seen: SeenRuns | None) -> tuple[SacctAnswer, 
     """Sacct's history with what the looks add; without any record of sacct, theirs alone."""
     if seen is None:
         return answer, Sources(len(answer.records))
+    ended = {key: run for key, run in seen.runs.items() if run.ended_at is not None}
     known = {(r.key, r.start_s) for r in answer.records if r.start_s is not None}
     jobs = {(r.key, r.submit_s) for r in answer.records}
-    begun = {(number, float(seen.ran[number, at].submitted_at or 0)) for number, at in seen.ended_s}
+    begun = {(number, float(run.job.submitted_at or 0)) for (number, _), run in ended.items()}
     # one that still waits by sacct, and that was seen to run and end, is the journal's
     kept = [r for r in answer.records if r.start_s is not None or (r.key, r.submit_s) not in begun]
-    records = [_with_end(r, seen) for r in kept]
+    records = [_with_end(r, ended) for r in kept]
     ends = sum(new.end_s != old.end_s for old, new in zip(kept, records, strict=True))
-    more = [*_ended(seen, known), *([] if answer.records else _unfinished(seen))]
+    more = [_ran(run) for key, run in ended.items() if key not in known]
+    more += [] if answer.records else _unfinished(seen)
     dated = [run for run in more if not math.isnan(run.submit_s)]
-    running = {(str(job.job_id), float(job.started_at)) for job in seen.last.running}
+    running = {_key(job) for job in seen.last.running}
     counts = {
         NO_SUBMIT: len(more) - len(dated),
-        NO_END: len(seen.ran.keys() - seen.ended_s.keys() - known - running),
+        NO_END: len(seen.runs.keys() - ended.keys() - known - running),
         NO_START: len(seen.unseen - jobs),
     }
     left_out = {why: count for why, count in counts.items() if count}
@@ -111,31 +111,31 @@ def completed(answer: SacctAnswer, seen: SeenRuns | None) -> tuple[SacctAnswer, 
     return whole, Sources(len(records), len(dated), ends, left_out)
 
 
-def _with_end(record: JobRun, seen: SeenRuns) -> JobRun:
+def _key(job: RunningJob) -> RunKey:
+    return str(job.job_id), float(job.started_at)
+
+
+def _with_end(record: SacctRecord, ended: Mapping[RunKey, JobRun]) -> SacctRecord:
     if record.start_s is None or record.end_s is not None:
         return record
-    end_s = seen.ended_s.get((record.key, record.start_s))
-    return record if end_s is None else replace(record, end_s=end_s)
+    run = ended.get((record.key, record.start_s))
+    return record if run is None else replace(record, end_s=run.ended_at)
 
 
-def _ended(seen: SeenRuns, known: set[RunKey]) -> list[JobRun]:
-    return [_ran(seen.ran[key], end_s) for key, end_s in seen.ended_s.items() if key not in known]
-
-
-def _unfinished(seen: SeenRuns) -> list[JobRun]:
+def _unfinished(seen: SeenRuns) -> list[SacctRecord]:
     """What runs and waits at the last look."""
-    ran = [_ran(job, None) for job in seen.last.running]
+    ran = [_ran(JobRun(job)) for job in seen.last.running]
     return ran + [_waits(job) for job in seen.last.pending]
 
 
-def _ran(job: RunningJob, end_s: float | None) -> JobRun:
+def _ran(run: JobRun) -> SacctRecord:
+    job = run.job
     submit_s = math.nan if job.submitted_at is None else float(job.submitted_at)
-    run = _run(job, job.waits_since or submit_s, submit_s, (job.partition,))
     return replace(
-        run,
+        _run(job, job.waits_since or submit_s, submit_s, (job.partition,)),
         start_s=float(job.started_at),
-        end_s=end_s,
-        state="" if end_s is not None else "RUNNING",
+        end_s=run.ended_at,
+        state="RUNNING" if run.ended_at is None else "",
         alloc_gpus=sum(share.taken.gpus for share in job.shares),
         alloc_cpus=sum(share.taken.cpus for share in job.shares),
         where=",".join(sorted({str(share.node) for share in job.shares})),
@@ -143,7 +143,7 @@ def _ran(job: RunningJob, end_s: float | None) -> JobRun:
     )
 
 
-def _waits(job: PendingJob) -> JobRun:
+def _waits(job: PendingJob) -> SacctRecord:
     run = _run(job, float(job.waits_since), float(job.submitted_at), job.partitions)
     het = job.het_job_id is not None
     return replace(run, tasks=1 if job.array is None else job.array.tasks, het=het)
@@ -151,10 +151,10 @@ def _waits(job: PendingJob) -> JobRun:
 
 def _run(
     job: RunningJob | PendingJob, eligible_s: float, submit_s: float, partitions: Sequence[str]
-) -> JobRun:
+) -> SacctRecord:
     asked = job.request
     nodes = asked.nodes
-    return JobRun(
+    return SacctRecord(
         key=str(job.job_id),
         submit_s=submit_s,
         eligible_s=eligible_s,

@@ -1,14 +1,17 @@
 """Pairs of blocks: who counts in which, what counts as a wait, and when a pair is decided."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.daemon.canary.blocks import HORIZON_S, Blocks, Pair
-from rltuned.daemon.canary.outcomes import Side, Touched, Watcher, unit_of
+from rltuned.daemon.canary.outcomes import Touched
+from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
+from rltuned.domain.runs import Side
+from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, request, running, snapshot
 
@@ -36,7 +39,7 @@ class Street:
     runs: list[RunningJob] = field(default_factory=list)
     decided: list[Pair] = field(default_factory=list)
     live: bool = True
-    watcher: Watcher = field(default_factory=Watcher)
+    tracker: JobTracker = field(default_factory=JobTracker)
     touched: Touched = field(default_factory=Touched)
 
     def come(self, at: float, user: str, **rest: object) -> int:
@@ -63,14 +66,13 @@ class Street:
             self.look()
         return self
 
-    def look(self, sides: Side = Side.ON, demoted: Sequence[str] = ()) -> None:
-        seen = snapshot(
-            *self.waiting.values(), runs=self.runs, taken_at=self.now, demoted=tuple(demoted)
-        )
-        of = {j.job_id: sides for j in seen.pending} | {j.job_id: sides for j in seen.running}
-        started = self.watcher.look(seen, of).started
+    def look(self, side: Side = Side.ON, **rest: Any) -> None:
+        seen = snapshot(*self.waiting.values(), runs=self.runs, taken_at=self.now, **rest)
+        news = self.tracker.look(seen)
+        news = replace(news, started=tuple(replace(run, side=side) for run in news.started))
+        sides = {one.job_id: side for one in seen.pending}
         self.touched.look(seen)
-        self.decided += self.blocks.look(seen, of, started, self.touched.units, live=self.live)
+        self.decided += self.blocks.look(seen, sides, news, self.touched.units, live=self.live)
 
     def play(self, on_s: float = 900.0, off_s: float = 300.0) -> "Street":
         """Two users with a job in each block of the pair."""
@@ -175,6 +177,31 @@ def test_a_job_that_anybody_touched_is_no_evidence(how: str) -> None:
     assert counted in ([None], [])
 
 
+@pytest.mark.parametrize("how", ["seen", "restarted", "hidden"])
+def test_neither_wait_of_a_requeued_job_is_evidence(how: str) -> None:
+    """Before, the first counted when it ran again at the next look, and the second when a look
+    could not read its row.
+    """
+    street = Street().until(START - STEP_S)
+    number = street.come(first_of(True) + 60, "mallory")
+    one = street.waiting[number]
+    street.until(street.now + 60)
+    street.start(number, after_s=100.0)
+    street.until(street.now + 120)
+    (run,), at = street.runs, UnixTime(street.now + 1)
+    street.runs.clear()
+    if how == "hidden":
+        street.look(unreadable=(Unreadable("job", str(number), "odd", run.job_id),))
+    if how == "restarted":
+        street.runs = [replace(run, submitted_at=at, started_at=UnixTime(at + 9))]
+    else:
+        street.waiting[number] = replace(one, submitted_at=at, eligible_at=at)
+        street.until(street.now + STEP_S)
+        street.start(number, after_s=200.0)
+    street.until(START + 8_000.0)
+    assert [pair.wait.on for pair in street.decided] == [{}]
+
+
 def test_a_job_that_rltuned_sets_to_share_its_nodes_is_evidence() -> None:
     street = Street().until(START - STEP_S)
     number = street.come(first_of(True) + 60, "carol", asks=request(exclusive=True))
@@ -255,4 +282,4 @@ def test_partitions_have_pairs_of_their_own() -> None:
         "gpu",
         "long",
     }
-    assert unit_of(job(1)) != unit_of(job(1, submitted_at=NOW))
+    assert job(1).unit != job(1, submitted_at=NOW).unit

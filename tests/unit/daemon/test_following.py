@@ -14,10 +14,10 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Pair, PairFigure
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker, Breakers, Cause
 from rltuned.daemon.canary.monitor import CanaryStatus, sides_of
-from rltuned.daemon.canary.outcomes import Side
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.following import PAIRS, YOUNG_S, Following, RoleChange, Turn
 from rltuned.daemon.wiring import build_rig, in_force
+from rltuned.domain.runs import Side
 from rltuned.domain.units import JobId
 from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import TUNED, Generations

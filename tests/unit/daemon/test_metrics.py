@@ -18,7 +18,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.outcomes import Agreement, JobOutcome, JobStart, Outcomes, Side
+from rltuned.daemon.canary.outcomes import Agreement
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.metrics.jobs import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
@@ -27,7 +27,8 @@ from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.runs import JobRun, RunNews, Side
+from rltuned.domain.units import UnixTime
 from scripts.tools.reference.pages import metrics as markdown
 from tests import needs
 from tests.builders import NOW, job, running, snapshot
@@ -221,9 +222,10 @@ def _series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
 
 
 def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
-    started = JobStart(JobId(7), (JobId(7), UnixTime(NOW)), "gpu", Side.ON, NOW, 620.0)
+    job = running(started_at=NOW, submitted_at=UnixTime(NOW - 620.0))
+    runs = JobRun(job, side=Side.ON), JobRun(job, UnixTime(NOW + 310.0), side=Side.ON)
     verdict = CanaryStatus(
-        outcomes=Outcomes((started,), (JobOutcome(started, 310.0),)),
+        runs=RunNews(runs[:1], runs[1:]),
         agreement=Agreement(3, 2, own=0.75, slurms=0.5),
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
@@ -258,10 +260,8 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
 
 def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) -> None:
     for number in range(MAX_PARTITIONS + 9):
-        one = JobStart(JobId(1), (JobId(1), UnixTime(NOW)), f"p{number}", Side.OTHER, NOW, 1.0)
-        metrics.update(
-            replace(live_report(), snapshot=None, verdict=CanaryStatus(Outcomes((one,))))
-        )
+        one = JobRun(running(partition=f"p{number}", submitted_at=UnixTime(NOW - 2e3)))
+        metrics.update(replace(live_report(), snapshot=None, verdict=CanaryStatus(RunNews((one,)))))
     names = {s.labels["partition"] for s in _samples(metrics, "rltuned_breaker_open")}
     assert len(names) == MAX_PARTITIONS
     labels = {"partition": THE_REST, "delays": "other"}

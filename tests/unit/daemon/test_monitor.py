@@ -13,12 +13,12 @@ from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause, breakers, demoted
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor, sides_of
-from rltuned.daemon.canary.outcomes import Side
-from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.runs import JobRun, Side
+from rltuned.domain.snapshot import Snapshot, Unreadable
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, running, set_priority, snapshot
 from tests.fakes import ConstantOrder
@@ -72,11 +72,11 @@ def test_without_a_switchback_delays_are_on_while_the_stage_writes(writes: bool)
 def test_a_job_that_was_never_seen_waiting_has_a_side_where_it_is_surely_ours(
     rules: Scope, side: Side | None
 ) -> None:
-    fresh, old = (
-        running(n, started_at=NOW - ago_s, submitted_at=UnixTime(NOW - ago_s))
+    runs = [
+        JobRun(running(n, started_at=NOW - ago_s, submitted_at=UnixTime(NOW - ago_s)))
         for n, ago_s in ((1, 5.0), (2, 5_000.0))
-    )
-    found = sides_of(snapshot(runs=[fresh, old]), None, rules, writes=True)
+    ]
+    found = sides_of(snapshot(), None, rules, writes=True, started=runs)
     assert found == ({} if side is None else {1: side})
 
 
@@ -110,6 +110,7 @@ class Site:
             begun = [(j, at) for j, at in self.waiting.items() if at <= self.now]
             self.runs = [self._start(one, at) for one, at in begun]
             seen = snapshot(*self.waiting, runs=self.runs, taken_at=self.now, priorities=AGING)
+            self.monitor.look(seen)
             verdict = self.monitor.judge(
                 CANARY, self.rules, seen, None, (), live=live, model=self.model
             )
@@ -205,10 +206,82 @@ def test_the_last_order_is_compared_with_what_started(tmp_path: Path) -> None:
         monitor = Monitor(Journal(tmp_path))
         ladder = Ladder(rung=Rung.FULL if live else Rung.SHADOW)
         before, rules = snapshot(job(1), job(2)), Scope()
+        monitor.look(before)
         monitor.judge(ladder, rules, before, decided(before, rules), (), live=live)
         runs = [running(1, started_at=NOW + 5, submitted_at=UnixTime(NOW - 600))]
         after = snapshot(job(2), runs=runs, taken_at=NOW + 60)
+        monitor.look(after)
         verdict = monitor.judge(ladder, rules, after, decided(after, rules), (), live=live)
         assert verdict.agreement is not None
-        assert [s.side for s in verdict.outcomes.started] == [Side.ON if live else Side.OFF]
+        assert [s.side for s in verdict.runs.started] == [Side.ON if live else Side.OFF]
         assert verdict.breakers.get("gpu", Breaker()) == Breaker()
+
+
+RUN = running(5, started_at=NOW + 20, submitted_at=UnixTime(NOW - 600.0), time_limit_s=None)
+ARRAY: dict[str, Any] = {"array": ArrayInfo(JobId(5), 3)}
+
+
+def judged(monitor: Monitor, *looks: dict[str, Any]) -> list[CanaryStatus]:
+    """A minute apart, or as long as is given."""
+    found, now = [], NOW
+    for one in looks:
+        shown = {"taken_at": now, **one}
+        now = shown["taken_at"] + 60.0
+        seen = snapshot(*shown.pop("waits", ()), **shown)
+        monitor.look(seen)
+        found.append(monitor.judge(CANARY, Scope(), seen, None, (), live=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("waits", "runs", "sides"),
+    [
+        ([job(5)], [RUN], [Side.ON]),
+        ([job(5, held_by="user", priority=0)], [RUN], [Side.OTHER]),
+        ([], [RUN], [Side.ON]),
+        ([], [replace(RUN, partition="sla")], [Side.OTHER]),
+        ([job(5)], [replace(RUN, submitted_at=None)], [Side.OTHER]),
+        # the tasks of an array are one unit, and of one record of it that is held no one asks
+        (
+            [job(5, **ARRAY), job(6, held_by="user", priority=0, **ARRAY)],
+            [replace(RUN, job_id=JobId(n), array_job_id=JobId(5)) for n in (7, 8)],
+            [Side.ON, Side.ON],
+        ),
+    ],
+)
+def test_a_run_keeps_the_side_that_its_job_had_while_it_waited(
+    tmp_path: Path, waits: list[PendingJob], runs: list[RunningJob], sides: list[Side]
+) -> None:
+    monitor = Monitor(Journal(tmp_path))
+    *_, begun, ended = judged(monitor, {"waits": waits}, {"runs": runs}, {})
+    assert [run.side for run in begun.runs.started] == sides
+    assert [(run.job.job_id, run.side, run.run_s) for run in ended.runs.ended] == [
+        (run.job_id, side, 70.0) for run, side in zip(runs, sides, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [{"lingering": (JobId(5),)}, {"runs": [RUN]}, {}],
+        [{"waits": [job(5)]}],
+        [{"unreadable": (Unreadable("job", "5", "odd", JobId(5)),)}, {"runs": [RUN]}],
+        [{"taken_at": NOW + 7_200.0}],
+        [{"cluster": "other"}],
+    ],
+)
+def test_a_run_of_which_the_end_is_not_known_has_no_slowdown(
+    tmp_path: Path, looks: list[dict[str, Any]]
+) -> None:
+    """Before, only the memory of run times knew: the metric counted each of these as an end."""
+    found = judged(Monitor(Journal(tmp_path)), {}, {"runs": [RUN]}, *looks)
+    assert [len(one.runs.started) for one in found[:2]] == [0, 1]
+    assert [run for one in found for run in one.runs.ended] == []
+
+
+def test_a_start_that_a_cycle_could_not_judge_is_judged_in_the_next(tmp_path: Path) -> None:
+    monitor = Monitor(Journal(tmp_path))
+    judged(monitor, {"waits": [job(5)]})
+    monitor.look(snapshot(runs=[RUN], taken_at=NOW + 60))
+    (found,) = judged(monitor, {"runs": [RUN], "taken_at": NOW + 120})
+    assert [(run.job.job_id, run.side) for run in found.runs.started] == [(5, Side.ON)]

@@ -12,14 +12,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rltuned.core.asked import Job, JobKey
+from rltuned.core.asked import Job, JobKey, key_of
 from rltuned.core.memory import Logits, RunTimeMemory
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
-from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import EndedJob, PendingJob, Request, RunningJob
+from rltuned.daemon.tracker import JobTracker
+from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
@@ -41,6 +42,7 @@ class Diary:
     def __init__(self) -> None:
         self.events: list[tuple[str, tuple[int, ...]]] = []
         self.kept: Collection[JobKey] = ()
+        self.met, self.began = set[JobKey](), set[JobKey]()
         self.ends, self.error, self.limit_share = 0, math.nan, 0.75
         self.limit_use: float | None = None
         self.logits: Logits = untaught
@@ -63,10 +65,17 @@ class Diary:
     def follow(self, jobs: Iterable[Job]) -> None:
         self.followed = tuple(int(j.job_id) for j in jobs)
 
-    def end(self, jobs: Sequence[EndedJob]) -> None:
-        self._note("end", jobs)
-        self.ends += len(jobs)
+    def end(self, ended: Sequence[JobRun]) -> None:
+        self._note("end", [run.job for run in ended])
+        self.ends += len(ended)
         self.error = 0.5
+
+    def news(self, jobs: Iterable[Job]) -> tuple[list[Job], list[RunningJob]]:
+        found = [j for j in jobs if key_of(j) not in self.met]
+        runs = [j for j in jobs if isinstance(j, RunningJob) and key_of(j) not in self.began]
+        self.met |= {key_of(j) for j in found}
+        self.began |= {key_of(j) for j in runs}
+        return found, runs
 
     def keep(self, jobs: Collection[JobKey]) -> None:
         self.kept = jobs
@@ -102,13 +111,13 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder, self.log, self.now = folder, Lines(), NOW
         self.asked: list[tuple[float, float]] = []
-        self.sacct: Callable[[], list[EndedJob] | None] = lambda: None
+        self.sacct: Callable[[], list[JobRun] | None] = lambda: None
         self.diaries: list[Diary] = []
-        self.predicted = snapshot()
+        self.predicted, self.tracker = snapshot(), JobTracker()
         self.daemon = self.started()
 
     def started(self, **more: Any) -> RunTimeLearner:
-        def history(since: float, until: float) -> list[EndedJob] | None:
+        def history(since: float, until: float) -> list[JobRun] | None:
             self.asked.append((since, until))
             return self.sacct()
 
@@ -122,7 +131,8 @@ class Site:
 
     def look(self, *waits: Any, runs: Sequence[RunningJob] = (), later_s: float = MINUTE_S) -> Any:
         self.now += later_s
-        self.predicted = self.daemon.look(self.seen(*waits, runs=runs))
+        seen = self.seen(*waits, runs=runs)
+        self.predicted = self.daemon.look(seen, self.tracker.look(seen))
         return self.daemon.status
 
     def seen(self, *waits: Any, runs: Sequence[RunningJob] = ()) -> Snapshot:
@@ -138,9 +148,8 @@ def run_of(number: int, started_at: float, submitted_at: float = T0) -> RunningJ
     return running(number, started_at=started_at, submitted_at=UnixTime(submitted_at))
 
 
-def ended(number: int, submit: float, start: float, end: float) -> EndedJob:
-    times = UnixTime(NOW + submit), UnixTime(NOW + start), UnixTime(NOW + end)
-    return EndedJob(JobId(number), Request(Resources(1, 1, 1)), *times, user="bob")
+def ended(number: int, submit: float, start: float, end: float) -> JobRun:
+    return JobRun(run_of(number, NOW + start, NOW + submit), UnixTime(NOW + end))
 
 
 def test_looks_become_submissions_starts_and_ends_in_the_order_of_time(site: Site) -> None:
@@ -309,7 +318,7 @@ def test_a_slow_sacct_delays_no_cycle_and_no_end_is_lost(
     monkeypatch.setattr(run_times, "FIRST_WAIT_S", 0.0)
     gate, done = threading.Event(), threading.Event()
 
-    def slow() -> list[EndedJob]:
+    def slow() -> list[JobRun]:
         gate.wait(30)
         done.set()
         return [ended(9, -900, -800, -300)]

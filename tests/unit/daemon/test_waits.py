@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.cli.status import waits as in_words
-from rltuned.daemon.canary.outcomes import JobStart, Side
 from rltuned.daemon.canary.waits import DAYS, WAITS, count, document
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.runs import JobRun, Side
+from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
+from tests.builders import running
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 DAY = 86_400.0
 
 
-def start(side: Side, wait_s: float | None, at: float = NOW) -> JobStart:
-    return JobStart(JobId(1), (JobId(1), UnixTime(0.0)), "gpu", side, at, wait_s)
+def start(side: Side, wait_s: float | None, at: float = NOW) -> JobRun:
+    submitted_at = None if wait_s is None else UnixTime(at - wait_s)
+    return JobRun(running(started_at=at, submitted_at=submitted_at), side=side)
 
 
 def test_a_job_counts_on_its_day_and_side(tmp_path: Path) -> None:

@@ -153,8 +153,8 @@ exec perl -0777 -pe 'BEGIN { $m = shift } s/\\0/$m/g' "$mark" "$(dirname "$0")/o
 
 def ended(folder: Path, *rows: dict[str, str]) -> list[tuple[int, float, Kinds]]:
     commands = Commands(sacct(folder, *rows))
-    jobs = ended_jobs(commands, BEGAN - 10, BEGAN + 1000, DIGESTER)
-    return [(job.job_id, job.run_s, job.kinds) for job in jobs]
+    runs = ended_jobs(commands, BEGAN - 10, BEGAN + 1000, DIGESTER)
+    return [(run.job.job_id, run.run_s, run.job.kinds) for run in runs]
 
 
 def test_an_ended_job_of_sacct_has_the_same_kinds_as_in_squeue(tmp_path: Path) -> None:
