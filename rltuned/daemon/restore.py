@@ -214,9 +214,10 @@ def _of_held(job: PendingJob, nice: int) -> str:
 
 
 def _of_hidden(claim: Claim, job: PendingJob) -> str:
-    """What cannot be compared may be another user's; of a held job the command is safe."""
+    """What cannot be compared may be another user's; a command that starts no job is safe."""
     why = f"Slurm does not show its {claim.field.label} now"
-    if not job.held_by:
+    if not job.held_by and job.reason != "JobArrayTaskLimit":
         return why
     undo = f"scontrol update JobId={job.address} {claim.field.argument}={claim.original or 0}"
-    return f"{why}; unless another user has set it, {undo} gives it back and the job stays held"
+    stays = "held" if job.held_by else "at its array's limit"
+    return f"{why}; unless another user has set it, {undo} gives it back and the job stays {stays}"

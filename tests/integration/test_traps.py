@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.refusals import Refusal
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.restore import restore
 from rltuned.domain.plan import HELD, Result
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.undoer import SlurmUndoer
 from tests.clusters import cluster
 from tests.integration.site import Site
 from tests.lab import SlurmLab
@@ -189,3 +193,45 @@ def test_a_job_that_may_not_gather_age_yet_has_none(site: Site) -> None:
     begun = site.pending()[second].ages_since
     site.lab.wait_for(lambda: time.time() > begun + 5, "it has aged")
     assert site.pending()[second].ages_since == pytest.approx(begun, abs=2)
+
+
+def test_a_throttled_array_keeps_its_limit_and_is_left_alone_at_it(site: Site) -> None:
+    lab = site.lab
+    (blocker,) = (j.job_id for j in site.world.observe().running)
+    array = lab.sbatch("-wm1", "-n1", "-t5", "--mem=100", "--array=0-7%2")
+    site.limits(40)
+
+    def shown(name: str) -> str:
+        return lab.run("squeue", "-h", "-j", str(array), "-t", "PD", "-O", f"{name}:40").strip()
+
+    def running() -> list[str]:
+        return lab.run("squeue", "-h", "-r", "-j", str(array), "-t", "R", "-o", "%i").split()
+
+    site.cycle()
+    number = factor(site, array)
+    assert number
+    assert shown("arraytaskid") == "0-7%2"
+    lab.run("scancel", str(blocker))
+    for waiting in ("2-7%2", "3-7%2"):
+        lab.wait_for(lambda: shown("reason") == "JobArrayTaskLimit", "its limit holds it")
+        decision = site.cycle()
+        assert (array, Refusal.NOT_ELIGIBLE) in decision.refused
+        assert array not in {a.target.job_id for a in decision.plan.actions}
+        assert (shown("arraytaskid"), len(running())) == (waiting, 2)
+        lab.run("scancel", running()[0])
+        lab.wait_for(lambda: len(running()) == 2, "another task starts")
+    clock = SystemClock()
+    undoer = SlurmUndoer(SlurmCli(conf=lab.conf), clock.now)
+    (left,) = (r for r in restore(undoer, site.journal, clock) if r.claim.target.job_id == array)
+    undo = f"scontrol update JobId={array} SiteFactor=0"
+    assert (left.fate, left.claim.value) == (Fate.UNKNOWN, number)
+    assert f"{undo} gives it back and the job stays at its array's limit" in left.detail
+    lab.run(*undo.split(), check=False)  # it says of tasks that have ended that they have
+    before = set(running())
+    lab.run("scancel", *before)
+    lab.wait_for(lambda: len(running()) == 2 and not before & set(running()), "the next two start")
+    assert shown("arraytaskid") == "6-7%2"
+    # sprio shows running tasks here, each by the number of its own record
+    records = lab.run("squeue", "-h", "-j", str(array), "-t", "R", "-O", "jobid").split()
+    sites = dict(line.split() for line in lab.run("sprio", "-h", "-o", "%i %S").splitlines())
+    assert {sites[record] for record in records} == {"0"}
