@@ -1,6 +1,7 @@
 """Files and folders that are there whole or not at all; files also after the power has failed."""
 
 import errno
+import glob
 import os
 import shutil
 import stat
@@ -14,13 +15,16 @@ def write_whole(
     path: Path, data: bytes, mode: int = 0o600, prepare: Callable[[int], object] | None = None
 ) -> None:
     """Put a file in place of the last one, whole. A link there is replaced, and not followed. mode:
-    whatever the umask. prepare: takes the new file's descriptor first. Raises OSError.
+    whatever the umask. prepare: takes the new file's descriptor first. What killed processes of
+    this machine left half written beside it is removed. Raises OSError.
     """
     # of this process alone, also where two machines share the folder
-    made = path.with_name(f".{path.name}-{os.uname().nodename}-{os.getpid()}")
+    stem = f".{path.name}-{os.uname().nodename}-"
+    made = path.with_name(f"{stem}{os.getpid()}")
     try:
-        with suppress(FileNotFoundError):
-            made.unlink()
+        for left in path.parent.glob(f"{glob.escape(stem)}*"):
+            if left == made or not Path("/proc", left.name.removeprefix(stem)).exists():
+                left.unlink(missing_ok=True)
         number = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         with os.fdopen(number, "wb") as file:
             os.fchmod(number, mode)

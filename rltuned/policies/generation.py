@@ -19,6 +19,7 @@ from rltuned.policies.shelf import MODEL_PREFIX
 MANIFEST: Final = "generation.json"
 MODEL, PREDICTOR = "model", "predictor"
 NAME: Final = re.compile(r"gen-(\d{6,})-([0-9a-f]{12})")
+_FILE: Final = re.compile(rf"({MODEL}|{PREDICTOR})/(?!\.\.?$)[^/]+")
 
 
 class TunedOrder(BaseModel):
@@ -103,6 +104,8 @@ def read_generation(path: Path) -> Generation:
 def checked(path: Path, manifest: Manifest) -> None:
     """Every file is as in the manifest and loads as in the daemon; raises ModelError."""
     for name, wanted in manifest.files_sha256.items():
+        if _FILE.fullmatch(name) is None:
+            raise ModelError(f"model {path / MANIFEST}: {name!r} is no file of a generation")
         read_sealed(path / name, wanted, f"{MANIFEST} says")
     parts = {name.split("/")[0] for name in manifest.files_sha256}
     if manifest.policy == MODEL:

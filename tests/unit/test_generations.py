@@ -1,5 +1,6 @@
 """Generations of a site's order: whole, unchangeable, and followed by a link that never dangles."""
 
+import hashlib
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from rltuned.daemon.following import Turn
 from rltuned.daemon.wiring import build_rig, configured_predictor, find_policy, in_force
 from rltuned.errors import ModelError
 from rltuned.policies import generations
-from rltuned.policies.generation import TunedOrder
+from rltuned.policies.generation import MANIFEST, Manifest, TunedOrder
 from rltuned.policies.generations import LOG, ROLES, Generations
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -70,6 +71,21 @@ def test_a_changed_file_is_found(store: Generations, network: dict[str, Path], n
     with pytest.raises(ModelError):
         store.promote(made.name, at=0.0)
     assert store.named_by("current") is None
+
+
+@pytest.mark.parametrize("name", ["../secret", "model/../../secret", "/etc/passwd", "secret", ""])
+def test_a_manifest_names_files_of_its_own_folder_alone(store: Generations, name: str) -> None:
+    """Another file was read, and the beginning of its SHA-256 was in the message."""
+    made = store.add(RULE, {}).path
+    secret = store.folder / "secret"
+    secret.write_text("x")
+    named = Manifest.model_validate_json((made / MANIFEST).read_bytes())
+    data = named.model_copy(update={"files_sha256": {name: "0"}}).model_dump_json().encode()
+    other = made.with_name(f"gen-000002-{hashlib.sha256(data).hexdigest()[:12]}")
+    other.mkdir()
+    (other / MANIFEST).write_bytes(data)
+    with pytest.raises(ModelError, match="is no file of a generation"):
+        store.read(other.name)
 
 
 @pytest.mark.parametrize(

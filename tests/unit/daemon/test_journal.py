@@ -15,6 +15,7 @@ from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, 
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.units import JobId
+from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import LOCK_NAME, Journal
@@ -299,6 +300,31 @@ def test_a_full_disk_is_reported_and_nothing_half_written_stays(tmp_path: Path) 
     error, kept, after = done.stdout.splitlines()
     assert "journal.sqlite: " in error
     assert (kept, after) == ("2", "3")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_a_killed_process_left_half_written_goes_with_the_next_file(
+    tmp_path: Path, *, ends: bool
+) -> None:
+    """Each kill within a write left a file of up to 30 MiB, for ever."""
+    path, other = tmp_path / "run-times", tmp_path / ".run-times-elsewhere-1"
+    other.touch()
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom rltuned.durable import write_whole\n"
+        "def ready(_): print('ready', flush=True); sys.stdin.read()\n"
+        "write_whole(Path(sys.argv[1]), b'old', prepare=ready)\n"
+    )
+    argv = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        if ends:
+            writer.kill()
+            writer.wait()
+        write_whole(path, b"new")
+        assert path.read_bytes() == b"new"
+        left = {file.name for file in tmp_path.iterdir()} - {path.name, other.name}
+        assert len(left) == (0 if ends else 1)
 
 
 def test_the_application_id_says_rltu() -> None:
