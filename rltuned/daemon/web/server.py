@@ -240,7 +240,10 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path == "/metrics":
             type(self).health()  # a metric of it is as fresh as the scrape
-            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            try:
+                encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            except (TypeError, ValueError):  # a version that is none: it asks for nothing
+                encode, content_type = choose_encoder("")
             self._answer(HTTPStatus.OK, encode(self.registry), content_type)
         elif path == "/healthz":
             self._answer(HTTPStatus.OK, b"alive\n")

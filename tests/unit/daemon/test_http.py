@@ -70,6 +70,8 @@ def test_metrics_in_both_formats(server: MetricsServer) -> None:
     status, kind, text = ask(server, "/metrics?x=1", Accept=wanted)
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith("# EOF\n")
+    odd = "application/openmetrics-text; version=x"
+    assert ask(server, "/metrics", Accept=odd)[0] == 200
 
 
 def test_a_scraper_that_takes_gzip_gets_it(server: MetricsServer) -> None:
