@@ -94,9 +94,9 @@ class RunTimeMemory:
                 met.append(known)
         self._predict(met)
 
-    def news(self, jobs: Iterable[Job]) -> tuple[list[Job], list[RunningJob]]:
+    def news(self, jobs: Mapping[JobKey, Job]) -> tuple[list[Job], list[RunningJob]]:
         """Those that are not known yet, and those of which the start is not."""
-        met = [(job, self._jobs.get(key_of(job))) for job in jobs]
+        met = [(job, self._jobs.get(key)) for key, job in jobs.items()]
         began = (
             job
             for job, known in met

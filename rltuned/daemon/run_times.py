@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.core.asked import Job, key_of, partitions_of
+from rltuned.core.asked import Job, JobKey, key_of, partitions_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.limits import LimitMemory
 from rltuned.core.memory import RunTimeMemory, SizeOf, gpus_of
@@ -223,11 +223,11 @@ class RunTimeLearner:
             return
         memory.size_of = self._size_of
         ended, self._waiting = self._waiting, []
-        here: tuple[Job, ...] = (*seen.pending, *seen.running)
+        here: dict[JobKey, Job] = {key_of(job): job for job in (*seen.pending, *seen.running)}
         gone = (*runs.undecided, *(run.job for run in ended))
-        memory.keep({key_of(job) for job in (*here, *gone)})
+        memory.keep(here.keys() | {key_of(job) for job in gone})
         feed(memory, *memory.news(here), ended)
-        memory.follow(here)
+        memory.follow(here.values())
         self._seen_at = float(seen.taken_at)
         self._note()
 

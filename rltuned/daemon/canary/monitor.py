@@ -184,9 +184,10 @@ def _sides_of_units(
 ) -> Mapping[JobKey, Side]:
     found: dict[JobKey, Side] = {}
     for job in pending:
+        unit = job.unit
         # of an array one record may be held and the others not
-        if found.get(job.unit, Side.OTHER) is Side.OTHER:
-            found[job.unit] = sides.get(job.job_id, Side.OTHER)
+        if found.get(unit, Side.OTHER) is Side.OTHER:
+            found[unit] = sides.get(job.job_id, Side.OTHER)
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from rltuned.core.asked import Job
+from rltuned.core.asked import Job, key_of
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.order import Policy
 from rltuned.core.sizes import Sizes
@@ -58,7 +58,7 @@ class Learning:
         """The look with what is predicted of its waiting jobs."""
         ended = list(self._ends())
         here: list[Job] = [*snapshot.pending, *snapshot.running, *(run.job for run in ended)]
-        came, started = self._memory.news(here)
+        came, started = self._memory.news({key_of(job): job for job in here})
         feed(self._memory, map(self._dressed, came), map(self._dressed, started), ended)
         predicted = self._memory.predicted(snapshot.pending)
         return replace(snapshot, run_times=tuple(predicted.items()))

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rltuned.core.asked import Job, JobKey, key_of
+from rltuned.core.asked import Job, JobKey
 from rltuned.core.memory import Logits, RunTimeMemory
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
@@ -70,12 +70,12 @@ class Diary:
         self.ends += len(ended)
         self.error = 0.5
 
-    def news(self, jobs: Iterable[Job]) -> tuple[list[Job], list[RunningJob]]:
-        found = [j for j in jobs if key_of(j) not in self.met]
-        runs = [j for j in jobs if isinstance(j, RunningJob) and key_of(j) not in self.began]
-        self.met |= {key_of(j) for j in found}
-        self.began |= {key_of(j) for j in runs}
-        return found, runs
+    def news(self, jobs: Mapping[JobKey, Job]) -> tuple[list[Job], list[RunningJob]]:
+        found = [job for key, job in jobs.items() if key not in self.met]
+        runs = {key: job for key, job in jobs.items() if isinstance(job, RunningJob)}
+        started = [job for key, job in runs.items() if key not in self.began]
+        self.met, self.began = self.met | jobs.keys(), self.began | runs.keys()
+        return found, started
 
     def keep(self, jobs: Collection[JobKey]) -> None:
         self.kept = jobs
