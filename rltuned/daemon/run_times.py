@@ -223,7 +223,8 @@ class RunTimeLearner:
             return
         memory.size_of = self._size_of
         ended, self._waiting = self._waiting, []
-        here: dict[JobKey, Job] = {key_of(job): job for job in (*seen.pending, *seen.running)}
+        here: dict[JobKey, Job] = {key_of(job): job for job in seen.pending}
+        here |= {key_of(job): job for job in seen.running}
         gone = (*runs.undecided, *(run.job for run in ended))
         memory.keep(here.keys() | {key_of(job) for job in gone})
         feed(memory, *memory.news(here), ended)

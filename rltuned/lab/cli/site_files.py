@@ -68,7 +68,8 @@ def read_with_journal(
         answer = read_history(lines_of(rows), str(rows), zone, since=begin)
     whole, sources = completed(answer, seen)
     if seen is not None and not answer.records:
-        until = seen.until if span.until is None else min(span.until, seen.until)
+        last = seen.last.taken_at
+        until = last if span.until is None else min(span.until, last)
         span = replace(span, begin=max(begin, seen.begin), until=until)
     return past_of(whole, model, span), sources
 

@@ -50,12 +50,11 @@ class Sources:
 class SeenRuns:
     """What the looks of one cluster show.
 
-    begin, until: the first and the last look, Unix seconds. runs: every one that was seen. unseen:
-    jobs (number, submission) that waited and never ran at a look.
+    begin: the first look, Unix seconds. runs: every one that was seen. unseen: jobs (number,
+    submission) that waited and never ran at a look.
     """
 
     begin: float
-    until: float
     last: Snapshot
     runs: dict[RunKey, JobRun] = field(default_factory=dict)
     unseen: set[tuple[str, float]] = field(default_factory=set)
@@ -69,8 +68,8 @@ def seen_runs(records: Iterable[Recorded], cluster: str) -> SeenRuns | None:
         look = record.snapshot
         if look.cluster != cluster:
             continue
-        found = found or SeenRuns(look.taken_at, look.taken_at, look)
-        found.until, found.last = look.taken_at, look
+        found = found or SeenRuns(look.taken_at, look)
+        found.last = look
         found.runs |= {_key(job): JobRun(job) for job in look.running}
         found.runs |= {_key(run.job): run for run in tracker.look(look).ended}
         # the record of an array stands for tasks that get numbers of their own
