@@ -41,6 +41,29 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
     assert {first, middle, last} == set(case.natural)
 
 
+def test_a_job_that_its_owner_makes_larger_than_64_bits_costs_that_job(case: Case) -> None:
+    """Slurm takes such an update of a pending job; three cycles later no daemon was there."""
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the shortest stands first")
+        huge = case.lab.sbatch("-N65000")
+        # Slurm takes the last one when it has looked at the others, whatever it says of them
+        for change in (
+            "MinMemoryNode=99999999999",
+            "TimeLimit=4294967290",
+            f"Gres=gpu:{10**18 - 1}",
+        ):
+            case.lab.run("scontrol", "update", f"JobId={huge}", change, check=False)
+        daemon.wait_for_log(f"name={huge}")
+        cycles = daemon.metric("rltuned_cycles_total")
+        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        assert "are too much" in daemon.log()
+        assert "cycle_skipped" not in daemon.log()
+        case.lab.run("scancel", str(huge))
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.assert_given_back()
+
+
 def test_a_job_of_which_not_even_the_priority_can_be_read_stays_in_the_journal(case: Case) -> None:
     _, middle, _ = case.waiting
     with case.daemon() as daemon:
