@@ -5,9 +5,11 @@ from typing import Any
 
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
+from rltuned.daemon.apply import remembered_by
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
@@ -179,12 +181,17 @@ def sight(
 ) -> CycleObservation:
     """What the journal keeps of a cycle that changed nothing."""
     nothing: dict[str, Any] = {"actions": [], "reasons": {}, "notes": []}
-    return CycleObservation(cycle, at, mode, seen, Recipe("fcfs", Knobs()), nothing)
+    return CycleObservation(cycle, at, mode, seen, NO_CONTEXT, Recipe("fcfs", Knobs()), nothing)
 
 
 def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:
     """What a journal holds of numbers."""
     return [claim for claim in journal.claims(cluster) if not claim.field.words]
+
+
+def marked_by(journal: Journal, seen: Snapshot) -> Snapshot:
+    """A snapshot with what a journal says of its jobs."""
+    return seen.marked(remembered_by(journal, seen.cluster, seen.taken_at))
 
 
 def words_in(journal: Journal, cluster: str = "test") -> list[Claim]:

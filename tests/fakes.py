@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.order import DEFAULT, Wish
+from rltuned.domain.context import RememberedBy, nothing
 from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action
-from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
-from rltuned.domain.ports import NOTHING
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
@@ -77,7 +77,7 @@ class FakeBackend:
     clock: FakeClock | None = None
     observe_s: float = 0.0
 
-    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
+    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         self.observed += 1
         if self.on_observe is not None:
             self.on_observe(self.observed)
@@ -89,7 +89,7 @@ class FakeBackend:
             if isinstance(item, Exception):
                 raise item
             self.world = item
-        return self.world
+        return self.world.marked(remembered(self.world.cluster, self.world.taken_at))
 
     def look(self) -> Snapshot:
         """The same world, as a restore sees it under multifactor."""

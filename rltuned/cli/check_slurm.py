@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cli.plan import marked
+from rltuned.cli.plan import known
 from rltuned.cli.world import real_slurm
 from rltuned.core.decide import decide
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import open_lease
 from rltuned.daemon.load import CALM
@@ -269,7 +270,9 @@ def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
         knobs = loaded.settings.knobs()
         knobs = replace(knobs, rules=replace(knobs.rules, min_age_s=0.0))
         with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-            decision = decide(marked(seen, journal), policy, knobs)
+            writer = PlanApplier(journal, SystemClock())
+            seen = seen.marked(writer.remembered(seen.cluster, seen.taken_at))
+            decision = decide(seen, policy, knobs, context=known(writer, seen))
     except (ModelError, PolicyError, SettingsError):
         return  # the check of the policy says so
     if decision.room_s is not None:

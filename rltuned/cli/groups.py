@@ -9,7 +9,7 @@ import typer
 
 from rltuned.cli import flags, group_plan
 from rltuned.cli.outputs import check_file, write_text
-from rltuned.cli.plan import STANDING_STILL, grouped, predicted
+from rltuned.cli.plan import STANDING_STILL, grouped, predicting
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
 from rltuned.daemon.groups import GroupsStatus
@@ -154,10 +154,10 @@ def _seen(config: Path | None, backend: flags.BackendChoice) -> tuple[Snapshot, 
     loaded = flags.in_force(config)
     place = open_world(backend, seed=0, speed=STANDING_STILL)
     snapshot = place.backend(loaded).observe()
-    if backend is flags.BackendChoice.SLURM:
-        snapshot = predicted(snapshot, loaded)
+    learner = predicting(loaded) if backend is flags.BackendChoice.SLURM else None
+    run_times = {} if learner is None else learner.look(snapshot).run_times
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-        return snapshot, grouped(snapshot, journal)
+        return snapshot, grouped(snapshot, run_times, journal)
 
 
 def _row(group: dict[str, Any]) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ def _again(loaded: Loaded, kept: Decided) -> Document:
             "the same model can decide again"
         )
     solver = Cbc() if recipe.solver else None
-    decision = decide(kept.snapshot, policy, recipe.knobs, solver)
+    decision = decide(kept.snapshot, policy, recipe.knobs, solver, kept.context)
     return unpack_plan(pack_plan(plan_document(decision)))  # as a journal would give it back
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,8 +20,8 @@ from rltuned.core.line import present_line, proposed_line
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import Refusal
 from rltuned.core.starts import Expected, arrivals_of, expected_of
-from rltuned.daemon.apply import marked_by
-from rltuned.daemon.changed import ChangedRequests
+from rltuned.daemon.apply import PlanApplier
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import plan_document
 from rltuned.daemon.forecasting import FRESH_S, read_file
 from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
@@ -31,9 +31,10 @@ from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.what_if import what_if
 from rltuned.daemon.wiring import build_rig, run_times_of
+from rltuned.domain.context import NO_CONTEXT, Context, RunTimes
 from rltuned.domain.groups import GroupStore
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
@@ -100,35 +101,38 @@ class Look:
         """When each waiting job is expected to start: the daemon's last forecast, if it is fresh
         and knows this job, else one played on the spot within PATIENCE_S.
         """
-        seen, (found, scales) = self.decision.snapshot, self._kept()
+        seen, context = self.decision.snapshot, self.decision.context
+        found, scales = self._kept()
         fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
         if found is not None and fresh and (job_id is None or found.start_of(job_id) is not None):
             return found
-        line = present_line(seen) if self.as_is else proposed_line(self.decision)
-        played = expected_of(line, self._of_running(), arrivals_of(seen), late=_late())
+        line = present_line(seen, context) if self.as_is else proposed_line(self.decision)
+        arrivals = arrivals_of(seen, context.run_times)
+        played = expected_of(line, self._of_running(), arrivals, late=_late())
         starts = {job_id: corrected(one, scales) for job_id, one in played.starts.items()}
         return replace(played, starts=starts)
 
     def what_if(self, job: PendingJob, other: OtherRequest) -> dict[str, Any]:
         """What another request of a waiting job would change, played on the spot."""
-        rig, seen = self.rig, self.decision.snapshot
+        rig, seen, context = self.rig, self.decision.snapshot, self.decision.context
 
-        def order(seen: Snapshot) -> Decision:
-            return decide(seen, rig.policy, rig.knobs, rig.solver)
+        def order(seen: Snapshot, context: Context) -> Decision:
+            return decide(seen, rig.policy, rig.knobs, rig.solver, context)
 
         return what_if(
             seen,
+            context,
             job,
             other,
-            look=lambda seen: seen if self.learner is None else self.learner.look(seen),
+            look=lambda seen: NO_CONTEXT if self.learner is None else self.learner.look(seen),
             order=None if self.as_is else order,
             running=self._of_running(),
-            arrivals=arrivals_of(seen),
+            arrivals=arrivals_of(seen, context.run_times),
             scales=self._kept()[1],
             late=_late(),
         )
 
-    def _of_running(self) -> Mapping[JobId, RunTime]:
+    def _of_running(self) -> RunTimes:
         return {} if self.learner is None else self.learner.of_running(self.decision.snapshot)
 
     def _kept(self) -> tuple[Expected | None, Scales]:
@@ -159,45 +163,39 @@ def look(
                 "the blocks of the switchback are not known; it is shown as if delays were on"
             )
         rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
-        snapshot = rig.backend.observe()
-        learner = None
+        learner, writer = None, PlanApplier(journal, SystemClock())
         if world is flags.BackendChoice.SLURM and not is_private:
-            snapshot, learner = marked(snapshot, journal), predicting(loaded)
-        snapshot = snapshot if learner is None else learner.look(snapshot)
+            snapshot = rig.backend.observe(writer.remembered)
+            context, learner = known(writer, snapshot), predicting(loaded)
+        else:
+            snapshot, context = rig.backend.observe(), NO_CONTEXT
+        context = context if learner is None else learner.look(snapshot, context=context)
         groups = (
-            status_of(looked(GroupStore(), snapshot), snapshot.taken_at)
+            status_of(looked(GroupStore(), snapshot, context.run_times), snapshot.taken_at)
             if is_private
-            else grouped(snapshot, journal)
+            else grouped(snapshot, context.run_times, journal)
         )
-    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver)
+    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver, context)
     as_is = world is flags.BackendChoice.SLURM and (is_private or not rig.ladder.rung.writes)
     return Look(decision, rig, loaded, world, groups, learner, as_is)
 
 
-def marked(snapshot: Snapshot, journal: Journal) -> Snapshot:
-    """The snapshot with what the journal says of its jobs."""
-    try:
-        changed = ChangedRequests.since_kept(journal, snapshot.cluster)
-        return marked_by(journal, changed.look(snapshot))
-    except JournalError as error:
-        flags.warn(f"cannot tell which jobs rltuned has changed before: {error}")
-        return snapshot
+def known(writer: PlanApplier, seen: Snapshot) -> Context:
+    """What the journal says of a look that was made with what the writer remembers."""
+    context, _, trouble = writer.look(seen)
+    if trouble:
+        flags.warn(f"cannot tell which jobs rltuned has changed before: {trouble}")
+    return context
 
 
-def grouped(snapshot: Snapshot, journal: Journal) -> GroupsStatus:
+def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal) -> GroupsStatus:
     """The groups of dependent jobs: what the journal keeps, and what the snapshot shows."""
     try:
         kept = kept_groups(journal, snapshot.cluster)
     except JournalError as error:
         flags.warn(f"edges that are satisfied are not known: {error}")
         kept = GroupStore()
-    return status_of(looked(kept, snapshot), snapshot.taken_at)
-
-
-def predicted(snapshot: Snapshot, loaded: Loaded) -> Snapshot:
-    """The snapshot with run times predicted, where that is possible. Raises ModelError."""
-    known = predicting(loaded)
-    return snapshot if known is None else known.look(snapshot)
+    return status_of(looked(kept, snapshot, predicted), snapshot.taken_at)
 
 
 def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:

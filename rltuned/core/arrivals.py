@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import RunTime
 
 DAY_S: Final = 86_400.0
 

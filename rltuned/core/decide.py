@@ -1,4 +1,4 @@
-"""The decision: one snapshot in, one plan out.
+"""The decision: one snapshot and its context in, one plan out.
 
 Daemon, simulator and replay call `decide`, so there is one definition of what rltuned would do. A
 dry run is a decision whose plan is not applied.
@@ -23,6 +23,7 @@ from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, undo
 from rltuned.core.refusals import Consequence, Refusal
 from rltuned.core.select import Scope, Selection, select
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
+from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.fields import (
     NUM_NODES,
     OVERSUBSCRIBE,
@@ -78,6 +79,7 @@ class Decision:
     """
 
     snapshot: Snapshot
+    context: Context
     policy: str
     matrix: StateMatrix
     delays: Delays
@@ -94,20 +96,25 @@ class Decision:
 
 
 def decide(
-    snapshot: Snapshot, policy: Policy, knobs: Knobs, solver: Solver | None = None
+    snapshot: Snapshot,
+    policy: Policy,
+    knobs: Knobs,
+    solver: Solver | None = None,
+    context: Context = NO_CONTEXT,
 ) -> Decision:
     """Select, encode, delay, order, place, plan. solver: for placement `milp`; None = its greedy
     answer. Raises PolicyError: the policy's delays are misshapen, negative or not finite.
     """
     mode = knobs.writing.field(snapshot.priorities)
-    selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot))
+    selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot), context.demoted)
     chosen, handed_back = _split_by_field(selection.chosen, mode)
-    matrix = encode(chosen, snapshot, selection.where)
+    matrix = encode(chosen, snapshot, context, selection.where)
     classes = [class_of(job, knobs.sla) for job in chosen]
     order, writing = knobs.order, knobs.writing
     asked = kept_in_front(bounded(policy, matrix, order), classes)
+    most = knobs.rules.max_writes_per_hour
     neutral, numbers = scale(
-        snapshot, matrix, asked, mode, writing, most_per_hour=knobs.rules.max_writes_per_hour
+        snapshot, matrix, asked, mode, writing, before=context.neutral, most_per_hour=most
     )
     astride = np.array([job.job_id in selection.astride for job in chosen], dtype=bool)
     kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s, astride)
@@ -138,6 +145,7 @@ def decide(
     notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
     return Decision(
         snapshot=snapshot,
+        context=context,
         policy=policy.name,
         matrix=matrix,
         delays=delays,

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.domain.snapshot import RunTime
+from rltuned.domain.context import RunTime
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

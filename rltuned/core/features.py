@@ -32,8 +32,9 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.pools import Pools, pools_of
 from rltuned.core.sizes import Sizes
 from rltuned.core.survey import FUTURE_HORIZON_S, WAYS_CAP, JobShapes, Survey, shapes_of, survey
+from rltuned.domain.context import NO_CONTEXT, Context, RunTime, RunTimes
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
 FloatArray = NDArray[np.float64]
@@ -113,7 +114,7 @@ class StateMatrix:
     length_s, expected_s, backlog_s: m, L, e and B of core/backlog; pools: who competes. slack_s:
     seconds that the job could still wait and end before its deadline; inf = it has none. run_s:
     (n, 5) what is predicted of the run time: plan, mean and quantiles of 10, 50 and 90%
-    (domain/snapshot); NaN = nothing.
+    (domain/context); NaN = nothing.
     """
 
     jobs: tuple[PendingJob, ...]
@@ -154,6 +155,7 @@ def planning_limit_s(limit_s: float | None) -> float:
 def encode(
     chosen: tuple[PendingJob, ...],
     snapshot: Snapshot,
+    context: Context = NO_CONTEXT,
     where: Mapping[JobId, tuple[str, ...]] = MappingProxyType({}),
 ) -> StateMatrix:
     """Describe each chosen job by what a scheduler knows of it and of the nodes it could use: (n,
@@ -170,9 +172,10 @@ def encode(
     capacity = Capacity.of(snapshot)
     seen = survey(shapes, snapshot, capacity)
     size = _sizes(shapes, capacity, where)
-    run_s = _run_s(chosen, dict(snapshot.run_times))
+    run_s = _run_s(chosen, context.run_times)
     length, run_s = length_s(limit_s), _never_cheaper(run_s, chosen, shapes, limit_s)
-    expected_s = expected(run_s, length, _use(snapshot))
+    use = USE_GUESS if context.limit_use is None else context.limit_use
+    expected_s = expected(run_s, length, use)
     pools = pools_of(chosen, capacity, where)
     return StateMatrix(
         jobs=chosen,
@@ -203,10 +206,6 @@ def _sizes(
     return np.array(found, dtype=np.float64)[shapes.rows]
 
 
-def _use(snapshot: Snapshot) -> float:
-    return USE_GUESS if snapshot.limit_use is None else snapshot.limit_use
-
-
 def expected(run_s: FloatArray, length: FloatArray, use: float) -> FloatArray:
     """(n,) expected run times: the predicted mean, or what jobs here use of such a length."""
     mean_s = run_s[:, EXPECTED]
@@ -220,7 +219,7 @@ def _slack_s(jobs: Sequence[PendingJob], limit_s: FloatArray, now: float) -> Flo
     return found
 
 
-def _run_s(jobs: Sequence[PendingJob], known: Mapping[JobId, RunTime]) -> FloatArray:
+def _run_s(jobs: Sequence[PendingJob], known: RunTimes) -> FloatArray:
     if not known:
         return np.full((len(jobs), RUN_COLUMNS), np.nan)
     runs = [known.get(job.job_id, _NO_RUN) for job in jobs]

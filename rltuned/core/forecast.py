@@ -32,8 +32,9 @@ from rltuned.core.lanes import (
 )
 from rltuned.core.pools import numbered
 from rltuned.domain.cluster import Node
+from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
 DRAWS: Final = 24

@@ -11,9 +11,10 @@ from typing import Final
 
 from rltuned.core.dag import components
 from rltuned.core.group_forecast import GroupForecast, foresee, is_satisfied
+from rltuned.domain.context import RunTimes
 from rltuned.domain.groups import Dependency, ExpectedEnd, GroupJob, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
 MOST_EDGES: Final = 10_000
@@ -26,9 +27,6 @@ APART_S: Final = 600.0
 """Looks further apart do not show when a group ended."""
 _NEVER: Final = "DependencyNeverSatisfied"
 _NO_JOB: Final = JobId(0)
-
-RunTimes = Mapping[JobId, RunTime]
-"""What is predicted of pending records."""
 
 
 @dataclass(slots=True)
@@ -48,7 +46,9 @@ def node_of(job: PendingJob | RunningJob) -> int:
     return job.job_id if job.het_job_id is None else job.het_job_id
 
 
-def follow(before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Dependency]) -> GroupStore:
+def follow(
+    before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Dependency], predicted: RunTimes
+) -> GroupStore:
     """The groups after one more look; waits_for: of the pending records that wait for others."""
     if not before.jobs and not waits_for:
         return GroupStore()
@@ -65,7 +65,7 @@ def follow(before: GroupStore, seen: Snapshot, waits_for: Mapping[JobId, Depende
     wanted = set(before.jobs) | edges.keys()
     wanted |= {p for one in edges.values() for p, _ in one.parents if p in shown}
     hidden = seen.hidden_ids() | set(seen.lingering)
-    now, predicted = float(seen.taken_at), dict(seen.run_times)
+    now = float(seen.taken_at)
     found = {
         node: _brought_up(before.jobs.get(node), shown[node], predicted)
         if node in shown

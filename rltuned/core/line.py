@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rltuned.core.decide import Decision
 from rltuned.core.select import cannot_start
+from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -17,6 +18,7 @@ class Line:
     """
 
     snapshot: Snapshot
+    context: Context
     jobs: tuple[PendingJob, ...]
     delays_s: Mapping[JobId, float]
     cannot: Mapping[JobId, str]
@@ -26,16 +28,19 @@ def proposed_line(decision: Decision) -> Line:
     """In the order that rltuned proposes."""
     proposed = {entry.job.job_id: entry.proposed for entry in decision.entries}
     delays_s = {entry.job.job_id: entry.delay_s for entry in decision.entries}
-    return _line(decision.snapshot, proposed, delays_s)
+    return _line(decision.snapshot, decision.context, proposed, delays_s)
 
 
-def present_line(snapshot: Snapshot) -> Line:
+def present_line(snapshot: Snapshot, context: Context = NO_CONTEXT) -> Line:
     """In Slurm's own present order, where rltuned writes nothing."""
-    return _line(snapshot, {}, {})
+    return _line(snapshot, context, {}, {})
 
 
 def _line(
-    snapshot: Snapshot, proposed: Mapping[JobId, int], delays_s: Mapping[JobId, float]
+    snapshot: Snapshot,
+    context: Context,
+    proposed: Mapping[JobId, int],
+    delays_s: Mapping[JobId, float],
 ) -> Line:
     jobs, cannot = [], {}
     for job in snapshot.pending:
@@ -45,4 +50,4 @@ def _line(
         else:
             cannot[job.job_id] = reason.sentence.replace("see Slurm's reason", job.reason)
     jobs.sort(key=lambda job: -proposed.get(job.job_id, job.priority))
-    return Line(snapshot, tuple(jobs), delays_s, cannot)
+    return Line(snapshot, context, tuple(jobs), delays_s, cannot)

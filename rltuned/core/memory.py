@@ -17,9 +17,9 @@ from rltuned.core.asked import Asked, Job, JobKey, asked_of, key_of, kinds_of, p
 from rltuned.core.capacity import BoolArray
 from rltuned.core.kind_table import KINDS_MOST, NOBODY, KindTable
 from rltuned.core.limits import LimitMemory
+from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId
 
 _USER: Final = runs.KEYS.index("user")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from rltuned.core.placement import ceil_div
 from rltuned.domain.cluster import Resources
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 
@@ -32,14 +33,17 @@ class OtherRequest:
 
 
 def with_other(
-    seen: Snapshot, job: PendingJob, other: OtherRequest, look: Callable[[Snapshot], Snapshot]
-) -> Snapshot:
-    """The snapshot in which the job asks for that. look: predicts run times."""
+    seen: Snapshot,
+    context: Context,
+    job: PendingJob,
+    other: OtherRequest,
+    look: Callable[[Snapshot], Context],
+) -> tuple[Snapshot, Context]:
+    """Those in which the job asks for that. look: predicts run times."""
     changed = replace(job, request=other.of(job.request))
     pending = (changed if one.job_id == job.job_id else one for one in seen.pending)
     seen = replace(seen, pending=tuple(pending))
-    run_time = look(seen).run_time_of(job.job_id)
+    run_time = look(seen).run_times.get(job.job_id)
     if run_time is None:
-        return seen
-    times = (row for row in seen.run_times if row[0] != job.job_id)
-    return replace(seen, run_times=(*times, (job.job_id, run_time)))
+        return seen, context
+    return seen, replace(context, run_times={**context.run_times, job.job_id: run_time})

@@ -40,14 +40,15 @@ def scale(
     mode: Field,
     writing: Writing,
     *,
+    before: NeutralDelay | None,
     most_per_hour: int | None = None,
 ) -> tuple[NeutralDelay | None, Numbers | None]:
     """The neutral delay after one more cycle, and how delays become numbers; None = they cannot.
-    most_per_hour: writes to a job; None = any.
+    before: the one in force. most_per_hour: writes to a job; None = any.
     """
     system, now = snapshot.priorities, snapshot.taken_at
-    neutral = next_neutral(snapshot.neutral, asked.delay_s, matrix.pools, now)
-    neutral = neutral and neutral.at_slope(system.slope, now, snapshot.neutral)
+    neutral = next_neutral(before, asked.delay_s, matrix.pools, now)
+    neutral = neutral and neutral.at_slope(system.slope, now, before)
     if mode is SITE_FACTOR and system.site_factor_plugin:
         return neutral, None
     numbers = numbers_of(

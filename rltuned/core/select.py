@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rltuned.core.numbers import base_now
@@ -88,13 +88,13 @@ class Selection:
         return dict(Counter(reason for _, reason in self.refused))
 
 
-def select(snapshot: Snapshot, rules: Scope) -> Selection:
-    """Part the pending jobs into those in scope and the others."""
+def select(snapshot: Snapshot, rules: Scope, demoted: Collection[str] = ()) -> Selection:
+    """Part the pending jobs into those in scope and the others. demoted: see Context."""
     chosen: list[PendingJob] = []
     refused: list[tuple[JobId, Refusal]] = []
     reach = Reach(snapshot)
     for job in snapshot.pending:
-        reason = _reason(job, reach.of(job), snapshot, rules)
+        reason = _reason(job, reach.of(job), snapshot, rules, demoted)
         if reason is None:
             chosen.append(job)
         else:
@@ -115,15 +115,19 @@ def _manages(rules: Scope, partition: str) -> bool:
     return is_ours and partition not in rules.sla_partitions
 
 
-def scope(snapshot: Snapshot, rules: Scope) -> tuple[str, ...]:
+def scope(snapshot: Snapshot, rules: Scope, demoted: Collection[str]) -> tuple[str, ...]:
     """The partitions that rltuned orders now."""
-    left_alone = rules.sla_partitions.union(snapshot.demoted)
+    left_alone = rules.sla_partitions.union(demoted)
     names = (p.name for p in snapshot.partitions if p.name not in left_alone)
     return tuple(name for name in names if not rules.partitions or name in rules.partitions)
 
 
 def _reason(
-    job: PendingJob, could: tuple[str, ...], snapshot: Snapshot, rules: Scope
+    job: PendingJob,
+    could: tuple[str, ...],
+    snapshot: Snapshot,
+    rules: Scope,
+    demoted: Collection[str],
 ) -> Refusal | None:
     """The first reason, from the most to the least binding, why a job is left alone; None = none.
     The switchback comes late: an off block holds exactly the jobs that an on block orders. could:
@@ -132,7 +136,7 @@ def _reason(
     if job.unreadable:
         return Refusal.UNREADABLE
     return (
-        _by_partition(could, snapshot.demoted, rules)
+        _by_partition(could, demoted, rules)
         or _by_rule(job, rules)
         or _by_hold(job)
         or _by_state(job, snapshot, rules)
@@ -140,7 +144,7 @@ def _reason(
     )
 
 
-def _by_partition(could: tuple[str, ...], demoted: tuple[str, ...], rules: Scope) -> Refusal | None:
+def _by_partition(could: tuple[str, ...], demoted: Collection[str], rules: Scope) -> Refusal | None:
     if not rules.sla_partitions.isdisjoint(could):
         return Refusal.SLA_PARTITION
     if rules.partitions and rules.partitions.isdisjoint(could):

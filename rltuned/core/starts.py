@@ -11,8 +11,9 @@ from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
 from rltuned.core.constraints import why_outside
 from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
 from rltuned.core.line import Line
+from rltuned.domain.context import RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
 MOST: Final = 1_000
@@ -102,16 +103,17 @@ def expectation(found: Expected | None, job_id: JobId, now: float) -> dict[str, 
     }
 
 
-def arrivals_of(seen: Snapshot) -> Arrivals:
+def arrivals_of(seen: Snapshot, predicted: RunTimes) -> Arrivals:
     """What one look shows of the jobs of the last day: those that came and ended are missing."""
-    now, known = float(seen.taken_at), dict(seen.run_times)
+    now = float(seen.taken_at)
     jobs = [*seen.pending, *(waiting(run) for run in seen.running if run.submitted_at is not None)]
     ages = [(now - job.submitted_at, job.job_id, job) for job in jobs]
     came = sorted(row for row in ages if 0.0 <= row[0] < DAY_S)
     window_s = DAY_S if len(came) <= ARRIVALS else came[ARRIVALS][0]
     return Arrivals(
         tuple(
-            Arrival(bare(job), ago_s, known.get(number)) for ago_s, number, job in came[:ARRIVALS]
+            Arrival(bare(job), ago_s, predicted.get(number))
+            for ago_s, number, job in came[:ARRIVALS]
         ),
         window_s,
     )
@@ -142,17 +144,17 @@ class ToPlay:
 
     snapshot: Snapshot
     line: tuple[PlayedJob, ...]
-    running: Mapping[JobId, RunTime]
+    running: RunTimes
     arrivals: Arrivals
 
 
-def to_play(line: Line, running: Mapping[JobId, RunTime], arrivals: Arrivals) -> ToPlay:
+def to_play(line: Line, running: RunTimes, arrivals: Arrivals) -> ToPlay:
     """From a line. Where no job is known to have ended, what is predicted is a guess from other
     clusters, and the limits count.
     """
     snapshot, now = line.snapshot, float(line.snapshot.taken_at)
-    is_guess = snapshot.limit_use is None
-    known = {} if is_guess else dict(snapshot.run_times)
+    is_guess = line.context.limit_use is None
+    known = {} if is_guess else line.context.run_times
     running = {} if is_guess else running
     played: list[PlayedJob] = []
     key_s = -math.inf
@@ -164,7 +166,7 @@ def to_play(line: Line, running: Mapping[JobId, RunTime], arrivals: Arrivals) ->
         count = min(_tasks(snapshot, job), MOST - len(played))
         if count:
             played += [PlayedJob(bare(job), key_s, known.get(job.job_id))] * count
-    return ToPlay(replace(snapshot, pending=(), run_times=()), tuple(played), running, arrivals)
+    return ToPlay(replace(snapshot, pending=()), tuple(played), running, arrivals)
 
 
 def _tasks(snapshot: Snapshot, job: PendingJob) -> int:
@@ -183,7 +185,7 @@ def _tasks(snapshot: Snapshot, job: PendingJob) -> int:
 
 def expected_of(
     line: Line,
-    running: Mapping[JobId, RunTime],
+    running: RunTimes,
     arrivals: Arrivals = NO_ARRIVALS,
     *,
     draws: int = DRAWS,

@@ -9,19 +9,19 @@ from pydantic import ConfigDict
 
 from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
-from rltuned.daemon.changed import ChangedRequests
 from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.report import CycleStage
+from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.unexplained import FirstLook, number_of
+from rltuned.domain.context import NO_CONTEXT, Context, Remembered
 from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
-from rltuned.domain.jobs import Remembered
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
-from rltuned.domain.ports import NOTHING, Backend, Clock
+from rltuned.domain.ports import Backend, Clock
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
-from rltuned.errors import JournalError
+from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
@@ -46,50 +46,52 @@ class Stopwatch(Protocol):
 class PlanApplier:
     """Keeps the order of law: intent on the disk, then the write, then its outcome.
 
-    Where the journal cannot be used, or what it says cannot be read, every method but the first two
-    raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not answer;
-    what was written is noted as intended.
+    Where the journal cannot be used, or what it says cannot be read, every method but the first
+    three raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not
+    answer; what was written is noted as intended.
     """
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
         self._clock = clock
         self._first_look = FirstLook()
-        self._changed = ChangedRequests()
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
         self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
+        self._earlier: dict[JobKey, PendingJob] | None = None  # None = no look of this cluster
+        self._context, self._unread = NO_CONTEXT, ""
 
-    def remembered(self) -> Remembered:
-        """What the journal says of the cluster that was seen last; `mark` has the last word."""
+    def remembered(self, cluster: str, now: float) -> Remembered:
+        """See domain/ports.Backend; `look` says what is wrong with the journal."""
+        if self._cluster != cluster:
+            self._cluster, self._earlier = cluster, None
         try:
-            return remembered_by(self.journal, self._cluster, self._clock.now())
-        except JournalError:
-            return NOTHING  # `mark` says what is wrong with it
-
-    def unmarked(self, snapshot: Snapshot) -> Snapshot:
-        """What is known of a snapshot while the journal cannot be read."""
-        neutral = self._neutral.get(snapshot.cluster)
-        return self._changed.look(snapshot).marked(NOTHING, neutral=neutral)
+            says = remembered_by(self.journal, cluster, now, self._earlier)
+            self._context, self._unread = context_by(self.journal, cluster), ""
+        except JournalError as error:
+            self._context, self._unread = Context(neutral=self._neutral.get(cluster)), str(error)
+            return Remembered(earlier=self._earlier or {}, at=now)
+        return says
 
     def note(self, decision: Decision) -> None:
         """Remember what the next decision needs of this one, journal or not."""
         if decision.neutral is not None:
             self._neutral[decision.snapshot.cluster] = decision.neutral
 
-    def mark(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[str, int]]:
-        """Set `owned` on jobs that carry a value of rltuned's; count each reverted value once, and
-        none of a write that failed, which was counted as that.
+    def look(self, seen: Snapshot) -> tuple[Context, Mapping[str, int] | None, str]:
+        """What is known besides the marks of the jobs, which were made with `remembered`; by kind
+        how many values were reverted; why the journal cannot be used, empty = it can.
+
+        Each reverted value counts once, and none of a write that failed, which was counted as that.
         """
-        self._cluster = snapshot.cluster
-        if self._changed.cluster != snapshot.cluster:
-            self._changed = ChangedRequests.since_kept(self.journal, snapshot.cluster)
-        marked = marked_by(self.journal, self._changed.look(snapshot))
-        self._failed &= {job.key for job in marked.pending}
+        self._earlier = {job.key: job for job in seen.pending}
+        if self._unread:
+            return self._context, None, self._unread
+        self._failed &= self._earlier.keys()
         found = {
             (job.job_id, actual): OWNED[job.owned.field].kind
-            for job in marked.pending
+            for job in seen.pending
             if job.owned is not None
             and job.key not in self._failed
             and (actual := job.in_force) is not None
@@ -97,26 +99,21 @@ class PlanApplier:
         }
         new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
         self._reverted_before = frozenset(found)
-        return marked, dict(new)
+        return self._context, dict(new), ""
 
-    def keep(
-        self,
-        snapshot: Snapshot,
-        decision: Decision | None,
-        recipe: Recipe,
-        cycle: int,
-        mode: HealthState,
-    ) -> str:
+    def keep(self, report: CycleReport, snapshot: Snapshot, recipe: Recipe) -> str:
         """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
+        decision = report.decision
         found = None if decision is None else decision.neutral
-        if found is not None and found != snapshot.neutral:
+        if found is not None and found != report.context.neutral:
             NEUTRAL.change(self.journal, snapshot.cluster, lambda _: found, self._clock.now())
         return self.journal.keep(
             CycleObservation(
-                cycle=cycle,
+                cycle=report.cycle,
                 at=self._clock.now(),
-                mode=mode.value,
+                mode=report.mode.value,
                 snapshot=snapshot,
+                context=report.context,
                 recipe=recipe if decision is not None else None,
                 plan=plan_document(decision) if decision is not None else None,
             )
@@ -185,16 +182,30 @@ class PlanApplier:
         return outcomes
 
 
-def marked_by(journal: Journal, snapshot: Snapshot) -> Snapshot:
-    """A snapshot with what the journal says of its jobs and partitions."""
-    cluster = snapshot.cluster
-    says = remembered_by(journal, cluster, snapshot.taken_at)
-    neutral = NEUTRAL.read(journal).get(cluster)
-    return snapshot.marked(says, demoted(journal, cluster), neutral)
+def context_by(journal: Journal, cluster: str) -> Context:
+    """What the journal says of a cluster, but for its jobs."""
+    return Context(demoted(journal, cluster), NEUTRAL.read(journal).get(cluster))
 
 
-def remembered_by(journal: Journal, cluster: str, now: float) -> Remembered:
-    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`."""
+def remembered_by(
+    journal: Journal,
+    cluster: str,
+    now: float,
+    earlier: Mapping[JobKey, PendingJob] | None = None,
+) -> Remembered:
+    """What the journal says of a cluster's jobs; not to be kept, see `Journal.owned`. earlier: of
+    the look before; None = the last one that the journal keeps, whichever process made it.
+    """
+    if earlier is None:
+        earlier = _kept_jobs(journal, cluster)
     recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
     narrowed, shared = (journal.words(cluster, field) for field in (NUM_NODES, OVERSUBSCRIBE))
-    return Remembered(journal.owned(cluster), recent, narrowed, shared)
+    return Remembered(journal.owned(cluster), recent, narrowed, shared, earlier, now)
+
+
+def _kept_jobs(journal: Journal, cluster: str) -> Mapping[JobKey, PendingJob]:
+    try:
+        seen = journal.last_look(cluster, tuple(HealthState), None)
+    except SnapshotError:
+        return {}  # of another release, or damaged: its cycles are not told apart from none
+    return {} if seen is None else {job.key: job for job in seen.pending}

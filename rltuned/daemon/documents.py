@@ -12,6 +12,7 @@ from rltuned.core.placement import Placement
 from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
 from rltuned.core.starts import Expected, start_document
+from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -42,7 +43,7 @@ def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
     entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
     refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
     return {
-        **_seen(found, snapshot),
+        **_seen(found, snapshot, decision.context),
         "policy": decision.policy,
         "ranked_jobs": len(decision.entries),
         "refusal": refusal,
@@ -50,13 +51,15 @@ def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
     }
 
 
-def observed(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
+def observed(
+    snapshot: Snapshot, asked: str, context: Context = NO_CONTEXT
+) -> dict[str, Any] | None:
     """The same where nothing is decided: what follows from a decision is null."""
     found = find_job(snapshot, asked)
     if found is None:
         return _running(snapshot, asked) or _hidden(snapshot, asked)
     nothing = dict.fromkeys(OF_NUMBERS)
-    return {**_seen(found, snapshot), "current_priority": found.priority, **nothing} | {
+    return {**_seen(found, snapshot, context), "current_priority": found.priority, **nothing} | {
         "only_observed": True
     }
 
@@ -109,9 +112,9 @@ def _hidden(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
     return None
 
 
-def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
+def _seen(job: PendingJob, snapshot: Snapshot, context: Context) -> dict[str, Any]:
     request, owned = job.request, job.owned
-    limit_s, run_time = request.time_limit_s, snapshot.run_time_of(job.job_id)
+    limit_s, run_time = request.time_limit_s, context.run_times.get(job.job_id)
     return {
         "job_id": job.job_id,
         "address": job.address,
@@ -139,7 +142,7 @@ def _seen(job: PendingJob, snapshot: Snapshot) -> dict[str, Any]:
         "request_changed_at": _outdated_since(job),
         "run_time": None
         if run_time is None
-        else {**run_time._asdict(), "is_guess": snapshot.limit_use is None},
+        else {**run_time._asdict(), "is_guess": context.limit_use is None},
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from pathlib import Path
@@ -37,9 +37,9 @@ from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import BUGS
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.what_if import LastForecast
+from rltuned.domain.context import Context, RunTime, RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.snapshot import RunTime, Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.snapshot import Snapshot
 from rltuned.durable import write_whole
 from rltuned.journal.storage import hand_to_folder_owner
 from rltuned.trusted import owner_of, read_trusted
@@ -58,7 +58,7 @@ KNOWN_S: Final = 3_600.0
 _CHILD: Final = "rltuned.daemon.forecast_child"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
-OfRunning = Callable[[Snapshot], dict[JobId, RunTime]]
+OfRunning = Callable[[Snapshot], RunTimes]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class RecentArrivals:
     at: float = 0.0
     jobs: dict[tuple[int, float], tuple[PendingJob, RunTime | None]] = field(default_factory=dict)
 
-    def look(self, seen: Snapshot, of_running: Mapping[JobId, RunTime]) -> None:
+    def look(self, seen: Snapshot, run_times: RunTimes) -> None:
         now = float(seen.taken_at)
         if now < self.at:  # the clock was ahead
             self.since = self.at = now
@@ -82,12 +82,11 @@ class RecentArrivals:
         first = bisect_left(seen.pending, after, key=lambda job: job.submitted_at)
         came: list[PendingJob | RunningJob] = [*seen.pending[first:], *seen.running]
         fresh = {key: job for job in came if (key := _key(job))[1] >= after}.items()
-        known = dict(seen.run_times) | dict(of_running) if fresh else {}
         for key, job in fresh:
             if key in self.jobs:
                 continue
             as_waits = bare(job) if isinstance(job, PendingJob) else waiting(job)
-            self.jobs[key] = as_waits, known.get(job.job_id)
+            self.jobs[key] = as_waits, run_times.get(job.job_id)
         begin = now - SEEN_DAYS * DAY_S
         ordered = sorted(key for key in self.jobs if key[1] >= begin)
         kept = sorted(ordered, key=lambda key: key[1])[-ARRIVALS:]
@@ -96,10 +95,10 @@ class RecentArrivals:
         self.since = max(self.since, begin)
         self.jobs = {key: self.jobs[key] for key in kept}
 
-    def arrivals(self, seen: Snapshot) -> Arrivals:
+    def arrivals(self, seen: Snapshot, predicted: RunTimes) -> Arrivals:
         now = float(seen.taken_at)
         if now - self.since < KNOWN_S:
-            return arrivals_of(seen)
+            return arrivals_of(seen, predicted)
         came = [Arrival(job, now - at, run) for (_, at), (job, run) in self.jobs.items()]
         return Arrivals(tuple(came), now - self.since)
 
@@ -158,15 +157,16 @@ class Forecaster:
         is_due = self._thread is None or not self._thread.is_alive()
         is_due = is_due and not 0 <= now - self._begun_at < self._every_s
         running = self._of_running(seen) if is_due else {}
-        self._watched.look(seen, running)
+        context = report.context
+        self._watched.look(seen, {**context.run_times, **running} if running else context.run_times)
         if is_due and not report.clock_off:
             self._begun_at = now
             # what is not written moves no job: then Slurm's own order is the one that counts
             decision = report.decision if report.mode is HealthState.LIVE else None
-            arrivals = self._watched.arrivals(seen)
+            arrivals = self._watched.arrivals(seen, context.run_times)
             self._thread = threading.Thread(
                 target=self._make,
-                args=(seen, decision, running, arrivals),
+                args=(seen, context, decision, running, arrivals),
                 name="forecast",
                 daemon=True,
             )
@@ -186,14 +186,15 @@ class Forecaster:
     def _make(
         self,
         seen: Snapshot,
+        context: Context,
         decision: Decision | None,
-        running: Mapping[JobId, RunTime],
+        running: RunTimes,
         arrivals: Arrivals,
     ) -> None:
         """In a thread of its own. The guard is held for moments only: a cycle may wait for it."""
         began = time.monotonic()
         try:
-            line = present_line(seen) if decision is None else proposed_line(decision)
+            line = present_line(seen, context) if decision is None else proposed_line(decision)
             todo = to_play(line, running, arrivals)
             data = packed(todo)
             raw = told(line, todo.line, answer(self._child.run(_CHILD, data, WALL_S)))

@@ -8,6 +8,7 @@ from pydantic import ConfigDict
 
 from rltuned.core.group_forecast import GroupForecast
 from rltuned.core.groups import follow, forecasts, node_of
+from rltuned.domain.context import RunTimes
 from rltuned.domain.groups import ExpectedEnd, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -47,10 +48,10 @@ class GroupsStatus:
         return [document(group, known.get(group.group)) for group in found]
 
 
-def looked(before: GroupStore, seen: Snapshot) -> GroupStore:
+def looked(before: GroupStore, seen: Snapshot, predicted: RunTimes) -> GroupStore:
     """The groups after one more look."""
     waits = {job.job_id: parse_dependency(job.dependency) for job in seen.pending if job.dependency}
-    return follow(before, seen, waits)
+    return follow(before, seen, waits, predicted)
 
 
 def kept_groups(memory: Recall, cluster: str) -> GroupStore:
@@ -58,14 +59,14 @@ def kept_groups(memory: Recall, cluster: str) -> GroupStore:
     return GROUPS.read(memory).get(cluster, GroupStore())
 
 
-def take_in(journal: Journal, seen: Snapshot) -> GroupsStatus:
+def take_in(journal: Journal, seen: Snapshot, predicted: RunTimes) -> GroupsStatus:
     """Take one look into what the journal keeps. Raises JournalError."""
     before = after = GroupStore()
 
     def put(every: dict[str, GroupStore]) -> dict[str, GroupStore]:
         nonlocal before, after
         before = every.get(seen.cluster, before)
-        after = looked(before, seen)
+        after = looked(before, seen, predicted)
         return every if after == before else {**every, seen.cluster: after}
 
     GROUPS.alter(journal, put, seen.taken_at)

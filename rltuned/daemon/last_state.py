@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
-from rltuned.core.numbers import numbers_of
+from rltuned.core.numbers import Writing, numbers_of
 from rltuned.core.own_order import own_priority
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
 from rltuned.daemon.state import KeptState, kept_state
@@ -18,7 +18,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal import cycles, named_values
 from rltuned.journal.cycles import CycleObservation, CycleRow, Document, unpack_plan
-from rltuned.journal.inputs import Recipe, decoded
+from rltuned.journal.inputs import decoded
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import unpack
 
@@ -114,7 +114,7 @@ def last_seen(db: sqlite3.Connection) -> CycleObservation | None:
         cycle,
         at,
         mode,
-        unpack(digest, body, taken_at),
+        *unpack(digest, body, taken_at),
         None if recipe is None else decoded(recipe),
         None if plan is None else unpack_plan(plan),
     )
@@ -125,10 +125,10 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
     last = last_seen(db)
     if last is None:
         return None
-    snapshot, recipe = last.snapshot, last.recipe
+    snapshot = last.snapshot
     document = last.plan or {"actions": [], "reasons": {}}
     actions = {a["job_id"]: a for a in document["actions"] if a["action"] in _ORDERING}
-    delays_s = {} if recipe is None else _in_force_s(snapshot, recipe)
+    delays_s = {} if last.recipe is None else _in_force_s(last, last.recipe.knobs.writing)
     delays_s |= {
         int(job): reason["delay_s"]
         for job, reason in document["reasons"].items()
@@ -137,9 +137,9 @@ def last_queue(db: sqlite3.Connection) -> tuple[Snapshot, tuple[QueuePosition, .
     return snapshot, tuple(_places(snapshot, actions, delays_s))
 
 
-def _in_force_s(snapshot: Snapshot, recipe: Recipe) -> dict[int, float]:
+def _in_force_s(last: CycleObservation, writing: Writing) -> dict[int, float]:
     """By job, the delay that the numbers of rltuned stand for."""
-    writing, neutral = recipe.knobs.writing, snapshot.neutral
+    snapshot, neutral = last.snapshot, last.context.neutral
     mode = writing.field(snapshot.priorities)
     ours = [
         j for j in snapshot.pending if j.owned and j.owned.field == mode.name and not j.taken_over

@@ -144,16 +144,12 @@ class Loop:
 
     def _see(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
-            seen = self.rig.backend.observe(self._writer.remembered())
+            seen = self.rig.backend.observe(self._writer.remembered)
             report.runs = self._monitor.look(seen)
         report.snapshot, report.clock_off = seen, self._clock_off()
-        try:
-            report.snapshot, report.reverted = self._writer.mark(seen)
-            if self.rig.seat is None:  # with a lease the other one is known
-                report.rival = self._rivals.judge(report.snapshot)
-        except errors.JournalError as error:
-            report.journal_error = str(error)
-            report.snapshot = self._writer.unmarked(seen)
+        report.context, report.reverted, report.journal_error = self._writer.look(seen)
+        if self.rig.seat is None and not report.journal_error:  # with a lease the other is known
+            report.rival = self._rivals.judge(seen)
 
     def _clock_off(self) -> str:
         """Why no number can be right: ages count by slurmctld's clock; empty = that is known."""
@@ -169,11 +165,11 @@ class Loop:
         """Take the look in: how long jobs run, and which wait for each other."""
         if self._run_times is not None and report.snapshot is not None:
             with self._timed(report, CycleStage.OBSERVE):
-                report.snapshot = self._run_times.look(report.snapshot, report.runs)
+                report.context = self._run_times.look(report.snapshot, report.runs, report.context)
                 report.run_times = self._run_times.status
         if report.snapshot is not None and not report.journal_error:
             with _noted(report), self._timed(report, CycleStage.JOURNAL):
-                report.groups = take_in(self._journal, report.snapshot)
+                report.groups = take_in(self._journal, report.snapshot, report.context.run_times)
 
     def _decide(self, report: CycleReport) -> None:
         try:
@@ -187,7 +183,9 @@ class Loop:
             return
         rig = self.rig
         with self._timed(report, CycleStage.DECIDE):
-            report.decision = decide(report.snapshot, rig.policy, rig.knobs, rig.solver)
+            report.decision = decide(
+                report.snapshot, rig.policy, rig.knobs, rig.solver, report.context
+            )
         self._writer.note(report.decision)
 
     def _keep(self, report: CycleReport) -> None:
@@ -195,9 +193,7 @@ class Loop:
         if report.snapshot is None or report.journal_error:
             return
         with _noted(report), self._timed(report, CycleStage.JOURNAL):
-            report.digest = self._writer.keep(
-                report.snapshot, report.decision, self.rig.recipe, self._number, report.mode
-            )
+            report.digest = self._writer.keep(report, report.snapshot, self.rig.recipe)
 
     def _write(self, report: CycleReport) -> None:
         report.mode = self._mode(report.journal_error or report.rival or report.clock_off)
@@ -262,6 +258,7 @@ class Loop:
                 report.decision,
                 report.outcomes,
                 live=report.mode is HealthState.LIVE,
+                demoted=report.context.demoted,
                 model=self.rig.model,
                 sla=self.rig.knobs.sla,
             )

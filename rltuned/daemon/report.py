@@ -18,6 +18,7 @@ from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
 from rltuned.daemon.sums import Sums
 from rltuned.domain import plan
+from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.runs import RunNews
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
@@ -70,6 +71,7 @@ class CycleReport:
         interval_s: time between two cycles as configured.
         stages: seconds by stage, only those that were reached.
         snapshot: as marked with what rltuned wrote; None when it could not be read.
+        context: what is known besides it.
         runs: which began and ended since the last snapshot.
         digest: under which the journal keeps the snapshot; None = it does not.
         decision: None when the cycle was skipped before one was made.
@@ -97,6 +99,7 @@ class CycleReport:
     interval_s: float
     stages: dict[CycleStage, float]
     snapshot: Snapshot | None = None
+    context: Context = NO_CONTEXT
     runs: RunNews = field(default_factory=RunNews)
     digest: str | None = None
     decision: Decision | None = None

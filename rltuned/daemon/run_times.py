@@ -19,8 +19,9 @@ from rltuned.core.limits import LimitMemory
 from rltuned.core.memory import RunTimeMemory, SizeOf, gpus_of
 from rltuned.core.sizes import Sizes
 from rltuned.daemon.logger import Log
+from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.runs import JobRun, RunNews
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
 from rltuned.journal.learned import FILE_NAME, Learned, keep_learned, read_learned
@@ -120,8 +121,10 @@ class RunTimeLearner:
         """What can be asked for predictions; None = nothing yet, or no more."""
         return self._memory
 
-    def look(self, seen: Snapshot, runs: RunNews = _NO_NEWS) -> Snapshot:
-        """Take in one look; the same with predictions. Never raises: faults are in status."""
+    def look(
+        self, seen: Snapshot, runs: RunNews = _NO_NEWS, context: Context = NO_CONTEXT
+    ) -> Context:
+        """Take in one look; the context with predictions. Never raises: faults are in status."""
         try:
             if self.status.source is not Source.OFF:
                 self._size_of = _sizes(seen)
@@ -129,10 +132,10 @@ class RunTimeLearner:
                 if self._is_ready(seen):
                     self._feed(seen, runs)
                     self._save(float(seen.taken_at))
-                    return self._predicted(seen)
+                    return self._predicted(seen, context)
         except BUGS as error:
             self._fault(error)
-        return seen
+        return context
 
     def of_running(self, seen: Snapshot) -> dict[JobId, RunTime]:
         """What is predicted of the whole runs of those that run."""
@@ -232,12 +235,12 @@ class RunTimeLearner:
         self._seen_at = float(seen.taken_at)
         self._note()
 
-    def _predicted(self, seen: Snapshot) -> Snapshot:
+    def _predicted(self, seen: Snapshot, context: Context) -> Context:
         memory = self._memory
         if memory is None:
-            return seen
-        predicted = tuple(memory.predicted(seen.pending).items())
-        return replace(seen, run_times=predicted, limit_use=memory.limit_use)
+            return context
+        predicted = memory.predicted(seen.pending)
+        return replace(context, run_times=predicted, limit_use=memory.limit_use)
 
     def _note(self, **changed: Any) -> None:
         memory = self._memory
@@ -288,15 +291,17 @@ class LimitUseLearner:
         """There is no memory."""
         return
 
-    def look(self, seen: Snapshot, runs: RunNews = _NO_NEWS) -> Snapshot:
-        """Take in one look; the same with what was learned."""
+    def look(
+        self, seen: Snapshot, runs: RunNews = _NO_NEWS, context: Context = NO_CONTEXT
+    ) -> Context:
+        """Take in one look; the context with what was learned."""
         size_of = _sizes(seen)
         for run in runs.ended:
             job = run.job
             size = size_of(job.request, partitions_of(job))
             user = hash(job.user) if job.user else None
             self._limits.note(user, run.run_s, job.request.time_limit_s, size)
-        return replace(seen, limit_use=self._limits.use)
+        return replace(context, limit_use=self._limits.use)
 
     def of_running(self, _: Snapshot) -> dict[JobId, RunTime]:
         """Nothing is predicted."""

@@ -134,7 +134,7 @@ def _matrices(
         return ()
     ranked = {job.job_id for job in decision.matrix.jobs}
     rest = tuple(job for job in line if job.job_id not in ranked)
-    return (decision.matrix, encode(rest, seen)) if rest else (decision.matrix,)
+    return (decision.matrix, encode(rest, seen, decision.context)) if rest else (decision.matrix,)
 
 
 def _backlog_s(matrices: Iterable[StateMatrix]) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ costs the daemon next to nothing. Only one is played at a time, and each user wa
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from rltuned.core.line import present_line, proposed_line
 from rltuned.core.other_request import OtherRequest, with_other
 from rltuned.core.starts import expectation, expected_of
 from rltuned.daemon.idle_child import ChildBusyError, ChildError, IdleChild
+from rltuned.domain.context import Context, RunTimes
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.settings import Settings
 from rltuned.slurm.values import LONGER_THAN_A_YEAR, parse_limit_s
@@ -125,12 +126,13 @@ def _unknown(why: str) -> Document:
 
 def what_if(
     seen: Snapshot,
+    context: Context,
     job: PendingJob,
     other: OtherRequest,
     *,
-    look: Callable[[Snapshot], Snapshot],
-    order: Callable[[Snapshot], Decision] | None,
-    running: Mapping[JobId, RunTime],
+    look: Callable[[Snapshot], Context],
+    order: Callable[[Snapshot, Context], Decision] | None,
+    running: RunTimes,
     arrivals: Arrivals,
     scales: Scales,
     late: Callable[[], bool],
@@ -138,8 +140,8 @@ def what_if(
     """When the job would start, and where it would stand, with another request. look: predicts run
     times. order: decides; None = Slurm's own order counts. late: as play_forward.
     """
-    changed = with_other(seen, job, other, look)
-    line = present_line(changed) if order is None else proposed_line(order(changed))
+    changed = with_other(seen, context, job, other, look)
+    line = present_line(*changed) if order is None else proposed_line(order(*changed))
     found = expected_of(line, running, arrivals, late=late)
     mine = found.starts.get(job.job_id)
     if mine is not None:

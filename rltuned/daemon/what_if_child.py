@@ -21,6 +21,7 @@ from rltuned.daemon.last_state import last_seen
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.what_if import what_if
 from rltuned.daemon.wiring import find_policy, run_times_of
+from rltuned.domain.context import Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.salt import read_salt
 from rltuned.journal.snapshots import FILE_NAME, reading
@@ -43,12 +44,13 @@ def answered(asked: dict[str, Any], ground: ToPlay) -> dict[str, Any]:
         return {"what_if": None, "what_if_why": GONE}
     knobs = settings.knobs() if found.recipe is None else found.recipe.knobs
 
-    def order(seen: Snapshot) -> Decision:
-        return decide(seen, find_policy(loaded)[0], knobs)
+    def order(seen: Snapshot, context: Context) -> Decision:
+        return decide(seen, find_policy(loaded)[0], knobs, context=context)
 
     limit_s = None if asked["limit_s"] is None else float(asked["limit_s"])
     return what_if(
         found.snapshot,
+        found.context,
         job,
         OtherRequest(limit_s, asked["gpus"]),
         look=run_times_of(loaded, read_salt(folder), make_log("console", "error")).look,

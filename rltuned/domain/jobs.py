@@ -1,7 +1,6 @@
 """Jobs as a scheduler may know them. No type here can hold a true run time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from rltuned.domain.cluster import Resources
@@ -87,19 +86,6 @@ class Ownership:
         if self.rest is None and actual > HIGHEST_BASIC:
             return False  # priority/basic gives no such number
         return abs(actual - self.original) <= DRIFT_SHARE * self.original
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What rltuned's journal says of jobs, by id and submit time: Slurm hands out ids again.
-    recent_writes: within the last hour. narrowed: the range submitted, and what 0.2.0 wrote for it.
-    shared: OverSubscribe before rltuned, and what it wrote.
-    """
-
-    owned: Mapping[JobKey, Ownership] = field(default_factory=dict)
-    recent_writes: Mapping[JobKey, int] = field(default_factory=dict)
-    narrowed: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
-    shared: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
 
 
 @many(frozen=True, slots=True)

@@ -1,21 +1,18 @@
 """The doors of the house: the world and the clock. (The third port, Policy, is in core/decide.)"""
 
-from typing import Final, Protocol
+from typing import Protocol
 
-from rltuned.domain.jobs import Remembered
+from rltuned.domain.context import RememberedBy, nothing
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
-
-NOTHING: Final = Remembered()
 
 
 class Backend(Protocol):
     """The world that is watched and changed."""
 
-    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
-        """Read the cluster. remembered: lets jobs be made with it, which spares `Snapshot.marked`
-        the copies. Raises BackendError: no answer; SnapshotError: it cannot be read, or is
-        incomplete.
+    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
+        """Read the cluster, and make its pending jobs with what is remembered of them. Raises
+        BackendError: no answer; SnapshotError: it cannot be read, or is incomplete.
         """
         ...
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.snapshots import pack, unpack
@@ -64,6 +65,7 @@ class CycleObservation:
     at: float
     mode: str
     snapshot: Snapshot
+    context: Context = NO_CONTEXT
     recipe: "Recipe | None" = None
     plan: Document | None = None
 
@@ -71,7 +73,7 @@ class CycleObservation:
 def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
     """Note what a cycle is about to do; returns the digest of the snapshot."""
     seen = sight.snapshot
-    digest, body = pack(seen)
+    digest, body = pack(seen, sight.context)
     actions = sight.plan["actions"] if sight.plan else ()
     db.execute(
         "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, body)
@@ -160,7 +162,7 @@ def last_look(
         " AND (? IS NULL OR cycle < ?) ORDER BY cycle DESC LIMIT 1",
         (cluster, *modes, UNFINISHED, before, before),
     ).fetchone()
-    return None if row is None else unpack(*row)
+    return None if row is None else unpack(*row)[0]
 
 
 def digest_of(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rltuned.domain.context import Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import Document, unpack_plan
@@ -55,6 +56,7 @@ class Decided:
     at: float
     mode: str
     snapshot: Snapshot
+    context: Context
     recipe: Recipe
     plan: Document
 
@@ -119,8 +121,8 @@ def decided(db: sqlite3.Connection, cycle: int) -> Decided:
         raise JournalError(f"cycle {cycle} came to no decision ({skipped or mode}); {_span(db)}")
     if body is None or plan is None:
         raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
-    snapshot = unpack(digest, body, taken_at)
-    return Decided(cycle, at, mode, snapshot, decoded(recipe), unpack_plan(plan))
+    seen = unpack(digest, body, taken_at)
+    return Decided(cycle, at, mode, *seen, decoded(recipe), unpack_plan(plan))
 
 
 def _span(db: sqlite3.Connection) -> str:

@@ -19,8 +19,10 @@ from typing import Final
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from rltuned.domain.context import NO_CONTEXT, Context, RunTime
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError, JournalLostError, JournalOtherError, SnapshotError
 
 FILE_NAME: Final = "journal.sqlite"
@@ -29,13 +31,25 @@ APPLICATION_ID: Final = 0x726C7475
 SCHEMA_VERSION: Final = 7
 """The tables of this release, which are those of 0.2.0."""
 
-_NO_MOMENT: Final = UnixTime(0.0)
 _LEVEL: Final = 3
 """Of zlib. At 10,000 pending jobs 6 saves a fifth of the bytes and costs twice the time."""
 
+
+@dataclass(frozen=True, slots=True)
+class _KeptContext:
+    """A context as it is kept: in one JSON object with its snapshot."""
+
+    demoted: tuple[str, ...] = ()
+    neutral: NeutralDelay | None = None
+    run_times: tuple[tuple[JobId, RunTime], ...] = ()
+    limit_use: float | None = None
+
+
 # In a tuple of one, because a dataclass itself takes no configuration but inherits it. JSON has no
 # infinity: numbers say "Infinity" as text, and texts stay what they are.
-_ADAPTER: Final = TypeAdapter(tuple[Snapshot], config=ConfigDict(ser_json_inf_nan="strings"))
+_CONFIG: Final = ConfigDict(ser_json_inf_nan="strings")
+_SNAPSHOT: Final = TypeAdapter(tuple[Snapshot], config=_CONFIG)
+_CONTEXT: Final = TypeAdapter(tuple[_KeptContext], config=_CONFIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +67,22 @@ class Recorded:
     cycle: int
     mode: str
     snapshot: Snapshot
+    context: Context = NO_CONTEXT
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """One line of JSON in the order of the fields: equal snapshots give equal bytes."""
-    return _ADAPTER.dump_json((snapshot,))[1:-1]
+def encode_snapshot(snapshot: Snapshot, context: Context = NO_CONTEXT) -> bytes:
+    """One line of JSON in the order of the fields: what is equal gives equal bytes."""
+    run_times = tuple(sorted(context.run_times.items()))
+    kept = _KeptContext(context.demoted, context.neutral, run_times, context.limit_use)
+    return _SNAPSHOT.dump_json((snapshot,))[1:-2] + b"," + _CONTEXT.dump_json((kept,))[2:-1]
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
-    """The snapshot that was encoded. Raises SnapshotError: names the first bad field."""
+def decode_snapshot(data: bytes) -> tuple[Snapshot, Context]:
+    """What was encoded. Raises SnapshotError: names the first bad field."""
     try:
-        return _ADAPTER.validate_json(b"[%b]" % data)[0]
+        [kept] = _CONTEXT.validate_json(b"[%b]" % data)
+        context = Context(kept.demoted, kept.neutral, dict(kept.run_times), kept.limit_use)
+        return _SNAPSHOT.validate_json(b"[%b]" % data)[0], context
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
@@ -76,21 +95,23 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def pack(snapshot: Snapshot) -> tuple[str, bytes]:
+def pack(snapshot: Snapshot, context: Context = NO_CONTEXT) -> tuple[str, bytes]:
     """Digest and compressed JSON, without the moment: equal clusters give equal digests."""
-    data = encode_snapshot(replace(snapshot, taken_at=_NO_MOMENT))
+    _, _, data = encode_snapshot(snapshot, context).partition(b",")
+    data = b'{"taken_at":0.0,' + data  # the first field: no new snapshot for that
     return digest_of(data), zlib.compress(data, _LEVEL)
 
 
-def unpack(digest: str, body: bytes, taken_at: float) -> Snapshot:
-    """The snapshot that was packed. Raises SnapshotError: it is damaged, or of another version."""
+def unpack(digest: str, body: bytes, taken_at: float) -> tuple[Snapshot, Context]:
+    """What was packed. Raises SnapshotError: it is damaged, or of another version."""
     try:
         data = zlib.decompress(body)
     except zlib.error as error:
         raise SnapshotError(f"snapshot {digest[:12]}: {error}") from None
     if digest_of(data) != digest:
         raise SnapshotError(f"snapshot {digest[:12]}: its digest does not fit")
-    return replace(decode_snapshot(data), taken_at=UnixTime(taken_at))
+    snapshot, context = decode_snapshot(data)
+    return replace(snapshot, taken_at=UnixTime(taken_at)), context
 
 
 def check_header(db: sqlite3.Connection, path: Path) -> int:
@@ -174,4 +195,4 @@ def recorded(path: Path, since: float = 0.0) -> Iterator[Recorded]:
         for cycle, mode, taken_at, digest in rows:
             kept = db.execute("SELECT body FROM snapshots WHERE digest = ?", (digest,)).fetchone()
             if kept is not None:  # not cleared out meanwhile
-                yield Recorded(cycle, mode, unpack(digest, kept[0], taken_at))
+                yield Recorded(cycle, mode, *unpack(digest, kept[0], taken_at))

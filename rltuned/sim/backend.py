@@ -6,9 +6,9 @@ from typing import Final, cast
 
 from rltuned.domain import plan as actions
 from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.context import RememberedBy, nothing
 from rltuned.domain.fields import NICE, OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action, Field
-from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
-from rltuned.domain.ports import NOTHING
+from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, UnixTime
 from rltuned.sim.dispatch import Pending
@@ -28,10 +28,10 @@ class SimBackend:
         """Let the simulated world run up to a time."""
         self.world.advance(to_time)
 
-    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
+    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """The queue, the running jobs and the nodes as they are now. Holds no run time."""
         self._catch_up()
-        return snapshot_of(self.world)
+        return snapshot_of(self.world, remembered)
 
     def apply(self, plan: actions.Plan) -> tuple[actions.Outcome, ...]:
         """Carry out a plan, then let the scheduler look at the new order, as Slurm does."""
@@ -90,12 +90,13 @@ _PUT: Final[Mapping[Field, Callable[[Pending, Action], None]]] = {
 """What Slurm would do to a job; a field that is not named is refused."""
 
 
-def snapshot_of(world: World) -> Snapshot:
+def snapshot_of(world: World, remembered: RememberedBy = nothing) -> Snapshot:
     """The world as a scheduler may know it."""
+    says = remembered(world.cluster.name, world.now)
     return Snapshot(
         taken_at=UnixTime(world.now),
         cluster=world.cluster.name,
-        pending=tuple(_pending(world, job) for job in world.pending.values()),
+        pending=tuple(says.mark(_pending(world, job)) for job in world.pending.values()),
         running=tuple(_running(world, run) for run in world.running.values()),
         nodes=_nodes(world),
         partitions=world.cluster.partitions,

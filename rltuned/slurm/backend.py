@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.domain.jobs import PendingJob, Remembered, RunningJob
+from rltuned.domain.context import RememberedBy, nothing
+from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.ports import NOTHING
 from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -176,7 +176,7 @@ class SlurmBackend:
         )
         self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
 
-    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
+    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend."""
         self._fence.look()
         return self._reader.snapshot(self._now(), remembered)

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import PendingJob, Remembered, Request, RunningJob
+from rltuned.domain.context import NOTHING, Remembered
+from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import JobRow
@@ -44,7 +44,7 @@ class PriorityState(NamedTuple):
     fair: int | None = None
 
 
-_NUMBERS = (*PriorityState._fields, "owned", "recent_writes", "kinds", "unreadable")
+_NUMBERS = (*PriorityState._fields, "kinds", "unreadable")
 """The fields of a PendingJob that do not follow from its row alone."""
 _numbers_of = attrgetter(*_NUMBERS)
 _PLACES = tuple(map(_FIELDS.index, _NUMBERS))
@@ -75,7 +75,6 @@ class _PendingReader:
     requests: Requests
     stands: Callable[[Record, int], PriorityState]
     odd: Callable[[JobId, tuple[str, ...]], str]
-    remembered: Remembered
 
     def again(self, same: Same) -> PendingJob | RunningJob:
         """A job that is known; a pending one with its numbers of now. Raises ValueError."""
@@ -137,14 +136,7 @@ class _PendingReader:
 
     def _numbers(self, named: Record, partitions: tuple[str, ...], kinds: Kinds) -> tuple[Any, ...]:
         """The values of _NUMBERS."""
-        key = (named.job_id, named.submitted_at)
-        return (
-            *self.stands(named, len(partitions)),
-            self.remembered.owned.get(key),
-            self.remembered.recent_writes.get(key, 0),
-            kinds,
-            self.odd(named.job_id, partitions),
-        )
+        return *self.stands(named, len(partitions)), kinds, self.odd(named.job_id, partitions)
 
 
 def read_queue(
@@ -177,7 +169,7 @@ def read_queue(
         for r in records.values()
         if isinstance(r, RecordRows) and r.row.statecompact == "PD"
     )
-    reader = _PendingReader(known.requests, stands, odd, remembered)
+    reader = _PendingReader(known.requests, stands, odd)
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
     lingering: set[JobId] = set()
@@ -198,6 +190,7 @@ def read_queue(
         if isinstance(job, RunningJob):
             running.append(job)
         else:
+            job = remembered.mark(job)
             pending.append(job)
         if record.hashed and not unread:
             jobs[number] = (record.hashed, job)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import PendingJob, Remembered
+from rltuned.domain.context import RememberedBy, nothing
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.node_range import NodeRange
-from rltuned.domain.ports import NOTHING
+from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
@@ -87,32 +88,22 @@ class Reader:
         self._nodes: KnownNodes = {}
         self._lines: dict[int, tuple[JobId, Factors]] = {}
 
-    def snapshot(self, taken_at: float, remembered: Remembered = NOTHING) -> Snapshot:
+    def snapshot(self, taken_at: float, remembered: RememberedBy = nothing) -> Snapshot:
         """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend. It is
         taken at the time of slurmctld's clock, by which ages count, as long as that can be right.
         """
         try:
-            seen = self._with_fair_shares(self._read(taken_at, remembered))
-            if not remembered.narrowed:
-                return seen
-            known = self.node_ranges(taken_at)
-            pending = (replace(job, node_range=known.get(job.job_id)) for job in seen.pending)
-            return replace(seen, pending=tuple(pending))
+            return self._read(taken_at, remembered)
         except (BackendError, SnapshotError):
             self._site = self._hardware = None
             raise
 
-    def _with_fair_shares(self, seen: Snapshot) -> Snapshot:
-        system = seen.priorities
-        if self._fair_shares is None or not system.fair_weight:
-            return seen
-        pending = self._fair_shares.dress(seen.pending, seen.taken_at, system)
-        return replace(seen, pending=pending)
-
-    def _read(self, taken_at: float, remembered: Remembered) -> Snapshot:
-        site, layout = self._known_site(taken_at)
+    def _read(self, asked_at: float, remembered: RememberedBy) -> Snapshot:
+        site, layout = self._known_site(asked_at)
+        taken_at = asked_at
         if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
             taken_at += self.clock_off_s
+        says = remembered(site.cluster, taken_at)
         beside = self._known_hardware(site, taken_at)
         jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
@@ -147,15 +138,19 @@ class Reader:
                 record, partitions, factors.get(record.job_id), site
             ),
             odd=wrong,
-            remembered=remembered,
+            remembered=says,
             kinds=jobs.kinds,
         )
-        ages = site.priorities.ages
+        pending = self._whole(queue.pending, site.priorities, taken_at)
+        if says.narrowed:
+            ranges = self.node_ranges(asked_at)
+            ranged = (replace(job, node_range=ranges.get(job.job_id)) for job in pending)
+            pending = tuple(map(says.mark, ranged))
         try:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
                 cluster=site.cluster,
-                pending=_unaged(queue.pending, UnixTime(taken_at)) if ages else queue.pending,
+                pending=pending,
                 running=queue.running,
                 nodes=nodes,
                 partitions=partitions,
@@ -173,6 +168,16 @@ class Reader:
             )
         except ValueError as error:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
+
+    def _whole(
+        self, jobs: tuple[PendingJob, ...], system: PrioritySystem, now: float
+    ) -> tuple[PendingJob, ...]:
+        """The jobs with what squeue does not show of their priorities."""
+        if system.ages:
+            jobs = _unaged(jobs, UnixTime(now))
+        if self._fair_shares is None or not system.fair_weight:
+            return jobs
+        return self._fair_shares.dress(jobs, now, system)
 
     def _known(self, requests: Requests) -> Known:
         """What the look before knew, where requests still mean the same."""

@@ -8,7 +8,6 @@ the first so many of the burst; then the same decision over all of them, which r
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,6 +23,7 @@ from rltuned.core.pools import pools_of
 from rltuned.core.sizes import Sizes
 from rltuned.daemon.schedule import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
@@ -207,7 +207,7 @@ def scorer(actor: Actor, queue: Snapshot) -> Callable[[], object]:
     memory.submit(queue.pending)
 
     def score() -> object:
-        runs = tuple(memory.predicted(queue.pending).items())
-        return actor.wish(encode(queue.pending, replace(queue, run_times=runs)))
+        context = Context(run_times=memory.predicted(queue.pending))
+        return actor.wish(encode(queue.pending, queue, context))
 
     return score

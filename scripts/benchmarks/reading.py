@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs, decide
+from rltuned.domain.context import NO_CONTEXT
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
@@ -69,7 +70,9 @@ def _in_child(bundle: str) -> str:
             seen = replace(snapshot, pending=moved)
             began = time.process_time()
             journal.keep(
-                CycleObservation(cycle, NOW, "live", seen, recipe, plan_document(decision))
+                CycleObservation(
+                    cycle, NOW, "live", seen, NO_CONTEXT, recipe, plan_document(decision)
+                )
             )
             kept.append(time.process_time() - began)
         journal.close()

@@ -33,9 +33,10 @@ from rltuned.core.memory import RunTimeMemory
 from rltuned.core.sizes import Sizes
 from rltuned.core.starts import Start, expected_of
 from rltuned.domain.cluster import Node, Resources
+from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.feeding import feed
@@ -91,7 +92,7 @@ class Played:
         self._met: dict[JobId, RunTime] = {}
         self._at = -math.inf
 
-    def look(self, at: float) -> tuple[Snapshot, dict[JobId, RunTime], Arrivals]:
+    def look(self, at: float) -> tuple[Snapshot, Context, dict[JobId, RunTime], Arrivals]:
         """The cluster at a moment, what is predicted of running jobs, and what has arrived."""
         ended = [
             JobRun(self._running(i), UnixTime(float(self.end_s[i])))
@@ -107,8 +108,7 @@ class Played:
         of_running = self._memory.predicted(running)
         seen = self._snapshot(at, pending, running, self._nodes(running))
         predicted = self._memory.predicted(pending)
-        use = self._memory.limit_use
-        seen = replace(seen, run_times=tuple(predicted.items()), limit_use=use)
+        context = Context(run_times=predicted, limit_use=self._memory.limit_use)
         self._met = of_running | predicted | self._met
         last = np.flatnonzero((self.came_s <= at) & (self.came_s > at - WINDOW_S)).tolist()
         arrivals = Arrivals(
@@ -118,7 +118,7 @@ class Played:
             ),
             min(WINDOW_S, at - float(self.came_s[0])),
         )
-        return seen, of_running, arrivals
+        return seen, context, of_running, arrivals
 
     def started(self, since: float, at: float) -> tuple[RunningJob, ...]:
         """Jobs that have started between two moments, whether or not they run still."""
@@ -189,9 +189,9 @@ def by_limits(decision: Decision) -> dict[JobId, Start]:
         run_s = min(limit_s or math.inf, HORIZON_S)
         return RunTime(run_s, run_s, run_s, run_s, run_s, 1)
 
-    pending = tuple((job.job_id, whole(job.request.time_limit_s)) for job in seen.pending)
+    pending = {job.job_id: whole(job.request.time_limit_s) for job in seen.pending}
     running = {run.job_id: whole(run.request.time_limit_s) for run in seen.running}
-    alone = replace(decision, snapshot=replace(seen, run_times=pending))
+    alone = replace(decision, context=replace(decision.context, run_times=pending))
     return dict(expected_of(proposed_line(alone), running, draws=1).starts)
 
 
@@ -217,12 +217,12 @@ def points(run: Run) -> tuple[list[Point], Row]:
     spent, queue, before = [], [], first
     moments = np.linspace(first, last, run.moments + 4)[3:-1]
     for at in moments.tolist():
-        seen, of_running, arrivals = played.look(at)
+        seen, context, of_running, arrivals = played.look(at)
         record.look(replace(seen, running=played.started(before, at)))
         before = at
         if len(seen.pending) < FEWEST:
             continue
-        decision = decide(seen, BASELINES["delay"], Knobs(top_k=0))
+        decision = decide(seen, BASELINES["delay"], Knobs(top_k=0), context=context)
         began = time.process_time()
         raw = expected_of(proposed_line(decision), of_running, arrivals).starts.values()
         spent.append(time.process_time() - began)

@@ -71,8 +71,8 @@ def test_what_was_learned_is_there_after_a_restart(
         assert daemon.ends() == 0
     kept = read_learned(state)
     assert kept is not None
-    last = list(recorded(state / FILE_NAME))[-1].snapshot
-    known = last.run_time_of(JobId(waits))
+    last = list(recorded(state / FILE_NAME))[-1].context
+    known = last.run_times.get(JobId(waits))
     assert known is not None
     assert 0 < known.low_s <= known.high_s <= 600
     assert known.ends == PAST + 1

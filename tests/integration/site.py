@@ -11,10 +11,11 @@ from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.order import Order, Policy
 from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
-from rltuned.daemon.apply import PlanApplier, marked_by
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
@@ -24,6 +25,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
+from tests.builders import marked_by
 from tests.lab import SlurmLab
 
 EXACT = Writing(hysteresis=0.0, min_step_s=0.0)
@@ -91,13 +93,13 @@ class Site:
         """One cycle, and what came of its writes."""
         self.cycles += 1
         clock = SystemClock()
-        seen = replace(marked_by(self.journal, self.world.observe()), neutral=self.neutral)
+        seen = marked_by(self.journal, self.world.observe())
         knobs = Knobs(
             rules=Scope(min_age_s=0.0, switchback=self.switchback),
             order=self.order,
             writing=replace(EXACT if self.exact else Writing(), mode=self.mode),
         )
-        decision = decide(seen, policy, knobs)
+        decision = decide(seen, policy, knobs, context=Context(neutral=self.neutral))
         outcomes = PlanApplier(self.journal, clock).write(
             self.world, decision.plan, seen, self.cycles, no_stopwatch
         )

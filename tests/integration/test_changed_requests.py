@@ -16,8 +16,9 @@ from typing import Any, Final
 import pytest
 
 from rltuned.cli.flags import BackendChoice, settings_of
-from rltuned.cli.plan import look, marked
+from rltuned.cli.plan import known, look
 from rltuned.core.decide import Decision, decide
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import explanation
 from rltuned.daemon.logger import make_log
@@ -25,7 +26,7 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.wiring import build_rig, run_times_of
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.context import Context
 from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
@@ -206,7 +207,9 @@ class Watched:
 
     def as_new(self, twin: int) -> tuple[Decision, Decision]:
         """What is decided of the job, and of one submitted so now, where none was known before."""
-        seen = marked(self.world.observe(), self.journal)
+        writer = PlanApplier(self.journal, SystemClock())
+        seen = self.world.observe(writer.remembered)
+        context = known(writer, seen)
         jobs = {int(job.job_id): job for job in seen.pending}
         mine, other = jobs.pop(self.job), jobs.pop(twin)
         same = replace(
@@ -217,14 +220,15 @@ class Watched:
             eligible_at=mine.eligible_at if other.eligible_at is not None else None,
             accrue_at=mine.accrue_at,
         )
-        return self._decided(seen, [*jobs.values(), mine]), self._decided(
-            seen, [*jobs.values(), same]
-        )
+        both = ([*jobs.values(), one] for one in (mine, same))
+        one, two = (self._decided(replace(seen, pending=tuple(each)), context) for each in both)
+        return one, two
 
-    def _decided(self, seen: Snapshot, jobs: list[PendingJob]) -> Decision:
+    def _decided(self, seen: Snapshot, context: Context) -> Decision:
         known = run_times_of(self.loaded, None, self.log)
-        bare = known.look(replace(seen, pending=tuple(jobs)))
-        return decide(bare, self.rig.policy, self.rig.knobs)
+        return decide(
+            seen, self.rig.policy, self.rig.knobs, context=known.look(seen, context=context)
+        )
 
     def stands(self, decision: Decision) -> tuple[float | None, str | None]:
         """The job's delay; else why it has none."""

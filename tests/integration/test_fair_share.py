@@ -13,7 +13,7 @@ from rltuned.core.numbers import Writing, base_now
 from rltuned.core.order import Order
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.daemon.apply import PlanApplier, marked_by
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
@@ -23,6 +23,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests import accounting
+from tests.builders import marked_by
 from tests.clusters import cluster
 from tests.integration.site import no_stopwatch
 from tests.lab import SlurmLab

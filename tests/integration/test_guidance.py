@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import give_back
-from rltuned.daemon.apply import marked_by
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import restore
 from rltuned.domain.fields import OVERSUBSCRIBE
@@ -17,6 +16,7 @@ from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
+from tests.builders import marked_by
 from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from rltuned.core.decide import Decision
+from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.order import Order
+from rltuned.domain.context import Context
 from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import NeutralDelay
@@ -43,7 +44,10 @@ class Site:
 
     def seen(self) -> Snapshot:
         pending = [replace(j, priority=self.priority(j)) for j in self.jobs]
-        return snapshot(*pending, taken_at=self.now, priorities=SYSTEM, neutral=self.neutral)
+        return snapshot(*pending, taken_at=self.now, priorities=SYSTEM)
+
+    def decided(self, policy: Policy, knobs: Knobs) -> Decision:
+        return decide(self.seen(), policy, knobs, context=Context(neutral=self.neutral))
 
     def carry_out(self, decision: Decision) -> None:
         writes = {a.target.job_id: a for a in decision.plan.actions}

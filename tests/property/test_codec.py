@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
@@ -16,18 +17,18 @@ from tests.builders import job, running, snapshot
 from tests.property import worlds
 
 
-@given(worlds.snapshots())
-def test_decoded_is_what_was_encoded(world: Snapshot) -> None:
-    data = encode_snapshot(world)
-    assert decode_snapshot(data) == world
-    assert encode_snapshot(decode_snapshot(data)) == data
+@given(worlds.snapshots(), worlds.contexts)
+def test_decoded_is_what_was_encoded(world: Snapshot, context: Context) -> None:
+    data = encode_snapshot(world, context)
+    assert decode_snapshot(data) == (world, context)
+    assert encode_snapshot(*decode_snapshot(data)) == data
 
 
 def test_no_name_that_a_user_chose_is_taken_for_a_limit() -> None:
     ours = Ownership("priority", 7, nice=3, original=5, earlier=(5, 6))
     named = job(user="unlimited", account="inf", partition="unlimited", owned=ours)
     world = snapshot(named, runs=(running(time_limit_s=math.inf),))
-    assert decode_snapshot(encode_snapshot(world)) == world
+    assert decode_snapshot(encode_snapshot(world)) == (world, NO_CONTEXT)
 
 
 def test_the_bytes_tell_worlds_apart_and_not_the_order_of_listing() -> None:
@@ -39,12 +40,12 @@ def test_the_bytes_tell_worlds_apart_and_not_the_order_of_listing() -> None:
 
 def test_predictions_of_a_release_that_named_their_parts_are_read() -> None:
     known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, ends=7)
-    world = snapshot(job(1), run_times=((JobId(1), known),))
-    data = encode_snapshot(world)
+    both = snapshot(job(1)), Context(run_times={JobId(1): known})
+    data = encode_snapshot(*both)
     listed = json.dumps([*known], separators=(",", ":")).encode()
     assert listed in data
-    assert decode_snapshot(data) == world
-    assert decode_snapshot(data.replace(listed, json.dumps(known._asdict()).encode())) == world
+    assert decode_snapshot(data) == both
+    assert decode_snapshot(data.replace(listed, json.dumps(known._asdict()).encode())) == both
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def check(text: str) -> None:
     assert all(0 < parent < 10**10 and kind for parent, kind in found.parents)
     assert not found.whole or not text or (found.parents and "?" not in text)
     two = (job(1, dependency=text), job(2, dependency=text))
-    store = follow(GroupStore(), snapshot(*two), {j.job_id: found for j in two})
+    store = follow(GroupStore(), snapshot(*two), {j.job_id: found for j in two}, {})
     assert {p for j in store.jobs.values() for p in j.parents} <= {p for p, _ in found.parents}
     assert not any(n in j.parents for n, j in store.jobs.items())
     forecasts(store, NOW)
@@ -88,7 +88,7 @@ def test_edges_outlive_their_parents(data: st.DataObject, size: int) -> None:
         pending = as_slurm_shows(edges, at, now)
         runs = [running(n, started_at=now - 60) for n, phase in at.items() if phase == "running"]
         waits = {j.job_id: parse_dependency(j.dependency) for j in pending if j.dependency}
-        store = follow(store, snapshot(*pending, runs=runs, taken_at=now), waits)
+        store = follow(store, snapshot(*pending, runs=runs, taken_at=now), waits, {})
         assert {n: set(j.parents) for n, j in store.jobs.items()} == {
             n: edges[n] for n in connected
         }
@@ -126,28 +126,28 @@ def test_of_very_many_parents_none_is_known(monkeypatch: pytest.MonkeyPatch) -> 
         assert parse_dependency(text) == Dependency((), whole=False)
     monkeypatch.setattr(groups, "MOST_LOOKED_AT", 3)
     waits = {JobId(n): parse_dependency(f"afterok:{n - 1}:{n - 2}") for n in (3, 4, 5)}
-    store = follow(GroupStore(), snapshot(*(job(n) for n in range(1, 6))), waits)
+    store = follow(GroupStore(), snapshot(*(job(n) for n in range(1, 6))), waits, {})
     assert {n: len(one.parents) for n, one in store.jobs.items()} == {1: 0, 2: 0, 3: 2}
 
 
 def test_a_removed_edge_goes_and_a_group_of_one_with_it() -> None:
     waits = {job(2).job_id: parse_dependency("afterok:1(unfulfilled)")}
-    store = follow(GroupStore(), snapshot(job(1), job(2, dependency="x"), taken_at=NOW), waits)
+    store = follow(GroupStore(), snapshot(job(1), job(2, dependency="x"), taken_at=NOW), waits, {})
     assert set(store.jobs) == {1, 2}
-    assert follow(store, snapshot(job(1), job(2), taken_at=NOW + 60), {}).jobs == {}
+    assert follow(store, snapshot(job(1), job(2), taken_at=NOW + 60), {}, {}).jobs == {}
 
 
 def test_the_expected_end_and_its_error() -> None:
     waits = {job(2).job_id: parse_dependency("afterok:1(unfulfilled)")}
     first = running(1, started_at=NOW - 600, time_limit_s=3_600.0)
-    store = follow(GroupStore(), snapshot(job(2), runs=[first], taken_at=NOW), waits)
+    store = follow(GroupStore(), snapshot(job(2), runs=[first], taken_at=NOW), waits, {})
     assert store.expected[1].end_at == NOW + 3_000 + 3_600
     assert foresee(store.jobs, NOW).critical == {1, 2}
-    store = follow(store, snapshot(runs=[running(2, started_at=NOW)], taken_at=NOW + 60), {})
-    store = follow(store, snapshot(taken_at=NOW + 600), {})
+    store = follow(store, snapshot(runs=[running(2, started_at=NOW)], taken_at=NOW + 60), {}, {})
+    store = follow(store, snapshot(taken_at=NOW + 600), {}, {})
     assert store.expected[1].error_s == 600 - 6_600
     assert {j.phase for j in store.jobs.values()} == {JobPhase.ENDED}
-    late = follow(replace(store, seen_at=NOW), snapshot(taken_at=NOW + 8 * 86_400), {})
+    late = follow(replace(store, seen_at=NOW), snapshot(taken_at=NOW + 8 * 86_400), {}, {})
     assert late.jobs == {}
 
 
@@ -155,6 +155,6 @@ def test_too_many_edges_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_EDGES", 3)
     chains = {n: parse_dependency(f"afterok:{n - 1}") for n in (2, 3, 12, 13)}
     jobs = [job(n) for n in (1, 2, 3, 11, 12, 13)]
-    store = follow(GroupStore(), snapshot(*jobs), {JobId(n): one for n, one in chains.items()})
+    store = follow(GroupStore(), snapshot(*jobs), {JobId(n): one for n, one in chains.items()}, {})
     assert set(store.jobs) == {1, 2, 3}
     assert store.left_out == 3

@@ -32,7 +32,7 @@ def knobs(order: Order, cap: int) -> Knobs:
 def played(site: Site, policy: ByTable, order: Order, cap: int, cycles: int) -> list[Decision]:
     decisions = []
     for _ in range(cycles):
-        decisions.append(decide(site.seen(), policy, knobs(order, cap)))
+        decisions.append(site.decided(policy, knobs(order, cap)))
         site.carry_out(decisions[-1])
         site.now += CYCLE_S
     return decisions
@@ -143,10 +143,10 @@ def test_a_job_s_delay_hangs_on_that_job_alone(
     """A user who takes points off a job of his (--nice) changes no other job's number."""
     steady = ByTable(policy.tables[:1])
     site.neutral = NeutralDelay(3_600.0, NOW, 3_600.0, NOW)
-    before = decide(site.seen(), steady, knobs(order, 99))
+    before = site.decided(steady, knobs(order, 99))
     first = site.jobs[0]
     site.bases[first.job_id] = base
-    after = decide(site.seen(), steady, knobs(order, 99))
+    after = site.decided(steady, knobs(order, 99))
     others = [
         {e.job.job_id: e.delay_s for e in d.entries if e.job.job_id != first.job_id}
         for d in (before, after)
@@ -160,8 +160,7 @@ def test_a_restarted_daemon_decides_the_same(
     site: Site, policy: ByTable, order: Order, cycles: int
 ) -> None:
     played(site, policy, order, 9, cycles)
-    seen = site.seen()
-    once, again = (decide(seen, policy, knobs(order, 9)).plan for _ in range(2))
+    once, again = (site.decided(policy, knobs(order, 9)).plan for _ in range(2))
     assert once == again
 
 

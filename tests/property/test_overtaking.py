@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.backlog import LONGEST_S
 from rltuned.core.capacity import Capacity
-from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.decide import Decision, Knobs
 from rltuned.core.features import StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order, Policy
@@ -64,7 +64,7 @@ class Churn:
     def cycle(self, policy: Policy) -> Decision:
         knobs = Knobs(order=self.order, writing=Writing(max_changes=self.cap), top_k=0)
         self._hold()
-        decision = decide(self.site.seen(), policy, knobs)
+        decision = self.site.decided(policy, knobs)
         self.site.carry_out(decision)
         self._hold()
         if self.cap > len(self.site.jobs):

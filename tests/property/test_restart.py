@@ -114,7 +114,7 @@ def test_restarts_change_no_decision_and_a_replay_gives_the_same_plans(
             decided.append(other)
         for site in sites:
             with closing(site.journal):
-                kept = [row.snapshot for row in recorded(site.folder / FILE_NAME)]
-        replayed = [decide(seen, policy, knobs) for seen in kept]
+                kept = list(recorded(site.folder / FILE_NAME))
+        replayed = [decide(r.snapshot, policy, knobs, context=r.context) for r in kept]
         assert [d.plan for d in replayed] == [d.plan for d in decided]
         assert [d.neutral for d in replayed] == [d.neutral for d in decided]

@@ -3,8 +3,9 @@
 import numpy as np
 from pydantic import ValidationError
 
-from rltuned.core.decide import Knobs, decide
-from rltuned.core.sla import class_of
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.sla import SlaClass, class_of
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
@@ -46,13 +47,17 @@ def fuzz_queue() -> Snapshot:
         )
         for n in range(1, 9)
     ]
-    neutral = NeutralDelay(600.0, NOW, 600.0, NOW)
-    return snapshot(*jobs, priorities=SYSTEM, neutral=neutral)
+    return snapshot(*jobs, priorities=SYSTEM)
 
 
 def test_ten_thousand_classes_raise_nothing_and_move_no_job_of_another_class() -> None:
     rng, seen, policy = np.random.default_rng(22), fuzz_queue(), BASELINES["saf"]
-    plain = {a.target.job_id: a for a in decide(seen, policy, Knobs(top_k=0)).plan.actions}
+    context = Context(neutral=NeutralDelay(600.0, NOW, 600.0, NOW))
+
+    def made(sla: tuple[SlaClass, ...] = ()) -> Decision:
+        return decide(seen, policy, Knobs(top_k=0, sla=sla), context=context)
+
+    plain = {a.target.job_id: a for a in made().plan.actions}
     accepted = 0
     for _ in range(FUZZED):
         tables = [drawn_class(rng) for _ in range(int(rng.integers(1, 4)))]
@@ -61,13 +66,13 @@ def test_ten_thousand_classes_raise_nothing_and_move_no_job_of_another_class() -
         except ValidationError:
             continue
         accepted += 1
-        decision = decide(seen, policy, Knobs(top_k=0, sla=found))
+        decision = made(found)
         ours: set[JobId] = {j.job_id for j in seen.pending if class_of(j, found)}
         written = {a.target.job_id: a for a in decision.plan.actions}
         assert {j: a for j, a in written.items() if j not in ours} == {
             j: a for j, a in plain.items() if j not in ours
         }
         if not ours:
-            assert decision.plan == decide(seen, policy, Knobs(top_k=0)).plan
+            assert decision.plan == made().plan
         assert all(e.delay_s == 0 for e in decision.entries if e.job.job_id in ours)
     assert accepted > FUZZED / 50

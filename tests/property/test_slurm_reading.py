@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Node
-from rltuned.domain.jobs import Ownership, PendingJob, Remembered
-from rltuned.domain.ports import NOTHING
+from rltuned.domain.context import NOTHING, Remembered
+from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
 from rltuned.slurm.jobs import SqueueAnswer, read_queue

@@ -17,10 +17,10 @@ from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
+from rltuned.domain.context import Context, RememberedBy, nothing
 from rltuned.domain.fields import SITE_FACTOR, Action
-from rltuned.domain.jobs import ArrayInfo, PendingJob, Remembered, RunningJob
+from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.ports import NOTHING
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -33,7 +33,7 @@ from tests.fakes import FakeClock
 
 SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=1_209_600, max_age_s=14 * 86_400.0)
 """A point a second."""
-NEUTRAL = NeutralDelay(3_600.0, NOW, 3_600.0, NOW)
+CONTEXT = Context(neutral=NeutralDelay(3_600.0, NOW, 3_600.0, NOW))
 DELAY, KNOBS = policy_named("delay"), Knobs(Scope(min_age_s=0.0), Order(share=0.0))
 LIMITS_S = (60.0, 7_200.0, 86_400.0)
 STEP_S, BEGIN_S, STILL = 60.0, 120.0, 130
@@ -78,10 +78,11 @@ class SmallSlurm:
             return replace(one, site_factor=None, base=None, live=False)
         return one
 
-    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:  # noqa: ARG002 - the port's
+    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         runs = [run_of(one) for one in self.runs.values()]
         seen = snapshot(*map(self.shown, self.waiting.values()), runs=runs, priorities=SYSTEM)
-        return replace(seen, taken_at=UnixTime(self.clock.now()))
+        now = self.clock.now()
+        return replace(seen, taken_at=UnixTime(now)).marked(remembered(seen.cluster, now))
 
     def look(self) -> Snapshot:
         return self.observe()
@@ -119,8 +120,9 @@ def run_of(one: PendingJob) -> RunningJob:
 def wanted(one: PendingJob) -> int:
     """The site factor that the job has from its delay, if it is looked at for the first time."""
     fresh = snapshot(with_factor(replace(one, eligible_at=one.submitted_at), 0), priorities=SYSTEM)
-    seen = replace(fresh, neutral=NEUTRAL, taken_at=UnixTime(one.submitted_at + 600))
-    numbers = [a.new for a in decide(seen, DELAY, KNOBS).plan.actions if a.field is SITE_FACTOR]
+    seen = replace(fresh, taken_at=UnixTime(one.submitted_at + 600))
+    plan = decide(seen, DELAY, KNOBS, context=CONTEXT).plan
+    numbers = [a.new for a in plan.actions if a.field is SITE_FACTOR]
     return numbers[0] if numbers else 0
 
 
@@ -229,8 +231,9 @@ class UndoMachine(RuleBasedStateMachine):
     def cycle(self) -> None:
         self.slurm.clock.advance(STEP_S)
         self.cycles += 1
-        seen = replace(self.applier.mark(self.slurm.observe())[0], neutral=NEUTRAL)
-        plan = decide(seen, DELAY, KNOBS).plan
+        seen = self.slurm.observe(self.applier.remembered)
+        self.applier.look(seen)
+        plan = decide(seen, DELAY, KNOBS, context=CONTEXT).plan
         self.applier.write(self.slurm, plan, seen, self.cycles, untimed)
         self.check()
 

@@ -5,7 +5,9 @@ import math
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Node
+from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
 from tests.builders import NOW, job, node, request, snapshot
 
@@ -71,6 +73,17 @@ def jobs(draw: st.DrawFn, job_id: int, *, plain: bool = False) -> PendingJob:
         held_by="user" if held else "",
         uneven=draw(st.integers(0, 9)) == 0,
     )
+
+
+_RUN_TIME = st.builds(RunTime, *[st.floats(0, 1e7)] * 5, ends=st.integers(0, 99))
+_NEUTRAL = st.builds(NeutralDelay, *[st.floats(0, 1e9)] * 4)
+contexts = st.builds(
+    Context,
+    demoted=st.sampled_from(((), PARTITIONS[:1])),
+    neutral=st.none() | _NEUTRAL,
+    run_times=st.dictionaries(st.integers(1, 9), _RUN_TIME),
+    limit_use=st.none() | st.floats(0, 1),
+)
 
 
 @st.composite

@@ -117,8 +117,8 @@ class _Daemon:
 
     def cycle(self) -> None:
         """Observe, decide, apply."""
-        snapshot = self._ledger.dress(self._backend.observe())
-        decision = decide(snapshot, self._policy, self._knobs)
+        snapshot, context = self._backend.observe(self._ledger.remembered), self._ledger.context()
+        decision = decide(snapshot, self._policy, self._knobs, context=context)
         self._backend.apply(decision.plan)
         self._ledger.note(decision, self._world.now)
 
@@ -133,9 +133,9 @@ def by_policy(policy: Policy, order: Order | None) -> Ranking:
 
     def ranked(world: World) -> Sequence[Pending]:
         ledger = ledgers.setdefault(id(world), SimulatedJournal(world))
-        snapshot = ledger.dress(snapshot_of(world))
+        snapshot, context = snapshot_of(world, ledger.remembered), ledger.context()
         jobs = tuple(sorted(snapshot.pending, key=lambda j: j.job_id))
-        keys = _keys(policy, encode(jobs, snapshot), order)
+        keys = _keys(policy, encode(jobs, snapshot, context), order)
         return [world.pending[jobs[i].job_id] for i in np.argsort(keys, kind="stable").tolist()]
 
     return ranked

@@ -14,10 +14,10 @@ from rltuned.core.features import LIMIT_FULL_S
 from rltuned.core.kind_table import KINDS_MOST
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.run_times import FIELDS, FLOOR, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN, plan_s
+from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.kernel.run_times import replay
 from rltuned.lab.replay.orders import play

@@ -1,6 +1,5 @@
 """Models that read predictions: trained, compared with rules, and scored alike by the daemon."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from rltuned.core.features import encode
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
-from rltuned.domain.snapshot import RunTime
+from rltuned.domain.context import Context, RunTime
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.course import DatasetSource
@@ -55,10 +54,8 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
     actor = load_actor(bundle)
     snapshot = random_snapshot(np.random.default_rng(4), 40)
     known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
-    predicted = replace(
-        snapshot, run_times=tuple((j.job_id, known) for j in snapshot.pending[1::2])
-    )
-    matrix = encode(predicted.pending, predicted)
+    context = Context(run_times={j.job_id: known for j in snapshot.pending[1::2]})
+    matrix = encode(snapshot.pending, snapshot, context)
     columns = np.log1p([known.low_s, known.median_s, known.high_s]) / LOG_FULL
     limits = np.clip(np.log1p(matrix.limit_s) / LOG_FULL, 0.0, 1.0)
     wanted = np.where(np.arange(len(matrix))[:, None] % 2, columns, limits[:, None])

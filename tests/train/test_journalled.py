@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.core.order import Order
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
@@ -94,7 +95,7 @@ def test_nothing_later_than_the_look_is_seen() -> None:
         one = list(moments_of(records([before, later])))
         two = list(moments_of(records([before, other])))
         assert one == two
-        assert all(moment.seen is before for moment in one)
+        assert all(moment.seen.snapshot is before for moment in one)
 
 
 def _changed(waits: PendingJob) -> PendingJob:
@@ -151,7 +152,8 @@ def test_what_rltuned_wrote_to_teaches_nothing() -> None:
 
 
 def test_a_partition_that_was_taken_from_rltuned_teaches() -> None:
-    assert preferences(replace(FIRST, demoted=("gpu",)), after(1)) == [(1, {2, 4})]
+    pairs = [Recorded(1, "live", FIRST, Context(demoted=("gpu",))), Recorded(2, "live", after(1))]
+    assert [moment.chosen for moment in moments_of(pairs)] == [0]
 
 
 def test_a_requeued_job_is_not_taken_for_a_start() -> None:

@@ -1,7 +1,6 @@
 """The unit of the queue: sizes, backlogs and places, by hand and against the plain sums."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +15,9 @@ from rltuned.core.influence import leader
 from rltuned.core.limits import LimitMemory
 from rltuned.core.pools import Pools, pools_of, shared
 from rltuned.core.sizes import Sizes
+from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import PendingJob, Request
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, snapshot
@@ -26,39 +26,38 @@ from tests.examples import examples
 HOUR, DAY = 3_600.0, 86_400.0
 
 
-def seen_of(*jobs: PendingJob, use: float | None = 1.0, **more: object) -> Snapshot:
-    """Four GPUs on one node; jobs are expected to run for as long as they may."""
-    return replace(snapshot(*jobs, **more), limit_use=use)  # type: ignore[arg-type]
+FULL = Context(limit_use=1.0)
+"""Jobs are expected to run for as long as they may."""
 
 
-def backlog_s(seen: Snapshot) -> dict[int, float]:
-    matrix = encode(seen.pending, seen)
+def backlog_s(seen: Snapshot, context: Context = FULL) -> dict[int, float]:
+    matrix = encode(seen.pending, seen, context)
     return {int(j.job_id): b for j, b in zip(matrix.jobs, matrix.backlog_s.tolist(), strict=True)}
 
 
 def place(seen: Snapshot) -> dict[int, float]:
-    matrix = encode(seen.pending, seen)
+    matrix = encode(seen.pending, seen, FULL)
     found = matrix.pools.places(matrix.area).tolist()
     return {int(j.job_id): q for j, q in zip(matrix.jobs, found, strict=True)}
 
 
 def test_the_backlog_is_the_work_that_waits_over_the_gpus() -> None:
     jobs = (job(1, gpus=2, time_limit_s=HOUR), job(2, gpus=4, time_limit_s=2 * HOUR))
-    assert backlog_s(seen_of(*jobs)) == {1: 2.5 * HOUR, 2: 2.5 * HOUR}
-    assert place(seen_of(*jobs)) == {1: 0.25, 2: 0.75}
+    assert backlog_s(snapshot(*jobs)) == {1: 2.5 * HOUR, 2: 2.5 * HOUR}
+    assert place(snapshot(*jobs)) == {1: 0.25, 2: 0.75}
 
 
 def test_equal_jobs_share_the_middle() -> None:
     jobs = [job(n, gpus=1, time_limit_s=HOUR) for n in (1, 2, 3)]
-    assert set(place(seen_of(*jobs)).values()) == {0.5}
+    assert set(place(snapshot(*jobs)).values()) == {0.5}
 
 
 def test_without_a_prediction_a_job_is_expected_to_use_what_jobs_here_use() -> None:
     one = job(1, gpus=4, time_limit_s=HOUR)
-    assert backlog_s(seen_of(one, use=0.2)) == {1: 0.2 * HOUR}
-    assert backlog_s(seen_of(one, use=None)) == {1: USE_GUESS * HOUR}
+    assert backlog_s(snapshot(one), Context(limit_use=0.2)) == {1: 0.2 * HOUR}
+    assert backlog_s(snapshot(one), NO_CONTEXT) == {1: USE_GUESS * HOUR}
     told = RunTime(HOUR, 600.0, 60.0, 600.0, 900.0, 3)
-    assert backlog_s(replace(seen_of(one), run_times=((one.job_id, told),))) == {1: 600.0}
+    assert backlog_s(snapshot(one), Context(run_times={one.job_id: told})) == {1: 600.0}
 
 
 def test_what_jobs_use_of_their_limits_is_by_gpu_time() -> None:
@@ -98,9 +97,9 @@ def test_a_user_who_ran_nearly_all_of_a_site_says_how_much_of_limits_is_used() -
 def test_only_usable_nodes_count() -> None:
     nodes = [node("p1", gpus=4), node("p2", gpus=4, schedulable=False)]
     one = job(1, gpus=4, time_limit_s=HOUR)
-    assert backlog_s(seen_of(one, nodes=nodes)) == {1: HOUR}
+    assert backlog_s(snapshot(one, nodes=nodes)) == {1: HOUR}
     down = [node("p1", gpus=4, schedulable=False)]
-    assert backlog_s(seen_of(one, nodes=down)) == {1: 0.0}
+    assert backlog_s(snapshot(one, nodes=down)) == {1: 0.0}
 
 
 def test_partitions_that_share_no_node_have_backlogs_and_places_of_their_own() -> None:
@@ -110,7 +109,7 @@ def test_partitions_that_share_no_node_have_backlogs_and_places_of_their_own() -
         job(2, gpus=4, time_limit_s=8 * HOUR, partition="b"),
         job(3, gpus=4, time_limit_s=9 * HOUR, partition="b"),
     ]
-    seen = seen_of(*jobs, nodes=nodes)
+    seen = snapshot(*jobs, nodes=nodes)
     assert backlog_s(seen) == {1: HOUR, 2: 17 * HOUR, 3: 17 * HOUR}
     assert place(seen) == {1: 0.5, 2: 0.25, 3: 0.75}
 
@@ -123,7 +122,7 @@ def test_where_partitions_overlap_no_work_counts_twice() -> None:
         job(1, gpus=4, time_limit_s=4 * HOUR, partition="all"),
         job(2, gpus=4, time_limit_s=2 * HOUR, partition="one"),
     ]
-    seen = seen_of(*jobs, nodes=nodes)
+    seen = snapshot(*jobs, nodes=nodes)
     assert backlog_s(seen) == {1: 3 * HOUR, 2: 4 * HOUR}
     assert place(seen) == {1: 0.75, 2: 0.25}
 
@@ -133,7 +132,7 @@ def test_a_job_of_one_gpu_type_waits_for_that_type_alone() -> None:
     typed = request(gpus=4, time_limit_s=HOUR, gpu_types=(GpuType("p100"),))
     jobs = [job(1, asks=typed), job(2, gpus=4, time_limit_s=2 * HOUR)]
     # half of job 2's work waits on the node of job 1
-    assert backlog_s(seen_of(*jobs, nodes=nodes)) == {1: 2 * HOUR, 2: 1.5 * HOUR}
+    assert backlog_s(snapshot(*jobs, nodes=nodes)) == {1: 2 * HOUR, 2: 1.5 * HOUR}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +244,7 @@ def flood(count: int, **asks: object) -> list[PendingJob]:
 
 def delays_of(*jobs: PendingJob) -> dict[int, float]:
     nodes = [node(f"n{i}", gpus=8, cpus=64) for i in range(8)]
-    found = decide(seen_of(*jobs, nodes=nodes), BASELINES["delay"], Knobs(top_k=0))
+    found = decide(snapshot(*jobs, nodes=nodes), BASELINES["delay"], Knobs(top_k=0), context=FULL)
     return {int(e.job.job_id): e.delay_s for e in found.entries}
 
 
@@ -260,9 +259,9 @@ def test_a_flood_of_wide_jobs_at_most_doubles_the_backlog_of_others() -> None:
 
 
 def test_a_flood_of_tiny_jobs_moves_places_by_at_most_a_half() -> None:
-    seen = seen_of(*victims())
+    seen = snapshot(*victims())
     calm = place(seen)
-    flooded = place(seen_of(*victims(), *flood(10_000, gpus=1, time_limit_s=60.0)))
+    flooded = place(snapshot(*victims(), *flood(10_000, gpus=1, time_limit_s=60.0)))
     for n, q in calm.items():
         assert q <= flooded[n] <= 0.5 + 0.5 * q + 1e-9
 
@@ -282,13 +281,12 @@ def test_for_equal_requests_of_one_user_a_shorter_limit_costs_no_more() -> None:
 
     def found(user: str) -> list[float]:
         jobs = [job(n, user=user, time_limit_s=limits[n - 1]) for n in (1, 2, 3)]
-        told = tuple(
-            (j.job_id, RunTime(g, g / 3, 60.0, g / 3, g, 0))
+        told = {
+            j.job_id: RunTime(g, g / 3, 60.0, g / 3, g, 0)
             for j, g in zip(jobs, guesses, strict=True)
-        )
-        decision = decide(
-            replace(snapshot(*jobs), run_times=told), BASELINES["delay"], Knobs(top_k=0)
-        )
+        }
+        context = Context(run_times=told)
+        decision = decide(snapshot(*jobs), BASELINES["delay"], Knobs(top_k=0), context=context)
         by_id = {int(e.job.job_id): e.delay_s for e in decision.entries}
         return [by_id[n] for n in (1, 2, 3)]
 

@@ -24,9 +24,9 @@ from rltuned.core.order import DEFAULT, Bound, Order, bounded
 from rltuned.core.select import Scope
 from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Resources
+from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, running, snapshot
@@ -54,15 +54,15 @@ def test_the_one_feature_that_a_rule_reads_is_what_moved_its_delay() -> None:
 def test_a_predicted_run_time_is_named_and_counts_as_a_feature() -> None:
     expected = [RunTime(n * HOUR, n * HOUR, 60.0, n * HOUR, n * HOUR, 3) for n in (1, 2, 3)]
     jobs = [job(n, time_limit_s=9 * HOUR) for n in (1, 2, 3)]
-    known = tuple(zip([j.job_id for j in jobs], expected, strict=True))
-    found = decide(replace(snapshot(*jobs), run_times=known), BASELINES["delay"], Knobs())
+    context = Context(run_times=dict(zip([j.job_id for j in jobs], expected, strict=True)))
+    found = decide(snapshot(*jobs), BASELINES["delay"], Knobs(), context=context)
     first, *rest = influences(BASELINES["delay"], found.matrix, ALONE, 2)
     assert (first.feature, first.rank, first.rank_without) == ("run_time", 1, 2)
     assert (first.delay_without_s, first.difference_s) == (2 * HOUR, HOUR)
     assert all(other.difference_s == 0 for other in rest)
     row = found.matrix.jobs.index(jobs[2])
     assert "(limit 9h00m, 3h00m expected, a guess from other clusters on" in sentence(found, row)
-    own = replace(found, snapshot=replace(found.snapshot, limit_use=0.4))
+    own = replace(found, context=replace(context, limit_use=0.4))
     assert "(limit 9h00m, 3h00m expected on" in sentence(own, row)
 
 
@@ -94,8 +94,8 @@ def test_the_bound_that_holds_a_job_is_named() -> None:
         job(4, gpus=1, time_limit_s=HOUR, deadline_at=NOW + HOUR),
     ]
     neutral = NeutralDelay(60.0, NOW, 60.0, NOW)
-    seen = snapshot(*jobs, neutral=neutral)
-    found = decide(seen, BASELINES["saf"], Knobs(order=order))
+    context = Context(neutral=neutral)
+    found = decide(snapshot(*jobs), BASELINES["saf"], Knobs(order=order), context=context)
     rows = {int(j.job_id): i for i, j in enumerate(found.matrix.jobs)}
     named = {job_id: found.delays.bound_on(row) for job_id, row in rows.items()}
     assert named == {1: Bound.CLIP, 2: Bound.MAX_DELAY, 3: None, 4: Bound.DEADLINE}
@@ -190,8 +190,9 @@ def test_a_job_of_several_sizes_says_when_it_starts_on_each() -> None:
 def test_what_a_prediction_rests_on_is_said(limit_use: float | None, ends: int, words: str) -> None:
     """An empty lab has no jobs to learn from: what is printed is what the predictor brought."""
     run_time = RunTime(HOUR, 60.0, 2.0, 60.0, 120.0, ends=ends)
-    seen = replace(snapshot(job(1)), run_times=((JobId(1), run_time),), limit_use=limit_use)
-    document = explanation(decide(seen, BASELINES["delay"], Knobs()), "1")
+    context = Context(run_times={JobId(1): run_time}, limit_use=limit_use)
+    decision = decide(snapshot(job(1)), BASELINES["delay"], Knobs(), context=context)
+    document = explanation(decision, "1")
     assert document is not None
     odd = {"starts": None, "verdict": None, "reason": "x\nJob 2: starts now"}
     text = in_words({**document, **odd})

@@ -10,7 +10,6 @@ import pytest
 
 from rltuned.cli.history import what
 from rltuned.core.decide import give_back
-from rltuned.daemon.apply import marked_by
 from rltuned.daemon.restore import restore
 from rltuned.domain.fields import FIELDS, KINDS, PRIORITY, target_of
 from rltuned.domain.plan import Plan, Result
@@ -25,7 +24,7 @@ from rltuned.sim.world import World
 from rltuned.slurm.job_selector import asked_job
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.writer import judge
-from tests.builders import NOW, snapshot
+from tests.builders import NOW, marked_by, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.fields import AT, CASES, Case
 from tests.sim.worlds import cluster

@@ -15,10 +15,10 @@ from rltuned.core.run_times import BURST_S, RUNNING, STARTED
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.cluster import Resources
+from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import load_predictor
@@ -226,8 +226,8 @@ def test_a_daemon_that_starts_again_puts_it_where_it_was(
     watching.look(snapshot(was.waits(1, NOW - 600), other, taken_at=NOW))
     changed = snapshot(now.waits(1, NOW - 600), other, taken_at=NOW + 60)
     seen, again = watching.look(changed), daemon("two").look(changed)
-    assert dict(seen.run_times) == dict(again.run_times)
-    assert seen.run_time_of(JobId(1)) is not None
+    assert seen.run_times == again.run_times
+    assert JobId(1) in seen.run_times
 
 
 def test_many_jobs_that_change_leave_no_kinds_behind_in_the_sums() -> None:

@@ -17,8 +17,9 @@ from rltuned.core.forecast import PlayedJob, play_forward, quantiles
 from rltuned.core.line import Line, present_line, proposed_line
 from rltuned.core.select import Scope
 from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, expected_of
+from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.text import between
@@ -34,18 +35,21 @@ def exactly(run_s: float) -> RunTime:
     return RunTime(run_s, run_s, run_s, run_s, run_s, 9)
 
 
-def decided(seen: Snapshot, policy: str = "fcfs") -> Decision:
-    return decide(seen, BASELINES[policy], ANY_AGE)
+def decided(seen: Snapshot, policy: str = "fcfs", context: Context = NO_CONTEXT) -> Decision:
+    return decide(seen, BASELINES[policy], ANY_AGE, context=context)
 
 
-def starts(seen: Snapshot, *runs: RunningJob, draws: int = 24) -> dict[int, Start]:
+def starts(
+    seen: Snapshot, *runs: RunningJob, context: Context = NO_CONTEXT, draws: int = 24
+) -> dict[int, Start]:
     """By job; running jobs end exactly at their limit."""
-    return of_line(proposed_line(decided(replace(seen, running=runs))), draws=draws)
+    decision = decided(replace(seen, running=runs), context=context)
+    return of_line(proposed_line(decision), draws=draws)
 
 
 def of_line(line: Line, draws: int = 24) -> dict[int, Start]:
     """Jobs are known to have ended here."""
-    line = replace(line, snapshot=replace(line.snapshot, limit_use=0.5))
+    line = replace(line, context=replace(line.context, limit_use=0.5))
     runs = line.snapshot.running
     known = {run.job_id: exactly(run.request.time_limit_s or 1.0) for run in runs}
     found = expected_of(line, known, draws=draws)
@@ -53,8 +57,8 @@ def of_line(line: Line, draws: int = 24) -> dict[int, Start]:
     return {job_id: start for job_id, start in every if start is not None}
 
 
-def predicted(seen: Snapshot, run_s: float) -> Snapshot:
-    return replace(seen, run_times=tuple((one.job_id, exactly(run_s)) for one in seen.pending))
+def predicted(seen: Snapshot, run_s: float) -> Context:
+    return Context(run_times={one.job_id: exactly(run_s) for one in seen.pending})
 
 
 # -- Run times ------------------------------------------------------------------------------------
@@ -101,7 +105,7 @@ def test_the_next_in_line_starts_when_the_node_is_free_and_the_one_behind_it_aft
         job(1, gpus=4, submitted_at=NOW - 900), job(2, gpus=4), nodes=[node(free_gpus=0)]
     )
     run = running(gpus=4, started_at=NOW - HOUR / 2)
-    found = starts(predicted(seen, 600.0), run)
+    found = starts(seen, run, context=predicted(seen, 600.0))
     one, two = found[1], found[2]
     assert (one.place, one.low_s, one.median_s) == (1, HOUR / 2, HOUR / 2)
     assert one.high_s is not None
@@ -244,8 +248,8 @@ def test_a_job_that_rltuned_does_not_order_and_that_cannot_start_says_so_too() -
 
 def test_the_tasks_of_an_array_stand_in_line_and_its_first_start_is_shown() -> None:
     array = job(1, gpus=4, submitted_at=NOW - 900, array=ArrayInfo(JobId(1), 3, listed="0-2"))
-    seen = predicted(snapshot(array, job(2, gpus=4)), 600.0)
-    found = starts(seen)
+    seen = snapshot(array, job(2, gpus=4))
+    found = starts(seen, context=predicted(seen, 600.0))
     assert found[1].median_s == 0.0
     assert found[2].median_s == pytest.approx(1_800, abs=90)
 
@@ -260,10 +264,12 @@ def test_jobs_beyond_the_first_thousand_are_too_far_back() -> None:
 def test_where_nothing_is_written_the_present_order_is_played() -> None:
     first = job(1, gpus=4, priority=10, time_limit_s=HOUR)
     second = job(2, gpus=4, priority=20, time_limit_s=9 * HOUR)
-    seen = predicted(snapshot(first, second), 600.0)
-    present = of_line(present_line(seen))
+    seen = snapshot(first, second)
+    context = predicted(seen, 600.0)
+    present = of_line(present_line(seen, context))
     assert [(present[n].place, present[n].median_s) for n in (1, 2)] == [(2, 600.0), (1, 0.0)]
-    proposed = of_line(proposed_line(decide(seen, ConstantOrder((1, 2)), ANY_AGE)))
+    decision = decide(seen, ConstantOrder((1, 2)), ANY_AGE, context=context)
+    proposed = of_line(proposed_line(decision))
     assert [(proposed[n].place, proposed[n].median_s) for n in (1, 2)] == [(1, 0.0), (2, 600.0)]
 
 
@@ -274,14 +280,15 @@ def unpredicted() -> PendingJob:
 def test_without_a_prediction_the_interval_is_by_limits() -> None:
     seen = snapshot(unpredicted(), nodes=[node(free_gpus=4)])
     assert starts(seen)[7].by_limits
-    assert not starts(predicted(seen, 60.0))[7].by_limits
+    assert not starts(seen, context=predicted(seen, 60.0))[7].by_limits
 
 
 def test_where_no_job_has_ended_what_is_predicted_is_a_guess_and_limits_count() -> None:
     first = job(1, gpus=4, submitted_at=NOW - 900, time_limit_s=HOUR)
-    seen = predicted(snapshot(first, job(2, gpus=4)), 600.0)
-    known = replace(seen, limit_use=0.5)
-    guessed, told = (expected_of(present_line(one), {}).starts for one in (seen, known))
+    seen = snapshot(first, job(2, gpus=4))
+    context = predicted(seen, 600.0)
+    both = (context, replace(context, limit_use=0.5))
+    guessed, told = (expected_of(present_line(seen, one), {}).starts for one in both)
     assert told[JobId(2)].low_s == 600.0
     assert (told[JobId(2)].high_s or HOUR) < 0.5 * HOUR
     wide = guessed[JobId(2)]

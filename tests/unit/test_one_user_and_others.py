@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from rltuned.core.decide import Knobs, decide
+from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.refusals import Refusal
@@ -66,7 +66,7 @@ def test_a_user_who_toggles_24_limits_keeps_no_first_write_of_others_waiting() -
     came, waited = dict[int, int](), dict[int, int]()
     for cycle, number in enumerate(toggles(site)):
         came[number] = cycle
-        decision = decide(site.seen(), RULE, Knobs(writing=Writing(max_changes=CAP), top_k=0))
+        decision = site.decided(RULE, Knobs(writing=Writing(max_changes=CAP), top_k=0))
         site.carry_out(decision)
         site.now += MINUTE
         for one in site.jobs:
@@ -91,7 +91,7 @@ def test_a_thousand_jobs_of_a_minute_move_the_neutral_delay_by_less_than_a_quart
     knobs = Knobs(order=Order(share=0.0), top_k=0, writing=Writing(max_changes=0))
     for _ in range(28):
         for site in (calm, flooded):
-            site.carry_out(decide(site.seen(), RULE, knobs))
+            site.carry_out(site.decided(RULE, knobs))
             site.now += 12 * HOUR
     assert calm.neutral is not None
     assert flooded.neutral is not None
@@ -113,7 +113,7 @@ def test_a_number_that_its_user_spent_the_hour_on_is_never_better_than_an_honest
         tricked.jobs[-1] = replace(
             asking(tricked.jobs[-1], limit_s, tricked.now), recent_writes=writes
         )
-        tricked.carry_out(decide(tricked.seen(), RULE, knobs))
+        tricked.carry_out(tricked.decided(RULE, knobs))
         tricked.now += MINUTE
     plain.now = tricked.now
     for _ in range(2):
@@ -121,12 +121,12 @@ def test_a_number_that_its_user_spent_the_hour_on_is_never_better_than_an_honest
             asking(tricked.jobs[-1], 7 * DAY, tricked.now), recent_writes=MOST_PER_HOUR
         )
         for site in (tricked, plain):
-            site.carry_out(decide(site.seen(), RULE, knobs))
+            site.carry_out(site.decided(RULE, knobs))
             site.now += MINUTE
     assert tricked.jobs[-1].site_factor is not None
     assert tricked.jobs[-1].site_factor <= (plain.jobs[-1].site_factor or 0) + 1
     back = replace(asking(tricked.jobs[-1], MINUTE, tricked.now), recent_writes=MOST_PER_HOUR)
     tricked.jobs[-1] = back
-    decision = decide(tricked.seen(), RULE, knobs)
+    decision = tricked.decided(RULE, knobs)
     assert (50, Refusal.JOB_BUDGET) in decision.refused
     assert 50 not in {a.target.job_id for a in decision.plan.actions}

@@ -10,6 +10,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Bound, Order, bounded, by_neutral, next_neutral
 from rltuned.core.pools import Pools, numbered
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.errors import PolicyError
@@ -192,8 +193,8 @@ def test_the_neutral_delay_grows_where_it_is_the_only_room_that_delays_have() ->
     for hour in range(1, 14 * 24):
         now = NOW + hour * HOUR
         waits = job(submitted_at=now - waited_s, time_limit_s=limit_s, priority=60)
-        seen = snapshot(waits, taken_at=now, priorities=aged, neutral=state)
-        found = decide(seen, BASELINES["delay"], Knobs())
+        seen = snapshot(waits, taken_at=now, priorities=aged)
+        found = decide(seen, BASELINES["delay"], Knobs(), context=Context(neutral=state))
         assert found.neutral is not None
         state = found.neutral
     assert state.delay_s > 0.5 * DEFAULT.own * limit_s

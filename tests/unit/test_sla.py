@@ -11,6 +11,7 @@ from rltuned.core.order import Order
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.domain.context import Context
 from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -40,8 +41,8 @@ def fast(job_id: int, waited_s: float, **rest: object) -> PendingJob:
 def decided(*jobs: PendingJob, neutral_s: float) -> Decision:
     knobs = Knobs(sla=(FAST,), order=Order(own=1.0, share=0.0))
     neutral = NeutralDelay(neutral_s, NOW, neutral_s, NOW)
-    seen = snapshot(*jobs, priorities=SYSTEM, neutral=neutral)
-    return decide(seen, BASELINES["sjf"], knobs)
+    seen, context = snapshot(*jobs, priorities=SYSTEM), Context(neutral=neutral)
+    return decide(seen, BASELINES["sjf"], knobs, context=context)
 
 
 def factors(decision: Decision) -> dict[int, int]:

@@ -8,6 +8,7 @@ from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
+from rltuned.domain.context import Context
 from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -81,9 +82,10 @@ def test_blocks_that_make_no_sense_are_refused(
 def decided(
     system: PrioritySystem, *jobs: PendingJob, on: bool, mode: WriteMode = "site_factor"
 ) -> Decision:
-    seen = snapshot(*jobs, priorities=system, neutral=NEUTRAL)
+    seen = snapshot(*jobs, priorities=system)
     rules = Scope(switchback=switchback_at(NOW, on=on))
-    return decide(seen, ORDER, Knobs(rules, writing=Writing(mode=mode)))
+    knobs, context = Knobs(rules, writing=Writing(mode=mode)), Context(neutral=NEUTRAL)
+    return decide(seen, ORDER, knobs, context=context)
 
 
 def test_in_an_on_block_delays_are_written() -> None:

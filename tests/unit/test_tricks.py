@@ -11,6 +11,7 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.domain.cluster import Partition
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.policies.baselines import BASELINES
@@ -28,7 +29,7 @@ def site_of(*jobs: PendingJob) -> Site:
 
 def cycle(site: Site, **knobs: Any) -> dict[int, float]:
     """Delays of one cycle, which is carried out."""
-    decision = decide(site.seen(), RULE, Knobs(top_k=0, **knobs))
+    decision = site.decided(RULE, Knobs(top_k=0, **knobs))
     site.carry_out(decision)
     site.now += 60.0
     return {int(e.job.job_id): e.delay_s for e in decision.entries}
@@ -118,9 +119,9 @@ def test_a_partition_that_rltuned_leaves_alone_gains_no_place(other: str, limit_
             *queue(one),
             nodes=[node("p1"), node("s1", partitions=["sla"]), node("o1", partitions=["old"])],
             partitions=[Partition("gpu"), Partition("sla", max_time_s=60.0), Partition("old")],
-            neutral=NeutralDelay(HOUR, NOW, HOUR, NOW),
         )
-        found = decide(seen, RULE, Knobs(SCOPE, top_k=0))
+        context = Context(neutral=NeutralDelay(HOUR, NOW, HOUR, NOW))
+        found = decide(seen, RULE, Knobs(SCOPE, top_k=0), context=context)
         assert not found.refused
         return next(e.delay_s for e in found.entries if e.job.job_id == one.job_id)
 

@@ -99,11 +99,12 @@ class Blocks:
         runs: RunNews,
         touched: Collection[JobKey] = (),
         *,
+        demoted: Iterable[str] = (),
         live: bool,
     ) -> tuple[Pair, ...]:
-        """Take in one look; the pairs decided now, in the order of time. sides: of every
-        pending job. runs: with sides. touched: units that others have changed. live: whether this
-        cycle could write.
+        """Take in one look; the pairs decided now, in the order of time. sides: of every pending
+        job. runs: with sides. touched: units that others have changed. demoted: see Context. live:
+        whether this cycle could write.
         """
         now = float(seen.taken_at)
         is_next = 0.0 <= now - self._seen_at <= MOST_APART_S  # below: the clock was ahead
@@ -112,7 +113,7 @@ class Blocks:
             self._pairs.clear()
             self._open.clear()
         self._seen_at = now
-        for name in seen.demoted:
+        for name in demoted:
             self._pairs.pop(name, None)
         self._settle(seen, runs, touched)
         self._join(seen, sides)

@@ -1,6 +1,6 @@
 """What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rltuned.core.decide import Decision
@@ -129,6 +129,7 @@ class Monitor:
         outcomes: Iterable[Outcome],
         *,
         live: bool,
+        demoted: Collection[str] = (),
         model: str = "",
         sla: Sequence[SlaClass] = (),
     ) -> CanaryStatus:
@@ -140,7 +141,7 @@ class Monitor:
             self._terms = rules.switchback, model
             self._blocks = Blocks(rules.switchback) if rules.switchback else None
         writes, begun = ladder.rung.writes, self._news.started
-        sides = sides_of(seen, decision, rules, writes=writes, started=begun)
+        sides = sides_of(seen, decision, rules, demoted, writes=writes, started=begun)
         runs, self._news = self._on_sides(sides), RunNews()
         self._sides = _sides_of_units(seen.pending, sides)
         self._touched.look(seen)
@@ -148,7 +149,9 @@ class Monitor:
         self._last = decision
         pairs: tuple[Pair, ...] = ()
         if self._blocks is not None:
-            pairs = self._blocks.look(seen, sides, runs, self._touched.units, live=live)
+            pairs = self._blocks.look(
+                seen, sides, runs, self._touched.units, demoted=demoted, live=live
+            )
         failures = breaker.failing(seen.pending, outcomes)
         at = float(seen.taken_at)
 
@@ -159,10 +162,11 @@ class Monitor:
             return after
 
         after = breaker.change(self._memory, seen.cluster, alter, at)
-        opened = [n for n, b in after.items() if b.is_open and n not in seen.demoted]
+        opened = [n for n, b in after.items() if b.is_open and n not in demoted]
         blocks, effect = {}, None
         if rules.switchback is not None:
-            blocks = {name: rules.switchback.block(name, at) for name in scope(seen, rules)}
+            names = scope(seen, rules, demoted)
+            blocks = {name: rules.switchback.block(name, at) for name in names}
             effect = breaker.effect(after, model)
         kept = self._promises.look(sla, seen, runs.started)
         waits = count(self._memory, seen.cluster, runs.started, at)
@@ -195,6 +199,7 @@ def sides_of(
     seen: Snapshot,
     decision: Decision | None,
     rules: Scope,
+    demoted: Collection[str] = (),
     *,
     writes: bool,
     started: Iterable[JobRun] = (),
@@ -206,7 +211,7 @@ def sides_of(
     decision: of this cycle; None = it only looked. writes: the stage writes; else delays are off
     for all.
     """
-    refused = decision.refused if decision is not None else select(seen, rules).refused
+    refused = decision.refused if decision is not None else select(seen, rules, demoted).refused
     others = {job_id for job_id, reason in refused if Consequence.STILL_ORDERED not in reason.then}
 
     def side(partitions: Iterable[str], since: float) -> Side:
@@ -216,7 +221,7 @@ def sides_of(
 
     found = {
         job.job_id: side((job.partition,), job.waits_since)
-        for job in _in_scope(seen, started, rules)
+        for job in _in_scope(seen, started, scope(seen, rules, demoted), rules)
         if job.waits_since is not None
     }
     for job in seen.pending:
@@ -225,9 +230,10 @@ def sides_of(
     return found
 
 
-def _in_scope(seen: Snapshot, started: Iterable[JobRun], rules: Scope) -> list[RunningJob]:
+def _in_scope(
+    seen: Snapshot, started: Iterable[JobRun], names: Collection[str], rules: Scope
+) -> list[RunningJob]:
     """Those that started, as far as is known while the blocks were watched."""
-    names = set(scope(seen, rules))
     return [
         job
         for job in (run.job for run in started)

@@ -28,6 +28,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.askers import Asker
 from rltuned.daemon.what_if import WhatIf
+from rltuned.domain.context import Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
@@ -42,6 +43,7 @@ class _Cycle:
     """The last one. decision: None = the daemon only observes."""
 
     snapshot: Snapshot
+    context: Context
     decision: Decision | None
     knobs: Knobs
     groups: GroupsStatus | None
@@ -75,7 +77,7 @@ class Answers:
         if report.snapshot is not None and (report.decision is not None or only_observes):
             seen = report.snapshot if report.decision is None else report.decision.snapshot
             # exchanged whole, since a thread of the endpoint may be reading the old one
-            self._last = _Cycle(seen, report.decision, self._knobs, report.groups)
+            self._last = _Cycle(seen, report.context, report.decision, self._knobs, report.groups)
 
     def explain(self, name: str, asker: Asker, other: OtherRequest | None = None) -> Document:
         """All that is known of one job, or `why` not. other: also, when it would start so."""
@@ -85,7 +87,7 @@ class Answers:
         seen, decision = last.snapshot, last.decision
         if not asker.sees(_user_of(seen, name)):
             return _nothing(NOT_SHOWN)
-        found = observed(seen, name) if decision is None else explanation(decision, name)
+        found = explanation(decision, name) if decision else observed(seen, name, last.context)
         if found is None:
             return _nothing(NO_JOB.format(name))
         found |= past_of(self._journal, seen.cluster, found)

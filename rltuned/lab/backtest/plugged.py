@@ -30,7 +30,9 @@ def play_plugged(past: Past, policy: Policy, protocol: Protocol) -> Played:
     learning = None if predictor is None else Learning(world, past.jobs, predictor)
     while (seen := decided.due()) is not None:
         before = _ranks(world)
-        decision = decided.decide(seen if learning is None else learning.shown(seen), policy)
+        decision = decided.decide(
+            seen, policy, {} if learning is None else learning.predicted(seen)
+        )
         changes, shifts = len(decision.plan.actions), _shifts(before, _ranks(world))
         furthest, mean = (max(shifts), sum(shifts) / len(shifts)) if changes else (0, 0.0)
         rows.append((world.now, len(shifts), changes, mean, furthest))

@@ -13,11 +13,12 @@ from typing import Final
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.limits import LimitMemory
 from rltuned.core.sizes import Sizes
+from rltuned.domain.context import NO_CONTEXT, Context, Remembered, RunTimes
 from rltuned.domain.fields import RELEASE, Action
-from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.jobs import Ownership
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, JobKey
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.sim.backend import SimBackend
@@ -44,7 +45,7 @@ class SimulatedJournal:
         self._world, self._sizes = world, Sizes(EmptyCluster(world.cluster).capacity)
         self._partitions = {p.name: p for p in world.cluster.partitions}
         self._limits, self._ended = LimitMemory(), 0
-        self._entries: dict[JobId, _Entry] = {}
+        self._entries: dict[JobKey, _Entry] = {}
         self._neutral: NeutralDelay | None = None
         self.writes: dict[JobId, int] = {}
 
@@ -52,20 +53,25 @@ class SimulatedJournal:
         self._neutral = decision.neutral
         for action in decision.plan.actions:
             if action.field is RELEASE:
-                self._entries.pop(action.target.job_id, None)
+                self._entries.pop(action.target.key, None)
             elif action.field.orders:
                 self._write(action, now)
 
-    def dress(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot as the daemon shows it to the decision: with what rltuned owns."""
-        now = float(snapshot.taken_at)
+    def remembered(self, _cluster: str, now: float) -> Remembered:
+        """What rltuned owns."""
         # a running job comes back if its node fails
-        there = {j.job_id for j in snapshot.pending} | {j.job_id for j in snapshot.running}
-        for gone in self._entries.keys() - there:
-            del self._entries[gone]
-        pending = tuple(self._dressed(job, now) for job in snapshot.pending)
-        use = self._limit_use()
-        return replace(snapshot, pending=pending, neutral=self._neutral, limit_use=use)
+        there = self._world.pending.keys() | self._world.running.keys()
+        self._entries = {key: one for key, one in self._entries.items() if key[0] in there}
+        recent: dict[JobKey, int] = {}
+        for key, entry in self._entries.items():
+            while entry.written and entry.written[0] <= now - HOUR_S:
+                entry.written.popleft()
+            recent[key] = len(entry.written)
+        return Remembered({key: one.owned for key, one in self._entries.items()}, recent)
+
+    def context(self) -> Context:
+        """The rest of what the daemon would know."""
+        return Context(neutral=self._neutral, limit_use=self._limit_use())
 
     def _limit_use(self) -> float | None:
         ended = islice(self._world.finished.values(), self._ended, None)
@@ -78,23 +84,15 @@ class SimulatedJournal:
         self._ended = len(self._world.finished)
         return self._limits.use
 
-    def _dressed(self, job: PendingJob, now: float) -> PendingJob:
-        entry = self._entries.get(job.job_id)
-        if entry is None:
-            return job
-        while entry.written and entry.written[0] <= now - HOUR_S:
-            entry.written.popleft()
-        return replace(job, owned=entry.owned, recent_writes=len(entry.written))
-
     def _write(self, action: Action, now: float) -> None:
-        name, job_id = action.field.name, action.target.job_id
+        name, job_id, key = action.field.name, action.target.job_id, action.target.key
         self.writes[job_id] = self.writes.get(job_id, 0) + 1
-        known = self._entries.get(job_id)
+        known = self._entries.get(key)
         if known is None or known.owned.field != name:
             owned = Ownership(
                 name, action.new, action.nice, action.old, rest=action.rest, written_at=now
             )
-            known = self._entries[job_id] = _Entry(owned)
+            known = self._entries[key] = _Entry(owned)
         else:
             owned = known.owned
             earlier = (*owned.earlier, owned.value)[-HELD:]
@@ -107,6 +105,7 @@ class DecidedWorld:
 
     first_s: of the first cycle; None = when the first job comes. looks_at_s: a moment at which
     Slurm looks at its queue although nothing happens. decisions: how often the queue was ranked.
+    context: of what is due.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class DecidedWorld:
         self._solver = protocol.solver
         self._interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
         self.knobs = protocol.knobs if self._interval_s else at_once(protocol.knobs)
-        self._is_due = False
+        self._is_due, self.context = False, NO_CONTEXT
 
     @property
     def written(self) -> dict[JobId, int]:
@@ -146,15 +145,19 @@ class DecidedWorld:
             self.world.now = now
             self._is_due = bool(self.world.pending) and self._is_tick(now)
             if self._is_due:
-                return self._journal.dress(self._backend.observe())
+                self.context = self._journal.context()
+                return self._backend.observe(self._journal.remembered)
             self.world.schedule()
         self._is_due = False
         _check_all_started(self.world)
         return None
 
-    def decide(self, snapshot: Snapshot, policy: Policy) -> Decision:
+    def decide(
+        self, snapshot: Snapshot, policy: Policy, run_times: RunTimes = NO_CONTEXT.run_times
+    ) -> Decision:
         """Carry out what the daemon decides on what is due."""
-        decision = decide(snapshot, policy, self.knobs, self._solver)
+        context = replace(self.context, run_times=run_times)
+        decision = decide(snapshot, policy, self.knobs, self._solver, context)
         self._backend.apply(decision.plan)
         self._journal.note(decision, self.world.now)
         self.decisions += 1

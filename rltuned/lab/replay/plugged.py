@@ -12,6 +12,7 @@ from rltuned.core.asked import Job, key_of
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.order import Policy
 from rltuned.core.sizes import Sizes
+from rltuned.domain.context import RunTimes
 from rltuned.domain.jobs import RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.runs import JobRun
@@ -38,7 +39,7 @@ def play_plugged(scenario: Scenario, policy: Policy, protocol: Protocol) -> Deci
     if protocol.predictor is not None:
         learning = Learning(decided.world, scenario.jobs, protocol.predictor)
     while (snapshot := decided.due()) is not None:
-        decided.decide(snapshot if learning is None else learning.shown(snapshot), policy)
+        decided.decide(snapshot, policy, {} if learning is None else learning.predicted(snapshot))
     return decided
 
 
@@ -54,14 +55,13 @@ class Learning:
         self._kinds = {name: Kinds(name=number) for number, name in enumerate(names)}
         self._ended = 0
 
-    def shown(self, snapshot: Snapshot) -> Snapshot:
-        """The look with what is predicted of its waiting jobs."""
+    def predicted(self, snapshot: Snapshot) -> RunTimes:
+        """Of the waiting jobs of a look."""
         ended = list(self._ends())
         here: list[Job] = [*snapshot.pending, *snapshot.running, *(run.job for run in ended)]
         came, started = self._memory.news({key_of(job): job for job in here})
         feed(self._memory, map(self._dressed, came), map(self._dressed, started), ended)
-        predicted = self._memory.predicted(snapshot.pending)
-        return replace(snapshot, run_times=tuple(predicted.items()))
+        return self._memory.predicted(snapshot.pending)
 
     def _ends(self) -> Iterator[JobRun]:
         """Since the last look."""

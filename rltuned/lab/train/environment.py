@@ -175,7 +175,7 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         self._waited_s = running + ended + waits
         seen = np.zeros(self.observation_space.shape or (), dtype=np.float32)
         if due is not None:
-            rows = encode(self._chosen(due), due).values[: len(seen)]
+            rows = encode(self._chosen(due), due, self._decided.context).values[: len(seen)]
             seen[: len(rows), :-1], seen[: len(rows), -1] = rows, 1.0
         return seen
 

@@ -21,8 +21,9 @@ from rltuned.core.features import encode
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.core.order import DEFAULT, Order
 from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.errors import TraceError
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, asked_of
@@ -108,7 +109,8 @@ def choices_of(
         running = [history[i] for i in np.flatnonzero((start < now) & (end > now)).tolist()]
         queue = sorted([chosen, *rivals], key=lambda j: (j.submit_s, j.job_id))
         snapshot = _snapshot(queue, running, now, gpus)
-        matrix = encode(snapshot.pending, snapshot)
+        known = {JobId(j.job_id): j.run_time for j in queue if j.run_time is not None}
+        matrix = encode(snapshot.pending, snapshot, Context(run_times=known))
         found.append(
             (
                 seen_by(kind, matrix),
@@ -164,7 +166,6 @@ def _snapshot(
         tuple(_pending(j) for j in queue),
         tuple(_running(j, name, kind) for j in running),
         (node,),
-        run_times=tuple((JobId(j.job_id), j.run_time) for j in queue if j.run_time is not None),
     )
 
 

@@ -13,7 +13,7 @@ Left out, because it says nothing of the main scheduler's order:
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -38,7 +38,7 @@ _FREE: Final = Scope(min_age_s=0.0)
 class Moment:
     """One preference: of the jobs of `queue` (places), `chosen` was started, `rivals` were not."""
 
-    seen: Snapshot
+    seen: Recorded
     queue: tuple[PendingJob, ...]
     chosen: int
     rivals: tuple[int, ...]
@@ -50,7 +50,7 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
         seen, later = before.snapshot, after.snapshot
         gap_s = later.taken_at - seen.taken_at
         if seen.cluster == later.cluster and 0 < gap_s <= LONGEST_GAP_S:
-            yield from _between(seen, later)
+            yield from _between(before, later)
 
 
 def choices_of(
@@ -70,14 +70,15 @@ def choices_of(
 
 def _row(moment: Moment, order: Order) -> tuple[Float32Array, Float32Array, int]:
     """(n, features) and (n, 4) delays of those compared, as the daemon sees them; who won."""
-    matrix = encode(moment.queue, moment.seen)
+    matrix = encode(moment.queue, moment.seen.snapshot, moment.seen.context)
     seen, asked = seen_by("queue", matrix), asked_of(matrix, order)
     places = sorted((moment.chosen, *moment.rivals[: MAX_QUEUE_SIZE - 1]))
     return seen[places], asked[places], places.index(moment.chosen)
 
 
-def _between(seen: Snapshot, later: Snapshot) -> Iterator[Moment]:
-    queue = select(replace(seen, demoted=()), _FREE).chosen  # what is not ours teaches best
+def _between(record: Recorded, later: Snapshot) -> Iterator[Moment]:
+    seen = record.snapshot
+    queue = select(seen, _FREE).chosen  # what is not ours teaches best
     begun = {(j.job_id, j.submitted_at) for j in later.running if j.started_at >= seen.taken_at}
     waiting = {(j.job_id, j.submitted_at) for j in later.pending}
     left = [
@@ -89,7 +90,7 @@ def _between(seen: Snapshot, later: Snapshot) -> Iterator[Moment]:
         if job.owned is None and (job.job_id, job.submitted_at) in begun:
             rivals = tuple(other for other in left if _is_rival(queue[other], job))
             if rivals and all(queue[other].priority <= job.priority for other in rivals):
-                yield Moment(seen, queue, place, rivals)
+                yield Moment(record, queue, place, rivals)
 
 
 def _is_rival(job: PendingJob, chosen: PendingJob) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.run_times import LOG_FULL
-from rltuned.domain.snapshot import RunTime
+from rltuned.domain.context import RunTime
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.train.history import FITTING, Started, choices_of
 from rltuned.lab.train.imitated import imitate_into

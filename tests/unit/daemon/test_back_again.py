@@ -9,6 +9,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.report import CycleStage
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
@@ -19,7 +20,7 @@ from tests.fakes import FakeBackend, FakeClock
 
 SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=1_209_600, max_age_s=14 * 86_400.0)
 """A point a second."""
-NEUTRAL = NeutralDelay(3_600.0, NOW, 3_600.0, NOW)
+CONTEXT = Context(neutral=NeutralDelay(3_600.0, NOW, 3_600.0, NOW))
 
 
 def untimed(stage: CycleStage) -> AbstractContextManager[None]:  # noqa: ARG001 - the port's
@@ -37,9 +38,10 @@ class Site:
         """The jobs after a look, a decision and its writes."""
         self.clock.advance(60.0)
         seen = replace(snapshot(*jobs, priorities=SYSTEM), taken_at=UnixTime(self.clock.now()))
-        seen = replace(self.applier.mark(seen)[0], neutral=NEUTRAL)
+        seen = seen.marked(self.applier.remembered(seen.cluster, self.clock.now()))
+        self.applier.look(seen)
         world = FakeBackend(seen)
-        plan = decide(seen, policy_named("delay"), Knobs()).plan
+        plan = decide(seen, policy_named("delay"), Knobs(), context=CONTEXT).plan
         self.applier.write(world, plan, seen, number, untimed)
         return tuple(world.job(j.job_id) for j in jobs)
 

@@ -1,5 +1,6 @@
 """Pairs of blocks: who counts in which, what counts as a wait, and when a pair is decided."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,13 +67,15 @@ class Street:
             self.look()
         return self
 
-    def look(self, side: Side = Side.ON, **rest: Any) -> None:
+    def look(self, side: Side = Side.ON, demoted: Sequence[str] = (), **rest: Any) -> None:
         seen = snapshot(*self.waiting.values(), runs=self.runs, taken_at=self.now, **rest)
         news = self.tracker.look(seen)
         news = replace(news, started=tuple(replace(run, side=side) for run in news.started))
         sides = {one.job_id: side for one in seen.pending}
         self.touched.look(seen)
-        self.decided += self.blocks.look(seen, sides, news, self.touched.units, live=self.live)
+        self.decided += self.blocks.look(
+            seen, sides, news, self.touched.units, demoted=demoted, live=self.live
+        )
 
     def play(self, on_s: float = 900.0, off_s: float = 300.0) -> "Street":
         """Two users with a job in each block of the pair."""

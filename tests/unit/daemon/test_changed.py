@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 
 from rltuned.cli.explain import in_words
-from rltuned.cli.plan import marked
+from rltuned.cli.plan import known
 from rltuned.core.decide import Decision, decide
 from rltuned.core.numbers import Writing
-from rltuned.daemon.changed import ChangedRequests
+from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.documents import explanation
+from rltuned.domain.context import Remembered
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import JobKey, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, request, snapshot
+from tests.fakes import FakeClock
 from tests.loops import Bench
 from tests.unit.cli.journalled import KNOBS, world
 
@@ -36,26 +38,33 @@ CHANGES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_its_user_may_change_is_seen_and_kept(change: dict[str, Any]) -> None:
-    seen, first = ChangedRequests(), job(1)
-    assert seen.look(snapshot(first, job(2))).pending == (first, job(2))
-    later = replace(snapshot(replace(first, **change), job(2)), taken_at=UnixTime(NOW + 60))
-    assert [j.changed_at for j in seen.look(later).pending] == [NOW + 60, 0.0]
-    again = replace(later, taken_at=UnixTime(NOW + 120))
-    assert [j.changed_at for j in seen.look(again).pending] == [NOW + 60, 0.0]
+    other = replace(job(1), **change)
+    looks = changed_at((job(1), job(2)), (other, job(2)), (other, job(2)))
+    assert looks == [[0.0, 0.0], [NOW + 60, 0.0], [NOW + 60, 0.0]]
+
+
+def changed_at(*looks: tuple[PendingJob, ...]) -> list[list[float]]:
+    """Of the jobs of looks, a minute apart."""
+    earlier: dict[JobKey, PendingJob] = {}
+    found = []
+    for number, jobs in enumerate(looks):
+        says = Remembered(earlier=earlier, at=NOW + 60 * number)
+        marked = [says.mark(one) for one in jobs]
+        earlier = {one.key: one for one in marked}
+        found.append([one.changed_at for one in marked])
+    return found
 
 
 def test_a_number_is_no_request() -> None:
-    seen = ChangedRequests()
-    seen.look(snapshot(job(1)))
-    moved = seen.look(snapshot(job(1, priority=7, site_factor=-9, nice=3), taken_at=NOW + 60))
-    assert moved.pending[0].changed_at == 0.0
+    assert changed_at((job(1),), (job(1, priority=7, site_factor=-9, nice=3),))[1] == [0.0]
 
 
-def test_another_cluster_begins_anew() -> None:
-    seen = ChangedRequests()
-    seen.look(snapshot(job(1)))
-    there = seen.look(snapshot(job(1, qos="high"), cluster="other", taken_at=NOW + 60))
-    assert there.pending[0].changed_at == 0.0
+def test_another_cluster_begins_anew(tmp_path: Path) -> None:
+    writer = PlanApplier(Journal(tmp_path), FakeClock())
+    writer.remembered("test", NOW)
+    writer.look(snapshot(job(1)))
+    assert writer.remembered("test", NOW + 60).mark(job(1, qos="high")).changed_at == NOW + 60
+    assert writer.remembered("other", NOW + 60).mark(job(1, qos="high")).changed_at == 0.0
 
 
 STEADY = replace(KNOBS, writing=Writing(hysteresis=0.9))
@@ -87,8 +96,10 @@ class Following(Bench):
 
     def shown(self) -> dict[str, Any]:
         """What `explain` says of job 1."""
-        seen: Snapshot = marked(self.world.world, Journal(self.folder))
-        found = explanation(decide(seen, BASELINES["sjf"], STEADY), "1")
+        writer = PlanApplier(Journal(self.folder), self.clock)
+        seen = self.world.observe(writer.remembered)
+        context = known(writer, seen)
+        found = explanation(decide(seen, BASELINES["sjf"], STEADY, context=context), "1")
         assert found is not None
         return {**found, "starts": None, "verdict": None}
 

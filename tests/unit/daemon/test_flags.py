@@ -11,8 +11,8 @@ from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.core.switchback import Switchback
-from rltuned.daemon.apply import marked_by
 from rltuned.daemon.restore import restore
+from rltuned.domain.context import Context
 from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
@@ -22,7 +22,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, request, set_priority, snapshot, words_in
+from tests.builders import NOW, job, marked_by, request, set_priority, snapshot, words_in
 from tests.fakes import FakeBackend, FakeClock
 
 
@@ -84,8 +84,9 @@ def shared_job(journal: Journal) -> FakeBackend:
 
 def isolating(world: FakeBackend, journal: Journal, knobs: Knobs, demoted: str = "") -> Plan:
     """What of a cycle's plan sets OverSubscribe."""
-    seen = replace(marked_by(journal, world.world), demoted=(demoted,) if demoted else ())
-    plan = decide(seen, BASELINES["delay"], knobs).plan
+    context = Context(demoted=(demoted,) if demoted else ())
+    seen = marked_by(journal, world.world)
+    plan = decide(seen, BASELINES["delay"], knobs, context=context).plan
     return Plan(tuple(a for a in plan.actions if a.field is OVERSUBSCRIBE))
 
 

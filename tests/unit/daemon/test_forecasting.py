@@ -217,7 +217,7 @@ def test_arrivals_are_those_that_came_while_the_daemon_watched() -> None:
     )
     watched.look(later, {})
     watched.look(replace(later, pending=(), taken_at=UnixTime(NOW + 3 * HOUR)), {})
-    found = watched.arrivals(replace(later, taken_at=UnixTime(NOW + 3 * HOUR)))
+    found = watched.arrivals(replace(later, taken_at=UnixTime(NOW + 3 * HOUR)), {})
     assert [(one.job.job_id, one.ago_s) for one in found.jobs] == [(2, 3 * HOUR - 60)]
     assert found.window_s == 3 * HOUR
     watched.look(replace(snapshot(), taken_at=UnixTime(NOW + 9 * 24 * HOUR)), {})
@@ -230,7 +230,7 @@ def test_a_clock_that_was_ahead_for_a_look_costs_no_arrivals_of_the_days_after()
     for hours in (0.0, 30 * 24.0, 1.0, 2.0):
         now = UnixTime(NOW + hours * HOUR)
         watched.look(replace(snapshot(job(9, submitted_at=now - 60)), taken_at=now), {})
-    found = watched.arrivals(replace(snapshot(), taken_at=UnixTime(NOW + 3 * HOUR)))
+    found = watched.arrivals(replace(snapshot(), taken_at=UnixTime(NOW + 3 * HOUR)), {})
     assert [(one.job.job_id, one.ago_s) for one in found.jobs] == [(9, HOUR + 60)]
 
 

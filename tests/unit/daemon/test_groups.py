@@ -11,8 +11,9 @@ from rltuned.core.group_forecast import foresee
 from rltuned.daemon.documents import explanation
 from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
 from rltuned.daemon.metrics.groups import GROUPS as METRICS
+from rltuned.domain.context import RunTime
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
@@ -20,28 +21,28 @@ from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.loops import report
 
-PREDICTED = RunTime(plan_s=600, mean_s=1_200, low_s=60, median_s=900, high_s=3_000, ends=4)
+PREDICTED = {JobId(2): RunTime(600, 1_200, 60, 900, 3_000, ends=4)}
 
 
 def first() -> Snapshot:
     second = job(2, dependency="afterok:1(unfulfilled)", reason="Dependency")
     third = job(3, dependency="afterok:2(unfulfilled),singleton", reason="Dependency")
-    return snapshot(second, third, runs=[running(1)], run_times=((JobId(2), PREDICTED),))
+    return snapshot(second, third, runs=[running(1)])
 
 
 def test_they_outlive_edges_and_processes(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
-        assert [g.edges for g in take_in(journal, first()).groups] == [2]
+        assert [g.edges for g in take_in(journal, first(), PREDICTED).groups] == [2]
     with closing(Journal(tmp_path)) as journal:
         later = snapshot(job(3, dependency="afterok:2"), runs=[running(2)], taken_at=NOW + 60)
-        (group,) = take_in(journal, later).open
+        (group,) = take_in(journal, later, {}).open
         assert {n: dict(j.parents) for n, j in group.jobs.items()} == {
             1: {}, 2: {1: "afterok"}, 3: {2: "afterok"},
         }  # fmt: skip
         assert group.jobs[2].source == "predicted"
         assert not group.whole  # as a singleton was seen once
         assert kept_groups(journal, "another") == GroupStore()
-        ended = [take_in(journal, snapshot(taken_at=NOW + s)) for s in (120, 180)]
+        ended = [take_in(journal, snapshot(taken_at=NOW + s), {}) for s in (120, 180)]
         assert ended[0].open == ended[1].open == ()
         assert ended[0].ended == ()  # job 3 was never seen to run
         assert len(json.dumps(GROUPS.read(journal)["test"].expected, default=str)) < 200
@@ -56,10 +57,10 @@ def test_the_end_of_a_group_and_how_far_off_it_was(tmp_path: Path) -> None:
     )
     with closing(Journal(tmp_path)) as journal:
         for look in looks:
-            status = take_in(journal, look)
+            status = take_in(journal, look, {})
         ((group, end),) = status.ended
         assert (group, end.jobs, end.error_s) == (1, 2, 500 - 900)
-        assert take_in(journal, replace(looks[-1], taken_at=UnixTime(NOW + 560))).ended == ()
+        assert take_in(journal, replace(looks[-1], taken_at=UnixTime(NOW + 560)), {}).ended == ()
     seen = {row.name: row.read(report(groups=status)) for row in METRICS if row.read}
     assert seen["rltuned_group_duration_ratio"] == [500 / 900]
     assert seen["rltuned_groups"] == 0
@@ -75,14 +76,14 @@ def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> No
 
 def test_nothing_is_kept_where_nothing_depends(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
-        assert take_in(journal, snapshot(job(1))).groups == ()
+        assert take_in(journal, snapshot(job(1)), {}).groups == ()
     assert not (tmp_path / FILE_NAME).exists()
 
 
 def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
     seen = first()
     with closing(Journal(tmp_path)) as journal:
-        status = take_in(journal, seen)
+        status = take_in(journal, seen, PREDICTED)
     document = explanation(decide(seen, ConstantOrder(), Knobs()), "2")
     assert document is not None
     document["group"] = place_of(status, seen.pending[0], NOW)

@@ -14,9 +14,9 @@ from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import is_paused
 from rltuned.daemon.state import HealthState
-from rltuned.domain.jobs import Ownership, Remembered
+from rltuned.domain.context import NO_CONTEXT, Remembered, RememberedBy, nothing
+from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
-from rltuned.domain.ports import NOTHING
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
@@ -54,10 +54,10 @@ class Remembering(FakeBackend):
 
     known: tuple[Remembered, ...] = ()
 
-    def observe(self, remembered: Remembered = NOTHING) -> Snapshot:
-        copied = Remembered(dict(remembered.owned), dict(remembered.recent_writes))
-        self.known = (*self.known, copied)
-        return super().observe().marked(copied)
+    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
+        says = remembered(self.world.cluster, self.world.taken_at)
+        self.known = (*self.known, Remembered(dict(says.owned), dict(says.recent_writes)))
+        return super().observe(remembered)
 
 
 def test_the_world_is_seen_with_what_the_journal_reported_and_its_last_word_counts(
@@ -82,8 +82,12 @@ def test_the_world_is_seen_with_what_the_journal_reported_and_its_last_word_coun
 def test_without_a_journal_nothing_that_it_reported_stays_on_a_job(bench: Bench) -> None:
     first = WORLD.pending[0]
     known = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
+    (bench.folder / FILE_NAME).write_bytes(b"no journal")
     writer = PlanApplier(Journal(bench.folder), bench.clock)
-    assert writer.unmarked(WORLD.marked(known)).pending == WORLD.pending
+    says = writer.remembered(WORLD.cluster, WORLD.taken_at)
+    assert WORLD.marked(known).marked(says).pending == WORLD.pending
+    assert writer.look(WORLD) == (NO_CONTEXT, None, writer._unread)
+    assert writer._unread
 
 
 def test_dry_run_writes_nothing(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.apply import NEUTRAL, marked_by
+from rltuned.daemon.apply import NEUTRAL, context_by
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, kept: object) -> Non
     journal = Journal(tmp_path)
     journal.remember("neutral_delays", kept, NOW)
     with pytest.raises(JournalError, match="neutral delays in the journal"):
-        marked_by(journal, snapshot())
+        context_by(journal, CLUSTER)
 
 
 def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
     keep(one, CLUSTER, FOUND)
     keep(two, CLUSTER, replace(FOUND, delay_s=7.0))  # its own dry runs
     two.unpack(one.pack(CLUSTER, "head1", 1))
-    assert marked_by(two, snapshot()).neutral == FOUND
+    assert context_by(two, CLUSTER).neutral == FOUND
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -62,11 +62,11 @@ def test_the_next_cycle_sees_what_the_last_one_found(tmp_path: Path, live: bool)
     second = bench.received.reports[-1].decision
     assert first is not None
     assert second is not None
-    assert first.snapshot.neutral is None
+    assert first.context.neutral is None
     assert first.neutral is not None
-    assert second.snapshot.neutral == first.neutral
-    seen = [r.snapshot for r in recorded(tmp_path / FILE_NAME)]
-    assert seen == [first.snapshot, second.snapshot]  # what a replay decides from
+    assert second.context.neutral == first.neutral
+    seen = [(r.snapshot, r.context) for r in recorded(tmp_path / FILE_NAME)]
+    assert seen == [(d.snapshot, d.context) for d in (first, second)]  # what a replay decides from
 
 
 def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
@@ -78,5 +78,4 @@ def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
     loop.cycle()
     report = bench.received.reports[-1]
     assert report.journal_error
-    assert report.snapshot is not None
-    assert report.snapshot.neutral == bench.received.reports[0].decision.neutral  # type: ignore[union-attr]
+    assert report.context.neutral == bench.received.reports[0].decision.neutral  # type: ignore[union-attr]

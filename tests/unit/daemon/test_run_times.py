@@ -19,9 +19,10 @@ from rltuned.daemon import run_times
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
 from rltuned.daemon.tracker import JobTracker
+from rltuned.domain.context import NO_CONTEXT, RunTime
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import RunTime, Snapshot
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.learned import FILE_NAME, Learned, keep_learned
@@ -113,7 +114,7 @@ class Site:
         self.asked: list[tuple[float, float]] = []
         self.sacct: Callable[[], list[JobRun] | None] = lambda: None
         self.diaries: list[Diary] = []
-        self.predicted, self.tracker = snapshot(), JobTracker()
+        self.predicted, self.tracker = NO_CONTEXT, JobTracker()
         self.daemon = self.started()
 
     def started(self, **more: Any) -> RunTimeLearner:
@@ -156,7 +157,7 @@ def test_looks_become_submissions_starts_and_ends_in_the_order_of_time(site: Sit
     site.look(job(2, submitted_at=T0 + 5), job(1, submitted_at=T0), runs=[run_of(3, T0 + 3)])
     (diary,) = site.diaries
     assert diary.events == [("submit", (1, 3)), ("start", (3,)), ("submit", (2,))]
-    assert [known.plan_s for _, known in site.predicted.run_times] == [60.0, 120.0]
+    assert [known.plan_s for known in site.predicted.run_times.values()] == [60.0, 120.0]
     diary.events.clear()
     site.look(job(2, submitted_at=T0 + 5), runs=[run_of(1, NOW + 70), run_of(3, T0 + 3)])
     assert diary.events == [("start", (1,))]
@@ -342,7 +343,7 @@ def test_an_error_costs_the_predictions_and_not_the_cycle(site: Site) -> None:
         status = site.look(job(fault, submitted_at=NOW))
         assert (status.faults, status.trouble) == (fault, "ZeroDivisionError: a bug")
         assert site.daemon.memory is None
-        assert site.predicted.run_times == ()
+        assert site.predicted.run_times == {}
     assert status.source is Source.OFF
     assert site.look().source is Source.OFF
     assert [event for event, _ in site.log.out].count("run_times_fault") == run_times.STRIKES

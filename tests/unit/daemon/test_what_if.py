@@ -30,6 +30,7 @@ from rltuned.daemon.what_if import (
 )
 from rltuned.daemon.what_if_child import GONE, answered
 from rltuned.domain.cluster import Resources
+from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.settings import Settings
@@ -267,8 +268,8 @@ def test_the_record_scales_what_is_answered_like_the_forecast() -> None:
 
     def high_s(scales: Scales) -> float:
         found = module.what_if(
-            seen, seen.pending[0], OtherRequest(), look=lambda seen: seen,
-            order=lambda seen: decide(seen, ConstantOrder(), Knobs()), running={},
+            seen, NO_CONTEXT, seen.pending[0], OtherRequest(), look=lambda _: NO_CONTEXT,
+            order=lambda seen, _: decide(seen, ConstantOrder(), Knobs()), running={},
             arrivals=NO_ARRIVALS, scales=scales, late=lambda: False,
         )  # fmt: skip
         return float(found["what_if"]["expected_start"]["high_s"])
