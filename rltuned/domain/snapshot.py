@@ -29,7 +29,8 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What Slurm says; what rltuned adds to it is its Context.
+    """What Slurm says. Its pending jobs are made with what is Remembered of them; what else rltuned
+    adds is in Context.
 
     The constructor puts every part into one canonical order (jobs by submit time and id, the rest
     by name), so that the order in which Slurm lists them can change no decision.
