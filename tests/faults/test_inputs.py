@@ -17,7 +17,7 @@ from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
-from tests.faults.case import FULL, Case
+from tests.faults.case import FULL, MINUTES, Case
 from tests.loops import Received
 
 pytestmark = pytest.mark.slurm
@@ -252,3 +252,36 @@ def test_what_stands_at_another_slope_is_written_again(case: Case) -> None:
         for job, points in site_factors(case).items():
             assert points == pytest.approx(10 * before[job], abs=10)
     case.assert_given_back()
+
+
+@pytest.mark.parametrize("program", ["squeue", "sprio", "sinfo", "sdiag", "scontrol"])
+def test_a_reload_within_a_cycle_that_changes_how_it_writes(case: Case, program: str) -> None:
+    """site_factor, priority and back: each job has one number, and its own in the end."""
+    by_factor = case.config.read_text()
+    by_priority = by_factor.replace("[limits]", '[limits]\nwrite_mode = "priority"')
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "by site factors")
+        for text, fixed in ((by_priority, True), (by_factor, False)):
+            case.config.write_text(text)
+            word = "-v" if program == "scontrol" else ""
+            case.shims.once(program, 'kill -HUP $PPID; exec "$REAL" "$@"', word)
+            case.lab.scontrol(
+                "update", f"JobId={case.waiting[1]}", f"TimeLimit={MINUTES[1] - 5_000 * fixed}"
+            )
+            daemon.wait_for(lambda: case.shims.used(program), "a reload within a cycle")
+            (case.shims.folder / f"used-{program}").unlink()
+            daemon.wait_for(
+                lambda fixed=fixed: (
+                    case.turned and all(map(is_fixed, case.sprio().values())) == fixed
+                ),  # type: ignore[misc]
+                "by the other number",
+            )
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert "unexpected" not in daemon.log()
+    case.assert_given_back()
+
+
+def is_fixed(line: str) -> bool:
+    """Whether sprio shows no factor of a job: its priority was set."""
+    return not any(map(int, line.split()[1:]))

@@ -62,6 +62,41 @@ def test_the_disk_is_full_and_then_not(case: Case, small_disk: Path) -> None:
     case.assert_given_back()
 
 
+FILLS = "for size in 65536 4096 1; do dd if=/dev/zero bs=$size of={file} {more} 2>/dev/null; done"
+POINTS = {
+    "before the start": "",
+    "while it looks": "squeue",
+    "between look and intent": "sprio",
+    "between intent and outcome": "scontrol",
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_disk_gets_full_within_a_cycle(case: Case, small_disk: Path, point: str) -> None:
+    """What is not noted is not sent, what was sent is given back, and no file is cut."""
+    filler, program = small_disk / "filler", POINTS[point]
+    fills = FILLS.format(file=filler, more="oflag=append conv=notrunc")
+    if program:
+        word = "-v" if program == "scontrol" else ""
+        case.shims.once(program, f'{fills}; exec "$REAL" "$@"', word)
+    else:
+        fill(filler)
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it is full")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert "unexpected" not in daemon.log()
+    assert case.turned == (program == "scontrol")
+    done = case.rltuned("restore", "--all")
+    # where nothing can be noted, or no journal be made, it says so
+    unsure = program in {"", "scontrol"}
+    assert done.returncode == (3 if unsure else 0), done.stdout + done.stderr
+    case.assert_untouched()
+    filler.unlink()
+    case.assert_converges()
+    case.assert_given_back()
+
+
 def test_the_folder_is_read_only_and_then_not(case: Case, small_disk: Path) -> None:
     remount(small_disk, "ro")
     with case.daemon() as daemon:
