@@ -7,7 +7,7 @@ from typing import Literal
 
 from rltuned.sim.natural import Natural
 from rltuned.sim.trace import TraceJob
-from scripts.studies.experiment_slurm.workloads import PHILLY, TESTBED_JOBS, Workload
+from scripts.studies.experiment_slurm.workloads import PHILLY, TESTBED_JOBS, THETA, Workload
 from tests.accounting import as_user
 
 WriteMode = Literal["", "priority", "site_factor"]
@@ -75,6 +75,10 @@ ARMS = {
             write_mode="site_factor", policy="model:rltune", long=False, workload=PHILLY),
         Arm("philly-fifo", "Philly: FIFO", "philly", fifo=True, long=False,
             workload=PHILLY),
+        Arm("theta", "ThetaGPU: multifactor, weights tuned, QOS, fair share", long=False,
+            workload=THETA),
+        Arm("theta-site", "ThetaGPU: the same + `delay`, site_factor mode", "theta",
+            write_mode="site_factor", long=False, workload=THETA),
     )
 }  # fmt: skip
 """In the order of the tables."""
@@ -201,10 +205,12 @@ def submission(job: TraceJob, speed: float) -> Submission:
 
     The limit is the trace's in Slurm's whole minutes; the payload sleeps really.
     """
+    nodes, cpus, mem_mib = job.nodes or 1, job.cpus or 1, job.mem_mib or 1
     argv = (
         *as_user(user_of(job)), "sbatch", "--parsable", "--output=/dev/null", "--chdir=/",
-        f"--job-name={name_of(job)}", "--nodes=1", "--ntasks=1", f"--cpus-per-task={job.cpus}",
-        f"--mem={job.mem_mib}", f"--gres=gpu:{job.gpu_types[0]}:{job.gpus}",
+        f"--job-name={name_of(job)}", f"--nodes={nodes}", f"--ntasks={nodes}",
+        f"--cpus-per-task={cpus // nodes}", f"--mem={mem_mib // nodes}",
+        f"--gres=gpu:{job.gpu_types[0]}:{job.gpus // nodes}",
         f"--time={math.ceil(job.time_limit_s / 60)}",
         *(("--qos=high",) if is_high(job) else ()), *(("--exclusive",) if job.exclusive else ()),
         f"--wrap=exec sleep {job.duration_s / speed:.4f}",

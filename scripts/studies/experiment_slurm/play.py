@@ -155,7 +155,7 @@ def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
 
 
 def facts() -> dict[str, str]:
-    """Commit, version, processors: what a reader needs to place a figure."""
+    """Commit, version, processors, and how many processes wanted one in the last 15 minutes."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent,
         capture_output=True, text=True, check=False,
@@ -164,6 +164,7 @@ def facts() -> dict[str, str]:
     return {
         "commit": commit or "unknown", "rltuned": version("rltuned"),
         "cores": cores, "machine": platform.machine(),
+        "load": f"{os.getloadavg()[2]:.1f}",
     }  # fmt: skip
 
 
