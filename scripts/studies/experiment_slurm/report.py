@@ -89,10 +89,11 @@ def tables(found: Found) -> Iterator[str]:
         yield f"### {jobs} jobs"
         yield from _by_arm({k: v for k, v in found.items() if k.jobs == jobs})
     yield (
-        "| run | cycles | skipped | mean cycle | applied | per job | gone | not taken | reverted "
-        "| RPCs of root |\n|---|---|---|---|---|---|---|---|---|---|"
+        "| run | late, mean (most) | load | cycles | skipped | mean cycle | applied | per job "
+        "| gone | not taken | reverted | RPCs of root |\n"
+        f"|{'---|' * 12}"
     )
-    yield from (_did(key, run.counters) for key, (run, _, _) in found.items())
+    yield from (_did(run) for run, _, _ in found.values())
 
 
 def _by_arm(found: Found) -> Iterator[str]:
@@ -143,8 +144,9 @@ def _change(pairs: list[tuple[Figures, Figures]], figure: str) -> str:
     return f"{change:+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 
-def _did(key: Key, counters: dict[str, float]) -> str:
-    """One line of what rltuned did in a run."""
+def _did(run: Run) -> str:
+    """One line of how calm a run was, by real seconds, and of what rltuned did in it."""
+    counters = run.counters
 
     def total(name: str, label: str = "") -> float:
         return sum(x for s, x in counters.items() if s.split("{")[0] == name and label in s)
@@ -152,15 +154,17 @@ def _did(key: Key, counters: dict[str, float]) -> str:
     def changed(*results: str) -> float:
         return sum(total("rltuned_changes_total", f'result="{result}"') for result in results)
 
+    late = "{:.2f} ({:.2f}) s".format(*(late_s / run.speed for late_s in run.late_s))
+    name = f"`{run.key.name}` | {late} | {run.facts.get('load', '-')}"
     cycles = total("rltuned_cycles_total")
     if not cycles:
-        return f"| `{key.name}` |" + " none |" * 8 + f" {counters.get('rpcs', 0.0):.0f} |"
+        return f"| {name} |" + " none |" * 8 + f" {counters.get('rpcs', 0.0):.0f} |"
     mean_s = total("rltuned_cycle_duration_seconds_sum") / cycles
     applied = changed("applied")
     cells = (
         f"{cycles:.0f}", f"{total('rltuned_cycles_skipped_total'):.0f}", f"{mean_s:.2f} s",
-        f"{applied:.0f}", f"{applied / key.jobs:.2f}", f"{changed('gone'):.0f}",
+        f"{applied:.0f}", f"{applied / run.key.jobs:.2f}", f"{changed('gone'):.0f}",
         f"{changed('refused', 'failed', 'withheld'):.0f}",
         f"{total('rltuned_changes_reverted_total'):.0f}", f"{counters.get('rpcs', 0.0):.0f}",
     )  # fmt: skip
-    return f"| `{key.name}` | {' | '.join(cells)} |"
+    return f"| {name} | {' | '.join(cells)} |"
