@@ -156,9 +156,11 @@ forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces
 forecast-slurm: $(STAMP) test-packages ## expected starts beside `squeue --start` on a real Slurm; a quarter of an hour
 	@nice $(BIN)/python -m scripts.studies.forecasts_slurm run && $(BIN)/python -m scripts.studies.forecasts_slurm table
 
-# run_times, windows and placement hold plays of 0.2.0's order, which are to be played again
-results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those
+results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those of delays
 	@$(BIN)/python -m scripts.studies.delays check $(if $(ONLY),--only '$(ONLY)')
+ifndef ONLY
+	@for study in run_times windows placement; do $(BIN)/python -m scripts.studies.$$study check --sample 10 || exit; done
+endif
 
 mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours
 	@$(BIN)/python -m scripts.tools.mutants run
