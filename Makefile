@@ -142,10 +142,10 @@ check-learning: $(STAMP) ## whether PPO finds orders that are known to be the be
 results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
 	@for study in delays run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
-	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces" planners; do $(BIN)/python -m scripts.studies.$$study || exit; done
+	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces"; do $(BIN)/python -m scripts.studies.$$study || exit; done
 	@$(BIN)/python -m scripts.tools.docs
 
-paper: $(STAMP) ## the RLTune paper's tables and figures beside its claims; plays what docs/data lacks, an hour from nothing. JSON=1: the claims as JSON
+paper: $(STAMP) ## what RLTune, DL2 and WORL-RTGS claim beside what is measured here; plays what docs/data lacks, an hour from nothing. JSON=1: the claims as JSON
 	@OMP_NUM_THREADS=1 nice $(BIN)/python -m scripts.studies.paper run $(if $(MINUTES),--minutes $(MINUTES)) && \
 	    $(BIN)/python -m scripts.studies.paper table $(if $(JSON),--json)
 

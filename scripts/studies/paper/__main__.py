@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.studies import paper
-from scripts.studies.paper import bases, claims, peers, qssf, transfer
+from scripts.studies import paper, planners
+from scripts.studies.paper import bases, claims, peers, qssf, transfer, warm
 from scripts.studies.paper.common import Row
 from scripts.studies.plays import check, named, play_missing
 
@@ -20,7 +20,7 @@ class Part:
     results: Path
     runs: Callable[[argparse.Namespace], Iterator[Any]]
     play: Callable[[Any], Row]
-    table: Callable[[], None]
+    table: Callable[..., None]
 
     def chosen(self, asked: argparse.Namespace) -> Iterator[Any]:
         """The runs, or those of --only."""
@@ -33,6 +33,8 @@ PARTS: Final = {
     "qssf": Part(qssf.RESULTS, qssf.runs, qssf.play, qssf.table),
     "transfer": Part(transfer.RESULTS, transfer.runs, transfer.play, transfer.table),
     "peers": Part(peers.RESULTS, peers.runs, peers.play, peers.table),
+    "planners": Part(planners.RESULTS, planners.runs, planners.play, planners.table),
+    "warm": Part(warm.RESULTS, warm.runs, warm.play, warm.table),
 }
 
 

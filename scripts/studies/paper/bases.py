@@ -91,12 +91,18 @@ def learned(run: Run) -> Learned:
 
 def _learn(run: Run) -> Learned:
     began = time.process_time()
+    start, pairs = start_of(run.base, run.seed)
+    actor, curve = learn(run, start)
+    return Learned(start, actor, pairs, curve, time.process_time() - began)
+
+
+def learn(run: Run, start: TorchActor) -> tuple[TorchActor, list[float]]:
+    """PPO against the base: the actor of the best epoch, and the curve."""
     workload = workload_of(run.cluster)
     settings = replace(SETTINGS, contest=replace(SETTINGS.contest, base=run.base), seed=run.seed)
     windows = choosing(workload)
     base = np.array([measured(window, run.base) for window in windows])
     learner = Learner(settings)
-    start, pairs = start_of(run.base, run.seed)
     learner.actor.load_state_dict(start.state_dict())
     curve: list[float] = []
     best = (math.inf, start.state_dict())
@@ -113,7 +119,7 @@ def _learn(run: Run) -> Learned:
     validate(learner.actor)
     train(learner, [workload], settings, validate)
     learner.actor.load_state_dict(best[1])
-    return Learned(start, learner.actor, pairs, curve, time.process_time() - began)
+    return learner.actor, curve
 
 
 def start_of(base: str, seed: int) -> tuple[TorchActor, float]:

@@ -1,4 +1,4 @@
-"""Every claim of the paper beside the stored rows, and the daemon's own mode beside the paper's."""
+"""Every claim of the papers beside the stored rows, and the daemon's own mode beside RLTune's."""
 
 import json
 from collections.abc import Iterator
@@ -19,9 +19,10 @@ from scripts.studies.paper.claimed import (
     TABLE_8,
     TESTBED,
 )
-from scripts.studies.paper.common import METRICS, Row, change
-from scripts.studies.paper.peer_claims import row_name, table_7, table_9
-from scripts.studies.paper.verdict import Claim, Ours, hull, measured_by, of_other_jobs
+from scripts.studies.paper.common import METRICS, Row
+from scripts.studies.paper.peer_claims import table_7, table_9
+from scripts.studies.paper.seed_claims import beside, dl2, worl
+from scripts.studies.paper.verdict import Claim, Ours, hull, measured_by, of_other_jobs, row_name
 from scripts.studies.plays import known
 
 SLURM: Final = Path("docs/data/slurm/runs.json")
@@ -44,6 +45,8 @@ def claims() -> Iterator[Claim]:
     yield from table_9()
     yield from _against_multifactor()
     yield from _testbed()
+    yield from dl2()
+    yield from worl()
 
 
 def named(base: str) -> str:
@@ -66,32 +69,13 @@ def _against_bases() -> Iterator[Claim]:
         yield Claim(where, cell, metric, claim, hull(ends, rows), note=note)
 
 
-def _beside(rule: str, cluster: str, knows: str, metric: str) -> Ours | None:
-    """The actor against a rule, on windows."""
-    found = {
-        run: row
-        for run, row in known(qssf.RESULTS, qssf.Run).items()
-        if (run.cluster, run.rule, run.knows, run.jobs) == (cluster, rule, knows, "windows")
-    }
-    return across(qssf.RESULTS, found, metric)
-
-
-def across(results: Path, found: dict[qssf.Run, Row], metric: str) -> Ours | None:
-    """Seeds on the same windows, each row with its base's figures."""
-    if not found:
-        return None
-    rows = list(found.values())
-    compared = change([row[metric] for row in rows], rows[0][f"base_{metric}"], metric)
-    return measured_by(compared, len(rows), [row_name(results, run) for run in found])
-
-
 def _table_8() -> Iterator[Claim]:
     own, base = TABLE_8["rltune"], TABLE_8["qssf"]
     other = of_other_jobs(own, base)
     for knows, words in (("site", "that predicts from earlier jobs"), ("limit", "by limits")):
         for metric in METRICS:
             contradiction = other if metric in {"wait", "jct"} else ""
-            ours = _beside("qssf", "philly", knows, metric)
+            ours = beside("qssf", "philly", knows, metric)
             cell, claim = f"Philly, from QSSF {words}", own[metric] / base[metric] - 1.0
             yield Claim("Table 8", cell, metric, claim, ours, contradiction)
     long = {r: x for r, x in known(qssf.RESULTS, qssf.Run).items() if r.jobs == "long"}
@@ -104,7 +88,7 @@ def _table_8() -> Iterator[Claim]:
 
 def _against_multifactor() -> Iterator[Claim]:
     for cluster, claim in FIGURE_16_BSLD.items():
-        ours = _beside("multifactor", cluster, "limit", "bsld")
+        ours = beside("multifactor", cluster, "limit", "bsld")
         note = "theirs orders by GPUs and the trace's recorded wait"
         cell = f"{cluster.title()}, from {named('multifactor')}"
         yield Claim("Figure 16", cell, "bsld", claim, ours, note=note)

@@ -6,7 +6,7 @@ from typing import Final
 from scripts.studies.paper import peers, transfer
 from scripts.studies.paper.claimed import SLICE, TABLE_7, TABLE_9
 from scripts.studies.paper.common import METRICS, Row, change
-from scripts.studies.paper.verdict import Claim, Ours, measured_by, of_other_jobs
+from scripts.studies.paper.verdict import Claim, Ours, across, measured_by, of_other_jobs, row_name
 from scripts.studies.plays import known
 
 NAMES: Final = {
@@ -33,12 +33,7 @@ def table_7() -> Iterator[Claim]:
                 if (run.trained_on, run.trained_from) == ("helios", own)
                 and (run.cluster, run.against) == ("helios", other)
             }
-            ours = None
-            if found:
-                rows = list(found.values())
-                names = [row_name(transfer.RESULTS, run) for run in found]
-                compared = change([row["wait"] for row in rows], rows[0]["base_wait"], "wait")
-                ours = measured_by(compared, len(rows), names)
+            ours = across(transfer.RESULTS, found, "wait")
             cell = f"Helios, trained from {own.upper()}, against {other.upper()}"
             yield Claim("Table 7", cell.replace("FCFS", "FIFO"), "wait", claim, ours)
 
@@ -91,9 +86,3 @@ def _seeds(stored: Stored, cluster: str, peer: str) -> dict[peers.Run, Row]:
     found = {run: row for run, row in stored.items() if (run.cluster, run.peer) == (cluster, peer)}
     longest = max((run.epochs for run in found), default=0)
     return {run: row for run, row in found.items() if run.epochs == longest}
-
-
-def row_name(results: object, run: object) -> str:
-    """Of a stored row."""
-    cells = ", ".join(str(cell) for cell in vars(run).values())
-    return f"{results}: {cells}"

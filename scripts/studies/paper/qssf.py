@@ -1,4 +1,4 @@
-"""Table 8 and Figures 16 and 17: RLTune beside QSSF, and beside Slurm's multifactor priority.
+"""Table 8, Figures 16 and 17, and DL2: RLTune beside QSSF, and beside Slurm's multifactor priority.
 
 QSSF orders by predicted GPU time: `site` predicts run times by a predictor fitted to the part that
 RLTune learns from, `limit` takes the time limits. This copy of Philly's trace names no users, so
@@ -51,6 +51,7 @@ PLAYED: Final = (
     ("philly", "qssf", "site", "long"),
     ("philly", "multifactor", "limit", "windows"),
     ("helios", "multifactor", "limit", "windows"),
+    ("alibaba", "multifactor", "limit", "windows"),
 )
 LONG, LONG_LOAD = 10_000, 0.9
 FITTED: Final = 12_000

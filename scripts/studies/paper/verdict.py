@@ -10,13 +10,15 @@ All figures are changes, own / base - 1: -0.4 = 40% less. Less is better but for
 | reproduced         | the interval holds the claim                                    |
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from rltuned.compare import LARGER_IS_BETTER, Change
+from scripts.studies.paper.common import Row, change
 
 Word = Literal["reproduced", "better", "not reproduced", "claim inconsistent", "not played"]
 SAME_JOBS: Final = 0.01
@@ -90,6 +92,22 @@ def measured_by(found: Change, seeds: int, rows: Sequence[str]) -> Ours:
     """Of a comparison that has an interval. Raises ValueError: it has none."""
     change, low, high = found.known
     return Ours(change, low, high, seeds, tuple(rows))
+
+
+def across(results: Path, found: Mapping[Any, Row], metric: str) -> Ours | None:
+    """Stored runs that differ in their seed alone, each with its base's figures on the same
+    windows. None: there are none.
+    """
+    if not found:
+        return None
+    rows = list(found.values())
+    compared = change([row[metric] for row in rows], rows[0][f"base_{metric}"], metric)
+    return measured_by(compared, len(rows), [row_name(results, run) for run in found])
+
+
+def row_name(results: Path, run: object) -> str:
+    """Of a stored row."""
+    return f"{results}: {', '.join(str(cell) for cell in vars(run).values())}"
 
 
 def hull(seeds: Sequence[tuple[float, float, float]], rows: Sequence[str]) -> Ours | None:
