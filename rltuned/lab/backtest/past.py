@@ -26,6 +26,7 @@ from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, SacctAnswer
 from rltuned.slurm.strings import expand_hosts
 from rltuned.text import counted
 
+Records = Sequence[SacctRecord]
 FEWEST: Final = 30
 """Jobs to be scored in the later part; of fewer nothing is concluded."""
 MOST_TASKS: Final = 4_000
@@ -192,11 +193,7 @@ def past_of(history: SacctAnswer, site: SiteModel, span: Span) -> Past:
 
 
 def _rows(
-    records: Sequence[SacctRecord],
-    site: SiteModel,
-    begin: float,
-    until: float,
-    left_out: Counter[str],
+    records: Records, site: SiteModel, begin: float, until: float, left_out: Counter[str]
 ) -> list[_ReplayRow]:
     """What fits the cluster, each task of an array by itself, in the order of arrival."""
     longest = {p.name: p.max_time_s for p in site.cluster.partitions if p.max_time_s is not None}
@@ -248,7 +245,7 @@ def _since(rows: Sequence[_ReplayRow], *, eligible: bool) -> FloatArray:
     return found
 
 
-def _begin(records: Sequence[SacctRecord]) -> float:
+def _begin(records: Records) -> float:
     """The first end: a job that ended earlier is not in an answer of sacct, so before it the
     cluster was fuller than the records show.
     """
@@ -315,7 +312,7 @@ def _run_s(record: SacctRecord, until: float, usual: tuple[float, float]) -> flo
     return max(guess, until - record.start_s + SHORTEST_S)
 
 
-def _usual(records: Sequence[SacctRecord]) -> tuple[float, float]:
+def _usual(records: Records) -> tuple[float, float]:
     """Median of the run times as a share of the limit, and in seconds."""
     pairs = [(r.ran_s, r.limit_s) for r in records if r.ran_s is not None]
     shares = [min(1.0, run / limit) for run, limit in pairs if math.isfinite(limit)]
@@ -344,10 +341,9 @@ def _hosts(where: str) -> tuple[str, ...]:
         return ()
 
 
-def _without_limits(cluster: Cluster) -> Cluster:
+def _without_limits(full: Cluster) -> Cluster:
     """Every record has its own limit; the partition's longest counts where it names none."""
-    bare = tuple(replace(p, max_time_s=None) for p in cluster.partitions)
-    return replace(cluster, partitions=bare)
+    return replace(full, partitions=tuple(replace(p, max_time_s=None) for p in full.partitions))
 
 
 def _listed(left_out: Counter[str]) -> str:
