@@ -119,18 +119,17 @@ def check_reload(before: Loaded, after: Loaded) -> None:
     the place of scope, classes and stage. It leaves the journal where it is, with what restores.
     Raises SettingsError: names what is gone, or the folder.
     """
+    lost = sorted(before.tables - after.tables)
+    if lost:
+        named = ", ".join(f"[[{t}]]" if t == "sla" else f"[{t}]" for t in lost)
+        raise SettingsError(
+            f"{after.path or before.path}: {named} of the settings in force is gone; to go back to "
+            "defaults leave it there empty ([table], or sla = [] at the top), or restart"
+        )
     folder = before.settings.daemon.state_dir
     if after.settings.daemon.state_dir != folder:
         why = f"the journal in use is in {folder}; restart to use another"
         raise after.error("daemon.state_dir", why)
-    lost = sorted(before.tables - after.tables)
-    if not lost:
-        return
-    named = ", ".join(f"[[{t}]]" if t == "sla" else f"[{t}]" for t in lost)
-    raise SettingsError(
-        f"{after.path or before.path}: {named} of the settings in force is gone; to go back to "
-        "defaults leave it there empty ([table], or sla = [] at the top), or restart"
-    )
 
 
 def needs_restart(start: Settings, now: Settings) -> list[str]:

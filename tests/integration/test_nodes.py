@@ -114,8 +114,8 @@ def test_powered_down_cloud_nodes_are_there_with_what_they_can_give(lab: Powered
 def test_a_node_that_powers_up_takes_jobs_and_then_runs_them(lab: PoweredLab) -> None:
     world = lab.backend()
     first = lab.starts("-pfar", "-wc1", "--gres=gpu:1")
-    c1 = {str(n.name): n for n in world.observe().nodes}["c1"]
-    assert "POWERING_UP" in c1.state
+    lab.wait_for(lambda: "POWERING_UP" in lab.node("c1").state, "the node is asked for")
+    c1 = lab.node("c1")
     assert (c1.schedulable, c1.free.gpus) == (True, 1)
     second = lab.starts("-pfar", "-wc1", "--gres=gpu:1")
     assert first
