@@ -71,9 +71,9 @@ class InspectorCritic(nn.Module):
 
 
 class SchedInspector:
-    """Reward at the end: (base - own) over the larger, RLTune's form. Theirs is over the base:
-    where that hardly waits, a rejection is worth minus thousands of percent. Cut at -1, a training
-    on Philly learned in its first epoch to reject everything.
+    """Reward at the end: (base - own) / base, as published. With a floor of -1, and over the larger
+    of both, a training on Philly learned to reject everything: a blank inspector rejects half, all
+    its episodes are at the floor, and none shows that fewer rejections are better.
     """
 
     name = "schedinspector"
@@ -96,7 +96,7 @@ class SchedInspector:
         return state.start_s, _decisions(picks[:asked], answers[:asked], now_s[:asked])
 
     def reward(self, own: float, base: float) -> float:
-        return (base - own) / max(base, own, 1.0)
+        return (base - own) / max(base, 1.0)
 
 
 def _decisions(picks: Float32Array, answers: IntArray, now_s: FloatArray) -> Decisions:

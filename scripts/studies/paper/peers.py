@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
+import torch
 from torch import nn
 
 from rltuned.lab.kernel.compiler import FloatArray
@@ -49,8 +50,6 @@ from scripts.studies.plays import known
 RESULTS: Final = Path("docs/data/paper-peers.jsonl")
 BASE: Final = "fcfs"
 PEERS: Final = (BASE, "rltune", "schedinspector", "rlscheduler")
-EPOCHS: Final = {BASE: 0, "rltune": SETTINGS.epochs, "schedinspector": 10, "rlscheduler": 10}
-"""Of the peers a quarter of RLTune's: what there was time for."""
 BATCHES: Final = 10
 """Whose seconds are told."""
 
@@ -87,7 +86,7 @@ def runs(asked: argparse.Namespace) -> Iterator[Run]:
     """Seed by seed; FIFO has none."""
     for seed, peer, cluster in product(range(1, asked.seeds + 1), PEERS, CLUSTERS):
         if peer != BASE or seed == 1:
-            yield Run(cluster, peer, seed, EPOCHS[peer])
+            yield Run(cluster, peer, seed, 0 if peer == BASE else SETTINGS.epochs)
 
 
 def design_of(peer: str, cluster: str) -> Design:
@@ -129,6 +128,7 @@ def learn(
     """The actor of the best epoch, by the mean log of its waits over FIFO's; the curve."""
     windows = choosing(workload)
     base = np.array([measured(window, BASE)[0] for window in windows])
+    torch.manual_seed(settings.seed)
     learner = Learner(settings, networks=design.networks())
     curve: list[float] = []
     best = math.inf, learner.actor.state_dict()

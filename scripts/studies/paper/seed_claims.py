@@ -11,7 +11,7 @@ from typing import Final
 
 from scripts.studies import planners
 from scripts.studies.paper import bases, peers, qssf, transfer
-from scripts.studies.paper.common import CLUSTERS, Row, change
+from scripts.studies.paper.common import CLUSTERS, SETTINGS, Row, change
 from scripts.studies.paper.verdict import Claim, Ours, across, hull, measured_by, row_name
 from scripts.studies.plays import known
 
@@ -90,7 +90,7 @@ def _from_base(cluster: str, base: str) -> Ours | None:
 
 def _own_against_others(cluster: str) -> Ours | None:
     """Of the actors from FIFO; those of other clusters are the seeds."""
-    own = peers.Run(cluster, "rltune", 1, peers.EPOCHS["rltune"])
+    own = peers.Run(cluster, "rltune", 1, SETTINGS.epochs)
     stored: Mapping[peers.Run, Row] = known(peers.RESULTS, peers.Run)
     elsewhere: Mapping[transfer.Run, Row] = known(transfer.RESULTS, transfer.Run)
     other = {
