@@ -197,7 +197,8 @@ class TestReport:
                 end = [s + j.duration_s for s, j in zip(start, jobs, strict=True)]
                 run = Run(
                     Key(arm, 8, seed), [j.job_id for j in jobs], submit, start, end, ["p1"] * 8,
-                    (0.0, 0.0), 1.0, 180.0, 2.0, {}, counters if arm == "priority" else {},
+                    (90.0, 360.0), 1.0, 180.0, 2.0, {"load": "3.1"},
+                    counters if arm == "priority" else {},
                 )  # fmt: skip
                 store.write(tmp_path, run)
         data = tmp_path / "data"
@@ -209,7 +210,8 @@ class TestReport:
         )
         change = next(x for x in lines if x.startswith("| `priority` against `multifactor`"))
         assert change.split(" | ")[2] == "-50.0% [-50.0, -50.0]"
-        assert lines[-1] == "| `priority-8-2` | 4 | 0 | 0.50 s | 7 | 0.88 | 0 | 0 | 0 | 0 |"
+        calm = "| `priority-8-2` | 0.50 (2.00) s | 3.1 |"
+        assert lines[-1] == f"{calm} 4 | 0 | 0.50 s | 7 | 0.88 | 0 | 0 | 0 | 0 |"
         report.write_data(found, data)
         rows = json.loads((data / "runs.json").read_text())
         assert [(r["arm"], r["seed"]) for r in rows] == [
