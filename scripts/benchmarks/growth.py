@@ -2,8 +2,8 @@
 
 All jobs are submitted within a minute on 40 nodes of 8 GPUs, with as many time limits as jobs, so
 that nearly all wait at once. Processor seconds of a whole play, trace to schedule. At every event:
-each layout of partitions, each backfill. In the daemon's cycles: one partition with EASY, and the
-orders that may differ from one cycle to the next.
+each layout of partitions, each backfill, the rules' pure orders. In the daemon's cycles: one
+partition with EASY, and the orders that may differ from one cycle to the next.
 
     python -m scripts.benchmarks.growth [--most JOBS] [--draw SVG]
 """
@@ -37,6 +37,8 @@ RULES: Final = ("fcfs", "sjf")
 IN_CYCLES: Final = ("fcfs", "delay", "predicted", "network")
 """`delay` by limits, with the shipped predictor, and the shipped network with it."""
 MOST_IN_CYCLES: Final = 16_000
+PURE: Final = Protocol(bounded=False)
+"""Within the bounds the backlog is weighed anew at every event, which grows with the square."""
 LEAST: Final = 1_000
 MOST: Final = 64_000
 STEP: Final = 4
@@ -88,10 +90,10 @@ def play_s(jobs: int, layout: Layout, backfill: BackfillRule, rule: str) -> floa
     """Processor seconds of one play after one that does not count; of small ones the least of 3."""
     cluster, made = crowd(jobs, layout)
     rules, found = Rules(backfill=backfill), []
-    simulate(Scenario.of(cluster, made[:LEAST], rules), rule, Protocol())
+    simulate(Scenario.of(cluster, made[:LEAST], rules), rule, PURE)
     for _ in range(3 if jobs <= SMALL else 1):
         began = time.process_time()
-        simulate(Scenario.of(cluster, made, rules), rule, Protocol())
+        simulate(Scenario.of(cluster, made, rules), rule, PURE)
         found.append(time.process_time() - began)
     return min(found)
 
