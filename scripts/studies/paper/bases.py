@@ -38,6 +38,7 @@ from scripts.studies.paper.common import (
     measured,
     workload_of,
 )
+from scripts.studies.paper.verdict import Ours, hull, row_name
 from scripts.studies.plays import Row, known
 
 RESULTS: Final = Path("docs/data/paper.jsonl")
@@ -171,6 +172,17 @@ def judged(workload: Scenario, base: str, policy: NetworkPolicy, prefix: str = "
         if not prefix:
             found[f"base_{metric}"] = round(float(other[:, at].mean()), 4)
     return found
+
+
+def beside(cluster: str, base: str, metric: str) -> Ours | None:
+    """The actors of all seeds against their base."""
+    found = {
+        run: row
+        for run, row in known(RESULTS, Run).items()
+        if (run.cluster, run.base) == (cluster, base)
+    }
+    ends = [(row[metric], row[f"{metric}_low"], row[f"{metric}_high"]) for row in found.values()]
+    return hull(ends, [row_name(RESULTS, run) for run in found])
 
 
 def table() -> None:

@@ -21,7 +21,7 @@ from scripts.studies.paper.claimed import (
 )
 from scripts.studies.paper.common import METRICS, Row
 from scripts.studies.paper.peer_claims import table_7, table_9
-from scripts.studies.paper.seed_claims import beside, dl2, worl
+from scripts.studies.paper.seed_claims import dl2, worl
 from scripts.studies.paper.verdict import Claim, Ours, hull, measured_by, of_other_jobs, row_name
 from scripts.studies.plays import known
 
@@ -58,15 +58,9 @@ def named(base: str) -> str:
 
 
 def _against_bases() -> Iterator[Claim]:
-    stored = known(bases.RESULTS, bases.Run)
     for where, cluster, base, metric, claim, note in AGAINST_BASES:
-        found = {r: row for r, row in stored.items() if (r.cluster, r.base) == (cluster, base)}
-        ends = [
-            (row[metric], row[f"{metric}_low"], row[f"{metric}_high"]) for row in found.values()
-        ]
-        rows = [row_name(bases.RESULTS, run) for run in found]
         cell = f"{cluster.title()}, from {named(base)}"
-        yield Claim(where, cell, metric, claim, hull(ends, rows), note=note)
+        yield Claim(where, cell, metric, claim, bases.beside(cluster, base, metric), note=note)
 
 
 def _table_8() -> Iterator[Claim]:
@@ -75,7 +69,7 @@ def _table_8() -> Iterator[Claim]:
     for knows, words in (("site", "that predicts from earlier jobs"), ("limit", "by limits")):
         for metric in METRICS:
             contradiction = other if metric in {"wait", "jct"} else ""
-            ours = beside("qssf", "philly", knows, metric)
+            ours = qssf.beside("qssf", "philly", knows, metric)
             cell, claim = f"Philly, from QSSF {words}", own[metric] / base[metric] - 1.0
             yield Claim("Table 8", cell, metric, claim, ours, contradiction)
     long = {r: x for r, x in known(qssf.RESULTS, qssf.Run).items() if r.jobs == "long"}
@@ -88,7 +82,7 @@ def _table_8() -> Iterator[Claim]:
 
 def _against_multifactor() -> Iterator[Claim]:
     for cluster, claim in FIGURE_16_BSLD.items():
-        ours = beside("multifactor", cluster, "limit", "bsld")
+        ours = qssf.beside("multifactor", cluster, "limit", "bsld")
         note = "theirs orders by GPUs and the trace's recorded wait"
         cell = f"{cluster.title()}, from {named('multifactor')}"
         yield Claim("Figure 16", cell, "bsld", claim, ours, note=note)

@@ -82,7 +82,4 @@ def _of(stored: Stored, cluster: str, sides: tuple[str, str], metric: str) -> Ou
 
 
 def _seeds(stored: Stored, cluster: str, peer: str) -> dict[peers.Run, Row]:
-    """Of the longest training there is; one seed of what is compared with."""
-    found = {run: row for run, row in stored.items() if (run.cluster, run.peer) == (cluster, peer)}
-    longest = max((run.epochs for run in found), default=0)
-    return {run: row for run, row in found.items() if run.epochs == longest}
+    return {run: row for run, row in stored.items() if (run.cluster, run.peer) == (cluster, peer)}

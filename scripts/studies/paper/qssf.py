@@ -40,6 +40,7 @@ from scripts.studies.paper.common import (
     measured,
     workload_of,
 )
+from scripts.studies.paper.verdict import Ours, across
 from scripts.studies.plays import known
 
 RESULTS: Final = Path("docs/data/paper-qssf.jsonl")
@@ -118,6 +119,16 @@ def _long(rule: str, actor: NetworkPolicy, own: Scenario, other: Scenario) -> Ro
     found = change_of_mean(ends[0], ends[1], stretches_of(window.submit_s))
     middle, low, high = found.known
     return {"jct": found.own, "base_jct": found.base, "change": middle, "low": low, "high": high}
+
+
+def beside(rule: str, cluster: str, knows: str, metric: str) -> Ours | None:
+    """The actor against a rule, on windows."""
+    found = {
+        run: row
+        for run, row in known(RESULTS, Run).items()
+        if (run.cluster, run.rule, run.knows, run.jobs) == (cluster, rule, knows, "windows")
+    }
+    return across(RESULTS, found, metric)
 
 
 def table() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from scripts.studies import planners
 from scripts.studies.paper import bases, peers, qssf, transfer
 from scripts.studies.paper.common import CLUSTERS, SETTINGS, Row, change
-from scripts.studies.paper.verdict import Claim, Ours, across, hull, measured_by, row_name
+from scripts.studies.paper.verdict import Claim, Ours, hull, measured_by, row_name
 from scripts.studies.plays import known
 
 RIGID: Final = "theirs resizes running jobs, which shortens run times; an order changes waits alone"
@@ -37,11 +37,11 @@ def dl2() -> Iterator[Claim]:
     for cluster in CLUSTERS:
         name = cluster.title()
         for base, (claim, bad) in DL2.items():
-            ours = _from_base(cluster, base)
+            ours = bases.beside(cluster, base, "jct")
             cell = f"{name}, imitated {base.upper().replace('FCFS', 'FIFO')}, then PPO"
             yield Claim("DL2, text", cell, "jct", claim, ours, bad, RIGID)
         cell = f"{name}, against the existing scheduler (DRF; here multifactor)"
-        ours = beside("multifactor", cluster, "limit", "jct")
+        ours = qssf.beside("multifactor", cluster, "limit", "jct")
         yield Claim("DL2, abstract", cell, "jct", DL2_DRF, ours, note=RIGID)
         cell = f"{name}, trained there against trained elsewhere"
         ours = _own_against_others(cluster)
@@ -64,28 +64,8 @@ def worl() -> Iterator[Claim]:
             yield Claim("WORL-RTGS", cell, "makespan", claim, ours, note=_note(own))
 
 
-def beside(rule: str, cluster: str, knows: str, metric: str) -> Ours | None:
-    """The actor of part `qssf` against a rule, on windows."""
-    found = {
-        run: row
-        for run, row in known(qssf.RESULTS, qssf.Run).items()
-        if (run.cluster, run.rule, run.knows, run.jobs) == (cluster, rule, knows, "windows")
-    }
-    return across(qssf.RESULTS, found, metric)
-
-
 def _note(own: str) -> str:
     return "HEFT is among the first whales" if own == "woa-ddqn" else "the pair alone, as theirs"
-
-
-def _from_base(cluster: str, base: str) -> Ours | None:
-    found = {
-        run: row
-        for run, row in known(bases.RESULTS, bases.Run).items()
-        if (run.cluster, run.base) == (cluster, base)
-    }
-    ends = [(row["jct"], row["jct_low"], row["jct_high"]) for row in found.values()]
-    return hull(ends, [row_name(bases.RESULTS, run) for run in found])
 
 
 def _own_against_others(cluster: str) -> Ours | None:
