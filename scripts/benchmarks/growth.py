@@ -38,7 +38,7 @@ IN_CYCLES: Final = ("fcfs", "delay", "predicted", "network")
 """`delay` by limits, with the shipped predictor, and the shipped network with it."""
 MOST_IN_CYCLES: Final = 16_000
 PURE: Final = Protocol(bounded=False)
-"""Within the bounds the backlog is weighed again at every event, which grows with the square."""
+"""Within the bounds SJF has the backlog weighed again at every event: it grows with the square."""
 LEAST: Final = 1_000
 MOST: Final = 64_000
 STEP: Final = 4

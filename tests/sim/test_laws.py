@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.order import Order, Wish
+from rltuned.core.order import DEFAULT, Order, Wish
 from rltuned.journal.snapshots import encode_snapshot
+from rltuned.lab.kernel.ranking import FIXED, STATIC
+from rltuned.lab.replay import orders, play
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
@@ -239,6 +241,18 @@ def test_easy_on_one_pool_is_the_textbook_result(
         jobs.append(job(f"j{i}", clock, run, min(size, gpus), time_limit_s=limit))
     done = simulate(Scenario.of(cluster(("n", gpus)), jobs), rule, Protocol(bounded=False))
     assert done.start_s.tolist() == textbook_easy(jobs, gpus, rule)
+
+
+@calm
+@given(case=cases())
+def test_a_rule_that_asks_for_no_delay_needs_no_backlog_within_the_bounds(case: Case) -> None:
+    """To weigh it at every event made FCFS grow with the square of the waiting jobs."""
+    scenario = Scenario.of(*case)
+    ranking, eyes = orders.at_events("fcfs", scenario, DEFAULT)
+    assert (ranking.rule, ranking.bounded) == (FIXED, False)
+    weighed = orders._dynamic(STATIC, scenario, DEFAULT, BASELINES["fcfs"])
+    found, same = (play.run(scenario, one, eyes=eyes).start_s for one in (ranking, weighed))
+    assert found.tolist() == same.tolist()
 
 
 def textbook_easy(  # noqa: C901 - one piece, as in a textbook

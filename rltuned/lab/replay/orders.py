@@ -70,12 +70,12 @@ def at_events(
         ranking = _dynamic(NET, scenario, order, BASELINES["delay"])
         return ranking, _eyes(policy, scenario, pure=order is None)
     policy = policy if isinstance(policy, str) else policy.name
-    pure = order is None or policy in {*FUTURE, "multifactor"}
+    is_pure = order is None or policy in FUTURE or _asks_nothing(policy)
     if policy in FORESEEING and scenario.predictor is not None:
         return _dynamic(FORESEEING[policy], scenario, order), NO_EYES
     if policy == "fit_first":
         return _dynamic(FIT, scenario, order), _eyes(None, scenario)
-    if not pure and order is not None:
+    if not is_pure and order is not None:
         return _dynamic(STATIC, scenario, order, rule=BASELINES[policy]), NO_EYES
     rule = FORMULAS.get(policy, FIXED)
     ranking = _plain(scenario)._replace(rule=rule)
@@ -188,8 +188,13 @@ def _wish(
         return FORESEEING[policy.name], scenario.demand(order), _known(scenario), NO_EYES
     if policy.name == "fit_first":
         return FIT, scenario.demand(order), _known(scenario), _eyes(None, scenario)
-    known = NOTHING_KNOWN if policy.key is None else _known(scenario)
+    known = NOTHING_KNOWN if _asks_nothing(policy.name) else _known(scenario)
     return STATIC, scenario.demand(order, policy), known, NO_EYES
+
+
+def _asks_nothing(policy: str) -> bool:
+    """Whether a rule asks for no delay, so that its order within the bounds is its pure one."""
+    return policy in BASELINES and BASELINES[policy].key is None
 
 
 def ruled(scenario: Scenario, order: Order) -> Ranking:
