@@ -161,9 +161,8 @@ class _Process:
 
     def _on_call(self, call: CallRecord) -> None:
         """Count a finished command; what it says beside a good answer is logged once."""
-        said = call.remarks
-        self.metrics.command(call.program, call.seconds, ok=call.ok, remarks=len(said))
-        for remark in self.remarks.fresh(call.program, said):
+        self.metrics.command(call.program, call.seconds, ok=call.ok)
+        for remark in self.remarks.fresh(call.program, call.remarks):
             log_remark(self.log, call.program, remark)
 
     def _digester(self, loaded: Loaded) -> Digester | None:

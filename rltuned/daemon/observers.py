@@ -36,7 +36,7 @@ _MINUTES_S: Final = 600.0
 
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
-    is. show: called with every report at last. journal: keeps the state; its size is a metric.
+    is. show: called with every report at last. journal: keeps the state.
     board: what the status page shows. answers: what users are answered. forecaster: of
     starts. tuned: the last night of `rltuned tune`.
     """
@@ -78,9 +78,6 @@ class Publisher:
     def cycle(self, report: CycleReport) -> None:
         report.forecast = None if self._forecaster is None else self._forecaster.cycle(report)
         self._metrics.update(report)
-        if self._journal is not None:
-            with suppress(JournalError):  # the report says that it cannot be used
-                self._metrics.kept(self._journal.size())
         last = None if self._tuned is None else self._tuned()
         if last is not None:
             self._metrics.tuned(last)

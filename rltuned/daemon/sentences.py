@@ -15,7 +15,7 @@ from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.units import JobKey
 
 MOST_REMARKS: Final = 200
-"""Different ones that are remembered; the metric counts the others."""
+"""Different ones that are remembered and logged."""
 _FAILURES: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
 _NUMBERS: Final = re.compile(r"\d+")
 

@@ -24,7 +24,7 @@ from rltuned.journal.cycles import CycleObservation, CycleRow, PastCycle
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
 from rltuned.journal.ownership import Claim
-from rltuned.journal.retention import Size, measure, note_ended, rotate, shrink
+from rltuned.journal.retention import note_ended, rotate, shrink
 from rltuned.journal.snapshots import FILE_NAME, Keeping
 from rltuned.journal.storage import WriterLock, connect
 from rltuned.journal.trust import REMEDY, Trust
@@ -121,10 +121,6 @@ class Journal:
             after = change(before)
             if after != before:
                 named_values.put(db, name, after, at)
-
-    def size(self) -> Size:
-        """How large it is; nothing when there is no journal yet."""
-        return self._ask(lambda db: measure(db, self.path), Size())
 
     def probe(self) -> None:
         """Find out whether intents could be noted, leaving nothing behind in the diary."""

@@ -7,9 +7,7 @@ age and size, while Slurm shows the job in any state, and ENDED_S longer.
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Collection
 from typing import Final
 
 from rltuned.journal.snapshots import Keeping
@@ -23,30 +21,9 @@ NUMBERED: Final = 1_000
 
 ENDED_S: Final = 86_400.0
 """A job that Slurm has not shown for so long is never requeued: it has forgotten it (MinJobAge)."""
-TABLES: Final = ("cycles", "snapshots", "recipes", "plans", "changes", "states")
 
 _DAY_S: Final = 86_400.0
 _MIB: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """bytes: with the rollback journal. rows: by table."""
-
-    bytes: int = 0
-    rows: Mapping[str, int] = field(default_factory=dict)
-
-
-def measure(db: sqlite3.Connection, path: Path) -> Size:
-    """Size of an open journal. Raises sqlite3.Error: it cannot be read."""
-    rows = {table: _count(db, table) for table in TABLES}
-    files = (path, path.with_name(f"{path.name}-journal"))
-    return Size(sum(file.stat().st_size for file in files if file.exists()), rows)
-
-
-def _count(db: sqlite3.Connection, table: str) -> int:
-    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - fixed names
-    return int(count)
 
 
 def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:

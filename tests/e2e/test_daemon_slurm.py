@@ -62,7 +62,7 @@ def test_live_reorders_and_restore_gives_back(
     with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
         daemon.wait_for_log("applied=")
         assert daemon.metric('rltuned_changes_total{kind="site_factor",result="applied"}') >= 2
-        assert daemon.metric('rltuned_slurm_commands_total{command="squeue"}') >= 1
+        assert daemon.metric('rltuned_slurm_command_duration_seconds_count{command="squeue"}') >= 1
         daemon.wait_for(lambda: daemon.metric("rltuned_jobs_owned") >= 2, "jobs are ours")
         assert priority(slurm, short) > priority(slurm, middle) > priority(slurm, long)
         assert queue(slurm)[urgent][1:] == untouched[1:]

@@ -83,7 +83,8 @@ def test_a_chain_and_a_fan(lab: SlurmLab, tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         daemon.wait_for(lambda: lab.state(chain[2]) == "R", "the first parents have ended")
         daemon.wait_for(
-            lambda: daemon.metric('rltuned_group_jobs{state="running"}') == 5, "a look at them"
+            lambda: json.loads(daemon.get("/status.json"))["groups"]["jobs"]["running"] == 5,
+            "a look at them",
         )
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0

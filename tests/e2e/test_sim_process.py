@@ -26,7 +26,7 @@ def test_it_serves_while_it_runs_and_ends_on_sigterm(tmp_path: Path, config: Pat
         daemon.wait_for_log("proposed=", times=3)
         assert daemon.metric("rltuned_cycles_total") >= 3
         assert daemon.metric('rltuned_mode{mode="dry_run"}') == 1
-        assert daemon.metric('rltuned_changes_proposed_total{kind="site_factor"}') > 0
+        assert daemon.metric('rltuned_changes_planned{kind="site_factor"}') > 0
         assert daemon.metric('rltuned_changes_total{kind="priority",result="applied"}') == 0
         assert daemon.get("/healthz") == "alive\n"
         assert '"ready": true' in daemon.get("/readyz")

@@ -48,12 +48,13 @@ def test_the_second_of_two_daemons_observes_and_says_why(
             with Daemon(two.parent, "--live", "--config", str(two)) as second:
                 second.wait_for_log("another rltuned writes to this cluster")
                 second.wait_for(
-                    lambda: second.metric("rltuned_rival_suspected") == 1, "the metric of it"
+                    lambda: second.metric('rltuned_mode{mode="rival_suspected"}') == 1,
+                    "the metric of it",
                 )
                 assert second.metric('rltuned_mode{mode="rival_suspected"}') == 1
                 assert "applied=1" not in second.log()
                 assert second.metric("rltuned_jobs_owned") == 0
             cycles = first.log().count("mode=live")
             first.wait_for_log("mode=live", times=cycles + 2)
-            assert first.metric("rltuned_rival_suspected") == 0
+            assert first.metric('rltuned_mode{mode="rival_suspected"}') == 0
             assert numbers(slurm) == before

@@ -118,7 +118,9 @@ def test_a_journal_that_is_cut_under_the_daemon_ends_it_not(case: Case) -> None:
         for file in case.state.glob("journal.sqlite*"):
             with suppress(FileNotFoundError), file.open("r+b") as cut:  # a log ends with its commit
                 cut.truncate(0)
-        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it notices")
+        daemon.wait_for(
+            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it notices"
+        )
         writes_nothing(daemon, case, "journal_unusable")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0

@@ -110,7 +110,9 @@ def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None
             copy = case.state / "copy"
             copy.write_bytes(journal.read_bytes())
             copy.replace(journal)
-        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it notices")
+        daemon.wait_for(
+            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it notices"
+        )
         daemon.wait_for(
             lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it observes"
         )

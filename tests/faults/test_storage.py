@@ -41,7 +41,10 @@ def fill(file: Path) -> None:
 
 def only_watches(daemon: Daemon, case: Case, job: int) -> None:
     """It goes on looking, says so, and a newcomer is left where Slurm put it."""
-    daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "the journal is unusable")
+    daemon.wait_for(
+        lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1,
+        "the journal is unusable",
+    )
     newcomer = case.lab.sbatch("--gres=gpu:p100:4", "-n16", "-N1", "--time=10", "--nice=5")
     cycles = daemon.metric("rltuned_cycles_total")
     daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
@@ -56,7 +59,9 @@ def test_the_disk_is_full_and_then_not(case: Case, small_disk: Path) -> None:
         fill(filler)
         only_watches(daemon, case, case.waiting[0])
         filler.unlink()
-        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 1, "usable again")
+        daemon.wait_for(
+            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 0, "usable again"
+        )
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
     case.assert_given_back()
@@ -82,7 +87,9 @@ def test_the_disk_gets_full_within_a_cycle(case: Case, small_disk: Path, point: 
     else:
         fill(filler)
     with case.daemon() as daemon:
-        daemon.wait_for(lambda: daemon.metric("rltuned_journal_usable") == 0, "it is full")
+        daemon.wait_for(
+            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it is full"
+        )
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
         assert "unexpected" not in daemon.log()

@@ -60,7 +60,6 @@ def test_an_answer_with_a_remark_is_used_and_the_remark_is_shown_once(
     assert "odd1" in said["detail"]
     with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= 4, "four cycles")
-        assert daemon.metric('rltuned_slurm_command_remarks_total{command="squeue"}') >= 4
         log = daemon.log()
     assert "cycle_skipped" not in log
     of_squeue = [x for x in log.splitlines() if "slurm_remark" in x and "command=squeue" in x]

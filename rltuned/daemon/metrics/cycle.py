@@ -7,14 +7,11 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disab
 
 from rltuned.core.ladder import Rung
 from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
-from rltuned.daemon.metrics.forecast import FORECAST
-from rltuned.daemon.metrics.groups import GROUPS
 from rltuned.daemon.metrics.jobs import JOBS
-from rltuned.daemon.metrics.rows import COMMANDS, ROWS, values_of
+from rltuned.daemon.metrics.rows import COMMANDS, ROWS
 from rltuned.daemon.metrics.table import Table
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Health
-from rltuned.journal.retention import Size
 from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.source import TEXT, ReaderChoice
 
@@ -45,7 +42,7 @@ class Metrics:
         self.registry = registry
         ProcessCollector(registry=registry)
         self.exposed = OfCluster(registry)
-        self._table = Table((*ROWS, *DECISION, *JOBS, *FORECAST, *GROUPS), registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS), registry)
         self._policy: tuple[str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))
@@ -101,25 +98,22 @@ class Metrics:
         self._set(config_last_reload_successful=0)
 
     def tuned(self, state: TuneState) -> None:
-        self._set(**values_of(state))
+        self._set(
+            tune_last_verdict_timestamp_seconds=state.ended_at, tune_failed_nights=state.failed
+        )
 
-    def kept(self, size: Size) -> None:
-        self._set(journal_size_bytes=size.bytes, journal_rows=size.rows)
-
-    def command(self, command: str, seconds: float, *, ok: bool, remarks: int = 0) -> None:
+    def command(self, command: str, seconds: float, *, ok: bool) -> None:
         name = command if command in COMMANDS else "other"
         self._set(
-            slurm_commands={name: 1},
             slurm_command_duration_seconds={name: [seconds]},
             slurm_command_errors=None if ok else {name: 1},
-            slurm_command_remarks={name: remarks},
         )
 
     def solved(self, seconds: float) -> None:
         self._set(milp_solve_duration_seconds=[seconds])
 
     def reader(self, choice: ReaderChoice) -> None:
-        self._set(reader={choice.reader: 1}, reader_stand_in=choice.stands_in)
+        self._set(reader={choice.reader: 1})
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

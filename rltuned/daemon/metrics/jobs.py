@@ -59,13 +59,6 @@ def _shadow_starts(report: CycleReport) -> Mapping[str, int] | None:
     return {"agreed": found.agreed, "otherwise": found.started - found.agreed}
 
 
-def _agreement(status: CanaryStatus) -> Mapping[str, float] | None:
-    found = status.agreement
-    if found is None or found.own is None or found.slurms is None:
-        return None
-    return {"ours": found.own, "slurm": found.slurms}
-
-
 def _difference(status: CanaryStatus) -> Mapping[str, float]:
     return dict(zip(AT, (status.effect or Effect()).interval_s or (), strict=False))
 
@@ -140,13 +133,6 @@ JOBS: Final[tuple[Row, ...]] = (
         _shadow_starts,
         labels={"verdict": ("agreed", "otherwise")},
     ),
-    gauge(
-        "rltuned_start_order_agreement_ratio",
-        "Fraction of (started, waiting) pairs of jobs that an order ranks the same way, at the "
-        "last observed start: rltuned's order (`ours`) and Slurm's without rltuned's numbers.",
-        _of(_agreement),
-        labels={"order": ("ours", "slurm")},
-    ),
     counter(
         "rltuned_sla_jobs",
         "Jobs of a class of [[sla]] that started, or that wait longer than promised, each once.",
@@ -206,5 +192,27 @@ JOBS: Final[tuple[Row, ...]] = (
         "compares; NaN = no switchback.",
         _of(lambda status: math.nan if status.effect is None else status.effect.pairs),
         start=math.nan,
+    ),
+    # forecast and groups
+    gauge(
+        "rltuned_forecast_timestamp_seconds",
+        "Unix time of the poll of which the last forecast was made.",
+        of("forecast", lambda status: status.at),
+    ),
+    gauge(
+        "rltuned_forecast_coverage_ratio",
+        "Share of the last 500 real starts that lay within the interval that was shown; 0.8 is "
+        "meant.",
+        of("forecast", lambda status: status.coverage),
+    ),
+    gauge(
+        "rltuned_forecast_error_seconds",
+        "Median distance of the last 500 real starts from the median that was expected.",
+        of("forecast", lambda status: status.error_s),
+    ),
+    gauge(
+        "rltuned_groups",
+        "Groups of dependent jobs that have not ended.",
+        of("groups", lambda status: len(status.open)),
     ),
 )

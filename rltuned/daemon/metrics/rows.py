@@ -3,7 +3,7 @@
 import math
 from collections import Counter as Tally
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
@@ -15,8 +15,6 @@ from rltuned.daemon.state import HealthState
 from rltuned.domain.fields import KINDS
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import UNREADABLE_KINDS
-from rltuned.journal.retention import TABLES
-from rltuned.policies.tune_state import VERDICTS, TuneState
 from rltuned.slurm.sdiag import Figure
 from rltuned.slurm.source import PYSLURM, TEXT
 
@@ -37,11 +35,6 @@ def _jobs(report: CycleReport) -> Mapping[str, int] | None:
 def _unreadable(report: CycleReport) -> Mapping[str, int] | None:
     seen = report.snapshot
     return None if seen is None else Tally(row.kind for row in seen.unreadable)
-
-
-def _clock_off_s(report: CycleReport) -> float:
-    load = report.weighed.load if report.weighed else None
-    return math.nan if load is None or load.clock_off_s is None else load.clock_off_s
 
 
 ROWS: Final[tuple[Row, ...]] = (
@@ -110,38 +103,12 @@ ROWS: Final[tuple[Row, ...]] = (
         "Unix time of the start of the last cycle that came to a result; 0 = none yet.",
         lambda report: report.started_at if report.ok else None,
     ),
-    gauge(
-        "rltuned_snapshot_timestamp_seconds",
-        "Unix time of the snapshot that the other values describe; 0 = none yet.",
-        lambda report: report.snapshot and report.snapshot.taken_at,
-    ),
-    gauge(
-        "rltuned_journal_usable",
-        "1 while the journal can be used; at 0 nothing is written to Slurm.",
-        lambda report: not report.journal_error,
-    ),
-    gauge(
-        "rltuned_rival_suspected",
-        "1 while many pending jobs have numbers that this journal never wrote; nothing is "
-        "written then.",
-        lambda report: bool(report.rival),
-    ),
-    gauge(
-        "rltuned_journal_size_bytes",
-        "Size of the journal with its rollback journal; 0 = there is none yet.",
-    ),
-    gauge("rltuned_journal_rows", "Rows of the journal by table.", labels={"table": TABLES}),
     # jobs and changes
     gauge(
         "rltuned_jobs",
         "Job records in the last snapshot by state; other = completing, suspended and so on.",
         _jobs,
         labels={"state": ("pending", "running", "other")},
-    ),
-    gauge(
-        "rltuned_jobs_chosen",
-        "Pending jobs that the policy ranked.",
-        lambda report: report.decision and len(report.decision.entries),
     ),
     gauge(
         "rltuned_jobs_refused",
@@ -153,12 +120,6 @@ ROWS: Final[tuple[Row, ...]] = (
         "rltuned_jobs_owned",
         "Pending jobs of the last snapshot that carry a value written by rltuned before.",
         lambda report: report.owned(),
-    ),
-    counter(
-        "rltuned_changes_proposed",
-        "Changes that plans held, by kind, applied or not.",
-        lambda report: report.proposed(),
-        labels={"kind": KINDS},
     ),
     gauge(
         "rltuned_changes_planned",
@@ -179,15 +140,9 @@ ROWS: Final[tuple[Row, ...]] = (
         labels={"kind": KINDS},
     ),
     # Slurm
-    counter("rltuned_slurm_commands", "Slurm commands run.", labels={"command": COMMANDS}),
     counter(
         "rltuned_slurm_command_errors",
         "Slurm commands that failed or timed out.",
-        labels={"command": COMMANDS},
-    ),
-    counter(
-        "rltuned_slurm_command_remarks",
-        "Lines that Slurm commands printed on standard error beside a good answer, which is used.",
         labels={"command": COMMANDS},
     ),
     histogram(
@@ -203,11 +158,6 @@ ROWS: Final[tuple[Row, ...]] = (
         lambda report: report.weighed and report.weighed.shares,
         start=math.nan,
         labels={"figure": Figure},
-    ),
-    gauge(
-        "rltuned_slurmctld_load_known",
-        "1 when the last sdiag could be read; at 0 the load steers nothing.",
-        lambda report: report.weighed is not None and report.weighed.load is not None,
     ),
     gauge(
         "rltuned_interval_stretch_ratio",
@@ -226,20 +176,10 @@ ROWS: Final[tuple[Row, ...]] = (
         labels={"reader": (TEXT, PYSLURM)},
     ),
     gauge(
-        "rltuned_reader_stand_in",
-        "1 while squeue as text stands in for a pyslurm that cannot be used.",
-    ),
-    gauge(
         "rltuned_unreadable",
         "Jobs, nodes and partitions of the last snapshot that could not be read, by kind.",
         _unreadable,
         labels={"kind": UNREADABLE_KINDS},
-    ),
-    gauge(
-        "rltuned_slurmctld_clock_offset_seconds",
-        "How far slurmctld's clock is ahead of this host's; 0 = within 1 s, NaN = unknown.",
-        _clock_off_s,
-        start=math.nan,
     ),
     # run times
     gauge(
@@ -255,30 +195,10 @@ ROWS: Final[tuple[Row, ...]] = (
         of("run_times", lambda status: status.ends),
     ),
     gauge(
-        "rltuned_run_times_kinds",
-        "Kinds of jobs that the memory of run times knows.",
-        of("run_times", lambda status: status.kinds),
-    ),
-    gauge(
         "rltuned_run_times_error",
         "Mean |ln(run time / prediction)| of the last ended jobs; NaN = nothing was predicted.",
         of("run_times", lambda status: math.nan if status.error is None else status.error),
         start=math.nan,
-    ),
-    gauge(
-        "rltuned_run_times_limit_share",
-        "What a job's time limit counts beside its predicted run time: 0.5, and up to 1 where "
-        "limits tell run times; NaN = nothing was predicted.",
-        of(
-            "run_times",
-            lambda status: math.nan if status.limit_share is None else status.limit_share,
-        ),
-        start=math.nan,
-    ),
-    gauge(
-        "rltuned_run_times_faults",
-        "Errors of this process that cost the memory of run times.",
-        of("run_times", lambda status: status.faults),
     ),
     # the nightly `rltuned tune`
     gauge(
@@ -289,27 +209,4 @@ ROWS: Final[tuple[Row, ...]] = (
         "rltuned_tune_failed_nights",
         "Nights of `rltuned tune` in a row that did not come to their end.",
     ),
-    gauge(
-        "rltuned_tune_verdict",
-        "1 for the verdict of the last night; nothing = the record allows none.",
-        labels={"verdict": VERDICTS},
-    ),
-    gauge(
-        "rltuned_tune_change_ratio",
-        "Change of the objective of the last night's winner on the test period, with its 95% "
-        "interval; -0.1 = ten percent less; NaN = there was no winner.",
-        labels={"bound": ("low", "mean", "high")},
-        start=math.nan,
-    ),
 )
-
-
-def values_of(state: TuneState) -> Mapping[str, Any]:
-    """By the names of the metrics without their prefix."""
-    change = {"low": state.low, "mean": state.change, "high": state.high}
-    return {
-        "tune_last_verdict_timestamp_seconds": state.ended_at,
-        "tune_failed_nights": state.failed,
-        "tune_verdict": {state.verdict: 1},
-        "tune_change_ratio": {k: math.nan if v is None else v for k, v in change.items()},
-    }

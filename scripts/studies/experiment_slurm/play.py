@@ -42,8 +42,8 @@ DAEMON_S = 300.0
 """Importing torch takes long on a busy machine."""
 SHOWN = (
     "rltuned_cycles_total", "rltuned_cycles_skipped_total", "rltuned_changes_total",
-    "rltuned_changes_proposed_total", "rltuned_changes_reverted_total",
-    "rltuned_breaker_opened_total", "rltuned_joint_placements_total",
+    "rltuned_changes_reverted_total", "rltuned_breaker_opened_total",
+    "rltuned_joint_placements_total",
     "rltuned_cycle_duration_seconds_sum", "rltuned_cycle_duration_seconds_count",
 )  # fmt: skip
 FIELDS = ("JobName", "Submit", "Start", "End", "State", "NodeList", "User")

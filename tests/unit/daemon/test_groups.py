@@ -10,7 +10,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.group_forecast import foresee
 from rltuned.daemon.documents import explanation
 from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
-from rltuned.daemon.metrics.groups import GROUPS as METRICS
+from rltuned.daemon.metrics.jobs import JOBS as METRICS
 from rltuned.domain.context import RunTime
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
 from rltuned.domain.snapshot import Snapshot
@@ -62,7 +62,6 @@ def test_the_end_of_a_group_and_how_far_off_it_was(tmp_path: Path) -> None:
         assert (group, end.jobs, end.error_s) == (1, 2, 500 - 900)
         assert take_in(journal, replace(looks[-1], taken_at=UnixTime(NOW + 560)), {}).ended == ()
     seen = {row.name: row.read(report(groups=status)) for row in METRICS if row.read}
-    assert seen["rltuned_group_duration_ratio"] == [500 / 900]
     assert seen["rltuned_groups"] == 0
     (listed,) = status.documents()
     assert (listed["state"], listed["error_s"]) == ("ended", -400)

@@ -135,10 +135,8 @@ def test_the_figures_are_metrics() -> None:
     assert read(name, {"figure": "server_threads"}) == 1.0
     assert read(name, {"figure": "rpc_mean"}) == 0.5
     assert read("rltuned_interval_stretch_ratio") == 4.0
-    assert read("rltuned_slurmctld_load_known") == 1.0
     assert read("rltuned_rate_limited_total") == 2.0
     metrics.update(report(weighed=Weighed(None, {}, 4.0, "garbled")))
-    assert read("rltuned_slurmctld_load_known") == 0.0
     assert math.isnan(read(name, {"figure": "server_threads"}) or 0.0), "unknown is not zero"
 
 
