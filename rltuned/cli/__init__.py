@@ -30,7 +30,7 @@ PANELS: Final = {
     "Daily": {
         "plan": "Decide once, show what would change, and write nothing.",
         "explain": "Show where a job stands, why, and what rltuned would do with it.",
-        "status": "Show the daemon's state, also when it is down, and its queue, live.",
+        "status": "Show the daemon's state, also when it is down.",
         "groups": "Show groups of dependent jobs, when they end, and plan them.",
         "history": "Show what rltuned has changed of a job, when and why, from the journal.",
     },

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.daemon.last_state import Glance, QueuePosition, glance, last_queue
+from rltuned.daemon.last_state import Glance, glance
 from rltuned.daemon.state import FRESH_CYCLES, Condition, HealthState
-from rltuned.domain.snapshot import Snapshot
-from rltuned.errors import JournalError, SnapshotError
+from rltuned.errors import JournalError
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.service import HttpKeys
@@ -32,7 +31,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, 
 @dataclass(slots=True)
 class DaemonState:
     """All that could be found out. daemon: its /status.json, else `silent` says why not. kept: what
-    the journal says, else `unread` says why not. seen: the last cycle's look and its new order.
+    the journal says, else `unread` says why not.
     """
 
     settings: Settings
@@ -40,7 +39,6 @@ class DaemonState:
     silent: str
     kept: Glance | None = None
     unread: str = ""
-    seen: tuple[Snapshot, tuple[QueuePosition, ...]] | None = None
 
     @property
     def asked(self) -> bool:
@@ -114,8 +112,7 @@ def ask(loaded: Loaded) -> DaemonState:
     try:
         with reading(settings.daemon.state_dir / FILE_NAME) as db:
             state.kept = glance(db)
-            state.seen = last_queue(db)
-    except (JournalError, SnapshotError) as error:
+    except JournalError as error:
         state.unread = str(error)
     return state
 

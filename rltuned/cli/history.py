@@ -11,9 +11,9 @@ import typer
 from rltuned import __version__
 from rltuned.cli import flags
 from rltuned.errors import ModelError
-from rltuned.journal.cycles import Document, pack_plan, unpack_plan
-from rltuned.journal.inputs import plan_document
-from rltuned.journal.queries import Decided, JobChange, changes_of, decided, differences
+from rltuned.journal.cycles import CycleObservation, Document, pack_plan, unpack_plan
+from rltuned.journal.inputs import Recipe, plan_document
+from rltuned.journal.queries import JobChange, changes_of, decided, differences
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded
 from rltuned.slurm.job_selector import asked_job
@@ -58,9 +58,16 @@ def history(
     path = journal or loaded.settings.daemon.state_dir / FILE_NAME
     if replay is not None:
         with reading(path) as db:
-            kept = decided(db, replay)
-        named = ("policy.name", policy or kept.recipe.policy, f"cycle {replay}")
-        raise typer.Exit(_replay(flags.in_force(config, named), kept, as_json=as_json))
+            kept, recipe, plan = decided(db, replay)
+        named = ("policy.name", policy or recipe.policy, f"cycle {replay}")
+        again = _again(flags.in_force(config, named), kept, recipe)
+        found = list(differences(plan, again))
+        if as_json:
+            document = {"cycle": kept.cycle, "identical": not found, "differences": found}
+            flags.say(json.dumps({**document, "recorded": plan, "again": again}, indent=2))
+        else:
+            _compare(kept, recipe, plan, again, found)
+        raise typer.Exit(1 if found else 0)
     try:
         asked = asked_job(job or "")
     except ValueError as error:
@@ -117,25 +124,12 @@ def _by(row: JobChange) -> str:
 # -- a past cycle, decided again ----------------------------------------------------------------
 
 
-def _replay(loaded: Loaded, kept: Decided, *, as_json: bool) -> int:
-    """Compare the plan of then with that of now; returns the exit code."""
-    again = _again(loaded, kept)
-    found = list(differences(kept.plan, again))
-    if as_json:
-        document = {"cycle": kept.cycle, "identical": not found, "differences": found}
-        flags.say(json.dumps({**document, "recorded": kept.plan, "again": again}, indent=2))
-    else:
-        _compare(kept, again, found)
-    return 1 if found else 0
-
-
-def _again(loaded: Loaded, kept: Decided) -> Document:
+def _again(loaded: Loaded, kept: CycleObservation, recipe: Recipe) -> Document:
     # the solver and the policies cost seconds, which the history of a job does without
     from rltuned.core.decide import decide  # noqa: PLC0415
     from rltuned.daemon.wiring import find_policy  # noqa: PLC0415
     from rltuned.solver import Cbc  # noqa: PLC0415
 
-    recipe = kept.recipe
     policy, digest, _ = find_policy(loaded)
     if digest != recipe.model:
         raise ModelError(
@@ -148,18 +142,19 @@ def _again(loaded: Loaded, kept: Decided) -> Document:
     return unpack_plan(pack_plan(plan_document(decision)))  # as a journal would give it back
 
 
-def _compare(kept: Decided, again: Document, found: list[str]) -> None:
-    actions = len(kept.plan["actions"])
+def _compare(
+    kept: CycleObservation, recipe: Recipe, plan: Document, again: Document, found: list[str]
+) -> None:
     flags.say(
-        f"cycle {kept.cycle} of {when(kept.at)} ({kept.mode}), {kept.recipe.policy}: "
-        f"{len(kept.snapshot.pending)} pending, {actions} actions"
+        f"cycle {kept.cycle} of {when(kept.at)} ({kept.mode}), {recipe.policy}: "
+        f"{len(kept.snapshot.pending)} pending, {len(plan['actions'])} actions"
     )
     if not found:
         flags.say("identical")
         return
     for line in found:
         flags.say(line)
-    for note in [*kept.plan["notes"], *again["notes"]]:
+    for note in [*plan["notes"], *again["notes"]]:
         flags.say(f"note: {note}")
-    if kept.recipe.release != __version__:
-        flags.warn(f"decided then by rltuned {kept.recipe.release}, now by {__version__}")
+    if recipe.release != __version__:
+        flags.warn(f"decided then by rltuned {recipe.release}, now by {__version__}")

@@ -41,7 +41,7 @@ from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError
-from rltuned.journal.cycles import PastCycle
+from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
@@ -308,7 +308,7 @@ class _Process:
         return server
 
 
-def _past(journal: Journal, cluster: str, since: float) -> Iterable[PastCycle]:
+def _past(journal: Journal, cluster: str, since: float) -> Iterable[CycleRow]:
     """What the journal knows; a page can do without."""
     try:
         return journal.past(cluster, since)

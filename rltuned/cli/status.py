@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import typer
 
@@ -18,9 +18,6 @@ from rltuned.text import span, when
 app = typer.Typer()
 
 _COLUMNS: Final = ("instance", "cluster", "stage", "policy", "pending", "last cycle", "state")
-SortName = Literal[
-    "new", "old", "moves", "waited", "delay", "gpus", "user", "partition", "job"
-]  # those of watch.SORTS
 
 
 @app.command()
@@ -29,46 +26,18 @@ def status(
     config: ConfigOption = None,
     every_one: AllOption = False,
     as_json: JsonOption = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", "-w", help="Also the queue, old and new order, until q or Ctrl-C."),
-    ] = False,
-    every: Annotated[
-        float, typer.Option(help="Seconds between two updates of --watch.", min=0.2, max=3600.0)
-    ] = 2.0,
-    sort: Annotated[SortName, typer.Option(help="Order of the queue with --watch.")] = ("new"),
-    only: Annotated[
-        str,
-        typer.Option(
-            "--filter",
-            "-f",
-            metavar="TEXT",
-            help="With --watch, only jobs whose id, partition or user has this text.",
-            show_default=False,
-        ),
-    ] = "",
 ) -> None:
     """Show the daemon's state: its cycles, stage, circuit breakers, last changes, model, journal.
 
-    Reads the daemon's own port and the journal; asks Slurm nothing. --watch shows the queue again
-    and again (once where the output is no terminal). Keys: q ends, s sorts by the next column, r
-    reverses, / filters, arrows and page keys scroll.
+    Reads the daemon's own port and the journal; asks Slurm nothing. With --all
+    there is a row for each daemon of this machine.
 
-    With --all there is a row for each daemon of this machine.
-
-    Exit codes: 0 = it works, or --watch has ended; 1 = it is down, does not work, or a circuit
-    breaker is open; 2 = settings cannot be used. With --all the worst of all.
+    Exit codes: 0 = it works; 1 = it is down, does not work, or a circuit breaker is open; 2 =
+    settings cannot be used. With --all the worst of all.
     """
-    if watch + as_json + (watch and every_one) > 1:
-        raise typer.BadParameter("--watch excludes --json and --all")
     if every_one:
         raise typer.Exit(_overview(instances(config), as_json=as_json))
     loaded = settings_of(config)
-    if watch:
-        from rltuned.cli import watch as live  # noqa: PLC0415 - rich
-
-        live.watch(lambda: ask(loaded), lines_of, every, live.QueueView(sort, wanted=only))
-        return
     state, now = ask(loaded), SystemClock().now()
     if as_json:
         say(json.dumps(state.document(now), indent=2, allow_nan=False))

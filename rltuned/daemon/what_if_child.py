@@ -17,12 +17,12 @@ from rltuned.core.starts import ToPlay
 from rltuned.daemon.documents import find_job
 from rltuned.daemon.forecast_child import unpacked
 from rltuned.daemon.idle_child import confine
-from rltuned.daemon.last_state import last_seen
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.what_if import what_if
 from rltuned.daemon.wiring import find_policy, run_times_of
 from rltuned.domain.context import Context
 from rltuned.domain.snapshot import Snapshot
+from rltuned.journal.queries import last_seen
 from rltuned.journal.salt import read_salt
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded, Settings

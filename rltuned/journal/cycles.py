@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.snapshot import Snapshot
@@ -116,31 +116,22 @@ def record(db: sqlite3.Connection, row: CycleRow) -> None:
     )  # fmt: skip
 
 
-class PastCycle(NamedTuple):
-    """What the page shows of a cycle of before. skipped: as in CycleRow."""
-
-    at: float
-    mode: str
-    skipped: str
-    sums: Document
-
-
-def since(db: sqlite3.Connection, cluster: str, begin: float) -> list[PastCycle]:
+def since(db: sqlite3.Connection, cluster: str, begin: float) -> list[CycleRow]:
     """The cycles of a cluster from a moment on, the oldest first; a skipped one knows none."""
-    rows = db.execute(
-        "SELECT at, mode, skipped, sums FROM cycles WHERE at >= ? AND cluster IN (?, '')"
-        " ORDER BY cycle",
-        (begin, cluster),
-    ).fetchall()
-    return [PastCycle(at, mode, why, json.loads(sums)) for at, mode, why, sums in rows]
+    return _rows(db, _KEPT, "WHERE at >= ? AND cluster IN (?, '') ORDER BY cycle", begin, cluster)
 
 
 def last_row(db: sqlite3.Connection) -> CycleRow | None:
-    """The last cycle noted; None = none was."""
-    row = db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM cycles ORDER BY cycle DESC LIMIT 1"  # noqa: S608 - fixed names
-    ).fetchone()
-    return None if row is None else CycleRow(*(*row[:-1], json.loads(row[-1])))
+    """The last cycle noted, without its sums, which 0.2.0 has not; None = none was."""
+    return next(iter(_rows(db, _COLUMNS, "ORDER BY cycle DESC LIMIT 1")), None)
+
+
+def _rows(
+    db: sqlite3.Connection, columns: tuple[str, ...], which: str, *values: object
+) -> list[CycleRow]:
+    rows = db.execute(f"SELECT {', '.join(columns)} FROM cycles {which}", values).fetchall()  # noqa: S608 - fixed names
+    plain = len(_COLUMNS) - 1
+    return [CycleRow(*row[:plain], *map(json.loads, row[plain:])) for row in rows]
 
 
 def last_cycle(db: sqlite3.Connection) -> int:

@@ -20,7 +20,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal import array_splits, changes, cycles, handover, mark, named_values
-from rltuned.journal.cycles import CycleObservation, CycleRow, PastCycle
+from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
 from rltuned.journal.ownership import Claim
@@ -99,7 +99,7 @@ class Journal:
         """
         return self._ask(lambda db: cycles.last_look(db, cluster, modes, before), None)
 
-    def past(self, cluster: str, since: float) -> list[PastCycle]:
+    def past(self, cluster: str, since: float) -> list[CycleRow]:
         """The cycles from a moment on, the oldest first."""
         return self._ask(lambda db: cycles.since(db, cluster, since), [])
 

@@ -6,13 +6,10 @@ What is kept and cannot be read is a JournalError.
 import re
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rltuned.domain.context import Context
-from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.journal.cycles import Document, unpack_plan
+from rltuned.journal.cycles import CycleObservation, Document, unpack_plan
 from rltuned.journal.inputs import Recipe, decoded
 from rltuned.journal.snapshots import unpack
 from rltuned.slurm.job_selector import AskedJob, asked_job
@@ -46,19 +43,6 @@ class JobChange(NamedTuple):
     @property
     def delay_s(self) -> float | None:
         return None if self.reason is None else self.reason.get("delay_s")
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A cycle with all that is needed to decide again."""
-
-    cycle: int
-    at: float
-    mode: str
-    snapshot: Snapshot
-    context: Context
-    recipe: Recipe
-    plan: Document
 
 
 _CHANGES = """
@@ -105,24 +89,45 @@ def _change(row: tuple[Any, ...]) -> JobChange:
     return JobChange._make((*values, reason))
 
 
-def decided(db: sqlite3.Connection, cycle: int) -> Decided:
-    """What a cycle saw, its settings, its plan. Raises JournalError, SnapshotError."""
+_CYCLE = (
+    "SELECT c.cycle, at, mode, skipped, taken_at, s.digest, s.body, r.body, p.body FROM cycles AS c"
+    " LEFT JOIN snapshots AS s ON s.digest = c.snapshot"
+    " LEFT JOIN recipes AS r ON r.digest = c.recipe LEFT JOIN plans AS p ON p.cycle = c.cycle"
+)
+
+
+def last_seen(db: sqlite3.Connection) -> CycleObservation | None:
+    """What the last cycle saw; None = none is kept. Raises JournalError, SnapshotError."""
     row = db.execute(
-        "SELECT at, mode, skipped, taken_at, s.digest, s.body, r.body, p.body FROM cycles AS c"
-        " LEFT JOIN snapshots AS s ON s.digest = c.snapshot"
-        " LEFT JOIN recipes AS r ON r.digest = c.recipe"
-        " LEFT JOIN plans AS p ON p.cycle = c.cycle WHERE c.cycle = ?",
-        (cycle,),
+        f"{_CYCLE} WHERE s.digest IS NOT NULL ORDER BY c.cycle DESC LIMIT 1"
     ).fetchone()
+    return None if row is None else _observation(row)
+
+
+def decided(db: sqlite3.Connection, cycle: int) -> tuple[CycleObservation, Recipe, Document]:
+    """What a cycle saw, its settings, its plan. Raises JournalError, SnapshotError."""
+    row = db.execute(f"{_CYCLE} WHERE c.cycle = ?", (cycle,)).fetchone()
     if row is None:
         raise JournalError(f"cycle {cycle} is not in the journal; {_span(db)}")
-    at, mode, skipped, taken_at, digest, body, recipe, plan = row
-    if taken_at is None or recipe is None:
-        raise JournalError(f"cycle {cycle} came to no decision ({skipped or mode}); {_span(db)}")
-    if body is None or plan is None:
-        raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
-    seen = unpack(digest, body, taken_at)
-    return Decided(cycle, at, mode, *seen, decoded(recipe), unpack_plan(plan))
+    if row[4] is None or row[7] is None:
+        raise JournalError(f"cycle {cycle} came to no decision ({row[3] or row[2]}); {_span(db)}")
+    if row[6] is not None and row[8] is not None:
+        found = _observation(row)
+        if found.recipe is not None and found.plan is not None:
+            return found, found.recipe, found.plan
+    raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
+
+
+def _observation(row: tuple[Any, ...]) -> CycleObservation:
+    cycle, at, mode, _, taken_at, digest, body, recipe, plan = row
+    return CycleObservation(
+        cycle,
+        at,
+        mode,
+        *unpack(digest, body, taken_at),
+        None if recipe is None else decoded(recipe),
+        None if plan is None else unpack_plan(plan),
+    )
 
 
 def _span(db: sqlite3.Connection) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, HealthState
 from rltuned.daemon.web.words import STATES
-from rltuned.journal.cycles import UNFINISHED, PastCycle
+from rltuned.journal.cycles import UNFINISHED, CycleRow
 
 KEPT: Final = 60
 _DETAILS: Final[Mapping[HealthState, str]] = {
@@ -39,7 +39,7 @@ class Events:
     def documents(self) -> list[dict[str, Any]]:
         return list(reversed(self._kept))
 
-    def past(self, one: PastCycle) -> None:
+    def past(self, one: CycleRow) -> None:
         self._state(one.at, one.mode, one.skipped)
 
     def look(self, report: CycleReport) -> None:

@@ -25,7 +25,7 @@ from rltuned.daemon.web import parts
 from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
 from rltuned.domain.plan import Result
-from rltuned.journal.cycles import PastCycle
+from rltuned.journal.cycles import CycleRow
 from rltuned.policies.actor import Actor
 from rltuned.slurm.job_selector import asked_job
 
@@ -60,7 +60,7 @@ class Board:
         self,
         showing: Showing,
         now: Callable[[], float],
-        past: Callable[[str, float], Iterable[PastCycle]] = lambda _cluster, _since: (),
+        past: Callable[[str, float], Iterable[CycleRow]] = lambda _cluster, _since: (),
         expected: Callable[[], Expected | None] = lambda: None,
     ) -> None:
         self._showing = showing

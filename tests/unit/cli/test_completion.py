@@ -28,7 +28,7 @@ ASKED = [
     ("rltuned models v", ["verify"]),
     ("rltuned evaluate --mod", ["--mode", "--model"]),
     ("rltuned plan --backend s", ["sim", "slurm"]),
-    ("rltuned status --w", ["--watch"]),
+    ("rltuned status --a", ["--all"]),
     ("rltuned run --no", ["--no-show"]),
 ]
 """What is typed, and what may follow. Each needs what a base install lacks, or would be slow."""

@@ -75,7 +75,6 @@ def test_status_of_all(folder: Path) -> None:
     (folder / "gamma.toml").unlink()
     (folder / "beta.toml").unlink()
     assert document("status", "--all", "--json", *config, code=0)["ok"]
-    assert run("status", "--all", "--watch", *config).exit_code == 2
 
 
 def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:

@@ -1,17 +1,9 @@
-"""`status`: with the daemon, without it, without the journal; --watch on a real terminal."""
+"""`status`: with the daemon, without it, without the journal."""
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
-import signal
 import socket
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -190,80 +182,6 @@ def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:
         done = run("status", "--config", settings(tmp_path, other.port))
     assert done.exit_code == 1
     assert "answered 404" in done.stdout
-
-
-def test_watch_prints_once_where_there_is_no_terminal(
-    tmp_path: Path, server: MetricsServer
-) -> None:
-    live(tmp_path)
-    done = run("status", "--watch", "--config", settings(tmp_path, server.port))
-    assert done.exit_code == 0, done.output
-    rows = [line.split() for line in done.stdout.splitlines() if "gpu" in line]
-    # new order, old order, how far, which job
-    assert [row[:5] for row in rows] == [
-        ["1", "3", "up", "2", "3"],
-        ["2", "2", "2", "gpu", "alice"],
-        ["3", "1", "down", "2", "1"],
-    ]
-    assert [row[-3] for row in rows] == ["15m", "30m", "45m"]
-
-
-def test_watch_shows_the_delays_that_earlier_cycles_wrote(
-    tmp_path: Path, server: MetricsServer
-) -> None:
-    live(tmp_path, cycles=2)  # the second one had nothing to write
-    done = run("status", "--watch", "--config", settings(tmp_path, server.port))
-    rows = [line.split() for line in done.stdout.splitlines() if "gpu" in line]
-    # of a number of priority/basic a delay is known to a minute
-    assert [row[-2] for row in rows] == ["14m", "29m", "44m"]
-
-
-@pytest.mark.parametrize("end", ["q", "ctrl-c"])
-def test_watch_on_a_terminal_ends_by_key(tmp_path: Path, server: MetricsServer, end: str) -> None:
-    live(tmp_path)
-    config = settings(tmp_path, server.port)
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    before = termios.tcgetattr(theirs)
-    # as a script's job in the background is started: with Ctrl-C ignored
-    ignoring = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
-    child = subprocess.Popen(
-        [
-            *ignoring,
-            sys.executable,
-            "-m",
-            "rltuned",
-            "status",
-            "--watch",
-            "--every",
-            "0.3",
-            "--config",
-            config,
-        ],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
-    )
-    try:
-        seen = b""
-        while seen.count(f"rltuned: {FRESH}".encode()) < 2 or b"q ends" not in seen:
-            assert select.select([ours], [], [], 300.0)[0], seen
-            seen += os.read(ours, 65_536)  # shown twice: it looks again by itself
-        if end == "q":
-            os.write(ours, b"q")
-        else:
-            child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=300) == 0
-        assert b"up 2" in seen
-        assert b"\x1b[?1049h" in seen  # a screen of its own, which goes away again
-        assert b"\x1b[?1049l" in _rest(ours)
-        assert termios.tcgetattr(theirs)[3] == before[3]
-    finally:
-        child.kill()
-        child.wait(timeout=300)
-        os.close(theirs)
-        os.close(ours)
 
 
 def _rest(terminal: int) -> bytes:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,12 +18,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from rltuned.cli.status import SortName
 from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
-from rltuned.cli.watch import SORTS, QueueView
-from rltuned.daemon.last_state import QueuePosition
 from rltuned.lab.cli import backtest, evaluate
-from tests.builders import job
 from tests.programs import ran
 from tests.unit.cli.journalled import live
 
@@ -164,14 +160,6 @@ def journal(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_top(lines_of: Any, width: int, journal: str) -> None:
-    lines = lines_of(width, "status", "--watch", "--config", journal)
-    assert lines[0].startswith("rltuned: ")
-    assert lines[1].split()[:6] == ["new", "old", "moves", "job", "partition", "user"]
-    assert re.match(r" +1 +3 +up 2 +3 +gpu +alice .* \d+ *$", lines[2])
-    assert all(len(line) <= width for line in lines[1:5])
-
-
 def test_status_and_history_begin_a_line_with_job_and_change(
     lines_of: Any, width: int, journal: str
 ) -> None:
@@ -197,72 +185,3 @@ def test_evaluate_and_backtest_keep_the_order_and_its_wait(width: int) -> None:
     assert row.startswith("multifactor, simulated")
     assert change in row
     assert len(row) <= width
-
-
-# -- top: sorted and filtered -------------------------------------------------------------------
-
-
-def queue() -> list[QueuePosition]:
-    jobs = [
-        (job(1, user="ann", partition="gpu"), 1, 3, 60.0),
-        (job(22, user="bob", partition="long"), 2, 1, 5.0),
-        (job(13, user="ann", partition="long"), 3, 2, None),
-    ]
-    return [QueuePosition(j, old, new, 1, 1, delay) for j, old, new, delay in jobs]
-
-
-def ids(view: QueueView) -> list[int]:
-    return [place.job.job_id for place in view.of(queue())]
-
-
-def test_every_sort_can_be_asked_for() -> None:
-    assert list(get_args(SortName)) == list(SORTS)
-
-
-@pytest.mark.parametrize(
-    ("sort", "expected"),
-    [("new", [22, 13, 1]), ("old", [1, 22, 13]), ("moves", [22, 13, 1]), ("delay", [1, 22, 13]),
-     ("user", [13, 1, 22]), ("partition", [1, 22, 13]), ("job", [1, 13, 22])],
-)  # fmt: skip
-def test_sorts(sort: str, expected: list[int]) -> None:
-    assert ids(QueueView(sort)) == expected
-    assert ids(QueueView(sort, reverse=True)) == expected[::-1]
-
-
-def test_keys_sort_reverse_and_filter() -> None:
-    view = QueueView()
-    assert view.press("s")
-    assert view.press("r")
-    assert ids(view) == [13, 22, 1]
-    assert "old, reversed" in view.footer()
-    assert view.press("/q")
-    assert view.press("\x7fLON\r")
-    assert ids(view) == [13, 22]
-    assert view.press("\x1b[A"), "an arrow is no command"
-    assert ids(view) == [13, 22]
-    assert view.press("\x1b")
-    assert len(ids(view)) == 3
-    assert not view.press("q")
-
-
-def test_arrows_and_page_keys_scroll_as_far_as_the_queue_goes() -> None:
-    view, down, up = QueueView("job"), "\x1b[B", "\x1b[A"
-
-    def shown() -> list[int]:
-        return [place.job.job_id for place in view.screen(view.of(queue()), 2)]
-
-    assert shown() == [1, 13]
-    for keys, expected in (
-        (down, [13, 22]), (down, [13, 22]), (up, [1, 13]), (up, [1, 13]),
-        ("\x1b[6~", [13, 22]), ("\x1b[5~", [1, 13]), ("\x1b[H", [1, 13]),
-    ):  # fmt: skip
-        assert view.press(keys)
-        assert shown() == expected
-    view.press(down)
-    view.press("/22\r")
-    assert shown() == [22], "a filter leaves fewer than there were above"
-
-
-@pytest.mark.parametrize(("wanted", "expected"), [("ann", [13, 1]), ("22", [22]), ("none", [])])
-def test_filter_by_user_or_job(wanted: str, expected: list[int]) -> None:
-    assert ids(QueueView(wanted=wanted)) == expected
