@@ -9,7 +9,6 @@ import typer
 
 from rltuned.cli import flags
 from rltuned.cli.asking import PLAYED_S, ask_about, is_private
-from rltuned.cli.expected import expected, what_ifs
 from rltuned.cli.explained import explained
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import NOT_KNOWN, look
@@ -19,7 +18,7 @@ from rltuned.daemon.documents import find_job
 from rltuned.daemon.what_if import other_of
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
-from rltuned.text import counted, escaped, span, when
+from rltuned.text import between, counted, escaped, span, when
 
 app = typer.Typer()
 
@@ -35,16 +34,12 @@ _BOUNDS = {
     "would put it, and never earlier",
 }
 _ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
-_TOLD = 3
-"""So many features are named in words; --json has all."""
 _GUESS = "a guess by the predictor alone: no job is known to have ended here"
 OTHER_NOT_KNOWN = (
     "the journal is private, so what rltuned holds and what another request would change is not "
     "known here; {}"
 )
 _OLD_S = 60.0
-_NOTHING = 1.0
-"""A difference in seconds below which a feature does not count."""
 
 
 @app.command()
@@ -117,8 +112,8 @@ def in_words(document: dict[str, Any]) -> list[str]:
     name = f"{_name(document)} ({', '.join(document['partitions'])})"
     reason = escaped(document["reason"]) or "none"
     lines = [
-        f"{name}: {expected(document)}.",
-        *what_ifs(document),
+        f"{name}: {_start_of(document)}.",
+        *_what_ifs(document),
         *_age(document.get("expected_age_s")),
         f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
@@ -158,7 +153,6 @@ def _decided(document: dict[str, Any]) -> list[str]:
     if document["refusal"]:
         lines.append(f"Not all at once: {_refused(document['refusal'])}.")
     lines += [f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ()]
-    lines += _features(document)
     lines += _of_verdict(document["verdict"])
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {counted(s['gpus'], 'GPU')} now." for s in shares]
@@ -240,24 +234,44 @@ def _unreadable(document: dict[str, Any]) -> str:
     )
 
 
-def _features(document: dict[str, Any]) -> list[str]:
-    """The features that moved its delay most, and the values of all."""
-    found, count = document.get("influences"), document["ranked_jobs"]
-    if not found:
+def _start_of(document: dict[str, Any]) -> str:
+    """`expected to start 14:00 to 17:30 today; 12th of 212`."""
+    at = document.get("expected_start")
+    if at is None:
+        return f"no start is expected: {document.get('expected_why') or 'nothing is known of it'}"
+    return f"expected to start {_times(document)}; {_place(document)}"
+
+
+def _what_ifs(document: dict[str, Any]) -> list[str]:
+    """`With a limit of 2h00m: 09:40 to 11:00 today; 3rd of 212.`"""
+    if "what_if" not in document:
         return []
-    moving = [f for f in found if abs(f["difference_s"]) > _NOTHING]
-    lines = [
-        f"{f['feature']} {'raises' if f['difference_s'] > 0 else 'lowers'} its delay: with the "
-        f"queue's median the policy would ask for {span(f['delay_without_s'])}."
-        for f in moving[:_TOLD]
-    ]
-    if not moving:
-        lines.append("No single feature moves its delay.")
-    lines.append("What rltuned sees of it (0 to 1; median of the queue; rank, 1 = highest):")
-    return lines + [
-        f"  {f['feature']:17} {f['value']:.3f}  {f['median']:.3f}  {f['rank']} of {count}"
-        for f in found
-    ]
+    found = document["what_if"]
+    if found is None:
+        return [f"What another request would change is not known: {document['what_if_why']}."]
+    limit_s, gpus = found["limit_s"], found["gpus"]
+    asked = ["no time limit"] if found["unlimited"] else []
+    asked += [] if limit_s is None else [f"a limit of {span(limit_s)}"]
+    asked += [] if gpus is None else [counted(gpus, "GPU")]
+    at = found["expected_start"]
+    start = found["expected_why"] if at is None else f"{_times(found)}; {_place(found)}"
+    return [f"With {' and '.join(asked)}: {start}."]
+
+
+def _times(document: dict[str, Any]) -> str:
+    at = document["expected_start"]
+    said = between(at["low_s"], at["high_s"], document["expected_at"])
+    return f"{said} (by time limits)" if document["expected_by_limits"] else said
+
+
+def _place(document: dict[str, Any]) -> str:
+    return f"{ordinal(document['line_place'])} of {document['line_jobs']}"
+
+
+def ordinal(number: int) -> str:
+    """`1st`, `12th`, `23rd`."""
+    last = 0 if number // 10 % 10 == 1 else number % 10
+    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
 
 
 def _start(document: dict[str, Any]) -> list[str]:

@@ -1,16 +1,13 @@
 """All that is known of one job, as the document that `rltuned explain --json` prints."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
-from rltuned.core.explaining import advised_nodes, influences, may_start, starts_by_nodes
-from rltuned.core.sla import class_of
+from rltuned.core.explaining import advised_nodes, may_start, starts_by_nodes
 from rltuned.core.starts import NEVER, expectation
-from rltuned.daemon.documents import OF_NUMBERS, explanation, find_job, off_block, past_of, promised
-from rltuned.daemon.groups import place_of
+from rltuned.daemon.documents import OF_NUMBERS, explanation, find_job, past_of, situation
 from rltuned.domain.jobs import PendingJob
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
@@ -24,42 +21,23 @@ def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, 
     The journal, and Slurm once more, are asked only for a job that squeue shows to this user, so
     that no user learns more of a job than Slurm shows.
     """
-    document = explanation(look.decision, asked)
+    decision = look.decision
+    seen = decision.snapshot
+    document = explanation(asked, seen, decision.context, decision)
     if document is None:
         return None
     document |= _past(look, document)
-    job = find_job(look.decision.snapshot, asked)
+    job = find_job(seen, asked)
     if job is None:
         return document
-    knobs, decision = look.rig.knobs, look.decision
-    document |= expectation(look.expected(job.job_id), job.job_id, look.decision.snapshot.taken_at)
+    document |= expectation(look.expected(job.job_id), job.job_id, seen.taken_at)
+    refusal = document["refusal"]
+    document |= situation(job, seen, look.rig.knobs, look.groups, decision, refusal=refusal)
     if is_private:
-        document |= {"is_private": True, **dict.fromkeys(OF_NUMBERS)}
+        document |= {"is_private": True, "bounds": None, **dict.fromkeys(OF_NUMBERS)}
         if document["expected_why"] == NEVER:  # PrivateData may hide what runs
             document["expected_why"] = "Slurm does not show this user what runs"
-    more = {
-        "group": place_of(look.groups, job, look.decision.snapshot.taken_at),
-        "starts": _starts(look, job),
-        "off_block": off_block(knobs, decision, job, document["refusal"]),
-        "sla": promised(knobs, job, decision.snapshot.taken_at),
-    }
-    moved = dict.fromkeys(("influences", "bounds")) if is_private else _influenced(look, job)
-    return {**document, **moved, **more}
-
-
-def _influenced(look: Look, job: PendingJob) -> dict[str, Any]:
-    """What moved its delay, and which bound holds it; None = it is not the policy's."""
-    decision = look.decision
-    if job not in decision.matrix.jobs or class_of(job, look.rig.knobs.sla) is not None:
-        return {"influences": None, "bounds": None}
-    row = decision.matrix.jobs.index(job)
-    bound = decision.delays.bound_on(row)
-    return {
-        "influences": [
-            asdict(i) for i in influences(look.rig.policy, decision.matrix, decision.order, row)
-        ],
-        "bounds": [] if bound is None else [bound.value],
-    }
+    return {**document, "starts": _starts(look, job)}
 
 
 def _starts(look: Look, job: PendingJob) -> dict[str, Any]:

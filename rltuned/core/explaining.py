@@ -1,4 +1,4 @@
-"""Why one job stands where it stands: what its delay hangs on, which bounds hold it, what is ahead.
+"""Why one job stands where it stands: what its delay is made of, and what is ahead of it.
 
 All of it is worked out from a decision, for a person who asks about one job; deciding itself needs
 none of it.
@@ -7,123 +7,17 @@ none of it.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
 
 import numpy as np
 
 from rltuned.core.backfill import easy_backfill, job_ends, placeable
-from rltuned.core.backlog import length_s
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision
-from rltuned.core.features import COLUMN, COLUMNS, EXPECTED, FloatArray, StateMatrix
+from rltuned.core.features import EXPECTED, StateMatrix
 from rltuned.core.line import proposed_line
-from rltuned.core.node_counts import nodes_by_completion
-from rltuned.core.order import Order, Policy, bounded
 from rltuned.core.placement import is_outside
-from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.text import span
-
-_RAW: Final = {
-    "requested_gpus": "gpus",
-    "requested_time": "limit_s",
-    "submit_time": "wait_s",
-    "req_cpu": "cpus",
-    "req_mem": "mem_mib",
-}
-"""Features that the classic rules read unscaled, and where."""
-RUN_TIME: Final = "run_time"
-
-
-@dataclass(frozen=True, slots=True)
-class Influence:
-    """One feature of a job, scaled to [0, 1], beside the median of the ranked jobs; ranks: 1 =
-    highest value, and by delay 1 = shortest.
-
-    delay_without_s: the policy's wish with the median in its place. difference_s:
-    what the feature adds to the delay beyond that.
-    """
-
-    feature: str
-    value: float
-    median: float
-    rank: int
-    delay_without_s: float
-    difference_s: float
-    rank_without: int
-
-
-def influences(
-    policy: Policy, matrix: StateMatrix, order: Order, row: int
-) -> tuple[Influence, ...]:
-    """Leave one feature out at a time; the one that moves the delay most comes first.
-
-    A feature is replaced by the queue's median, in its scaled and, where the classic rules read it,
-    its raw form. Features that are made of several (job_size, dsr) keep their value meanwhile. The
-    predicted run time counts as one where there is one, on the scale of requested_time. Raises
-    PolicyError: the policy gives no usable delays.
-    """
-    names = COLUMNS if np.isnan(matrix.run_s[row]).any() else (*COLUMNS, RUN_TIME)
-
-    def wished_s(seen: StateMatrix) -> FloatArray:
-        return bounded(policy, seen, order).wished_s
-
-    delays_s = wished_s(matrix)
-    found = []
-    for name in names:
-        without = float(wished_s(_with_median(matrix, row, name))[row])
-        found.append(_influence(matrix, row, name, delays_s, without))
-    return tuple(sorted(found, key=lambda f: -abs(f.difference_s)))
-
-
-def _influence(
-    matrix: StateMatrix, row: int, name: str, delays_s: FloatArray, without: float
-) -> Influence:
-    """without: the job's delay with the median in the feature's place."""
-    column = _run_column(matrix) if name == RUN_TIME else matrix.column(name)
-    others = np.delete(delays_s, row)
-    return Influence(
-        feature=name,
-        value=float(column[row]),
-        median=float(np.median(column)),
-        rank=1 + int((column > column[row]).sum()),
-        delay_without_s=without,
-        difference_s=float(delays_s[row]) - without,
-        rank_without=1 + int((others < without).sum()),
-    )
-
-
-def _run_column(matrix: StateMatrix) -> FloatArray:
-    """(n,) expected run times; a job of which nothing is predicted counts as its limit."""
-    expected_s = np.where(
-        np.isnan(matrix.run_s[:, EXPECTED]), matrix.limit_s, matrix.run_s[:, EXPECTED]
-    )
-    found: FloatArray = np.clip(np.log1p(expected_s) / LOG_FULL, 0.0, 1.0)
-    return found
-
-
-def _with_median(matrix: StateMatrix, row: int, name: str) -> StateMatrix:
-    if name == RUN_TIME:
-        run_s = matrix.run_s.copy()
-        run_s[row] = np.nanmedian(run_s, axis=0)
-        return replace(matrix, run_s=run_s)
-    values = matrix.values.copy()
-    values[row, COLUMN[name]] = np.median(matrix.column(name))
-    changed: dict[str, Any] = {}
-    if name in _RAW:
-        raw = getattr(matrix, _RAW[name]).copy()
-        was, raw[row] = raw[row], np.median(raw)
-        changed[_RAW[name]] = raw
-        if name == "requested_gpus":
-            changed["size"] = matrix.size.copy()
-            changed["size"][row] = max(raw[row], 1.0)
-        if name == "requested_time":  # a plan grows with the root of the limit
-            changed["run_s"], changed["length_s"] = matrix.run_s.copy(), length_s(raw)
-            changed["run_s"][row, 0] *= np.sqrt(raw[row] / was)
-        if name == "submit_time":
-            changed["submit_s"] = matrix.submit_s.copy()
-            changed["submit_s"][row] += was - raw[row]
-    return replace(matrix, values=values, **changed)
 
 
 def sentence(decision: Decision, row: int) -> str:
@@ -241,10 +135,20 @@ def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, floa
     if not accepted or place is None:
         return None
     behind = sum(not mine.isdisjoint(other.partitions) for other in line[place + 1 :])
-    nodes = decision.snapshot.nodes
-    return nodes_by_completion(
-        accepted, behind, sum(n.schedulable and not mine.isdisjoint(n.partitions) for n in nodes)
-    )
+    shown = decision.snapshot.nodes
+    nodes = sum(n.schedulable and not mine.isdisjoint(n.partitions) for n in shown)
+    return _by_completion(accepted, behind, nodes)
+
+
+def _by_completion(speeds: Mapping[int, float], behind: int, nodes: int) -> int:
+    """The node count that makes the sum of completion times least; of equals the fewest.
+
+    One node more is worth its price while the job's own end comes nearer by more than the ends of
+    those behind it move away, together. A job on k nodes at speed s(k) takes 1/s(k) of its work in
+    time, and k/N of that from each of those that wait behind it on N nodes. Its run time cancels
+    out.
+    """
+    return min(speeds, key=lambda k: ((1.0 + behind * k / max(1, nodes)) / speeds[k], k))
 
 
 def _on(request: Request, nodes: int) -> Request:

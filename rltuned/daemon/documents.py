@@ -12,7 +12,8 @@ from rltuned.core.placement import Placement
 from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
 from rltuned.core.starts import Expected, start_document
-from rltuned.domain.context import NO_CONTEXT, Context
+from rltuned.daemon.groups import GroupsStatus, place_of
+from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -34,33 +35,27 @@ OF_NUMBERS: Final = (
 """What follows from a decision, or from numbers of rltuned, in JSON."""
 
 
-def explanation(decision: Decision, asked: str) -> dict[str, Any] | None:
-    """All that is known of one job, for JSON; None = the cluster shows no such job."""
-    snapshot = decision.snapshot
+def explanation(
+    asked: str, snapshot: Snapshot, context: Context, decision: Decision | None
+) -> dict[str, Any] | None:
+    """All that is known of one job, for JSON; None = the cluster shows no such job. decision: of
+    this look; None = nothing is decided, and what follows from a decision is null.
+    """
     found = find_job(snapshot, asked)
     if found is None:
         return _running(snapshot, asked) or _hidden(snapshot, asked)
+    seen = _seen(found, snapshot, context)
+    if decision is None:
+        nothing = dict.fromkeys(OF_NUMBERS)
+        return {**seen, "current_priority": found.priority, **nothing, "only_observed": True}
     entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
     refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
     return {
-        **_seen(found, snapshot, decision.context),
+        **seen,
         "policy": decision.policy,
         "ranked_jobs": len(decision.entries),
         "refusal": refusal,
         **_thought(decision, found, entry),
-    }
-
-
-def observed(
-    snapshot: Snapshot, asked: str, context: Context = NO_CONTEXT
-) -> dict[str, Any] | None:
-    """The same where nothing is decided: what follows from a decision is null."""
-    found = find_job(snapshot, asked)
-    if found is None:
-        return _running(snapshot, asked) or _hidden(snapshot, asked)
-    nothing = dict.fromkeys(OF_NUMBERS)
-    return {**_seen(found, snapshot, context), "current_priority": found.priority, **nothing} | {
-        "only_observed": True
     }
 
 
@@ -175,7 +170,31 @@ def _thought(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[s
     return {**decided, "sentence": said, "features": features, "delay": parts}
 
 
-def off_block(
+def situation(
+    job: PendingJob,
+    seen: Snapshot,
+    knobs: Knobs,
+    groups: GroupsStatus | None,
+    decision: Decision | None,
+    *,
+    refusal: str | None,
+) -> dict[str, Any]:
+    """Where a waiting job stands besides the order, for JSON. bounds: which one holds its delay;
+    None = it was not ranked, or its class is promised delay 0.
+    """
+    bounds: list[str] | None = None
+    if decision is not None and job in decision.matrix.jobs and class_of(job, knobs.sla) is None:
+        bound = decision.delays.bound_on(decision.matrix.jobs.index(job))
+        bounds = [] if bound is None else [bound.value]
+    return {
+        "group": None if groups is None else place_of(groups, job, seen.taken_at),
+        "off_block": None if decision is None else _off_block(knobs, decision, job, refusal),
+        "sla": _promised(knobs, job, float(seen.taken_at)),
+        "bounds": bounds,
+    }
+
+
+def _off_block(
     knobs: Knobs, decision: Decision, job: PendingJob, refusal: str | None
 ) -> dict[str, Any] | None:
     """The off block that a job in scope is in: partition, and Unix time of its end."""
@@ -187,7 +206,7 @@ def off_block(
     return {"partition": name, "until": switchback.block(name, now).ends_at}
 
 
-def promised(knobs: Knobs, job: PendingJob, now: float) -> dict[str, Any] | None:
+def _promised(knobs: Knobs, job: PendingJob, now: float) -> dict[str, Any] | None:
     """The wait that its class is promised, and how far off that is; None = it is of no class."""
     one = class_of(job, knobs.sla)
     if one is None:

@@ -201,7 +201,9 @@ class Watched:
 
     def explained(self) -> dict[str, Any]:
         seen = look(settings_of(self.config), BackendChoice.SLURM, 0)
-        found = explanation(seen.decision, str(self.job))
+        found = explanation(
+            str(self.job), seen.decision.snapshot, seen.decision.context, seen.decision
+        )
         assert found is not None
         return found
 

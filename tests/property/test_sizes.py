@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.node_counts import nodes_by_completion
+from rltuned.core.explaining import _by_completion as nodes_by_completion
 from rltuned.domain.fields import NUM_NODES, Action, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.node_range import NodeRange

@@ -61,7 +61,7 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     seen = snapshot(job(1, owned=owned, priority=5), job(2), runs=[running(9)], nodes=[node("p1")])
     decision = decide(seen, ConstantOrder(), Knobs())
     plan = plan_document(decision, None)
-    reply, runs = explanation(decision, "1"), explanation(decision, "9")
+    reply, runs = (explanation(n, seen, decision.context, decision) for n in ("1", "9"))
     assert reply is not None
     assert runs is not None
     built_in = look(settings_of(None, ("policy.name", "sjf", "")), BackendChoice.SIM, 0)

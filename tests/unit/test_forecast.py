@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cli.expected import ordinal
+from rltuned.cli.explain import ordinal
 from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.durations import knots, runs_s

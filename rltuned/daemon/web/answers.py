@@ -5,30 +5,19 @@ is shown to its user, to root and the daemon's user, and to all where http.jobs 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned import __version__
-from rltuned.core.decide import Decision, Knobs
+from rltuned.core.decide import Knobs
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.starts import Expected, expectation
-from rltuned.daemon.documents import (
-    explanation,
-    find_job,
-    observed,
-    off_block,
-    past_of,
-    plan_document,
-    promised,
-)
-from rltuned.daemon.groups import GroupsStatus, place_of
+from rltuned.daemon.documents import explanation, find_job, past_of, plan_document, situation
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.askers import Asker
 from rltuned.daemon.what_if import WhatIf
-from rltuned.domain.context import Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
@@ -36,17 +25,6 @@ Document = dict[str, Any]
 NOT_SHOWN: Final = "it shows jobs to their own users on its machine, and to all with http.jobs"
 NO_DECISION: Final = "it has made no decision yet, or only observes"
 NO_JOB: Final = "it sees no pending or running job {}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Cycle:
-    """The last one. decision: None = the daemon only observes."""
-
-    snapshot: Snapshot
-    context: Context
-    decision: Decision | None
-    knobs: Knobs
-    groups: GroupsStatus | None
 
 
 class Answers:
@@ -67,7 +45,7 @@ class Answers:
         self._journal, self._users, self._expected = journal, users, expected
         self._what_if, self._now = what_if, now
         self._knobs = Knobs()
-        self._last: _Cycle | None = None
+        self._last: tuple[Snapshot, CycleReport, Knobs] | None = None
 
     def loaded(self, rig: Rig) -> None:
         self._knobs = rig.knobs
@@ -77,30 +55,25 @@ class Answers:
         if report.snapshot is not None and (report.decision is not None or only_observes):
             seen = report.snapshot if report.decision is None else report.decision.snapshot
             # exchanged whole, since a thread of the endpoint may be reading the old one
-            self._last = _Cycle(seen, report.context, report.decision, self._knobs, report.groups)
+            self._last = seen, report, self._knobs
 
     def explain(self, name: str, asker: Asker, other: OtherRequest | None = None) -> Document:
         """All that is known of one job, or `why` not. other: also, when it would start so."""
         last = self._last
         if last is None:
             return _nothing(NO_DECISION)
-        seen, decision = last.snapshot, last.decision
+        seen, report, knobs = last
         if not asker.sees(_user_of(seen, name)):
             return _nothing(NOT_SHOWN)
-        found = explanation(decision, name) if decision else observed(seen, name, last.context)
+        found = explanation(name, seen, report.context, report.decision)
         if found is None:
             return _nothing(NO_JOB.format(name))
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
             found |= self._start(job.job_id, asker)
-            found |= {
-                "group": None if last.groups is None else place_of(last.groups, job, seen.taken_at),
-                "off_block": None
-                if decision is None
-                else off_block(last.knobs, decision, job, found["refusal"]),
-                "sla": promised(last.knobs, job, seen.taken_at),
-            }
+            refusal = found["refusal"]
+            found |= situation(job, seen, knobs, report.groups, report.decision, refusal=refusal)
             if other is not None and self._what_if is not None:
                 asks = self._what_if.ask
                 found |= asks(job.job_id, other, asker.user, is_admin=asker.is_admin)
@@ -117,7 +90,7 @@ class Answers:
 
     def plan(self, asker: Asker) -> Document:
         """The decision as `plan --json` has it, with the jobs that the asker may see."""
-        decision = None if self._last is None else self._last.decision
+        decision = None if self._last is None else self._last[1].decision
         if decision is None:
             return _nothing(NO_DECISION)
         if not asker.sees_all and not asker.user:

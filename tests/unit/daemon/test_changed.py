@@ -99,7 +99,8 @@ class Following(Bench):
         writer = PlanApplier(Journal(self.folder), self.clock)
         seen = self.world.observe(writer.remembered)
         context = known(writer, seen)
-        found = explanation(decide(seen, BASELINES["sjf"], STEADY, context=context), "1")
+        decision = decide(seen, BASELINES["sjf"], STEADY, context=context)
+        found = explanation("1", seen, context, decision)
         assert found is not None
         return {**found, "starts": None, "verdict": None}
 

@@ -11,7 +11,7 @@ from rltuned.core.group_forecast import foresee
 from rltuned.daemon.documents import explanation
 from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
 from rltuned.daemon.metrics.jobs import JOBS as METRICS
-from rltuned.domain.context import RunTime
+from rltuned.domain.context import NO_CONTEXT, RunTime
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -83,7 +83,7 @@ def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
     seen = first()
     with closing(Journal(tmp_path)) as journal:
         status = take_in(journal, seen, PREDICTED)
-    document = explanation(decide(seen, ConstantOrder(), Knobs()), "2")
+    document = explanation("2", seen, NO_CONTEXT, decide(seen, ConstantOrder(), Knobs()))
     assert document is not None
     document["group"] = place_of(status, seen.pending[0], NOW)
     document["verdict"] = None
