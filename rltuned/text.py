@@ -34,10 +34,13 @@ def hours(seconds: float) -> str:
 
 
 def when(at: float | None) -> str:
-    """Local time with its zone, to the second; `never` for None."""
+    """Local time with its zone, to the second; `never` for None; beyond the calendar as it is."""
     if at is None:
         return "never"
-    return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
+    try:
+        return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, OSError, ValueError):
+        return f"second {at:.15g}"
 
 
 def between(low: float, high: float | None, now: float) -> str:

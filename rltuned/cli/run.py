@@ -95,8 +95,8 @@ def run(
     SIGTERM ends it after the cycle, SIGHUP reloads.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
-    number of cycles had no result, Slurm took none of its changes, or a circuit breaker is
-    open; 2 = settings, model or address cannot be used.
+    number of cycles had no result or wrote nothing in doubt, Slurm took none of its changes, or a
+    circuit breaker is open; 2 = settings, model or address cannot be used.
     """
     if once and cycles is not None:
         raise typer.BadParameter("--once and --cycles exclude each other")

@@ -83,8 +83,8 @@ class Loop:
         """Run so many cycles, or until stopped.
 
         Returns exit code: 0 = stopped as asked; 1 = three unexpected errors in a row, or the last
-        of a given number of cycles came to no result, Slurm took none of its changes, or a circuit
-        breaker is open.
+        of a given number of cycles came to no result, was in doubt and wrote nothing, Slurm took
+        none of its changes, or a circuit breaker is open.
         """
         self._pace = Pace(self._clock)
         done = 0
@@ -95,7 +95,7 @@ class Loop:
             if self._strikes >= STRIKES:
                 return 1
             if done == cycles:
-                return 0 if report.ok and not (report.in_vain or report.demoted) else 1
+                return 1 if report.skip or report.in_vain or report.demoted or report.doubts else 0
             self._pace.after(report)
             if self._rest():
                 return 0

@@ -148,10 +148,12 @@ class CycleReport:
     def demoted(self) -> tuple[str, ...]:
         return self.verdict.demoted if self.verdict else ()
 
-    def conditions(self, verdict: CanaryStatus) -> list[Condition]:
-        """What holds after it. verdict: the last one that is known."""
-        is_dry, is_open = self.mode is HealthState.DRY_RUN, verdict.demoted
-        doubts = [
+    @property
+    def doubts(self) -> list[Condition]:
+        """Why it wrote nothing; a dry run has none."""
+        if self.mode is HealthState.DRY_RUN:
+            return []
+        return [
             Condition(state, why)
             for state, why in (
                 (HealthState.JOURNAL_UNUSABLE, self.journal_error),
@@ -159,8 +161,12 @@ class CycleReport:
                 (HealthState.NUMBERS_UNEXPLAINED, self.unexplained),
                 (HealthState.CLOCK_OFF, self.clock_off),
             )
-            if why and not is_dry
+            if why
         ]
+
+    def conditions(self, verdict: CanaryStatus) -> list[Condition]:
+        """What holds after it. verdict: the last one that is known."""
+        doubts, is_open = self.doubts, verdict.demoted
         found = [*doubts]
         if is_open:
             found.append(Condition(HealthState.BREAKER_OPEN, ", ".join(is_open)))

@@ -12,10 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.snapshots import pack, unpack
+from rltuned.text import first_flaw
 
 if TYPE_CHECKING:  # both import numpy, and the journal must open without
     from rltuned.journal.inputs import Recipe
@@ -36,6 +39,32 @@ _UPSERT: Final = (
     " ON CONFLICT (cycle) DO UPDATE SET "
     + ", ".join(f"{c} = excluded.{c}" for c in _KEPT if c != "cycle")
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    why: str
+    rank_before: int
+    rank_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    action: str
+    job_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What readers of a plan count on; it holds more, and an earlier release less or other."""
+
+    actions: list[_Planned]
+    reasons: dict[str, _Reason]
+    notes: list[str]
+
+
+_PLAN: Final = TypeAdapter(_Plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +196,11 @@ def pack_plan(document: Document) -> bytes:
 
 
 def unpack_plan(body: bytes) -> Document:
-    """The document that was packed. Raises JournalError: it is damaged."""
+    """The document that was packed. Raises JournalError: it is damaged, or of another form."""
     try:
-        found = json.loads(zlib.decompress(body))
+        found: Document = json.loads(zlib.decompress(body))
+        _PLAN.validate_python(found)
     except (zlib.error, ValueError) as error:
-        raise JournalError(f"a plan in the journal cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise JournalError("a plan in the journal is no JSON object")
+        why = first_flaw(error) if isinstance(error, ValidationError) else error
+        raise JournalError(f"a plan in the journal cannot be read: {why}") from None
     return found

@@ -8,6 +8,7 @@ then check the rest, so a damaged file cannot become a snapshot.
 """
 
 import hashlib
+import math
 import sqlite3
 import stat
 import zlib
@@ -110,6 +111,8 @@ def unpack(digest: str, body: bytes, taken_at: float) -> tuple[Snapshot, Context
         raise SnapshotError(f"snapshot {digest[:12]}: {error}") from None
     if digest_of(data) != digest:
         raise SnapshotError(f"snapshot {digest[:12]}: its digest does not fit")
+    if not math.isfinite(taken_at):
+        raise SnapshotError(f"snapshot {digest[:12]}: of no moment")
     snapshot, context = decode_snapshot(data)
     return replace(snapshot, taken_at=UnixTime(taken_at)), context
 

@@ -27,6 +27,8 @@ _EPOCH_DIGITS: Final = 11
 LONGER_THAN_A_YEAR: Final = "invalid"
 """What squeue and sacct print for a time limit of more than 365 days."""
 _WHOLE: Final = re.compile(r"(?:^|=)(\d+)")
+SHOWN: Final = 40
+"""Characters of a wrong value that a message says again."""
 _CLOCK: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 
 
@@ -103,7 +105,7 @@ def parse_limit_s(text: str) -> float | None:
         return None
     match = _CLOCK.fullmatch(word)
     if match is None:
-        raise ValueError(f"{text!r} is no time limit")
+        raise ValueError(f"{text[:SHOWN]!r} is no time limit")
     parts = [int(p) for p in match[2].split(":")]
     if match[1] is not None:  # D-HH[:MM[:SS]]
         seconds = _seconds([*parts, 0, 0][:3]) + int(match[1]) * 86_400

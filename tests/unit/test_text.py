@@ -21,6 +21,9 @@ def test_hours_and_moments() -> None:
     assert [hours(s) for s in (1_800.0, 129_600.0)] == ["0.5 h", "36 h"]
     assert when(None) == "never"
     assert when(1_700_000_000.0).startswith("2023-11-1")
+    assert [when(at) for at in (1e308, float("inf"), 2.0**62)] == [
+        "second 1e+308", "second inf", "second 4.61168601842739e+18",
+    ]  # fmt: skip
     assert utc(1_700_000_000.0) == "2023-11-14T22:13:20+00:00"
 
 

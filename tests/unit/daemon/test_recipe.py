@@ -1,6 +1,7 @@
 """What a decision depends on survives being written down, in one way only."""
 
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,19 @@ def test_a_recipe_of_other_settings_is_refused() -> None:
     assert decoded(replace(Recipe("f1", Knobs()), release="0").encoded()).release == "0"
 
 
-@pytest.mark.parametrize("body", [b"", b"x", pack_plan({})[:-3]])
+ACTION: dict[str, object] = {"action": "SetSiteFactor", "job_id": 7, "address": "7"}
+PLAN: dict[str, object] = {"actions": [ACTION], "reasons": {}, "notes": []}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"x", pack_plan(PLAN)[:-3], pack_plan({}), zlib.compress(b"[]"),
+        pack_plan(PLAN | {"actions": None}), pack_plan(PLAN | {"actions": [{"action": "x"}]}),
+        pack_plan(PLAN | {"reasons": {"7": {"why": "short"}}}), pack_plan(PLAN | {"notes": 3}),
+    ],
+)  # fmt: skip
 def test_a_damaged_plan_is_refused(body: bytes) -> None:
+    assert unpack_plan(pack_plan(PLAN)) == PLAN
     with pytest.raises(JournalError, match="cannot be read"):
         unpack_plan(body)

@@ -65,11 +65,12 @@ def test_what_is_asked(limit: str | None, gpus: str | None, found: OtherRequest 
         (None, "-1"),
         (None, "x"),
         (None, "9" * 5_000),
+        ("9" * 5_000, None),
         (None, "²"),
     ],
 )
 def test_what_is_no_request(limit: str | None, gpus: str | None) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r"^.{12,80}$"):
         other_of(limit, gpus)
 
 
