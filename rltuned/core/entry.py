@@ -46,10 +46,12 @@ class Entry:
 
     @property
     def what(self) -> str:
-        """How long and how wide it is: `short (7m), 1 GPU`."""
+        """How long and how wide it is: `short (7m), 1 GPU`; "short" where that moves it up."""
         limit_s, gpus = self.job.request.time_limit_s, self.job.request.size.gpus
         limit = "unknown" if limit_s is None else "no limit" if isinf(limit_s) else span(limit_s)
-        length = f"{self.length} ({limit})" if self.length else f"limit {limit}"
+        places = self.rank_before - self.rank_after
+        told = (places > 0 and self.length == "short") or (places < 0 and self.length == "long")
+        length = f"{self.length} ({limit})" if told else f"limit {limit}"
         return f"{length}, {gpus} GPU{'' if gpus == 1 else 's'}"
 
     @property

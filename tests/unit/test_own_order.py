@@ -70,7 +70,9 @@ def test_the_reason_names_the_move_and_the_bound() -> None:
     )
     down = entry(rank_before=2, rank_after=3, length="long", fits=False)
     assert down.why.startswith("moves down 1 place: long (7m), 1 GPU, waited 1m, does not fit now")
-    still = entry(rank_before=2, delay_s=0.0, length="")
+    passed = entry(rank_before=2, rank_after=3, length="short")
+    assert passed.what == "limit 7m, 1 GPU"  # a short job that shorter ones pass
+    still = entry(rank_before=2, delay_s=0.0, length="short")
     assert still.moves == "keeps place 2"
     assert still.what == "limit 7m, 1 GPU"
     assert still.bound == "no job that arrives from now on may overtake it"
