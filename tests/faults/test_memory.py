@@ -16,17 +16,16 @@ ROWS = "while cat rows; do :; done"
 MAKE = """
 import sys
 from pathlib import Path
-from tests.answers import write_programs
+from rltuned.slurm.columns import ASK_COLUMNS, FIELD, JOB_COLUMNS
+from tests.answers import MARKS, write_programs
 write_programs(Path(sys.argv[1]), pending=int(sys.argv[2]), running=5, nodes=10)
-if sys.argv[3:]:  # and the columns that are asked for beside pyslurm
-    from rltuned.slurm.columns import ASK_COLUMNS, FIELD, JOB_COLUMNS
-    from tests.answers import MARKS
-    wanted = ("jobid", *ASK_COLUMNS, "accruetime", "deadline")
-    at, end = [JOB_COLUMNS.index(name) for name in wanted], MARKS.record + chr(10)
-    with Path(sys.argv[1], "asked.txt").open("w") as out:
-        for record in Path(sys.argv[1], "squeue.txt").read_text().split(end)[:-1]:
-            cells = record.split(FIELD)
-            out.write(FIELD.join(cells[i] for i in at) + end)
+# and the columns that are asked for beside pyslurm
+wanted = ("jobid", *ASK_COLUMNS, "accruetime", "deadline")
+at, end = [JOB_COLUMNS.index(name) for name in wanted], MARKS.record + chr(10)
+with Path(sys.argv[1], "asked.txt").open("w") as out:
+    for record in Path(sys.argv[1], "squeue.txt").read_text().split(end)[:-1]:
+        cells = record.split(FIELD)
+        out.write(FIELD.join(cells[i] for i in at) + end)
 """
 LOOK = """
 import re, sys
@@ -54,10 +53,10 @@ from rltuned.slurm.pyslurm import FIELDS
 jobs, wide = int(sys.argv[1]), int(sys.argv[2])
 usual = dict.fromkeys(FIELDS) | dict(
     state="PENDING", state_reason="Priority", nice=0, submit_time=1794000000, user_id=0,
-    is_cronjob=False, account="a", required_nodes="n" * wide or None)
+    is_cronjob=False, account="a", required_nodes="n" * wide or None, id="N", priority="N")
+row = json.dumps([*usual.values()]) + chr(10)
 print(json.dumps({"protocol": 2, "pyslurm": "22.5.0", "jobs": jobs}))
-for n in range(1, jobs + 1):
-    print(json.dumps([*(usual | dict(id=n, priority=n)).values()]))
+sys.stdout.writelines(row.replace('"N"', str(n)) for n in range(1, jobs + 1))
 """
 READ = """
 import math, re, sys
@@ -82,32 +81,56 @@ ROW = (
 )
 
 
+FULL, FEW = MOST_RECORDS - 10, 100
+"""As many jobs as are read, nearly, and few."""
+CUT = f"exec sed {FULL + 2},{MOST_RECORDS + 11}d"
+"""Leaves so many of ten too many, with the names before them."""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Slurm's programs by how many jobs wait, and what they print.
+
+    Not made in this process: a child begins with the peak of the one that started it.
+    """
+    folders = {n: tmp_path_factory.mktemp("answers") for n in (FEW, MOST_RECORDS + 10)}
+    for pending, folder in folders.items():
+        ran(sys.executable, "-c", MAKE, folder, str(pending))
+    return folders
+
+
+def programs(folder: Path, answers: Path, pattern: str, script: str) -> Path:
+    """Those programs, where squeue does what the script says when it is asked so."""
+    for name in ("sinfo", "sprio", "sdiag", "scontrol"):
+        (folder / name).symlink_to(answers / name)
+    squeue = folder / "squeue"
+    squeue.write_text(
+        f'#!/bin/sh\ncd "{answers}"\ncase "$*" in {pattern}) ;; *) exec ./squeue "$@";; esac\n'
+        f"{script}\n"
+    )
+    squeue.chmod(0o755)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("pending", "script", "says"),
     [
         # one line without end
-        (100, f"head -c {BIG} /dev/zero | tr '\\0' x", "no header"),
+        (FEW, f"head -c {BIG} /dev/zero | tr '\\0' x", "no header"),
         # one array, a row for each of its tasks
-        (100, f"cat squeue.txt; sed 1d squeue.txt >rows; {ROWS} | head -c {BIG}", "cut after"),
+        (FEW, f"cat squeue.txt; sed 1d squeue.txt >rows; {ROWS} | head -c {BIG}", "cut after"),
         # complaints
-        (100, f"head -c {BIG} /dev/zero | tr '\\0' x >&2; cat squeue.txt", "100 pending"),
+        (FEW, f"head -c {BIG} /dev/zero | tr '\\0' x >&2; cat squeue.txt", f"{FEW} pending"),
         # as many jobs as are read, and more than that
-        (MOST_RECORDS - 10, "exec cat squeue.txt", f"{MOST_RECORDS - 10} pending"),
+        (MOST_RECORDS + 10, f"{CUT} squeue.txt", f"{FULL} pending"),
         (MOST_RECORDS + 10, "exec cat squeue.txt", f"more than {MOST_RECORDS} job records"),
     ],
 )
-def test_peak_memory_of_a_long_answer(tmp_path: Path, pending: int, script: str, says: str) -> None:
-    # not in this process: a child begins with the peak of the one that started it
-    made = [sys.executable, "-c", MAKE, str(tmp_path), str(pending)]
-    subprocess.run(made, check=True, timeout=300)
-    program = tmp_path / "squeue"
-    program.rename(tmp_path / "squeue.small")
-    program.write_text(
-        f'#!/bin/sh\ncd "{tmp_path}"\ncase "$*" in *--help*) exec ./squeue.small "$@";; esac\n'
-        f"{script}\n"
-    )
-    program.chmod(0o755)
-    done = ran(sys.executable, "-c", LOOK, str(tmp_path), timeout=500)
+def test_peak_memory_of_a_long_answer(
+    answers: dict[int, Path], tmp_path: Path, pending: int, script: str, says: str
+) -> None:
+    place = programs(tmp_path, answers[pending], "*--array-unique*", script)
+    done = ran(sys.executable, "-c", LOOK, place, timeout=500)
     _judge(done.stdout, says)
 
 
@@ -115,23 +138,17 @@ def test_peak_memory_of_a_long_answer(tmp_path: Path, pending: int, script: str,
     ("jobs", "wide", "says"),
     [
         # as many as are read, and nearly as long
-        (MOST_RECORDS - 10, 230, f"{MOST_RECORDS - 10} pending"),
-        (MOST_RECORDS - 11, 1100, f"more than {MOST_BYTES} bytes"),  # 200 MB
+        (FULL, 230, f"{FULL} pending"),
+        (FULL - 1, 1100, f"more than {MOST_BYTES} bytes"),  # 200 MB
         (700_000, 0, f"more than {MOST_RECORDS} job records"),
-        (1, BIG, "100 pending"),  # a line without end: text stands in
+        (1, BIG, f"{FEW} pending"),  # a line without end: text stands in
     ],
 )
-def test_peak_memory_of_pyslurms_answer(tmp_path: Path, jobs: int, wide: int, says: str) -> None:
-    pending = str(jobs if jobs == MOST_RECORDS - 10 else 100)
-    made = [sys.executable, "-c", MAKE, str(tmp_path), pending, "asked"]
-    subprocess.run(made, check=True, timeout=300)
-    squeue = tmp_path / "squeue"
-    squeue.rename(tmp_path / "squeue.small")
-    squeue.write_text(
-        f'#!/bin/sh\ncd "{tmp_path}"\n'
-        'case "$*" in *"-O jobid:"*) exec cat asked.txt;; esac\nexec ./squeue.small "$@"\n'
-    )
-    squeue.chmod(0o755)
+def test_peak_memory_of_pyslurms_answer(
+    answers: dict[int, Path], tmp_path: Path, jobs: int, wide: int, says: str
+) -> None:
+    pending, show = (MOST_RECORDS + 10, CUT) if jobs == FULL else (FEW, "exec cat")
+    place = programs(tmp_path, answers[pending], '*"-O jobid:"*', f"{show} asked.txt")
     printed = tmp_path / "printed"
     with printed.open("w") as out:
         reply = [sys.executable, "-c", TELL, str(jobs), str(wide)]
@@ -139,7 +156,7 @@ def test_peak_memory_of_pyslurms_answer(tmp_path: Path, jobs: int, wide: int, sa
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec cat "{printed}"\n')
     python.chmod(0o755)
-    done = ran(sys.executable, "-c", PYSLURM_LOOK, str(tmp_path), str(python), timeout=500)
+    done = ran(sys.executable, "-c", PYSLURM_LOOK, place, python, timeout=500)
     _judge(done.stdout, says)
 
 
