@@ -12,6 +12,7 @@ from rltuned.cli import app
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
 from tests.programs import ran
+from tests.unit.cli.runner import run
 
 SITE = Path(__file__).resolve().parents[2] / "data" / "slurm" / "24.11" / "site"
 
@@ -85,6 +86,6 @@ def test_the_built_in_cluster_takes_the_port_of_the_settings(
     free = 20_000 + os.getpid() % 20_000
     config.write_text(table.format(free))
     config.chmod(0o600)
-    done = shell(f"$R run --backend sim --once --no-show --config {config}")
-    assert done.returncode == 0, done.stderr
+    done = run("run", "--backend", "sim", "--once", "--no-show", "--config", str(config))
+    assert done.exit_code == 0, done.output
     assert (f"127.0.0.1:{free}/metrics" in done.stderr) == (port is not None)

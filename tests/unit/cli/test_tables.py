@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from rich.text import Text
 
 from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
 from rltuned.lab.cli import backtest, evaluate
-from tests.programs import ran
 from tests.unit.cli.journalled import live
+from tests.unit.cli.runner import run
 
 ROOT = Path(__file__).resolve().parents[3]
 WIDTHS = (80, 100, 120)
@@ -40,12 +41,10 @@ def shown(columns: Any, rows: Any, width: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def at_pipe(width: int, *args: str, **more: str) -> list[str]:
+def at_pipe(width: int, *args: str) -> list[str]:
     """The lines of a command into a pipe."""
-    command = [sys.executable, "-m", "rltuned", *args]
-    env = {**os.environ, "COLUMNS": str(width), **more}
-    done = ran(*command, code=None, env=env)
-    assert done.returncode in {0, 1}, done.stderr
+    done = run(*args, env={"COLUMNS": str(width)})
+    assert done.exit_code in {0, 1}, done.output
     return done.stdout.splitlines()
 
 
@@ -125,14 +124,17 @@ def test_a_file_has_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the commands -------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=WIDTHS)
-def width(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+Lines = Callable[..., list[str]]
 
 
-@pytest.fixture(params=["pipe", "terminal"])
-def lines_of(request: pytest.FixtureRequest) -> Any:
-    return at_pipe if request.param == "pipe" else at_terminal
+@pytest.fixture(
+    params=[*((at_pipe, width) for width in WIDTHS), (at_terminal, 100)],
+    ids=lambda param: f"{param[0].__name__} {param[1]}",
+)
+def screen(request: pytest.FixtureRequest) -> tuple[Lines, int]:
+    """How a command's lines are had, and how wide; a terminal has a width that is nobody's own."""
+    found: tuple[Lines, int] = request.param
+    return found
 
 
 SIM = ("--backend", "sim", "--config", str(ROOT / "deploy/demo.toml"))
@@ -145,7 +147,8 @@ ROW = re.compile(r"^\d+ +gpu +user\d\d +\d+ -> \d+ +\d+ +\d+")
     [("plan", *SIM), ("run", *SIM, "--dry-run", "--once", "--show", "--interval", "60")],
     ids=["plan", "demo and run --show"],
 )
-def test_plan_and_demo(lines_of: Any, width: int, args: tuple[str, ...]) -> None:
+def test_plan_and_demo(screen: tuple[Lines, int], args: tuple[str, ...]) -> None:
+    lines_of, width = screen
     lines = [line for line in lines_of(width, *args) if " -> " in line]
     assert len(lines) > 10
     assert all(ROW.match(line) and len(line) <= width for line in lines), lines
@@ -161,8 +164,9 @@ def journal(tmp_path: Path) -> str:
 
 
 def test_status_and_history_begin_a_line_with_job_and_change(
-    lines_of: Any, width: int, journal: str
+    screen: tuple[Lines, int], journal: str
 ) -> None:
+    lines_of, width = screen
     (change,) = [s for s in lines_of(width, "status", "--config", journal) if "job 3:" in s]
     assert re.search(r"job 3: priority 100 -> \d+", change[:width])
     lines = lines_of(width, "history", "3", "--config", journal)
