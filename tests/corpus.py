@@ -5,8 +5,6 @@ release). Each entry is one thing that a user or an administrator may do. Slurm 
 them, another set on every release: a refusal is no fault, and is counted.
 """
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from pathlib import Path
 from rltuned.journal.journal import Journal
 from tests.configs import write_settings
 from tests.lab import SlurmLab
-from tests.programs import ran
+from tests.programs import rltuned
 
 HUGE = (0, 1, 2, 1000, 65_534, 65_535, 2_147_483_647, 4_294_967_293, -1)
 TIMES = (
@@ -287,8 +285,8 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
     jobs = [lab.sbatch(*FULL, f"--time={minutes}") for minutes in (90, 60, 30)]
     taken = [put(lab, odd, jobs[0], lambda: lab.sbatch(*FULL)) for odd in entries]
     lab.wait_for(lambda: lab.state(jobs[0]) == "PD", "a job waits")
-    ran = _rltuned(config, "run", "--live", "--cycles", "2", "--interval", "1")
-    back = _rltuned(config, "restore", "--all")
+    ran = rltuned("run", "--live", "--cycles", "2", "--interval", "1", config=config)
+    back = rltuned("restore", "--all", config=config)
     wrong = [line for line in ran.stderr.splitlines() if "cycle_skipped" in line]
     wrong += [f"run: {ran.stderr[-2000:]}"] if ran.stderr.count('"event": "cycle"') < 2 else []
     wrong += ["nothing was written"] if '"applied": ' not in ran.stderr else []
@@ -303,8 +301,3 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
     lab.clear()
     odd_rows = [line for line in ran.stderr.splitlines() if '"event": "unreadable"' in line]
     return Batch(sum(taken), len(taken) - sum(taken), tuple(odd_rows), tuple(wrong))
-
-
-def _rltuned(config: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-m", "rltuned", *words, "--config", str(config)]
-    return ran(*argv, code=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.process import Daemon
-from tests.programs import ran, rltuned
+from tests.programs import process, ran
 
 SIM = ("--backend", "sim", "--no-show")
 
@@ -100,17 +100,17 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
 
 def test_exit_codes_of_a_bad_start(config: Path) -> None:
     config.write_text("[ladder]\nstagge = 'full'\n")
-    done = rltuned("run", *SIM, "--once", config=config)
+    done = process("run", *SIM, "--once", config=config)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"rltuned: {config}:2: ladder.stagge: unknown key; did you mean stage?\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = rltuned("run", *SIM, "--once", "--port", port)
+        done = process("run", *SIM, "--once", "--port", port)
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
-    assert rltuned("run", *SIM, "--once", "--policy", "model:none").returncode == 2
+    assert process("run", *SIM, "--once", "--policy", "model:none").returncode == 2
 
 
 def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
-"""Undo on a real Slurm: exactly, after restarts, from old journals, without torch, job by job."""
+"""Undo on a real Slurm: exactly, after restarts, from old journals, job by job."""
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +12,11 @@ import pytest
 from rltuned.domain.jobs import PendingJob
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests import accounting
-from tests.clusters import slurm_or_skip
+from tests import programs
+from tests.clusters import cluster, emptied
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
 
 pytestmark = pytest.mark.slurm
 
@@ -33,32 +30,24 @@ SLOW = ("PriorityWeightAge=1825", "PriorityMaxAge=365-0", *TIMELESS[1:])
 
 @pytest.fixture(scope="module")
 def timeless_session() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    with SlurmLab(extra=TIMELESS) as started:
+    with cluster(extra=TIMELESS) as started:
         yield started
 
 
 @pytest.fixture
 def timeless(timeless_session: SlurmLab) -> Iterator[SlurmLab]:
-    timeless_session.clear()
-    yield timeless_session
-    timeless_session.clear()
+    yield from emptied(timeless_session)
 
 
 @pytest.fixture(scope="module")
 def slow_session() -> Iterator[SlurmLab]:
-    slurm_or_skip()
-    if why := accounting.missing():
-        skip_or_fail(why)
-    with SlurmLab(accounting=True, extra=SLOW) as started:
+    with cluster(accounting=True, extra=SLOW) as started:
         yield started
 
 
 @pytest.fixture
 def slow(slow_session: SlurmLab) -> Iterator[SlurmLab]:
-    slow_session.clear()
-    yield slow_session
-    slow_session.clear()
+    yield from emptied(slow_session)
 
 
 def settings(slurm: SlurmLab, folder: Path, mode: str) -> Path:
@@ -68,22 +57,8 @@ def settings(slurm: SlurmLab, folder: Path, mode: str) -> Path:
 
 
 def rltuned(*args: str) -> str:
-    """A command that must succeed, where torch cannot be imported; its output."""
-    program = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from rltuned.cli import main\n"
-        "sys.argv = ['rltuned', *sys.argv[1:]]\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """A command that must succeed; its output."""
+    return programs.rltuned(*args, code=0).stdout
 
 
 def fill(slurm: SlurmLab) -> list[int]:
@@ -200,19 +175,8 @@ def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path)
     (line,) = [text for text in lines if text.startswith("ExecStopPost=")]
     program, *args = line.removeprefix("ExecStopPost=").split()
     assert Path(program).name == "rltuned"
-    done = subprocess.run(
-        [sys.executable, "-m", "rltuned", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={
-            **os.environ,
-            "RLTUNED_CONFIG": str(config),
-            "STATE_DIRECTORY": f"{tmp_path}:/elsewhere",
-        },
-    )
-    assert done.returncode == 0, done.stderr
+    places = {"RLTUNED_CONFIG": str(config), "STATE_DIRECTORY": f"{tmp_path}:/elsewhere"}
+    done = programs.process(*args, code=0, env={**os.environ, **places})
     assert "interval_ss: unknown key" in done.stderr
     assert ": restored" in done.stdout
     assert settled(timeless) == untouched

@@ -8,8 +8,6 @@ theirs, and what the journal says was written is written again by scontrol.
 import json
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -25,12 +23,11 @@ from rltuned.journal.snapshots import FILE_NAME
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from scripts.tools.old_state import SCENARIOS, Scenario, lab_of, submit
-from tests import accounting
 from tests.clusters import slurm_or_skip
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
-from tests.needs import skip_or_fail
+from tests.programs import rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -65,22 +62,13 @@ class Left:
         return next(w for w in shown if w.startswith("NumNodes=")).removeprefix("NumNodes=")
 
     def ask(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "rltuned", *words, "--config", str(self.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return rltuned(*words, config=self.config, code=0).stdout
 
 
 @contextmanager
 def left_by(name: str, folder: Path) -> Iterator[Left]:
-    slurm_or_skip()
     one = SCENARIOS[name]
-    if one.priority_type.endswith("multifactor") and (why := accounting.missing()):
-        skip_or_fail(why)
+    slurm_or_skip(with_accounting=one.priority_type.endswith("multifactor"))
     state = folder / "state"
     state.mkdir(mode=0o700)
     with lab_of(one) as lab:

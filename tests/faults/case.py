@@ -3,14 +3,16 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
+from unittest.mock import patch
 
 from tests.e2e.process import Daemon
 from tests.faults.shims import Shims
 from tests.lab import LabError, SlurmLab
-from tests.programs import rltuned
+from tests.programs import process, rltuned
 
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 MINUTES = (30_000, 20_000, 10_000)
@@ -104,14 +106,15 @@ class Case:
             environ={"TMPDIR": str(self.temporary), **(environ or {})},
         )
 
-    def rltuned(
-        self, *args: str, environ: Mapping[str, str] | None = None
-    ) -> "subprocess.CompletedProcess[str]":
-        return rltuned(
-            *args,
-            config=self.config,
-            env={**os.environ, "TMPDIR": str(self.temporary), **(environ or {})},
-        )
+    def rltuned(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        """A command in this process; `apart` where a fault ends it or its surroundings differ."""
+        place = str(self.temporary)
+        with patch.dict(os.environ, TMPDIR=place), patch.object(tempfile, "tempdir", place):
+            return rltuned(*args, config=self.config)
+
+    def apart(self, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        environ = {**os.environ, "TMPDIR": str(self.temporary), **environ}
+        return process(*args, config=self.config, env=environ)
 
     def copy_models(self, source: Path) -> None:
         shutil.copytree(source, self.models, dirs_exist_ok=True)

@@ -113,8 +113,7 @@ def test_the_settings_are_spoilt_and_the_daemon_is_killed(case: Case) -> None:
         daemon.signal(signal.SIGKILL)
         daemon.ends()
     # as the service manager does after any end
-    env = {"STATE_DIRECTORY": str(case.state)}
-    done = case.rltuned("restore", "--all", environ=env)
+    done = case.apart("restore", "--all", STATE_DIRECTORY=str(case.state))
     assert done.returncode == 0, done.stdout + done.stderr
     case.assert_untouched()
     case.config.write_text(good)

@@ -53,7 +53,7 @@ def test_killed_while_it_gives_back(case: Case, point: str) -> None:
     case.assert_converges()
     program, script, word = POINTS[point]
     case.shims.once(program, script, word)
-    assert case.rltuned("restore", "--all").returncode == -signal.SIGKILL
+    assert case.apart("restore", "--all").returncode == -signal.SIGKILL
     case.assert_unharmed()
     case.assert_given_back()
 

@@ -45,7 +45,7 @@ def test_neither_nodes_nor_numpy_nor_an_odd_job_keep_anything_frozen(
         (tmp_path / f"{name}.py").write_text(NO_NUMPY)
     case.shims.always("sinfo", "exit 1")
     odd = case.lab.sbatch(*FULL, "--time=1000000", "--begin=now+7days")
-    done = case.rltuned("restore", "--all", environ={"PYTHONPATH": str(tmp_path)})
+    done = case.apart("restore", "--all", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     case.lab.run("scancel", str(odd))
     case.assert_untouched()

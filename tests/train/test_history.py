@@ -90,16 +90,8 @@ def history_of(rule: str, workload: Scenario = WORKLOAD, load: float = 1.3) -> l
     ]
 
 
-@pytest.mark.parametrize("rule", ["fcfs", "sjf"])
-def test_a_known_scheduler_is_recovered(rule: str) -> None:
-    earlier, later = choices_of(history_of(rule), 16, order=ORDER).split(0.7)
-    network, _ = fit(earlier, FITTING)
-    assert len(later) > 50
-    assert agreement(network, later)[0] >= 0.95
-
-
 @pytest.mark.parametrize("rule", ["fcfs", "sjf", "saf", "multifactor"])
-def test_a_known_scheduler_is_recovered_on_nodes_of_three_types(rule: str) -> None:
+def test_a_known_scheduler_is_recovered(rule: str) -> None:
     history = history_of(rule, MIXED, 1.2)
     earlier, later = choices_of(history, 13, order=ORDER).split(0.8)
     assert len(later) > 50
@@ -133,8 +125,8 @@ def test_who_could_not_have_had_the_place_is_no_rival() -> None:
 
 
 def test_nothing_later_than_the_start_is_read() -> None:
-    history = history_of("fcfs")
-    moment = history[450].start_s
+    history = history_of("fcfs")[:450]
+    moment = history[300].start_s
     before = [j for j in history if j.start_s <= moment]
     rest = [j for j in history if j.start_s > moment]
     shuffled = [replace(j, start_s=j.start_s + 7e5, end_s=j.end_s + 9e5) for j in rest]

@@ -15,7 +15,7 @@ from rltuned.policies.plugins import load_plugin
 from rltuned.settings import load
 from tests.builders import job, node, snapshot
 from tests.packages import install
-from tests.programs import rltuned
+from tests.programs import process
 
 HOUR = 3_600.0
 SEEN = snapshot(
@@ -130,7 +130,7 @@ def test_the_daemon_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nname = "plugin:ours"\n')
     config.chmod(0o600)
     words = ("plan", "--backend", "sim", "--config", str(config), "--json")
-    done = rltuned(
+    done = process(
         *words,
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         code=0,

@@ -21,7 +21,7 @@ from rltuned.settings import Settings, load
 from tests.builders import NOW, snapshot
 from tests.fakes import FakeBackend
 from tests.loops import FRESH, UNJUDGED
-from tests.programs import rltuned
+from tests.programs import process
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = '[policy]\nname = "model:rltune"\n'
@@ -89,7 +89,7 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
 def test_a_network_needs_no_torch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
     words = ("run", "--backend", "sim", "--dry-run", "--cycles", "1", "-p", "model:rltune")
-    done = rltuned(
+    done = process(
         *words, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, cwd=tmp_path, code=0
     )
     assert "policy=model:rltune" in done.stderr
