@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.cli.group_plan import read_graph
 from rltuned.errors import RltunedError
 from rltuned.lab.backtest.past import Span, past_of
 from rltuned.lab.backtest.site import read_site_model
@@ -62,10 +61,8 @@ def samples(folder: Path) -> Iterator[Sample]:
     yield from _of_traces()
     yield from _of_a_site(folder)
     cluster = b'[[nodes]]\nname = "n[1-2]"\ngpu_type = "a"\ngpus = 4\ncpus = 8\nmem_mib = 9\n'
-    plan = cluster.split(b"cpus")[0] + b'[[jobs]]\nname = "a"\ngpus = 1\nrun_s = 60\n'
     settings = b'[daemon]\ninterval_s = 60\n[[sla]]\nqos = "q"\n[http]\nport = 0\n'
     yield Sample("cluster.toml", cluster, b" ", _nothing(read_cluster), use_counts=False)
-    yield Sample("plan.toml", plan, b" ", _nothing(read_graph), use_counts=False)
     yield Sample("settings.toml", settings, b" ", _nothing(_settings), use_counts=False)
 
 

@@ -1,135 +1,28 @@
-"""What `rltuned groups plan` plans, from a file or from the groups now, and what it prints."""
+"""What `rltuned groups plan` plans of a group now, and what it prints."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any, Final
 
 from rltuned.core.groups import node_of
 from rltuned.core.heft import (
     GroupPlan,
     PlanGraph,
-    Planner,
     PlanNode,
     PlanTask,
-    heft,
     lower_bound_s,
     upward_ranks,
 )
 from rltuned.daemon.groups import GroupsStatus
 from rltuned.domain.groups import JobPhase
-from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
-from rltuned.report.gantt import Bar, gantt
-from rltuned.text import first_flaw
 
-PlannerName = Literal["heft", "woa", "ddqn", "woa-ddqn"]
 Job = PendingJob | RunningJob
-_MOST_NODES: Final = 10_000
 _CHOICE: Final = re.compile(r"constraint=(?P<features>[\w.-]+(?:\|[\w.-]+)+)", re.ASCII)
 """A constraint that is nothing but a choice of features: `-C "a100|v100"`."""
-_Name = Annotated[str, Field(min_length=1)]
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-@dataclass(frozen=True, slots=True)
-class TypeChange:
-    """A pending job's constraint: a choice of features, and the one of them that a plan takes."""
-
-    job: str
-    address: str
-    before: str
-    planned: str
-
-    def command(self, wanted: str) -> str:
-        return f"scontrol update JobId={self.address} Features='{wanted}'"
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _PlanNode(_Table):
-    name: _Name
-    gpu_type: str = ""
-    gpus: Annotated[int, Field(ge=1)]
-
-
-class _PlanJob(_Table):
-    name: _Name
-    run_s: _Seconds | dict[str, _Seconds]
-    gpus: Annotated[int, Field(ge=0)] = 1
-    types: list[_Name] = []
-    after: list[_Name] = []
-    transfer_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-
-
-class _PlanFile(_Table):
-    nodes: Annotated[list[_PlanNode], Field(min_length=1)]
-    jobs: Annotated[list[_PlanJob], Field(min_length=1)]
-    speeds: dict[str, _Seconds] = {}
-
-
-def planner_of(name: PlannerName) -> Planner:
-    """The planner of a name. All but HEFT need rltuned[train]."""
-    if name == "heft":
-        return heft
-    if name == "woa":
-        from rltuned.lab.train.whales import whales  # noqa: PLC0415 - the offline half
-
-        return whales
-    from rltuned.lab.train.group_dqn import double_dqn, whales_dqn  # noqa: PLC0415 - torch
-
-    return double_dqn if name == "ddqn" else whales_dqn
-
-
-def read_graph(path: Path) -> PlanGraph:
-    """Jobs and nodes of a TOML file. Raises TraceError: names file and field."""
-    try:
-        refuse_device(path)
-        found = _PlanFile.model_validate(tomllib.loads(path.read_text("utf-8-sig")))
-        return _graph(found)
-    except ValidationError as error:
-        raise TraceError(f"{path}: {first_flaw(error)}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise TraceError(f"{path}: {reason}") from None
-
-
-def _graph(found: _PlanFile) -> PlanGraph:
-    nodes = [
-        PlanNode(name, table.gpu_type, table.gpus)
-        for table in found.nodes
-        for name in expand_hosts(table.name, most=_MOST_NODES)
-    ]
-    place = {job.name: i for i, job in enumerate(found.jobs)}
-    if len(place) < len(found.jobs) or len({node.name for node in nodes}) < len(nodes):
-        raise ValueError("a name stands twice among the jobs or the nodes")
-    types = {node.gpu_type for node in nodes}
-    unknown = (set(found.speeds) | {t for job in found.jobs for t in job.types}) - types
-    if unknown:
-        raise ValueError(f"no node has GPUs of type {', '.join(sorted(unknown))}")
-    tasks = []
-    for job in found.jobs:
-        strange = set(job.after) - place.keys()
-        if strange:
-            raise ValueError(f"job {job.name}: after: no job {', '.join(sorted(strange))}")
-        run_s = (
-            job.run_s if isinstance(job.run_s, dict) else _by_type(job.run_s, types, found.speeds)
-        )
-        kept = {t: s for t, s in run_s.items() if not job.types or t in job.types}
-        tasks.append(
-            PlanTask(job.name, kept, job.gpus, {place[p]: job.transfer_s for p in job.after})
-        )
-    return PlanGraph(tuple(tasks), tuple(nodes))
 
 
 def _by_type(run_s: float, types: Iterable[str], speeds: Mapping[str, float]) -> dict[str, float]:
@@ -219,8 +112,10 @@ def _types_by_feature(seen: Snapshot, partitions: set[str]) -> dict[str, set[str
     return found
 
 
-def type_changes(made: GroupPlan, seen: Snapshot) -> list[TypeChange]:
-    """What gives pending jobs the types of a plan where their users allow several, by start."""
+def commands(made: GroupPlan, seen: Snapshot) -> list[dict[str, str]]:
+    """What gives pending jobs the types of a plan where their users allow several, by start, and
+    what undoes it.
+    """
     pending = {str(node_of(job)): job for job in seen.pending if job.array is None}
     found = []
     for i, run in sorted(made.runs.items(), key=lambda one: one[1].start_s):
@@ -230,27 +125,18 @@ def type_changes(made: GroupPlan, seen: Snapshot) -> list[TypeChange]:
         by_feature = _types_by_feature(seen, set() if job is None else {*job.partitions})
         fit = [one for one in names if by_feature.get(one) == {run.node.gpu_type}]
         if job is not None and len(fit) == 1:
-            found.append(TypeChange(name, job.address, "|".join(names), fit[0]))
+            update = f"scontrol update JobId={job.address} Features="
+            undo = f"{update}'{'|'.join(names)}'"
+            found.append({"job": name, "apply": f"{update}'{fit[0]}'", "undo": undo})
     return found
 
 
-def drawn(made: GroupPlan) -> str:
-    """The Gantt chart of a plan, its critical path marked."""
-    path = set(made.critical_path())
-    bars = [
-        Bar(task.name, run.node.name, task.gpus, run.start_s, run.end_s, i in path)
-        for i, run in made.runs.items()
-        for task in [made.graph.tasks[i]]
-    ]
-    return gantt([(node.name, node.gpus) for node in made.graph.nodes], bars)
-
-
-def plan_document(made: GroupPlan, planner: str) -> dict[str, Any]:
+def plan_document(made: GroupPlan, seen: Snapshot) -> dict[str, Any]:
     """A plan for JSON, jobs in the order of their starts; seconds from now."""
     graph, ranks = made.graph, upward_ranks(made.graph)
     runs = sorted(made.runs.items(), key=lambda one: (one[1].start_s, one[1].end_s, one[0]))
     return {
-        "planner": planner,
+        "planner": "heft",
         "makespan_s": made.makespan_s,
         "lower_bound_s": lower_bound_s(graph),
         "critical_path": [graph.tasks[i].name for i in made.critical_path()],
@@ -266,4 +152,5 @@ def plan_document(made: GroupPlan, planner: str) -> dict[str, Any]:
             }
             for i, run in runs
         ],
+        "commands": commands(made, seen),
     }

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from rltuned.cli import flags, group_plan
-from rltuned.cli.outputs import check_file, write_text
 from rltuned.cli.plan import STANDING_STILL, grouped, predicting
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
+from rltuned.core.heft import heft
 from rltuned.daemon.groups import GroupsStatus
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
@@ -70,63 +70,30 @@ def groups(
 
 @app.command("plan")
 def plan(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="Jobs and nodes, as docs/groups.md describes."),
-    ] = None,
+    group: Annotated[int, typer.Option(help="Any job of the group.")],
     *,
-    group: Annotated[
-        int | None, typer.Option(help="In place of a file: any job of a group.")
-    ] = None,
     speed: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE=X", help="With --group: a GPU type runs jobs X times as fast."),
+        typer.Option(metavar="TYPE=X", help="A GPU type runs jobs X times as fast."),
     ] = None,
-    planner: Annotated[group_plan.PlannerName, typer.Option(help="What makes the plan.")] = "heft",
-    seed: flags.SeedOption = 0,
-    gantt: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
     config: flags.ConfigOption = None,
     as_json: flags.JsonOption = False,
 ) -> None:
-    """Plan one group alone on typed nodes: which job on which GPU type, in which order.
+    """Plan one group alone on typed nodes, by HEFT: which job on which GPU type, in which order.
 
-    Nothing is written to Slurm. With --group it shows the commands that give a type to jobs that
-    may run on several (-C "a100|v100"), and those that undo it. HEFT is the planner to use; the
-    others are for study and need rltuned[train].
+    Nothing is written to Slurm. It shows the commands that give a type to jobs that may run on
+    several (-C "a100|v100"), and those that undo it.
 
-    Exit codes: 0 = planned; 1 = the cluster gave no usable answer; 2 = the file, the group or the
-    settings cannot be used.
+    Exit codes: 0 = planned; 1 = the cluster gave no usable answer; 2 = the group or the settings
+    cannot be used.
     """
-    _check_options(file, group, speed)
-    check_file(gantt)
-    changes: list[group_plan.TypeChange] = []
-    if file is not None:
-        made = group_plan.planner_of(planner)(group_plan.read_graph(file), seed)
-    else:
-        seen, status = _seen(config, flags.BackendChoice.SLURM)
-        made = group_plan.planner_of(planner)(
-            group_plan.graph_of(seen, status, group or 0, group_plan.speeds_of(speed or [])), seed
-        )
-        changes = group_plan.type_changes(made, seen)
-    if gantt is not None:
-        write_text(gantt, group_plan.drawn(made))
-    document = group_plan.plan_document(made, planner)
-    if file is None:
-        document["commands"] = [
-            {"job": c.job, "apply": c.command(c.planned), "undo": c.command(c.before)}
-            for c in changes
-        ]
+    seen, status = _seen(config, flags.BackendChoice.SLURM)
+    made = heft(group_plan.graph_of(seen, status, group, group_plan.speeds_of(speed or [])))
+    document = group_plan.plan_document(made, seen)
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
     else:
         _show_plan(document)
-
-
-def _check_options(file: Path | None, group: int | None, speed: list[str] | None) -> None:
-    if (file is None) == (group is None):
-        raise typer.BadParameter("give a FILE or --group ID")
-    if speed and group is None:
-        raise typer.BadParameter("--speed needs --group ID")
 
 
 def _show_plan(document: dict[str, Any]) -> None:
@@ -146,7 +113,7 @@ def _show_plan(document: dict[str, Any]) -> None:
         for one in document["jobs"]
     ]
     show_table(console(), PLAN_COLUMNS, rows)
-    for one in document.get("commands", ()):
+    for one in document["commands"]:
         flags.say(f"{one['apply']}    # undo: {one['undo']}")
 
 

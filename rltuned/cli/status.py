@@ -129,9 +129,6 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:
         yield f"effect: {daemon['effect']['verdict']}"
-    if "waits" in daemon:  # an older daemon has none
-        yield f"waits: today {waits(daemon['waits']['today'])}"
-        yield f"waits: last 7 days {waits(daemon['waits']['week'])}"
     if daemon.get("forecast"):  # an older daemon has none
         yield f"forecast: {forecast(daemon['forecast'], daemon['now'])}"
     for block in daemon.get("blocks", ()):  # an older daemon has none
@@ -151,16 +148,6 @@ def forecast(found: dict[str, Any], now: float) -> str:
             f"the interval, the median is off by {span(found['error_s'])}"
         )
     return words + trouble
-
-
-def waits(found: dict[str, Any]) -> str:
-    """Mean waits with delays and without them."""
-    parts = [
-        f"{span(found[f'{side}_wait_s'])} {words} ({found[f'{side}_jobs']} jobs)"
-        for side, words in (("on", "with delays"), ("off", "without"))
-        if found[f"{side}_jobs"]
-    ]
-    return ", ".join(parts) or "no job that may be ordered has started"
 
 
 def _journal(state: DaemonState, now: float) -> Iterator[str]:

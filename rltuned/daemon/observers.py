@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from rltuned.daemon.canary.breaker import breakers
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.waits import WAITS
 from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.logger import Log
 from rltuned.daemon.logs import log_cycle, log_state, log_unreadable
@@ -110,8 +109,7 @@ class Publisher:
             kept = kept_state(self._journal.recall(STATE))
             if kept is not None:
                 known = breakers(self._journal, kept.cluster)
-                waits = WAITS.read(self._journal).get(kept.cluster, {})
-                self._verdict = CanaryStatus(breakers=known, effect=kept.effect, waits=waits)
+                self._verdict = CanaryStatus(breakers=known, effect=kept.effect)
             return kept
         return None
 

@@ -14,7 +14,6 @@ from rltuned.daemon.canary.blocks import Blocks, Pair
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.outcomes import Agreement, Touched, look_back
-from rltuned.daemon.canary.waits import Waits, count
 from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import Outcome
@@ -78,7 +77,7 @@ class CanaryStatus:
     """What one cycle showed; events since the last poll. runs: those that started, and of those
     before that are over, with sides. agreement: of the last order with what Slurm did. breakers: by
     partition, after this cycle; opened: in it. pairs: of blocks, decided in it. blocks, effect:
-    empty and None without a switchback. waits: of the last days.
+    empty and None without a switchback.
     """
 
     runs: RunNews = field(default_factory=RunNews)
@@ -88,7 +87,6 @@ class CanaryStatus:
     pairs: tuple[Pair, ...] = ()
     blocks: Mapping[str, Block] = field(default_factory=dict)
     effect: Effect | None = None
-    waits: Waits = field(default_factory=dict)
     promises: Mapping[SlaClass, ClassCount] = field(default_factory=dict)
 
     @property
@@ -169,9 +167,8 @@ class Monitor:
             blocks = {name: rules.switchback.block(name, at) for name in names}
             effect = breaker.effect(after, model)
         kept = self._promises.look(sla, seen, runs.started)
-        waits = count(self._memory, seen.cluster, runs.started, at)
         opened_now = tuple(sorted(opened))
-        return CanaryStatus(runs, agreement, after, opened_now, pairs, blocks, effect, waits, kept)
+        return CanaryStatus(runs, agreement, after, opened_now, pairs, blocks, effect, kept)
 
     def _on_sides(self, sides: Mapping[JobId, Side]) -> RunNews:
         """The news with sides: a job keeps the one that it had while it waited."""

@@ -15,7 +15,6 @@ from rltuned import __version__
 from rltuned.core.decide import Decision
 from rltuned.core.explaining import sentence
 from rltuned.core.starts import Expected
-from rltuned.daemon.canary import waits
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
@@ -217,7 +216,6 @@ class Board:
             ],
             "effect": verdict.effect and verdict.effect.document(),
             "effect_at": self._effect_at(verdict),
-            "waits": waits.document(verdict.waits, self._now()),
             "promises": self._promised(),
             "events": self._events.documents(),
             "cycles": list(self._cycles),
