@@ -1,12 +1,12 @@
 """Simulated pasts as a site saves its own: rows of sacct, and what scontrol answers."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rltuned.lab.replay.metrics import FloatArray
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import TraceJob
-from rltuned.slurm.values import format_limit
 
 EPOCH = 1_700_000_000
 WEIGHTS = {
@@ -95,3 +95,17 @@ def save_site(
     (folder / "partitions.txt").write_text("\n".join(partitions) + "\n")
     (folder / "sacct.txt").write_text("\n".join(history) + "\n")
     return folder
+
+
+def format_limit(seconds: float | None) -> str:
+    """A time limit in squeue's form; the inverse of parse_limit_s for whole seconds."""
+    if seconds is None:
+        return "NOT_SET"
+    if math.isinf(seconds):
+        return "UNLIMITED"
+    days, rest = divmod(int(seconds), 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, secs = divmod(rest, 60)
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{secs:02}"
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

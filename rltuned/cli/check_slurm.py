@@ -225,15 +225,13 @@ def order_checks(loaded: Loaded, backend: SlurmBackend, seen: Snapshot) -> Itera
         config = backend.config()
     except (BackendError, SnapshotError):
         return  # the check of the controllers says so
-    site = site_of(loaded, seen, read_priorities(config), backend)
+    site = _site_of(loaded, seen, read_priorities(config), backend)
     yield from judge_order(site)
     yield from _room(loaded, site, seen)
 
 
-def site_of(
-    loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: SlurmBackend | None = None
-) -> Site:
-    """What decides how far delays reach. backend: knows of QOS and fair share; None = unknown."""
+def _site_of(loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: SlurmBackend) -> Site:
+    """What decides how far delays reach."""
     settings = loaded.settings
     scope, writing = settings.scope, settings.knobs().writing
     left = (
@@ -244,10 +242,9 @@ def site_of(
         scope.excluded_qos,
     )
     qos: dict[str, int] = {}
-    if backend is not None and seen.priorities.ages:
+    if seen.priorities.ages:
         with suppress(BackendError):  # slurmdbd does not say
             qos = backend.qos()
-    weighs = backend is not None and seen.priorities.fair_weight
     return Site(
         seen.priorities,
         priorities,
@@ -258,7 +255,7 @@ def site_of(
         leaves_alone=any(left),
         qos=qos,
         used_qos=frozenset(job.qos for job in seen.pending),
-        shares=backend.fair_shares(seen.pending) if backend is not None and weighs else (),
+        shares=backend.fair_shares(seen.pending) if seen.priorities.fair_weight else (),
         pending=len(seen.pending),
     )
 

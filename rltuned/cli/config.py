@@ -12,19 +12,16 @@ from typing import Annotated, Any
 import typer
 
 from rltuned import __version__
-from rltuned.cli.check_slurm import site_of
 from rltuned.cli.fitting import Found, fitted
 from rltuned.cli.flags import (
-    BackendChoice,
     ConfigOption,
     JsonOption,
     PolicyOption,
-    WorldOption,
     say,
     settings_of,
     warn,
 )
-from rltuned.cli.world import open_world, real_slurm
+from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name
 from rltuned.durable import sync_folder
@@ -33,7 +30,7 @@ from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.reference import example as example_text
 from rltuned.settings.reference import header, toml
 from rltuned.settings.source import DEFAULT_PATH
-from rltuned.slurm.site import Priorities, read_priorities, read_rate_limit
+from rltuned.slurm.site import read_priorities, read_rate_limit
 
 STANDARD_OUTPUT = Path("-")
 _MODE = 0o644
@@ -49,12 +46,11 @@ def init(
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask no cluster: a file that fits any.")
     ] = False,
-    backend: WorldOption = BackendChoice.SLURM,
     policy: PolicyOption = None,
     slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf of the cluster.")] = None,
     bin_dir: Annotated[Path | None, typer.Option(help="Folder of Slurm's commands.")] = None,
 ) -> None:
-    """Write a commented settings file, fitted to the partitions, GPU types and weights found.
+    """Write a commented settings file, fitted to the partitions and weights found.
 
     The stage is observe, and no SLA partition is guessed: name yours before you go further.
 
@@ -68,7 +64,7 @@ def init(
         keys["policy.name"] = policy
     loaded = from_flags(tuple(Flag(key, value, _FLAGS[key]) for key, value in keys.items()))
     check_policy_name(loaded)
-    found = None if offline else _find(backend, loaded)
+    found = None if offline else _find(loaded)
     when = datetime.fromtimestamp(SystemClock().now(), UTC)
     written = f"written by `rltuned config init` (rltuned {__version__}), {when:%Y-%m-%d}"
     path = None if file == STANDARD_OUTPUT else file.absolute()
@@ -96,33 +92,25 @@ def _refuse_existing(file: Path) -> None:
         )
 
 
-def _find(world: BackendChoice, loaded: Loaded) -> Found:
+def _find(loaded: Loaded) -> Found:
     """One look at the cluster. Raises BackendError, SnapshotError: says what to do."""
+    slurm = real_slurm(loaded, SystemClock())
     try:
-        if world is BackendChoice.SLURM:
-            return _ask(loaded)
-        from rltuned.sim.demo import WEIGHTS  # noqa: PLC0415 - simulated clusters only
-
-        seen = open_world(world).backend(loaded).observe()
-        return Found(seen, site_of(loaded, seen, Priorities("priority/multifactor", WEIGHTS)))
+        config, seen = slurm.config(), slurm.observe()
+        return Found(
+            seen.cluster,
+            config.get("SLURM_VERSION", ""),
+            tuple(p.name for p in seen.partitions),
+            read_priorities(config),
+            len(slurm.controllers()),
+            read_rate_limit(config),
+        )
     except (BackendError, SnapshotError) as error:
         hint = (
             "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline "
             "(SLURM_CONF is not read: a stray export must not point at another cluster)"
         )
         raise type(error)(f"the cluster cannot be read: {error}; {hint}") from error
-
-
-def _ask(loaded: Loaded) -> Found:
-    slurm = real_slurm(loaded, SystemClock())
-    config, seen = slurm.config(), slurm.observe()
-    return Found(
-        seen,
-        site_of(loaded, seen, read_priorities(config), slurm),
-        config.get("SLURM_VERSION", ""),
-        len(slurm.controllers()),
-        read_rate_limit(config),
-    )
 
 
 def _checked(text: str, folder: Path, file: Path | None) -> None:

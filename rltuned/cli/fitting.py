@@ -4,19 +4,13 @@ Nothing is guessed. A key is active where Slurm itself says what it must be; wha
 above all which partitions were promised to a group, stays a comment.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.cli.flags import printable
-from rltuned.domain.cluster import Node, Partition
-from rltuned.domain.snapshot import Snapshot
 from rltuned.settings.reference import KeyLine, draft
-from rltuned.slurm.site import RateLimit
-from rltuned.slurm.values import format_limit
-from rltuned.slurm.worth import Site, worth
-from rltuned.text import counted
+from rltuned.slurm.site import Priorities, RateLimit
 
 STATE_DIR = Path("/var/lib/rltuned")
 RUN_DIR = Path("/run/rltuned")
@@ -25,18 +19,18 @@ _SERVICE = "rltuned"
 _CYCLE_REQUESTS = 11
 """Of a cycle besides its changes: 6 to look, 2 for the configuration, 3 to read back
 (docs/operations.md, "Load on slurmctld")."""
-_UNTYPED = "untyped"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A cluster that answered. slurm: the release, "" = the built-in cluster. controllers: how many
-    slurmctld. limit: requests that it lets a user send; None = any number.
+    """A cluster that answered. partitions: their names. controllers: how many slurmctld. limit:
+    requests that it lets a user send; None = any number.
     """
 
-    snapshot: Snapshot
-    site: Site
-    slurm: str = ""
+    cluster: str
+    release: str
+    partitions: tuple[str, ...]
+    priorities: Priorities
     controllers: int = 1
     limit: RateLimit | None = None
 
@@ -49,7 +43,7 @@ def fitted(found: Found | None, path: Path | None, keys: Mapping[str, object], w
     if found is None:
         head += ["", "No cluster was asked (--offline)."]
     else:
-        head += ["", *_portrait(found)]
+        head += ["", f"Cluster {printable(found.cluster)}, Slurm {printable(found.release)}."]
     lines = [*_daemon(path), *_keys(found), *_http(path)]
     lines = [_as_wished(line, keys) for line in lines]
     missing = [KeyLine(k, v, active=True) for k, v in keys.items() if k not in _names(lines)]
@@ -72,62 +66,6 @@ def _as_wished(line: KeyLine, keys: Mapping[str, object]) -> KeyLine:
     if line.key not in keys:
         return line
     return KeyLine(line.key, keys[line.key], active=True, why=line.why)
-
-
-# -- the portrait -------------------------------------------------------------------------------
-
-
-def _portrait(found: Found) -> Iterator[str]:
-    seen = found.snapshot
-    program = f"Slurm {found.slurm}" if found.slurm else "the simulator"
-    gpus = sum(n.total.gpus for n in seen.nodes)
-    cpus = sum(n.total.cpus for n in seen.nodes)
-    amounts = ((len(seen.nodes), "node"), (gpus, "GPU"), (cpus, "CPU"))
-    size = ", ".join(counted(amount, what) for amount, what in amounts)
-    yield f"Cluster {printable(seen.cluster)}, {program}: {size}."
-    if gpus:
-        yield f"GPUs: {gpus_text(seen.nodes)}."
-    yield f"Order: {found.site.priorities}."
-    yield f"Waiting: {worth(found.site)}."
-    yield ""
-    rows: list[tuple[str, ...]] = [
-        ("partition", "nodes", "GPUs", "longest job", "tier", "factor", "OverSubscribe")
-    ]
-    rows += [_row(p, seen.nodes) for p in seen.partitions]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _row(partition: Partition, nodes: Sequence[Node]) -> tuple[str, ...]:
-    own = [n for n in nodes if partition.name in n.partitions]
-    marks = f"{'*' if partition.default else ''}{'' if partition.up else ' (down)'}"
-    return (
-        f"{printable(partition.name)}{marks}",
-        str(len(own)),
-        " ".join(f"{kind}:{amount}" for kind, amount in _amounts(own)) or "none",
-        format_limit(partition.max_time_s),
-        str(partition.priority_tier),
-        str(partition.priority_factor),
-        printable(partition.oversubscribe),
-    )
-
-
-def gpus_text(nodes: Sequence[Node]) -> str:
-    """By type: "4 k80 on 2 nodes, 8 p100 on 2 nodes"; empty without GPUs."""
-    holders = Counter(printable(g.gpu_type or _UNTYPED) for n in nodes for g in n.gpus if g.total)
-    return ", ".join(
-        f"{amount} {kind} on {holders[kind]} node{'s' if holders[kind] > 1 else ''}"
-        for kind, amount in _amounts(nodes)
-    )
-
-
-def _amounts(nodes: Sequence[Node]) -> list[tuple[str, int]]:
-    """GPUs by type, in the order of their names."""
-    found: Counter[str] = Counter()
-    for gpu in (g for n in nodes for g in n.gpus if g.total):
-        found[printable(gpu.gpu_type or _UNTYPED)] += gpu.total
-    return sorted(found.items())
 
 
 # -- the keys -----------------------------------------------------------------------------------
@@ -156,7 +94,7 @@ def _http(path: Path | None) -> Iterator[KeyLine]:
 
 
 def _keys(found: Found | None) -> Iterator[KeyLine]:
-    partitions = [p.name for p in found.snapshot.partitions] if found else []
+    partitions = [*found.partitions] if found else []
     named = f" Here: {', '.join(map(printable, partitions))}." if partitions else ""
     yield KeyLine("policy.name")
     yield KeyLine(
@@ -178,8 +116,8 @@ def _limits(found: Found | None) -> Iterator[KeyLine]:
     if found is None:
         yield KeyLine("limits.write_mode")
         return
-    mode = "priority" if found.site.priorities.plugin else "auto"
-    yield KeyLine("limits.write_mode", mode, active=True, why=found.site.priorities.advice)
+    mode = "priority" if found.priorities.plugin else "auto"
+    yield KeyLine("limits.write_mode", mode, active=True, why=found.priorities.advice)
     if found.limit is not None:
         most = max(1, found.limit.bucket - _CYCLE_REQUESTS)
         why = (

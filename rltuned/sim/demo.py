@@ -23,12 +23,6 @@ MIN_PENDING: Final = 20
 SLA: Final = "sla"
 SLA_EVERY: Final = 15
 _NATURAL: Final = Natural(kind="multifactor")
-WEIGHTS: Final = {
-    "Age": str(_NATURAL.age_weight),
-    "JobSize": str(_NATURAL.size_weight),
-    "Partition": str(_NATURAL.partition_weight),
-}
-"""What slurm.conf would call them."""
 SETTLED_S: Final = 30.0
 """The first look comes so long after the last submit that no job is too young to be touched."""
 

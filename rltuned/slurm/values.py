@@ -118,20 +118,6 @@ def _seconds(hms: Sequence[int]) -> int:
     return hms[0] * 3600 + hms[1] * 60 + hms[2]
 
 
-def format_limit(seconds: float | None) -> str:
-    """A time limit in squeue's form; the inverse of parse_limit_s for whole seconds."""
-    if seconds is None:
-        return "NOT_SET"
-    if math.isinf(seconds):
-        return "UNLIMITED"
-    days, rest = divmod(int(seconds), 86_400)
-    hours, rest = divmod(rest, 3600)
-    minutes, secs = divmod(rest, 60)
-    if days:
-        return f"{days}-{hours:02}:{minutes:02}:{secs:02}"
-    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
-
-
 def parse_epoch(text: str) -> UnixTime | None:
     """Unix seconds; None = Slurm does not know (yet)."""
     if text.isascii() and text.isdigit() and len(text) <= _EPOCH_DIGITS:

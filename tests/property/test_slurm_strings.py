@@ -13,7 +13,8 @@ from rltuned.slurm.strings import (
     parse_tasks,
     parse_tres,
 )
-from rltuned.slurm.values import format_limit, parse_epoch, parse_limit_s, parse_memory_mib
+from rltuned.slurm.values import parse_epoch, parse_limit_s, parse_memory_mib
+from tests.histories import format_limit
 
 word = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)
 gres = st.builds(

@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 
-from rltuned.cli.check_slurm import site_of
-from rltuned.cli.config import _ask, _checked
-from rltuned.cli.fitting import Found, fitted, gpus_text
-from rltuned.domain.cluster import Partition
-from rltuned.domain.snapshot import Snapshot
+from rltuned.cli.config import _checked, _find
+from rltuned.cli.fitting import Found, fitted
 from rltuned.errors import BackendError, SettingsError
 from rltuned.settings import Settings, from_flags, load
 from rltuned.settings.reference import KeyLine, draft
 from rltuned.settings.source import Flag
 from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
-from tests.builders import node, snapshot
 from tests.recorded import DATA, RELEASES, Recording, replay
 from tests.unit.cli.runner import run
 
@@ -36,40 +32,27 @@ def fit(found: Found | None, path: Path | None = None, **keys: object) -> str:
     return fitted(found, path, named, "written by a test")
 
 
-def found_in(snapshot: Snapshot, priorities: Priorities = MULTIFACTOR, **more: Any) -> Found:
-    return Found(snapshot, site_of(from_flags(()), snapshot, priorities), **more)
+def found_in(*partitions: str, priorities: Priorities = MULTIFACTOR, **more: Any) -> Found:
+    return Found("c1", "24.11.5", partitions, priorities, **more)
 
 
-def seen(*partitions: Partition) -> Snapshot:
-    names = tuple(p.name for p in partitions)
-    return Snapshot(
-        taken_at=snapshot().taken_at,
-        cluster="c1",
-        pending=(),
-        running=(),
-        nodes=tuple(node(name, partitions=names) for name in ("p1", "p2")),
-        partitions=partitions,
-    )
+def test_a_cluster(tmp_path: Path) -> None:
+    settings = written(tmp_path, text := fit(found_in("gpu", "sla")))
+    assert settings.ladder.stage == "observe"
+    assert settings.limits.write_mode == "auto"
+    assert settings.scope.sla_partitions == [], "which partition is SLA is never guessed"
+    assert "# Cluster c1, Slurm 24.11.5." in text
+    assert "Here: gpu, sla." in text
+    assert "# sla_partitions = []" in text
 
 
-def test_the_built_in_cluster(tmp_path: Path) -> None:
+def test_a_file_is_whole_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "rltuned.toml"
-    result = run("config", "init", str(path), "--backend", "sim")
+    result = run("config", "init", str(path), "--offline")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, f"{path}: written")
     assert run("config", "check", str(path)).stdout == f"{path}: ok\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert [p.name for p in tmp_path.iterdir()] == ["rltuned.toml"], "no draft is left"
-    text = path.read_text()
-    assert "# GPUs: 4 k80 on 2 nodes, 1 m40 on 1 node, 8 p100 on 2 nodes." in text
-    assert (
-        "# Order: priority/multifactor, weights: Age 10000, JobSize 1000, Partition 1000." in text
-    )
-    assert "# gpu*       5      k80:4 m40:1 p100:8  1-00:00:00" in text
-    settings = load(path).settings
-    assert settings.ladder.stage == "observe"
-    assert settings.limits.write_mode == "auto"
-    assert settings.scope.sla_partitions == [], "which partition is SLA is never guessed"
-    assert "# sla_partitions = []" in text
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -129,13 +112,13 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     recording = Recording(DATA / release)
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
-    replay(bin_dir, recording)
-    # the reader's own marks are random, the recording's are not: the snapshot comes from there
+    seen = replay(bin_dir, recording).observe()
     config = parse_config(recording.text("config"))
-    found = found_in(
-        replay(bin_dir, recording).observe(),
+    found = Found(
+        seen.cluster,
+        config["SLURM_VERSION"],
+        tuple(p.name for p in seen.partitions),
         read_priorities(config),
-        slurm=config["SLURM_VERSION"],
         limit=read_rate_limit(config),
     )
     text = fit(found, slurm__bin_dir=bin_dir)
@@ -143,19 +126,18 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     assert settings.limits.write_mode == "auto"
     assert settings.slurm.bin_dir == bin_dir
     assert f"Slurm {release}" in text
-    assert all(f"# {name}" in text for name in ("gpu*", "sla", "short", "whole"))
     assert 'partitions = ["closed", "gpu", "short", "sla", "whole"]' in text
 
 
 def test_slurm_is_asked_as_the_options_say(tmp_path: Path) -> None:
     flags = (Flag("slurm.bin_dir", tmp_path, "--bin-dir"),)
     with pytest.raises(BackendError, match=f"scontrol is not installed in {tmp_path}"):
-        _ask(from_flags(flags))
+        _find(from_flags(flags))
 
 
 def test_write_mode_follows_the_site(tmp_path: Path) -> None:
     def mode(priorities: Priorities) -> str:
-        return written(tmp_path, fit(found_in(seen(), priorities))).limits.write_mode
+        return written(tmp_path, fit(found_in(priorities=priorities))).limits.write_mode
 
     assert mode(MULTIFACTOR) == "auto"
     assert mode(Priorities("priority/basic")) == "auto"
@@ -166,7 +148,7 @@ def test_a_rate_limit_bounds_the_changes(tmp_path: Path) -> None:
     config = {"SLURM_VERSION": "24.11.5", "SlurmctldParameters": "rl_enable,rl_bucket_size=50"}
     limit = read_rate_limit(config)
     assert limit == RateLimit(50, 2)
-    found = found_in(seen(), limit=limit)
+    found = found_in(limit=limit)
     assert written(tmp_path, fit(found)).limits.max_changes == 39
     assert read_rate_limit(config | {"SLURM_VERSION": "22.05.8"}) is None
 
@@ -179,18 +161,14 @@ def test_an_instance_gets_places_of_its_own(tmp_path: Path) -> None:
 
 
 def test_two_controllers_are_reported() -> None:
-    assert "# lease_dir =" in fit(found_in(seen(), controllers=2))
-    assert "lease_dir" not in fit(found_in(seen(), controllers=1))
+    assert "# lease_dir =" in fit(found_in(controllers=2))
+    assert "lease_dir" not in fit(found_in(controllers=1))
 
 
 def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
-    evil = Partition('x\n[ladder]\nstage = "full"\x1b[31m"')
-    settings = written(tmp_path, fit(found_in(seen(evil))))
+    evil = 'x\n[ladder]\nstage = "full"\x1b[31m"'
+    settings = written(tmp_path, fit(found_in(evil)))
     assert settings.ladder.stage == "observe"
-
-
-def test_words() -> None:
-    assert gpus_text([]) == ""
 
 
 def test_a_draft_knows_its_keys() -> None:
