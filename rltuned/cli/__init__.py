@@ -22,7 +22,6 @@ from typer.core import TyperCommand, TyperGroup
 from rltuned import __version__
 from rltuned.cli.flags import say, warn
 from rltuned.cli.streams import guard
-from rltuned.cli.words import is_completing, words_of
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 LAB: Final = "Offline"
@@ -76,8 +75,6 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        if is_completing() and not self._only_names:
-            return words_of(cmd_name)
         if self._only_names:
             return TyperCommand(
                 cmd_name, help=COMMANDS[cmd_name], rich_help_panel=_PANEL_OF[cmd_name]

@@ -14,7 +14,7 @@ from rltuned import errors
 from rltuned.cli.flags import ConfigOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
-from rltuned.daemon.ha.lease import Fence, Lease
+from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import last_settings
 from rltuned.daemon.restore import EVERYTHING, Wanted
 from rltuned.daemon.restore import restore as give_back
@@ -27,6 +27,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.service import Rescue
 from rltuned.settings.source import load_rescue
+from rltuned.slurm.fence import Fence
 from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
 from rltuned.slurm.undoer import SlurmUndoer
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.lease import Fence, Lease
+from rltuned.daemon.ha.lease import Lease
 from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
 from rltuned.journal.salt import read_salt
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.fence import Fence
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 

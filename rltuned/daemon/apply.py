@@ -1,9 +1,9 @@
 """Between loop and world: marks what rltuned wrote, and writes only what is in the journal."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import ConfigDict
 
@@ -37,10 +37,8 @@ NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
 """By cluster, kept in the journal so that a restart changes no number."""
 
 
-class Stopwatch(Protocol):
-    """Times a stage of the cycle."""
-
-    def __call__(self, stage: CycleStage) -> AbstractContextManager[None]: ...
+Stopwatch = Callable[[CycleStage], AbstractContextManager[None]]
+"""Times a stage of the cycle."""
 
 
 class PlanApplier:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from rltuned.domain.context import RememberedBy, nothing
 from rltuned.domain.jobs import PendingJob, RunningJob
@@ -20,6 +20,7 @@ from rltuned.slurm.columns import Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.config_checks import Check
 from rltuned.slurm.fairshare import FairShares
+from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
@@ -114,26 +115,6 @@ READER_REMEDY: Final = (
 )
 
 
-class BatchFence(Protocol):
-    """The last look before a batch is sent."""
-
-    def look(self) -> None: ...
-
-    def shut(self) -> str:
-        """Why nothing may be sent; empty = send."""
-        ...
-
-
-class Unfenced:
-    """Nothing speaks against writing: a test, or a program that ends at once."""
-
-    def look(self) -> None:
-        """Nothing is kept."""
-
-    def shut(self) -> str:
-        return ""
-
-
 class SlurmBackend:
     """Watches and changes one Slurm cluster through its own commands.
 
@@ -153,14 +134,14 @@ class SlurmBackend:
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
         fair_shares: bool = False,
-        fence: BatchFence | None = None,
+        fence: Fence | None = None,
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
     ) -> None:
         self._now = now
         self._on_call = on_call
-        self._fence = fence or Unfenced()
+        self._fence = fence
         self._limited = 0  # since the last look at the load
         self._digester = digester
         self._commands = Commands(cli, self._count, environ)
@@ -174,11 +155,12 @@ class SlurmBackend:
             digester=digester,
             clock=now,
         )
-        self._writer = Writer(self._commands, self._reader, now, self._fence.shut)
+        self._writer = Writer(self._commands, self._reader, now, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend."""
-        self._fence.look()
+        if self._fence is not None:
+            self._fence.look()
         return self._reader.snapshot(self._now(), remembered)
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:

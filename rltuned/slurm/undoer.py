@@ -12,10 +12,10 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import UnixTime
 from rltuned.errors import SnapshotError
-from rltuned.slurm.backend import BatchFence, Unfenced
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import read_pending
+from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import id_of
 from rltuned.slurm.site import read_priorities
@@ -32,18 +32,19 @@ class SlurmUndoer:
         *,
         node_ranges: bool = False,
         marks: Marks | None = None,
-        fence: BatchFence | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._now = now
         self._node_ranges = node_ranges
         self._plugin: str | None = None
-        self._fence = fence or Unfenced()
+        self._fence = fence
         commands = Commands(cli)
         self._reader = Reader(commands, marks or Marks())
-        self._writer = Writer(commands, self._reader, now, self._fence.shut)
+        self._writer = Writer(commands, self._reader, now, fence)
 
     def look(self) -> Snapshot:
-        self._fence.look()
+        if self._fence is not None:
+            self._fence.look()
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}

@@ -18,6 +18,7 @@ from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.fence import Fence
 from rltuned.slurm.lines import command_lines
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.talk import one_line
@@ -58,10 +59,10 @@ class _Progress:
 
 
 class Writer:
-    """Carries out plans. fence: asked before every batch: why not to send it, empty = send it."""
+    """Carries out plans. fence: asked before every batch; None = nothing speaks against one."""
 
     def __init__(
-        self, commands: Commands, reader: Reader, now: Callable[[], float], fence: Callable[[], str]
+        self, commands: Commands, reader: Reader, now: Callable[[], float], fence: Fence | None
     ) -> None:
         self._commands = commands
         self._reader = reader
@@ -150,7 +151,7 @@ class Writer:
     def _feed(self, chunk: Sequence[int], lines: list[str], progress: _Progress) -> None:
         if not lines or progress.stopped:
             return
-        progress.withheld = progress.withheld or self._fence()
+        progress.withheld = progress.withheld or (self._fence.shut() if self._fence else "")
         if progress.withheld:
             progress.withhold(chunk)
             return

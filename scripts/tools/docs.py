@@ -7,7 +7,6 @@ from scripts.tools.draw_promises import promises
 from scripts.tools.draw_results import results
 from scripts.tools.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
 from scripts.tools.reference.pages import cli, configuration, metrics
-from scripts.tools.reference.words import words
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -20,7 +19,6 @@ PAGES = {
     "docs/man/rltuned.8": rltuned_8,
     "docs/man/rltuned.toml.5": rltuned_toml_5,
     "deploy/rltuned.example.toml": example,
-    "rltuned/cli/words.json": words,
 }
 
 

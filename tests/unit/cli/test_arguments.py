@@ -4,12 +4,10 @@ Every option of every command gets odd values, a few of them here, all in `make 
 """
 
 import io
-import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from importlib import resources
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 
 from rltuned.cli import code_of
+from scripts.tools.reference.commands import Command, commands
 
 MANY = int(os.environ.get("RLTUNED_MUTATIONS", "300")) // 5
 SEED = int(os.environ.get("RLTUNED_SEED", "1"))
@@ -58,24 +57,23 @@ NOT_TRIED = frozenset({"status --every", "run --cycles", "run --interval", "run 
 """They make a command wait for as long as they say, or watch for ever."""
 
 
-def _commands(table: Mapping[str, object], name: str = "") -> Iterator[tuple[str, list[str], bool]]:
-    """Name, option and whether it is an argument, of all that take a value."""
-    for word, told in table.items():
-        assert isinstance(told, dict)
-        here = f"{name} {word}".strip()
-        yield from _commands(told.get("commands", {}), here)
-        for option in told.get("options", ()):
-            if option["kind"]:
-                yield here, option["names"], option["is_argument"]
+def _every(those: Iterable[Command]) -> Iterator[Command]:
+    for one in those:
+        yield one
+        yield from _every(one.children)
 
 
 def cases() -> list[tuple[str, str, str, bool]]:
-    table = json.loads((resources.files("rltuned.cli") / "words.json").read_text("utf-8"))
+    """Command, option or argument, value, and whether it is an argument."""
     return [
-        (name, names[0], value, is_argument)
-        for name, names, is_argument in _commands(table)
+        (name, option.names[0], value, option.is_argument)
+        for command in _every(commands())
+        for name in [command.path.removeprefix("rltuned ")]
+        for option in command.parameters
         for value in VALUES
-        if f"{name} {names[0]}" not in NOT_TRIED and not name.startswith("traces fetch")
+        if option.kind
+        and f"{name} {option.names[0]}" not in NOT_TRIED
+        and not name.startswith("traces fetch")
     ]
 
 

@@ -1,6 +1,5 @@
 """What a command imports before it does anything: nobody waits for a library in vain."""
 
-import json
 import re
 import sys
 from collections.abc import Iterable
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli import COMMANDS
+from scripts.tools.reference.commands import commands
 from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +27,6 @@ for words in sys.argv[1:]:
     found = {EXTRAS} & {{m.partition(".")[0] for m in sys.modules}}
     print("was:", code, *found, ":", words)
 """
-WORDS = json.loads((ROOT / "rltuned" / "cli" / "words.json").read_text())
 WRONG = (
     "train ppo", "train ppo x --base none", "train evolve x --members 1", "train imitate .",
     "train predictor --out .",
@@ -69,9 +67,8 @@ def assert_no_extra(code: int, lines: Iterable[str]) -> None:
 
 
 def test_help_needs_no_extra() -> None:
-    inner = {name: WORDS[name].get("commands", {}) for name in COMMANDS}
-    lines = [f"{name} --help" for name in inner]
-    assert_no_extra(0, lines + [f"{name} {one} --help" for name in inner for one in inner[name]])
+    every = [one for command in commands() for one in (command, *command.children)]
+    assert_no_extra(0, [f"{one.path.removeprefix('rltuned ')} --help" for one in every])
 
 
 def test_a_wrong_option_is_refused_before_an_extra_is_imported() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.lease import Fence
 from rltuned.domain.fields import PRIORITY, Action, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.fence import Fence
 from tests.loops import Clocks
 from tests.recorded import DATA, MARKS, Recording, replay
 
