@@ -5,10 +5,10 @@ all show the conditions of a Health. The sentences name no job, user, account or
 the metrics answer every client.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,61 +18,69 @@ FRESH_CYCLES: Final = 3
 """So many intervals after the last result the daemon is no longer ready."""
 
 
+Level = Literal["ok", "notice", "warning", "bad"]
+
+
 class HealthState(StrEnum):
     """What the daemon does, by what an operator wants first to read: faults, then what it may do.
-    The value is the label of the metric and the word in log lines, JSON and the journal.
+    The value is the label of the metric and the word in log lines, JSON and the journal; then the
+    sentence, and the level and the word that the page shows.
     """
 
-    JOURNAL_UNUSABLE = "journal_unusable"
-    RIVAL_SUSPECTED = "rival_suspected"
-    NUMBERS_UNEXPLAINED = "numbers_unexplained"
-    CLOCK_OFF = "clock_off"
-    SLURM_UNREACHABLE = "slurm_unreachable"
-    NO_RESULT = "no_result"
-    STALE = "stale"
-    RELOAD_FAILED = "reload_failed"
-    BREAKER_OPEN = "breaker_open"
-    STARTING = "starting"
-    SLURM_BUSY = "slurm_busy"
-    DRY_RUN = "dry_run"
-    PAUSED = "paused"
+    sentence: str
+    level: Level
+    word: str
+
+    def __new__(cls, value: str, sentence: str, level: Level, word: str) -> Self:
+        made = str.__new__(cls, value)
+        made._value_ = value
+        made.sentence, made.level, made.word = sentence, level, word
+        return made
+
+    JOURNAL_UNUSABLE = (
+        "journal_unusable", "nothing is written: the journal cannot be used: {detail}", "bad",
+        "Not writing",
+    )  # fmt: skip
+    RIVAL_SUSPECTED = "rival_suspected", "nothing is written: {detail}", "bad", "Not writing"
+    NUMBERS_UNEXPLAINED = (
+        "numbers_unexplained", "nothing is written: {detail}", "bad", "Not writing",
+    )  # fmt: skip
+    CLOCK_OFF = "clock_off", "nothing is written: {detail}", "bad", "Not writing"
+    SLURM_UNREACHABLE = (
+        "slurm_unreachable", "Slurm does not answer: {detail}", "bad", "Slurm is away",
+    )  # fmt: skip
+    NO_RESULT = (
+        "no_result", "the last cycle came to no result ({detail}); see the log", "bad", "No result",
+    )  # fmt: skip
+    STALE = "stale", "the last result is {detail}", "bad", "Out of date"
+    RELOAD_FAILED = (
+        "reload_failed", "the last reload failed, and the settings before it stay; see the log",
+        "bad", "Old settings",
+    )  # fmt: skip
+    BREAKER_OPEN = (
+        "breaker_open", "the circuit breaker of {detail} is open: Slurm's own order holds there",
+        "bad", "Breaker open",
+    )  # fmt: skip
+    STARTING = (
+        "starting", "no cycle has come to a result since the start{detail}", "notice", "Starting",
+    )  # fmt: skip
+    SLURM_BUSY = "slurm_busy", "{detail}: this cycle is left out", "warning", "Slurm is busy"
+    DRY_RUN = "dry_run", "nothing is written: this is a dry run", "notice", "Dry run"
+    PAUSED = "paused", "nothing is written: the pause file exists", "warning", "Paused"
     """Would be live, but the pause file exists."""
-    STANDBY = "standby"
+    STANDBY = "standby", "nothing is written: {detail}", "notice", "Standby"
     """Would be live, but the daemon beside the other slurmctld is the one that writes."""
-    OBSERVE = "observe"
+    OBSERVE = "observe", "nothing is written: the stage is observe", "notice", "Observing"
     """Only looks. What a cycle may do also while the journal cannot be used, so that nothing could
     be restored, or while another daemon seems to write."""
-    SHADOW = "shadow"
+    SHADOW = "shadow", "nothing is written: the stage is shadow", "notice", "Watching"
     """Decides and compares, by its stage."""
-    LEARNING = "learning"
+    LEARNING = "learning", "whether it helps is not known yet: {detail}", "ok", "Writing"
     """Live, with too few pairs of blocks to say whether it helps."""
-    LIVE = "live"
+    LIVE = "live", "changes are written to Slurm", "ok", "Writing"
 
 
-_SENTENCES: Final = {
-    HealthState.JOURNAL_UNUSABLE: "nothing is written: the journal cannot be used: {detail}",
-    HealthState.RIVAL_SUSPECTED: "nothing is written: {detail}",
-    HealthState.NUMBERS_UNEXPLAINED: "nothing is written: {detail}",
-    HealthState.CLOCK_OFF: "nothing is written: {detail}",
-    HealthState.SLURM_UNREACHABLE: "Slurm does not answer: {detail}",
-    HealthState.NO_RESULT: "the last cycle came to no result ({detail}); see the log",
-    HealthState.STALE: "the last result is {detail}",
-    HealthState.RELOAD_FAILED: (
-        "the last reload failed, and the settings before it stay; see the log"
-    ),
-    HealthState.BREAKER_OPEN: (
-        "the circuit breaker of {detail} is open: Slurm's own order holds there"
-    ),
-    HealthState.STARTING: "no cycle has come to a result since the start{detail}",
-    HealthState.SLURM_BUSY: "{detail}: this cycle is left out",
-    HealthState.DRY_RUN: "nothing is written: this is a dry run",
-    HealthState.PAUSED: "nothing is written: the pause file exists",
-    HealthState.STANDBY: "nothing is written: {detail}",
-    HealthState.OBSERVE: "nothing is written: the stage is observe",
-    HealthState.SHADOW: "nothing is written: the stage is shadow",
-    HealthState.LEARNING: "whether it helps is not known yet: {detail}",
-    HealthState.LIVE: "changes are written to Slurm",
-}
+STATES: Final[Mapping[str, HealthState]] = {state.value: state for state in HealthState}
 _ORDER: Final = {state: place for place, state in enumerate(HealthState)}
 _NOT_READY: Final = frozenset(
     {
@@ -82,14 +90,6 @@ _NOT_READY: Final = frozenset(
         HealthState.STARTING,
     }
 )
-_TROUBLE: Final = _NOT_READY | {
-    HealthState.RIVAL_SUSPECTED,
-    HealthState.NUMBERS_UNEXPLAINED,
-    HealthState.CLOCK_OFF,
-    HealthState.SLURM_UNREACHABLE,
-    HealthState.NO_RESULT,
-    HealthState.BREAKER_OPEN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class Condition:
 
     @property
     def sentence(self) -> str:
-        return _SENTENCES[self.state].format(detail=self.detail)
+        return self.state.sentence.format(detail=self.detail)
 
     @property
     def is_trouble(self) -> bool:
         """Whether a person has to look; else it is what was asked for, or ends by itself."""
-        return self.state in _TROUBLE
+        return self.state.level == "bad" or self.state in _NOT_READY
 
 
 class Health:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import Condition, HealthState
-from rltuned.daemon.web.words import STATES
+from rltuned.daemon.state import STATES, Condition, HealthState
 from rltuned.journal.cycles import UNFINISHED, CycleRow
 
 KEPT: Final = 60
@@ -71,11 +70,11 @@ class Events:
             self._add(at, *_SKIPS.get(skip, ("bad", skip)))
         if mode != self._mode and not skip:
             self._mode = mode
-            state = next((one for one in HealthState if one == mode), None)
+            state = STATES.get(mode)
             if state is None:  # of another release
                 self._add(at, "notice", mode)
             else:
-                self._add(at, STATES[state][0], Condition(state, _DETAILS.get(state, "")).sentence)
+                self._add(at, state.level, Condition(state, _DETAILS.get(state, "")).sentence)
 
     def _add(self, at: float, severity: str, text: str) -> None:
         self._kept.append({"at": at, "severity": severity, "text": text})

@@ -1,11 +1,10 @@
 """What the first line of the page says: state, effect and amounts, each with one of four levels."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from rltuned.daemon.canary.effect import FEWEST
-from rltuned.daemon.state import HealthState
+from rltuned.daemon.state import STATES, HealthState
 from rltuned.text import at_clock, counted, span
 
 Document = dict[str, Any]
@@ -19,27 +18,6 @@ class Said(NamedTuple):
     more: tuple[str, ...] = ()
 
 
-STATES: Final[Mapping[HealthState, tuple[str, str]]] = {
-    HealthState.JOURNAL_UNUSABLE: ("bad", "Not writing"),
-    HealthState.RIVAL_SUSPECTED: ("bad", "Not writing"),
-    HealthState.NUMBERS_UNEXPLAINED: ("bad", "Not writing"),
-    HealthState.CLOCK_OFF: ("bad", "Not writing"),
-    HealthState.SLURM_UNREACHABLE: ("bad", "Slurm is away"),
-    HealthState.NO_RESULT: ("bad", "No result"),
-    HealthState.STALE: ("bad", "Out of date"),
-    HealthState.RELOAD_FAILED: ("bad", "Old settings"),
-    HealthState.BREAKER_OPEN: ("bad", "Breaker open"),
-    HealthState.STARTING: ("notice", "Starting"),
-    HealthState.SLURM_BUSY: ("warning", "Slurm is busy"),
-    HealthState.DRY_RUN: ("notice", "Dry run"),
-    HealthState.PAUSED: ("warning", "Paused"),
-    HealthState.STANDBY: ("notice", "Standby"),
-    HealthState.OBSERVE: ("notice", "Observing"),
-    HealthState.SHADOW: ("notice", "Watching"),
-    HealthState.LEARNING: ("ok", "Writing"),
-    HealthState.LIVE: ("ok", "Writing"),
-}
-"""The level and the word of each state."""
 _WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
 _SHOWN: Final = frozenset({"bad", "warning"})
 _LONG_S: Final = 86_400.0
@@ -47,11 +25,11 @@ _LONG_S: Final = 86_400.0
 
 def state(d: Document) -> Said:
     """What the daemon does, in one word."""
-    first = HealthState(d["state"])
-    level, word = STATES[first]
+    first = STATES[d["state"]]
+    level, word = first.level, first.word
     # what it does, and what is wrong; what holds besides is no news
     conditions = d["conditions"]
-    told = conditions[:1] + [c for c in conditions[1:] if STATES[c["state"]][0] in _SHOWN]
+    told = conditions[:1] + [c for c in conditions[1:] if STATES[c["state"]].level in _SHOWN]
     more = [c["sentence"] for c in told]
     blocks = d["blocks"]
     off = [b for b in blocks if not b["on"]]

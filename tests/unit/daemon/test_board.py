@@ -288,14 +288,13 @@ def test_the_effect_is_shown_or_how_far_its_measurement_is() -> None:
 
 def test_every_state_has_one_word_and_a_level_and_paused_is_not_green() -> None:
     board = Board(Showing(), lambda: NOW)
-    assert set(words.STATES) == set(HealthState)
-    assert {level for level, _ in words.STATES.values()} == set(pages.LEVELS)
+    assert {state.level for state in HealthState} == set(pages.LEVELS)
     for state in HealthState:
         text = page(board.document(Health([Condition(state)]), UNJUDGED))
-        level, word = words.STATES[state]
+        level, word = state.level, state.word
         kind, sign = pages.LEVELS[level]
         assert f'<p class="big {kind}"><span aria-hidden=true>{sign}</span> {word}</p>' in text
-    assert words.STATES[HealthState.PAUSED][0] == "warning"
+    assert HealthState.PAUSED.level == "warning"
 
 
 def test_what_was_not_seen_yet_is_not_said_to_be_empty() -> None:

@@ -28,7 +28,6 @@ from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
-from rltuned.daemon.web.words import STATES
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from tests.builders import NOW
@@ -178,7 +177,7 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Heal
         escaped = found.sentence.replace("'", "&#39;")
         page = one.get("/")
         assert f"<p>{escaped}</p>" in page
-        assert STATES[health.state][1] in page
+        assert health.state.word in page
         assert f'rltuned_mode{{mode="{state.value}"}} 1.0' in one.get("/metrics")
         port = one.server.port
         assert found.sentence in cli(tmp_path, port).splitlines()[0]
