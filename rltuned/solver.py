@@ -19,7 +19,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -97,21 +97,6 @@ class Cbc:
         if code != 0:
             words = output.decode("utf-8", "replace").split()
             raise SolverError(f"cbc ended with {code}: {' '.join(words)[-200:]}")
-
-
-@dataclass(frozen=True, slots=True)
-class TimedSolver:
-    """A solver whose wall time is reported, also when it fails."""
-
-    solver: Solver
-    observer: Callable[[float], None]
-
-    def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
-        start = time.monotonic()
-        try:
-            return self.solver(problem, budget)
-        finally:
-            self.observer(time.monotonic() - start)
 
 
 def probe(solver: Solver, budget: Budget) -> None:

@@ -280,18 +280,10 @@ def _start(document: dict[str, Any]) -> list[str]:
         return []
     at = starts["slurm_expects_at"]
     slurm = f"unknown ({starts['slurm_unknown']})" if at is None else when(at)
-    sizes = [f"{_moment(one)} on {one['nodes']}" for one in starts["by_nodes"]]
     return [
         f"When it may start, by Slurm's own plan: {slurm}.",
-        *([f"By the number of nodes and time limits: {', '.join(sizes)}."] if sizes else []),
         *([_ADVICE.format(starts["advised_nodes"])] if starts["advised_nodes"] else []),
     ]
-
-
-def _moment(found: dict[str, Any]) -> str:
-    if found["by_limits"] == "at_latest":
-        return f"in {span(found['by_limits_in_s'] or 0)} at the latest"
-    return str(found["by_limits"])
 
 
 def _changes(document: dict[str, Any]) -> list[str]:

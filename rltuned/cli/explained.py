@@ -5,7 +5,7 @@ from typing import Any
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
-from rltuned.core.explaining import advised_nodes, may_start, starts_by_nodes
+from rltuned.core.explaining import advised_nodes
 from rltuned.core.starts import NEVER, expectation
 from rltuned.daemon.documents import OF_NUMBERS, explanation, find_job, past_of, situation
 from rltuned.domain.jobs import PendingJob
@@ -41,7 +41,7 @@ def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, 
 
 
 def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
-    """When it may start, by Slurm's own plan and by rltuned's; what is not known is None."""
+    """When Slurm plans to start it, and on how many nodes of a range it ends soonest."""
     by_slurm, why = None, "the built-in cluster makes no plan"
     speeds: Mapping[int, float] = {}
     if isinstance(look.rig.backend, SlurmBackend):
@@ -52,17 +52,9 @@ def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
             by_slurm = look.rig.backend.expected_start(job.job_id)
         except (BackendError, SnapshotError) as error:
             why = str(error)
-    ours = may_start(look.decision, job)
     return {
         "slurm_expects_at": by_slurm,
         "slurm_unknown": None if by_slurm is not None else why,
-        "by_limits": ours.how.value,
-        "by_limits_in_s": ours.in_s,
-        "ahead": ours.ahead,
-        "by_nodes": [
-            {"nodes": nodes, "by_limits": found.how.value, "by_limits_in_s": found.in_s}
-            for nodes, found in starts_by_nodes(look.decision, job)
-        ],
         "advised_nodes": advised_nodes(look.decision, job, speeds),
     }
 

@@ -4,7 +4,6 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -50,7 +49,6 @@ from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
-from rltuned.solver import TimedSolver
 
 app = typer.Typer()
 
@@ -264,10 +262,7 @@ class _Process:
         for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
             self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
         loaded = salted(loaded, journal, place.system.now())
-        rig = build_rig(loaded, place.backend(loaded), lease, dry_run=self.dry_run)
-        if rig.solver is None:
-            return rig
-        return replace(rig, solver=TimedSolver(rig.solver, self.metrics.solved))
+        return build_rig(loaded, place.backend(loaded), lease, dry_run=self.dry_run)
 
     def _reassemble(
         self,

@@ -5,18 +5,13 @@ none of it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
-from rltuned.core.backfill import easy_backfill, job_ends, placeable
-from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision
 from rltuned.core.features import EXPECTED, StateMatrix
 from rltuned.core.line import proposed_line
-from rltuned.core.placement import is_outside
-from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.jobs import PendingJob
 from rltuned.text import span
 
 
@@ -69,60 +64,6 @@ def _place(decision: Decision, row: int) -> str:
     return f"more GPU time than {min(place, 1.0):.0%} of {len(matrix)} waiting jobs"
 
 
-class ForecastKind(StrEnum):
-    """How sure a forecast is."""
-
-    NOW = "now"
-    """It fits, and keeps no one with a reservation waiting."""
-    AT_LATEST = "at_latest"
-    """It is the first of its partition that does not fit: by the time limits of what runs."""
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """When a job may start by time limits alone. in_s: None = unknown. ahead: jobs before it."""
-
-    how: ForecastKind
-    in_s: float | None
-    ahead: int
-
-
-def may_start(decision: Decision, job: PendingJob) -> Forecast:
-    """When a job may start if the queue stood as this plan puts it, and stayed so.
-
-    By Slurm's own pass (core/backfill). Only the first job of a partition that does not fit has a
-    time. Limits on users and accounts, and jobs that come later, are not known. A job that accepts
-    several sizes is looked at by its smallest.
-    """
-    snapshot = decision.snapshot
-    line = [job if j.job_id == job.job_id else j for j in proposed_line(decision).jobs]
-    place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
-    if place is None or is_outside(job):
-        return Forecast(ForecastKind.UNKNOWN, None, place or 0)
-    capacity = Capacity.of(snapshot)
-    queued = [one for j in line[: place + 1] if (one := placeable(j, capacity)) is not None]
-    done = easy_backfill(queued, capacity, lambda: job_ends(snapshot, capacity))
-    own = len(queued) - 1
-    if own in done.starts:
-        return Forecast(ForecastKind.NOW, 0.0, place)
-    at_s = next((r.at_s for r in done.reservations if r.job == own), np.inf)
-    if not np.isfinite(at_s):
-        return Forecast(ForecastKind.UNKNOWN, None, place)
-    return Forecast(ForecastKind.AT_LATEST, at_s, place)
-
-
-def starts_by_nodes(decision: Decision, job: PendingJob) -> tuple[tuple[int, Forecast], ...]:
-    """`may_start` on the fewest nodes, each doubling, and the most; empty = it accepts one size."""
-    request, fewest = job.request, job.request.nodes or 1
-    if request.nodes_most is None:
-        return ()
-    counts = [fewest]
-    while counts[-1] < request.nodes_most:
-        counts.append(min(2 * counts[-1], request.nodes_most))
-    return tuple((n, may_start(decision, replace(job, request=_on(request, n)))) for n in counts)
-
-
 def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, float]) -> int | None:
     """The node count, of those that a job accepts, with which jobs end soonest on average; None =
     not known. speeds: by node count, as its user says.
@@ -149,12 +90,3 @@ def _by_completion(speeds: Mapping[int, float], behind: int, nodes: int) -> int:
     out.
     """
     return min(speeds, key=lambda k: ((1.0 + behind * k / max(1, nodes)) / speeds[k], k))
-
-
-def _on(request: Request, nodes: int) -> Request:
-    """What a job of a node range asks for on so many; CPUs and memory at least this much."""
-    total = request.total
-    grows = request.size.gpus > total.gpus
-    gpus = total.gpus * nodes // (request.nodes or 1) if grows else total.gpus
-    amounts = replace(total, gpus=gpus, cpus=max(total.cpus, nodes))
-    return replace(request, total=amounts, nodes=nodes, nodes_most=None, expected=None)

@@ -11,7 +11,7 @@ RETIRED: Final = {
     "order.newcomers": "a new job gets its delay in the next cycle",
     "placement.horizon_s": "the next ends are looked at, and not a horizon",
     "placement.max_slots": "the next ends are looked at, and not a horizon",
-    "sizes": "rltuned chooses no node counts; `rltuned explain JOBID` compares them",
+    "sizes": "rltuned chooses no node counts; `rltuned explain JOBID` advises",
     "sla.lift_deadlines": "jobs of a class have delay 0 and are not lifted",
     "sla.lift_jobs": "jobs of a class have delay 0 and are not lifted",
     "sla.over_qos": "jobs of a class have delay 0 and are not lifted",

@@ -219,8 +219,6 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     slurm.wait_for(lambda: reply(short)["starts"]["slurm_expects_at"], "backfill plans it")
     near = reply(short)
     assert near["starts"]["slurm_expects_at"] > near["submitted_at"]
-    assert near["starts"]["by_limits"] == "at_latest"
-    assert 0 < near["starts"]["by_limits_in_s"] <= 7_200
     assert [c["new"] for c in near["history"]] == [factors(slurm)[short]]
     assert rltuned("restore", "--all", config=config).returncode == 0
     done = rltuned("check", config=config)

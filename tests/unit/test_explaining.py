@@ -8,24 +8,18 @@ import pytest
 from rltuned.cli.explain import in_words
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.explaining import (
-    Forecast,
-    ForecastKind,
     advised_nodes,
-    may_start,
     sentence,
-    starts_by_nodes,
 )
 from rltuned.core.order import Bound, Order
-from rltuned.core.select import Scope
 from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Resources
 from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, running, snapshot
-from tests.fakes import ConstantOrder
 
 HOUR = 3_600.0
 ALONE = Order(own=1.0, share=0.0)
@@ -77,48 +71,7 @@ def test_the_sentence_says_how_long_why_and_what_it_promises() -> None:
     assert "held to" not in sentence(close, row)
 
 
-def forecasts(*jobs: PendingJob, rules: Scope | None = None) -> dict[int, Forecast]:
-    """One node of four GPUs, two of them free; two come back in 40 minutes at the latest."""
-    runs = [running(100, gpus=2, started_at=NOW - 1_200, time_limit_s=HOUR)]
-    seen = snapshot(*jobs, runs=runs, nodes=[node(free_gpus=2)])
-    found = decide(seen, ConstantOrder((1, 2, 3, 4)), Knobs(rules=rules or Scope()))
-    return {j.job_id: may_start(found, j) for j in jobs}
-
-
-def test_when_a_job_may_start() -> None:
-    found = forecasts(
-        job(1, gpus=1), job(2, gpus=4), job(3, gpus=4), job(4, gpus=1, time_limit_s=600)
-    )
-    assert found[1] == Forecast(ForecastKind.NOW, 0.0, 0)
-    # the two that run come back after 40 minutes, job 1's one after an hour
-    assert found[2] == Forecast(ForecastKind.AT_LATEST, HOUR, 1)
-    assert found[3] == Forecast(ForecastKind.UNKNOWN, None, 2)
-    assert found[4] == Forecast(ForecastKind.NOW, 0.0, 3)  # backfill
-
-
-def test_what_cannot_be_foretold_is_unknown() -> None:
-    held = job(1, priority=0, held_by="user", reason="JobHeldUser")
-    picky = job(2, required_nodes=("p1",))
-    never = job(3, gpus=64)
-    found = forecasts(held, picky, never)
-    assert {f.how for f in found.values()} == {ForecastKind.UNKNOWN}
-    assert {f.in_s for f in found.values()} == {None}
-
-
-def test_jobs_that_are_not_ours_are_in_line_too() -> None:
-    sla = job(1, gpus=2, partition="sla", priority=9_000)
-    ages = PrioritySystem("multifactor", ages=True, age_weight=1_000)
-    seen = snapshot(
-        sla, job(2, gpus=2), priorities=ages, nodes=[node(free_gpus=2, partitions=("gpu", "sla"))]
-    )
-    knobs = Knobs(rules=Scope(sla_partitions=frozenset({"sla"})))
-    decision = decide(seen, ConstantOrder(), knobs)
-    assert may_start(decision, seen.pending[0]).how is ForecastKind.NOW
-    assert may_start(decision, seen.pending[1]) == Forecast(ForecastKind.AT_LATEST, HOUR, 1)
-
-
-def test_a_job_of_several_sizes_says_when_it_starts_on_each() -> None:
-    """Two of four nodes are free; the others come back after 40 minutes."""
+def test_a_job_of_several_sizes_is_advised() -> None:
     nodes = [node(f"n{i}", free_gpus=4 if i < 3 else 0) for i in range(1, 5)]
     runs = [running(90 + i, node_name=f"n{i}", gpus=4) for i in (3, 4)]
     asks = request(gpus=4, cpus=1, mem_mib=0, nodes=1)
@@ -127,11 +80,6 @@ def test_a_job_of_several_sizes_says_when_it_starts_on_each() -> None:
     jobs = (job(1, asks=ranged), job(2, asks=whole), job(3))
     seen = snapshot(*jobs, nodes=nodes, runs=runs)
     found = decide(seen, BASELINES["fcfs"], Knobs())
-    now = Forecast(ForecastKind.NOW, 0.0, 0)
-    later = Forecast(ForecastKind.AT_LATEST, 2_400.0, 0)
-    assert starts_by_nodes(found, jobs[0]) == ((1, now), (2, now), (4, later))
-    assert [n for n, _ in starts_by_nodes(found, jobs[1])] == [1, 2, 4]
-    assert starts_by_nodes(found, jobs[2]) == ()
     # two jobs wait behind it for four nodes
     assert advised_nodes(found, jobs[0], {1: 1.0, 2: 1.2, 4: 1.9}) == 1
     assert advised_nodes(found, jobs[0], {1: 1.0, 2: 1.9, 4: 3.4}) == 4

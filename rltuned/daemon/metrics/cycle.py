@@ -109,9 +109,6 @@ class Metrics:
             slurm_command_errors=None if ok else {name: 1},
         )
 
-    def solved(self, seconds: float) -> None:
-        self._set(milp_solve_duration_seconds=[seconds])
-
     def reader(self, choice: ReaderChoice) -> None:
         self._set(reader={choice.reader: 1})
 

@@ -19,7 +19,6 @@ Ranges = Mapping[str, tuple[float, float]]
 """Smallest and largest value of a feature that a model was trained on, by its name in COLUMNS."""
 
 PLACES_BUCKETS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
-SOLVE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 DELAY_AT: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 _ROUNDING: Final = 1e-6
 """Features are float32, ranges went through JSON."""
@@ -79,10 +78,5 @@ DECISION: Final[tuple[Row, ...]] = (
         "Joint placements by how they came about; fell_back = the greedy one stands.",
         _of(lambda decision: decision.joint and {decision.joint.how: 1}),
         labels={"how": SolveStatus},
-    ),
-    histogram(
-        "rltuned_milp_solve_duration_seconds",
-        "Wall time of the solver, its failures included.",
-        buckets=SOLVE_BUCKETS_S,
     ),
 )

@@ -1,21 +1,16 @@
 """What a decision leaves in the registry: moves, scores, features, drift, placement."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
-import pulp
 import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
 from rltuned.core.joint import JointPlacement, SolveStatus
-from rltuned.core.milp import Budget
 from rltuned.core.select import Scope
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.errors import SolverError
-from rltuned.solver import TimedSolver
 from tests.builders import decided, job, snapshot
 from tests.fakes import ConstantOrder
 
@@ -76,17 +71,3 @@ def test_joint_placements_by_how(metrics: Metrics) -> None:
         metrics.update(decided(replace(decision, joint=JointPlacement(how, "why"))))
         metrics.update(decided(replace(decision, joint=None)))
         assert value(metrics, "rltuned_joint_placements_total", how=how) == 1
-
-
-def test_a_solver_is_timed_also_when_it_fails(metrics: Metrics) -> None:
-    def works(_problem: pulp.LpProblem, _budget: Budget) -> Mapping[str, float]:
-        return {"x": 1.0}
-
-    def fails(_problem: pulp.LpProblem, _budget: Budget) -> Mapping[str, float]:
-        raise SolverError("out of time")
-
-    problem = pulp.LpProblem("any", pulp.LpMaximize)
-    assert TimedSolver(works, metrics.solved)(problem, Budget()) == {"x": 1.0}
-    with pytest.raises(SolverError, match="out of time"):
-        TimedSolver(fails, metrics.solved)(problem, Budget())
-    assert value(metrics, "rltuned_milp_solve_duration_seconds_count") == 2
