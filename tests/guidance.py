@@ -14,7 +14,8 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.solver import Cbc
-from tests.lab import PATIENCE_S, SlurmLab
+from tests.lab import SlurmLab
+from tests.waits import PATIENCE_S
 
 ALONE = ("--exclusive", "--gres=gpu:p100:1", "-n1", "-c2", "--mem=2000", "-t2")
 RUN_S = 6

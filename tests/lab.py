@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.accounting import Accounting
+from tests.waits import PATIENCE_S, looks
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sinfo", "sprio", "sbatch")
 OTHER = os.environ.get("RLTUNED_TEST_SLURM", "")
@@ -32,8 +33,6 @@ BACKUP = "backup1"
 FAILOVER_S = 4
 """SlurmctldTimeout with a backup. A heartbeat comes at a quarter of it in whole seconds: below 4
 that is 0, and slurmctld replaces the file without a pause."""
-PATIENCE_S = 120.0
-"""For a command, or for what comes within seconds on an idle machine."""
 
 
 class LabError(RuntimeError):
@@ -346,14 +345,13 @@ class SlurmLab:
 
     def wait_for(self, seen: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
         """Ask until it is so; LabError after `seconds`."""
-        end = time.monotonic() + seconds
-        while not seen():
-            if time.monotonic() > end:
-                raise LabError(f"not seen within {seconds:g} s: {what}\n{self._log_tail()}")
+        for _ in looks(seconds):
+            if seen():
+                return
             for name, child in self._children.items():
                 if child.poll() is not None:
                     raise LabError(f"{name} ended with {child.returncode}\n{self._log_tail(name)}")
-            time.sleep(0.1)
+        raise LabError(f"not seen within {seconds:g} s: {what}\n{self._log_tail()}")
 
     def controller_up(self) -> bool:
         try:

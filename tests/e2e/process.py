@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.lab import PATIENCE_S
+from tests.waits import PATIENCE_S, looks
 
 
 class Daemon:
@@ -71,11 +70,11 @@ class Daemon:
 
     def wait_for(self, seen: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
         """Ask until it is so; AssertionError with the log when it does not come about."""
-        end = time.monotonic() + seconds
-        while not seen():
-            assert time.monotonic() < end, f"not seen: {what}\n{self.log()}"
+        for _ in looks(seconds):
+            if seen():
+                return
             assert self._child.poll() is None, f"ended before: {what}\n{self.log()}"
-            time.sleep(0.05)
+        raise AssertionError(f"not seen: {what}\n{self.log()}")
 
     def wait_for_log(self, text: str, times: int = 1, seconds: float = PATIENCE_S) -> None:
         self.wait_for(lambda: self.log().count(text) >= times, f"{times} x {text!r}", seconds)

@@ -18,11 +18,12 @@ from tests import needs
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, waiting
-from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus, wait_for
+from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus
 from tests.lab import SlurmLab
 from tests.programs import rltuned
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
 from tests.switchback_world import switchback_at
+from tests.waits import wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.prometheus]
 

@@ -8,27 +8,20 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.lab import PATIENCE_S
 from tests.queries import ALERTS, DEPLOY, RECORDING
+from tests.waits import PATIENCE_S, wait_for
 
 
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-def wait_for(seen: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
-    end = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < end, f"not seen: {what}"
-        time.sleep(0.1)
 
 
 class Webhook:

@@ -16,6 +16,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.clusters import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
+from tests.waits import looks
 
 pytestmark = pytest.mark.slurm
 
@@ -65,11 +66,8 @@ class PoweredLab(SlurmLab):
     def starts(self, *options: str, within_s: float = 8.0) -> int | None:
         """Whether Slurm gives a job its nodes now; the job, which is cancelled else."""
         job = self.sbatch(*SMALL, *options)
-        end = time.monotonic() + within_s
-        while time.monotonic() < end:
-            if self.state(job) in {"R", "CF"}:
-                return job
-            time.sleep(0.2)
+        if any(self.state(job) in {"R", "CF"} for _ in looks(within_s)):
+            return job
         self.run("scancel", str(job))
         return None
 

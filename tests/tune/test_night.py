@@ -35,6 +35,7 @@ from tests.unit.cli.runner import run
 
 LOOSE = "max_p99_ratio = 2.0\n"
 """For a world as small as this one the default is narrow."""
+MINUTES = ("--minutes", "3")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,16 +55,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
-    options = (
-        "--config",
-        str(config),
-        "--site",
-        str(site),
-        "--test-period",
-        "8d",
-        "--minutes",
-        "3",
-    )
+    options = ("--config", str(config), "--site", str(site), "--test-period", "8d", *MINUTES)
     result = run("tune", *options, "--json", *more)
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
@@ -146,6 +138,11 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     assert again["incumbent"]["own"] == 1.0
     assert store.read("current") == in_force
 
+    store.rollback(at=0.0)
+    found = tuned(config, site)
+    assert found["verdict"] == "proposed"
+    assert "a night promoted within the last week" in found["why"]
+
 
 def misled(given: Sequence[TraceJob], days: float) -> tuple[TraceJob, ...]:
     """The same, but on the last days the short jobs have the long limits."""
@@ -174,17 +171,6 @@ def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
     assert [c["name"] for c in passed] == ["the order without a generation"]
     assert passed[0]["lesson"]["objective"]["change"] > 0
     assert store.read("candidate").manifest.own == 0.0
-
-
-@pytest.mark.usefixtures("quick")
-def test_one_promotion_a_week_at_most(tmp_path: Path, config: Path) -> None:
-    site = saved(tmp_path)
-    config.write_text(config.read_text() + LOOSE + 'promote = "auto"\n')
-    assert tuned(config, site)["verdict"] == "promoted"
-    Generations(tmp_path / "state").rollback(at=0.0)
-    found = tuned(config, site)
-    assert found["verdict"] == "proposed"
-    assert "a night promoted within the last week" in found["why"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -339,17 +325,8 @@ def test_a_site_without_accounting_is_tuned_on_the_journal_alone(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{scontrol.parent}:/usr/bin:/bin")
     watched(tmp_path / "state", jobs()[:count])
-    options = (
-        "--since",
-        "2023-11-01",
-        "--test-period",
-        "2d",
-        "--minutes",
-        "3",
-        "--json",
-        "--dry-run",
-    )
-    result = run("tune", "--config", str(config), *options)
+    options = ("--since", "2023-11-01", "--test-period", "2d", "--json", "--dry-run")
+    result = run("tune", "--config", str(config), *MINUTES, *options)
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)["record"]
     sources = record["sources"]

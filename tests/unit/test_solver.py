@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pulp
@@ -14,6 +13,7 @@ from rltuned.core.milp import Budget
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc, probe, read_answer
 from tests.programs import ran
+from tests.waits import ended, is_alive, wait_for
 
 QUICK = Budget(wall_s=0.5)
 
@@ -34,29 +34,10 @@ def script(tmp_path: Path, text: str) -> Cbc:
     return Cbc(path)
 
 
-def is_alive(pid: int) -> bool:
-    """Running, not merely waiting to be reaped."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def wait_for(path: Path) -> str:
-    for _ in range(5_000):
-        if path.exists() and path.read_text().endswith("\n"):
-            return path.read_text().strip()
-        time.sleep(0.02)
-    raise AssertionError(f"{path} never came")
-
-
-def dies(pid: int) -> bool:
-    for _ in range(5_000):
-        if not is_alive(pid):
-            return True
-        time.sleep(0.02)
-    return False
+def written(path: Path) -> str:
+    """A line, once it is there."""
+    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), str(path))
+    return path.read_text().strip()
 
 
 def test_cbc_finds_the_optimum() -> None:
@@ -80,7 +61,7 @@ def test_at_the_time_limit_the_program_and_what_it_started_are_ended(
     solver = script(tmp_path, lines.replace("{note}", str(note)))
     with pytest.raises(SolverError, match="longer than"):
         solver(knapsack(), QUICK)
-    assert dies(int(note.read_text()))
+    assert ended(int(note.read_text()))
 
 
 def test_a_talkative_program_does_not_fill_the_memory(tmp_path: Path) -> None:
@@ -197,9 +178,9 @@ def test_a_daemon_that_is_killed_leaves_no_solver_and_no_file_behind(tmp_path: P
     daemon = subprocess.Popen(
         [sys.executable, "-c", _DAEMON, str(tmp_path)], env={**os.environ, "TMPDIR": str(empty)}
     )
-    solver = int(wait_for(tmp_path / "pid"))
+    solver = int(written(tmp_path / "pid"))
     assert is_alive(solver)
     daemon.send_signal(signal.SIGKILL)
     daemon.wait()
-    assert dies(solver)
+    assert ended(solver)
     assert not list(empty.iterdir())

@@ -40,6 +40,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, decided, job, node, running, snapshot
 from tests.fakes import ConstantOrder
+from tests.waits import wait_for
 
 HOUR = 3_600.0
 LOG = make_log("console", "error")
@@ -251,10 +252,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(holds, "what the child makes", 300)
 
 
 def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The one door to other programs, tried with small scripts in Slurm's place."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from rltuned.errors import BackendError
 from rltuned.slurm.commands import WHOLE_BYTES, Commands, SlurmCli
 from rltuned.slurm.talk import LINE_CHARACTERS, CallRecord, one_line
+from tests.waits import ended
 
 
 def place(folder: Path, script: str, name: str = "squeue") -> Path:
@@ -99,17 +99,6 @@ def test_timeout_holds_against_a_program_that_ignores_signals(tmp_path: Path) ->
 def test_timeout_holds_when_the_pipes_are_closed_but_it_lives_on(tmp_path: Path) -> None:
     run, _ = commands(tmp_path, "exec >&- 2>&-; sleep 600", timeout_s=0.3)
     assert "no answer" in run.call("squeue").failure
-
-
-def ended(pid: int) -> bool:
-    for _ in range(5_000):
-        try:
-            if b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_endless_output_is_cut_off(tmp_path: Path) -> None:
