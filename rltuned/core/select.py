@@ -4,9 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from rltuned.core.capacity import Capacity
 from rltuned.core.numbers import base_now
-from rltuned.core.reach import Reach
+from rltuned.core.placement import width
 from rltuned.core.refusals import Refusal
 from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
@@ -238,3 +240,40 @@ def _by_time(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | Non
     if rules.one_number and aged and base_now(job, system, now) is None:
         return Refusal.BASE_UNKNOWN  # giving it back takes no base
     return None
+
+
+class Reach:
+    """By time limits and hardware; jobs that share one Request object are looked at once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}
+
+    def of(self, job: PendingJob) -> tuple[str, ...]:
+        """Those of a job's partitions; all, where it could run in none. In one of which Slurm shows
+        nothing, it could.
+        """
+        names = job.partitions
+        if len(names) == 1:
+            return names
+        key = id(job.request), names
+        if key not in self._known:
+            self._known[key] = tuple(n for n in names if self._could_run(job, n)) or names
+        return self._known[key]
+
+    def _could_run(self, job: PendingJob, name: str) -> bool:
+        if name not in self._longest_s:
+            return True
+        longest_s = self._longest_s[name]
+        if longest_s is not None and (job.request.time_limit_s or 0.0) > longest_s:
+            return False
+        capacity = self._capacity
+        return width(job.request, capacity.members_of((name,)), capacity)[0] > 0
+
+    @cached_property
+    def _longest_s(self) -> dict[str, float | None]:
+        return {p.name: p.max_time_s for p in self._snapshot.partitions}
+
+    @cached_property
+    def _capacity(self) -> Capacity:
+        return Capacity.of(self._snapshot)

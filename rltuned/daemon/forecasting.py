@@ -30,10 +30,9 @@ from rltuned.core.starts import (
     waiting,
 )
 from rltuned.daemon.forecast_child import answer, packed
-from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.idle_child import ChildEndedError, ChildError, IdleChild
 from rltuned.daemon.logger import Log
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.run_times import BUGS
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.what_if import LastForecast

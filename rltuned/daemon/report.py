@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from rltuned import errors
 from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import RoleChange
-from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.groups import GroupsStatus
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
@@ -25,6 +24,24 @@ from rltuned.journal.cycles import CycleRow
 
 _NAMED: Final = 3
 """So many jobs are named in a cycle's sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastStatus:
+    """For metrics and the status page. at: Unix time of the last one; None = none yet. jobs: with
+    an expected start. coverage, error_s: of the last past ones, see core/hindsight. past: how many.
+    """
+
+    at: float | None = None
+    jobs: int = 0
+    coverage: float | None = None
+    error_s: float | None = None
+    past: int = 0
+    seconds: float = 0.0
+    trouble: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class Skip(StrEnum):

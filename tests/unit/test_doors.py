@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rltuned.domain.fields import FIELDS, MAX_PRIORITY, Action, Target
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.slurm.lines import command_lines
+from rltuned.slurm.writer import command_lines
 from tests.fields import CASES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "rltuned"

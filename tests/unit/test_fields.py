@@ -22,8 +22,7 @@ from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.world import World
 from rltuned.slurm.job_selector import asked_job
-from rltuned.slurm.lines import command_lines
-from rltuned.slurm.writer import judge
+from rltuned.slurm.writer import command_lines, judge
 from tests.builders import NOW, marked_by, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.fields import AT, CASES, Case

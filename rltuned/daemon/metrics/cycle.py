@@ -6,8 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disable_created_metrics
 
 from rltuned.core.ladder import Rung
-from rltuned.daemon.metrics.decision import DECISION, Ranges, outside
-from rltuned.daemon.metrics.jobs import JOBS
+from rltuned.daemon.metrics.jobs import DECISION, JOBS, Ranges, outside
 from rltuned.daemon.metrics.rows import COMMANDS, ROWS
 from rltuned.daemon.metrics.table import Table
 from rltuned.daemon.report import CycleReport

@@ -20,7 +20,6 @@ from rltuned.core.line import present_line
 from rltuned.core.select import Scope
 from rltuned.core.starts import MOST, TOO_FAR, Expected, Start, to_play
 from rltuned.daemon.forecast_child import packed
-from rltuned.daemon.forecast_status import ForecastStatus
 from rltuned.daemon.forecasting import (
     FILE_NAME,
     FRESH_S,
@@ -32,7 +31,7 @@ from rltuned.daemon.forecasting import (
 )
 from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.snapshot import Snapshot

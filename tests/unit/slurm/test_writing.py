@@ -25,8 +25,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
-from rltuned.slurm.lines import command_lines
-from rltuned.slurm.writer import SLOW_S, against, judge, read_complaints
+from rltuned.slurm.writer import SLOW_S, against, command_lines, judge, read_complaints
 from tests.builders import job
 from tests.recorded import DATA, MARKS, Recording, replay
 
