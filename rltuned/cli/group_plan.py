@@ -14,7 +14,7 @@ from rltuned.core.heft import (
     lower_bound_s,
     upward_ranks,
 )
-from rltuned.daemon.groups import GroupsStatus
+from rltuned.daemon.groups import Groups, open_of
 from rltuned.domain.groups import JobPhase
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
@@ -43,13 +43,11 @@ def speeds_of(given: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def graph_of(
-    seen: Snapshot, status: GroupsStatus, asked: int, speeds: Mapping[str, float]
-) -> PlanGraph:
+def graph_of(seen: Snapshot, groups: Groups, asked: int, speeds: Mapping[str, float]) -> PlanGraph:
     """What is left of the group of a job, on the nodes of its partitions as if all were free.
     Raises TraceError: there is no such group, or a job of it cannot be planned.
     """
-    group = next((one for one in status.open if asked in one.jobs), None)
+    group = next((one for one in open_of(groups) if asked in one.jobs), None)
     if group is None:
         raise TraceError(f"job {asked} is in no group of dependent jobs that has not ended")
     every: list[Job] = [*seen.pending, *seen.running]

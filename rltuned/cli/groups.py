@@ -12,7 +12,7 @@ from rltuned.cli.plan import STANDING_STILL, grouped, predicting
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
 from rltuned.core.heft import heft
-from rltuned.daemon.groups import GroupsStatus
+from rltuned.daemon.groups import Groups, documents
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.text import span, when
@@ -36,7 +36,6 @@ COLUMNS: Final = (
     Column("ended", right=True),
     Column("steps", right=True, goes=2),
     Column("expected end"),
-    Column("off by", right=True, goes=1),
 )
 
 
@@ -58,7 +57,7 @@ def groups(
     if ctx.invoked_subcommand is not None:
         return
     snapshot, status = _seen(config, backend)
-    found = status.documents()
+    found = documents(status)
     if as_json:
         document = {"taken_at": snapshot.taken_at, "cluster": snapshot.cluster, "groups": found}
         flags.say(json.dumps(document, indent=2, allow_nan=False))
@@ -117,7 +116,7 @@ def _show_plan(document: dict[str, Any]) -> None:
         flags.say(f"{one['apply']}    # undo: {one['undo']}")
 
 
-def _seen(config: Path | None, backend: flags.BackendChoice) -> tuple[Snapshot, GroupsStatus]:
+def _seen(config: Path | None, backend: flags.BackendChoice) -> tuple[Snapshot, Groups]:
     loaded = flags.in_force(config)
     place = open_world(backend, seed=0, speed=STANDING_STILL)
     snapshot = place.backend(loaded).observe()
@@ -137,5 +136,4 @@ def _row(group: dict[str, Any]) -> tuple[str, ...]:
         str(sum(job["state"] == "ended" for job in group["jobs"])),
         str(group["depth"] or "unknown"),
         "unknown" if group["end_at"] is None else when(group["end_at"]),
-        "" if group["error_s"] is None else span(group["error_s"]),
     )

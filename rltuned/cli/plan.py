@@ -15,6 +15,7 @@ from rltuned.cli.asking import ask_about, is_private
 from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
+from rltuned.core.groups import forecasts
 from rltuned.core.hindsight import Scales, corrected
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.other_request import OtherRequest
@@ -24,7 +25,7 @@ from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import plan_document
 from rltuned.daemon.forecasting import FRESH_S, read_file
-from rltuned.daemon.groups import GroupsStatus, kept_groups, looked, status_of
+from rltuned.daemon.groups import Groups, kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
@@ -93,7 +94,7 @@ class Look:
     rig: Rig
     loaded: Loaded
     world: flags.BackendChoice
-    groups: GroupsStatus
+    groups: Groups
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
@@ -171,7 +172,7 @@ def look(
             snapshot, context = rig.backend.observe(), NO_CONTEXT
         context = context if learner is None else learner.look(snapshot, context=context)
         groups = (
-            status_of(looked(GroupStore(), snapshot, context.run_times), snapshot.taken_at)
+            forecasts(looked(GroupStore(), snapshot, context.run_times), snapshot.taken_at)
             if is_private
             else grouped(snapshot, context.run_times, journal)
         )
@@ -188,14 +189,14 @@ def known(writer: PlanApplier, seen: Snapshot) -> Context:
     return context
 
 
-def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal) -> GroupsStatus:
+def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal) -> Groups:
     """The groups of dependent jobs: what the journal keeps, and what the snapshot shows."""
     try:
         kept = kept_groups(journal, snapshot.cluster)
     except JournalError as error:
         flags.warn(f"edges that are satisfied are not known: {error}")
         kept = GroupStore()
-    return status_of(looked(kept, snapshot, predicted), snapshot.taken_at)
+    return forecasts(looked(kept, snapshot, predicted), snapshot.taken_at)
 
 
 def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:

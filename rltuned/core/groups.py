@@ -12,7 +12,7 @@ from typing import Final
 from rltuned.core.dag import components
 from rltuned.core.group_forecast import GroupForecast, foresee, is_satisfied
 from rltuned.domain.context import RunTimes
-from rltuned.domain.groups import Dependency, ExpectedEnd, GroupJob, GroupStore, JobPhase
+from rltuned.domain.groups import Dependency, GroupJob, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
@@ -23,8 +23,8 @@ MOST_LOOKED_AT: Final = 100_000
 """Edges of one look; what further jobs wait for is not known."""
 KEPT_S: Final = 7 * 86_400.0
 """A group that has ended is kept so long."""
-APART_S: Final = 600.0
-"""Looks further apart do not show when a group ended."""
+RENEWED_S: Final = 300.0
+"""What is kept is as old as this at most, where nothing else has changed."""
 _NEVER: Final = "DependencyNeverSatisfied"
 _NO_JOB: Final = JobId(0)
 
@@ -74,9 +74,9 @@ def follow(
         if node in shown or node in before.jobs
     }
     found = {node: _with_edges(found[node], edges.get(node), found) for node in found}
-    after = _kept(before, found, now)
+    after = _kept(found, now)
     same = replace(after, seen_at=before.seen_at) == before
-    return before if same and now - before.seen_at < APART_S / 2 else after
+    return before if same and now - before.seen_at < RENEWED_S else after
 
 
 def _shown(seen: Snapshot) -> dict[int, _Shown]:
@@ -159,23 +159,18 @@ def _may_vanish(parent: JobPhase, kind: str) -> bool:
     return by_task or is_satisfied(parent, kind)
 
 
-def _kept(before: GroupStore, found: Mapping[int, GroupJob], now: float) -> GroupStore:
-    """What there is room for, open groups first, with what is expected of each."""
+def _kept(found: Mapping[int, GroupJob], now: float) -> GroupStore:
+    """What there is room for, open groups first."""
     parts = [part for part in _parts(found) if len(part) > 1]
     parts = [p for p in parts if _ended_at(found[n] for n in p) > now - KEPT_S]
     parts.sort(key=lambda part: -_ended_at(found[n] for n in part))
     jobs: dict[int, GroupJob] = {}
-    expected: dict[int, ExpectedEnd] = {}
-    edges = left_out = 0
+    edges = 0
     for part in parts:
         edges += sum(len(found[node].parents) for node in part)
-        if edges > MOST_EDGES:
-            left_out += len(part)
-            continue
-        jobs |= {node: found[node] for node in part}
-        hope = _expected(before, foresee({n: found[n] for n in part}, now), now)
-        expected |= {} if hope is None else {part[0]: hope}
-    return GroupStore(jobs, expected, now, left_out)
+        if edges <= MOST_EDGES:
+            jobs |= {node: found[node] for node in part}
+    return GroupStore(jobs, now)
 
 
 def _parts(jobs: Mapping[int, GroupJob]) -> list[list[int]]:
@@ -187,22 +182,7 @@ def _ended_at(jobs: Iterable[GroupJob]) -> float:
     return max(float("inf") if job.ended_at is None else job.ended_at for job in jobs)
 
 
-def _expected(before: GroupStore, now_known: GroupForecast, now: float) -> ExpectedEnd | None:
-    """Made when the group's last job joins; its end, if every job was seen to run and to end."""
-    known = before.expected.get(now_known.group)
-    if known is None or known.jobs != len(now_known.jobs):
-        if now_known.has_ended or not isfinite(now_known.end_at):
-            return None
-        return ExpectedEnd(now, now_known.end_at, len(now_known.jobs))
-    if not now_known.has_ended:
-        return replace(known, ended_at=None)
-    if known.ended_at is not None:
-        return known
-    in_time = now - before.seen_at <= APART_S
-    ran = all(job.started_at is not None for job in now_known.jobs.values())
-    return replace(known, ended_at=now) if in_time and ran else None
-
-
-def forecasts(store: GroupStore, now: float) -> list[GroupForecast]:
+def forecasts(store: GroupStore, now: float) -> tuple[GroupForecast, ...]:
     """What to expect of every group, the least id first."""
-    return [foresee({node: store.jobs[node] for node in part}, now) for part in _parts(store.jobs)]
+    parts = _parts(store.jobs)
+    return tuple(foresee({node: store.jobs[node] for node in part}, now) for part in parts)

@@ -12,7 +12,7 @@ from rltuned.core.placement import Placement
 from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
 from rltuned.core.starts import Expected, start_document
-from rltuned.daemon.groups import GroupsStatus, place_of
+from rltuned.daemon.groups import Groups, place_of
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -174,7 +174,7 @@ def situation(
     job: PendingJob,
     seen: Snapshot,
     knobs: Knobs,
-    groups: GroupsStatus | None,
+    groups: Groups | None,
     decision: Decision | None,
     *,
     refusal: str | None,

@@ -1,6 +1,5 @@
 """Groups of dependent jobs in the daemon: kept in the journal, shown to people."""
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
@@ -9,7 +8,7 @@ from pydantic import ConfigDict
 from rltuned.core.group_forecast import GroupForecast
 from rltuned.core.groups import follow, forecasts, node_of
 from rltuned.domain.context import RunTimes
-from rltuned.domain.groups import ExpectedEnd, GroupStore, JobPhase
+from rltuned.domain.groups import GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
@@ -24,28 +23,24 @@ GROUPS: Final[Kept[GroupStore]] = Kept(
 """By cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsStatus:
-    """The groups after one look. ended: since the last one. left_out: jobs without room."""
+Groups = tuple[GroupForecast, ...]
+"""All groups of one cluster after one look."""
 
-    groups: tuple[GroupForecast, ...] = ()
-    expected: tuple[tuple[int, ExpectedEnd], ...] = ()
-    ended: tuple[tuple[int, ExpectedEnd], ...] = ()
-    left_out: int = 0
 
-    @property
-    def open(self) -> tuple[GroupForecast, ...]:
-        return tuple(group for group in self.groups if not group.has_ended)
+def open_of(groups: Groups) -> Groups:
+    """Those that have not ended."""
+    return tuple(group for group in groups if not group.has_ended)
 
-    def jobs(self) -> dict[JobPhase, int]:
-        phases = [job.phase for group in self.open for job in group.jobs.values()]
-        return {phase: phases.count(phase) for phase in JobPhase}
 
-    def documents(self) -> list[Document]:
-        """Every group for JSON, open ones first."""
-        known = dict(self.expected)
-        found = sorted(self.groups, key=lambda group: (group.has_ended, group.group))
-        return [document(group, known.get(group.group)) for group in found]
+def phases(groups: Groups) -> dict[JobPhase, int]:
+    """How far the jobs of the open ones have come."""
+    found = [job.phase for group in open_of(groups) for job in group.jobs.values()]
+    return {phase: found.count(phase) for phase in JobPhase}
+
+
+def documents(groups: Groups) -> list[Document]:
+    """Every group for JSON, open ones first."""
+    return [document(g) for g in sorted(groups, key=lambda group: (group.has_ended, group.group))]
 
 
 def looked(before: GroupStore, seen: Snapshot, predicted: RunTimes) -> GroupStore:
@@ -59,34 +54,21 @@ def kept_groups(memory: Recall, cluster: str) -> GroupStore:
     return GROUPS.read(memory).get(cluster, GroupStore())
 
 
-def take_in(journal: Journal, seen: Snapshot, predicted: RunTimes) -> GroupsStatus:
+def take_in(journal: Journal, seen: Snapshot, predicted: RunTimes) -> Groups:
     """Take one look into what the journal keeps. Raises JournalError."""
-    before = after = GroupStore()
+    after = GroupStore()
 
     def put(every: dict[str, GroupStore]) -> dict[str, GroupStore]:
-        nonlocal before, after
-        before = every.get(seen.cluster, before)
+        nonlocal after
+        before = every.get(seen.cluster, GroupStore())
         after = looked(before, seen, predicted)
         return every if after == before else {**every, seen.cluster: after}
 
     GROUPS.alter(journal, put, seen.taken_at)
-    return status_of(after, seen.taken_at, before)
+    return forecasts(after, seen.taken_at)
 
 
-def status_of(store: GroupStore, now: float, before: GroupStore | None = None) -> GroupsStatus:
-    """What is known of the groups at a Unix time. before: at the last look."""
-    known = {} if before is None else before.expected
-    ended = (
-        (group, one)
-        for group, one in store.expected.items()
-        if one.ended_at is not None and group in known and known[group].ended_at is None
-    )
-    return GroupsStatus(
-        tuple(forecasts(store, now)), tuple(store.expected.items()), tuple(ended), store.left_out
-    )
-
-
-def document(group: GroupForecast, expected: ExpectedEnd | None) -> Document:
+def document(group: GroupForecast) -> Document:
     """One group for JSON. Times are Unix seconds; null = not known."""
     critical = group.critical
     return {
@@ -96,8 +78,6 @@ def document(group: GroupForecast, expected: ExpectedEnd | None) -> Document:
         "understood": group.whole,
         "depth": group.depth,
         "end_at": _known(group.end_at),
-        "expected_at_first": None if expected is None else expected.end_at,
-        "error_s": None if expected is None else expected.error_s,
         "edges": [
             {"parent": parent, "child": node, "kind": kind}
             for node, job in group.jobs.items()
@@ -120,13 +100,13 @@ def document(group: GroupForecast, expected: ExpectedEnd | None) -> Document:
     }
 
 
-def place_of(status: GroupsStatus, job: PendingJob, now: float) -> Document | None:
+def place_of(groups: Groups, job: PendingJob, now: float) -> Document | None:
     """Where a job stands in its group, for `explain`; None = it has none. now: Unix seconds."""
     node = node_of(job)
-    group = next((one for one in status.groups if node in one.jobs), None)
+    group = next((one for one in groups if node in one.jobs), None)
     if group is None:
         return None
-    whole = document(group, dict(status.expected).get(group.group))
+    whole = document(group)
     found = {one["job_id"]: one for one in whole["jobs"]}
     own = found[node]
     return {

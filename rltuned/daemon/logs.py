@@ -36,8 +36,6 @@ def log_cycle(
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
-    for group, end in report.groups.ended if report.groups else ():
-        log.info("group_ended", group=group, jobs=end.jobs, error_s=end.error_s)
     log_verdict(log, report)
     for (result, _), failed in logged.failures(report.outcomes).items():
         log.warning(

@@ -11,7 +11,7 @@ from rltuned.core.decide import Decision, Entry
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import RoleChange
-from rltuned.daemon.groups import GroupsStatus
+from rltuned.daemon.groups import Groups
 from rltuned.daemon.load import Weighed
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
@@ -133,7 +133,7 @@ class CycleReport:
     detail: str = ""
     journal_error: str = ""
     run_times: RunTimesStatus | None = None
-    groups: GroupsStatus | None = None
+    groups: Groups | None = None
     moved: RoleChange | None = None
     forecast: ForecastStatus | None = None
     sums: Sums | None = None

@@ -54,29 +54,8 @@ class GroupJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedEnd:
-    """What was expected of a group when its last job joined, with so many jobs; Unix times.
-    ended_at: None = it has not ended, or the end was not seen.
-    """
-
-    made_at: float
-    end_at: float
-    jobs: int
-    ended_at: float | None = None
-
-    @property
-    def error_s(self) -> float | None:
-        """Seconds by which it ended later than was expected; None = not known."""
-        return None if self.ended_at is None else self.ended_at - self.end_at
-
-
-@dataclass(frozen=True, slots=True)
 class GroupStore:
-    """All groups of a cluster. jobs: by id, or the array's. expected: by the group's id, its least
-    job id. left_out: jobs with dependencies for which there was no room.
-    """
+    """All groups of a cluster. jobs: by id, or the array's."""
 
     jobs: Mapping[int, GroupJob] = field(default_factory=dict)
-    expected: Mapping[int, ExpectedEnd] = field(default_factory=dict)
     seen_at: float = 0.0
-    left_out: int = 0

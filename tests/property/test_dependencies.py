@@ -137,15 +137,15 @@ def test_a_removed_edge_goes_and_a_group_of_one_with_it() -> None:
     assert follow(store, snapshot(job(1), job(2), taken_at=NOW + 60), {}, {}).jobs == {}
 
 
-def test_the_expected_end_and_its_error() -> None:
+def test_the_expected_end_and_how_long_a_group_is_kept() -> None:
     waits = {job(2).job_id: parse_dependency("afterok:1(unfulfilled)")}
     first = running(1, started_at=NOW - 600, time_limit_s=3_600.0)
     store = follow(GroupStore(), snapshot(job(2), runs=[first], taken_at=NOW), waits, {})
-    assert store.expected[1].end_at == NOW + 3_000 + 3_600
-    assert foresee(store.jobs, NOW).critical == {1, 2}
+    expected = foresee(store.jobs, NOW)
+    assert expected.end_at == NOW + 3_000 + 3_600
+    assert expected.critical == {1, 2}
     store = follow(store, snapshot(runs=[running(2, started_at=NOW)], taken_at=NOW + 60), {}, {})
     store = follow(store, snapshot(taken_at=NOW + 600), {}, {})
-    assert store.expected[1].error_s == 600 - 6_600
     assert {j.phase for j in store.jobs.values()} == {JobPhase.ENDED}
     late = follow(replace(store, seen_at=NOW), snapshot(taken_at=NOW + 8 * 86_400), {}, {})
     assert late.jobs == {}
@@ -157,4 +157,3 @@ def test_too_many_edges_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [job(n) for n in (1, 2, 3, 11, 12, 13)]
     store = follow(GroupStore(), snapshot(*jobs), {JobId(n): one for n, one in chains.items()}, {})
     assert set(store.jobs) == {1, 2, 3}
-    assert store.left_out == 3

@@ -19,6 +19,7 @@ from rltuned.core.joint import SolveStatus
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.groups import open_of
 from rltuned.daemon.metrics.table import FREE, PARTITIONS, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
@@ -288,6 +289,6 @@ JOBS: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_groups",
         "Groups of dependent jobs that have not ended.",
-        of("groups", lambda status: len(status.open)),
+        of("groups", lambda groups: len(open_of(groups))),
     ),
 )

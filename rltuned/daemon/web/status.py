@@ -17,6 +17,7 @@ from rltuned.core.explaining import sentence
 from rltuned.core.starts import Expected
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.groups import documents, open_of, phases
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health
@@ -304,6 +305,6 @@ def _groups(report: CycleReport, showing: Showing) -> Document | None:
         return None
     listed = [
         {**one, "user": one["user"] if showing.users else None}
-        for one in (found.documents()[:GROUPS] if showing.jobs else ())
+        for one in (documents(found)[:GROUPS] if showing.jobs else ())
     ]
-    return {"open": len(found.open), "jobs": found.jobs(), "listed": listed}
+    return {"open": len(open_of(found)), "jobs": phases(found), "listed": listed}

@@ -3,8 +3,9 @@
 import pytest
 
 from rltuned.cli.group_plan import commands, graph_of, plan_document, speeds_of
+from rltuned.core.groups import forecasts
 from rltuned.core.heft import heft
-from rltuned.daemon.groups import looked, status_of
+from rltuned.daemon.groups import looked
 from rltuned.domain.groups import GroupStore
 from rltuned.domain.jobs import PendingJob
 from rltuned.errors import TraceError
@@ -27,7 +28,7 @@ def test_what_is_left_of_a_group() -> None:
     nodes = [node("p1"), node("k1", gpu_type="k80", gpus=2), node("x", partitions=("other",))]
     first = running(1, started_at=NOW - 3_000, time_limit_s=3_600.0)
     seen = snapshot(*jobs, runs=[first], nodes=nodes)
-    status = status_of(looked(GroupStore(), seen, {}), NOW)
+    status = forecasts(looked(GroupStore(), seen, {}), NOW)
     made = plan_document(heft(graph_of(seen, status, 3, speeds_of(["p100=2"]))), seen)
     assert [(one["job"], one["node"], one["end_s"]) for one in made["jobs"]] == [
         ("1", "p1", 300.0), ("2", "p1", 600.0), ("3", "k1", 900.0),
@@ -36,7 +37,7 @@ def test_what_is_left_of_a_group() -> None:
         graph_of(seen, status, 9, {})
     endless = snapshot(job(2, dependency="afterok:1", time_limit_s=None), runs=[first], nodes=nodes)
     with pytest.raises(TraceError, match="job 2: its run time is not known"):
-        graph_of(endless, status_of(looked(GroupStore(), endless, {}), NOW), 1, {})
+        graph_of(endless, forecasts(looked(GroupStore(), endless, {}), NOW), 1, {})
 
 
 def choosing(constraint: str, **rest: object) -> PendingJob:
@@ -63,7 +64,7 @@ def test_types_are_given_only_where_the_user_lets_slurm_choose(constraint: str, 
     ]
     first = running(1, started_at=NOW - 3_000, time_limit_s=3_600.0)
     seen = snapshot(choosing(constraint), runs=[first], nodes=nodes)
-    status = status_of(looked(GroupStore(), seen, {}), NOW)
+    status = forecasts(looked(GroupStore(), seen, {}), NOW)
     found = commands(heft(graph_of(seen, status, 2, {"p100": 2.0, "m40": 9.0})), seen)
     assert [one["apply"] for one in found] == ([apply] if apply else [])
     if apply:

@@ -1,25 +1,21 @@
 """Groups of dependent jobs in the journal, the metrics and the words of explain."""
 
-import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from rltuned.cli.explain import in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.group_forecast import foresee
 from rltuned.daemon.documents import explanation
-from rltuned.daemon.groups import GROUPS, kept_groups, place_of, take_in
-from rltuned.daemon.metrics.jobs import JOBS as METRICS
+from rltuned.daemon.groups import documents, kept_groups, open_of, place_of, take_in
 from rltuned.domain.context import NO_CONTEXT, RunTime
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
-from tests.loops import report
 
 PREDICTED = {JobId(2): RunTime(600, 1_200, 60, 900, 3_000, ends=4)}
 
@@ -32,39 +28,19 @@ def first() -> Snapshot:
 
 def test_they_outlive_edges_and_processes(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
-        assert [g.edges for g in take_in(journal, first(), PREDICTED).groups] == [2]
+        assert [g.edges for g in take_in(journal, first(), PREDICTED)] == [2]
     with closing(Journal(tmp_path)) as journal:
         later = snapshot(job(3, dependency="afterok:2"), runs=[running(2)], taken_at=NOW + 60)
-        (group,) = take_in(journal, later, {}).open
+        (group,) = open_of(take_in(journal, later, {}))
         assert {n: dict(j.parents) for n, j in group.jobs.items()} == {
             1: {}, 2: {1: "afterok"}, 3: {2: "afterok"},
         }  # fmt: skip
         assert group.jobs[2].source == "predicted"
         assert not group.whole  # as a singleton was seen once
         assert kept_groups(journal, "another") == GroupStore()
-        ended = [take_in(journal, snapshot(taken_at=NOW + s), {}) for s in (120, 180)]
-        assert ended[0].open == ended[1].open == ()
-        assert ended[0].ended == ()  # job 3 was never seen to run
-        assert len(json.dumps(GROUPS.read(journal)["test"].expected, default=str)) < 200
-
-
-def test_the_end_of_a_group_and_how_far_off_it_was(tmp_path: Path) -> None:
-    child = job(2, dependency="afterok:1(unfulfilled)", time_limit_s=600.0)
-    looks = (
-        snapshot(child, runs=[running(1, started_at=NOW - 10, time_limit_s=310.0)], taken_at=NOW),
-        snapshot(runs=[running(2, started_at=NOW + 60, time_limit_s=600.0)], taken_at=NOW + 100),
-        snapshot(taken_at=NOW + 500),
-    )
-    with closing(Journal(tmp_path)) as journal:
-        for look in looks:
-            status = take_in(journal, look, {})
-        ((group, end),) = status.ended
-        assert (group, end.jobs, end.error_s) == (1, 2, 500 - 900)
-        assert take_in(journal, replace(looks[-1], taken_at=UnixTime(NOW + 560)), {}).ended == ()
-    seen = {row.name: row.read(report(groups=status)) for row in METRICS if row.read}
-    assert seen["rltuned_groups"] == 0
-    (listed,) = status.documents()
-    assert (listed["state"], listed["error_s"]) == ("ended", -400)
+        ended = take_in(journal, snapshot(taken_at=NOW + 120), {})
+        assert open_of(ended) == ()
+        assert documents(ended)[0]["state"] == "ended"
 
 
 def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> None:
@@ -75,7 +51,7 @@ def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> No
 
 def test_nothing_is_kept_where_nothing_depends(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
-        assert take_in(journal, snapshot(job(1)), {}).groups == ()
+        assert take_in(journal, snapshot(job(1)), {}) == ()
     assert not (tmp_path / FILE_NAME).exists()
 
 
