@@ -1,7 +1,7 @@
 """What `rltuned check` asks Slurm: controllers and load, the queue, and how far delays reach."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
@@ -24,7 +24,6 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.sdiag import pressures
 from rltuned.slurm.site import (
-    Controller,
     Priorities,
     RateLimit,
     acting_host,
@@ -83,8 +82,8 @@ def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
     yield _rate_limit(loaded, limit)
 
 
-def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
-    hosts = ", ".join(c.host for c in found)
+def _ha(loaded: Loaded, found: Mapping[str, bool]) -> Check:
+    hosts = ", ".join(found)
     lease = open_lease(loaded.settings.ha, loaded.settings.slurm.timeout_s, SystemClock())
     acts = f"the slurmctld on {acting_host(found)} acts"
     if lease is None:
@@ -95,7 +94,7 @@ def _ha(loaded: Loaded, found: tuple[Controller, ...]) -> Check:
             f"{len(found)} slurmctld ({hosts}; {acts}) and no [ha] lease_dir",
             "run rltuned on one machine only, or set [ha] lease_dir on each of them",
         )
-    if lease.host not in {c.host for c in found}:
+    if lease.host not in found:
         return Check.fail(
             "ha",
             f"this machine is {lease.host}, SlurmctldHost are {hosts}: it would never write",

@@ -6,7 +6,6 @@ thresholds: CFF_HIGH and SEVERAL_WAYS are chosen here. The two sampled slots kee
 see the switch.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,16 +34,8 @@ _WAYS, _FREE = COLUMN["num_ways"], COLUMN["free_nodes"]
 _WAYS_FULL: Final = np.float32(WAYS_CAP)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The eight sampled features of every job: values (n, 8), and what the two last slots hold."""
-
-    values: Float32Array
-    columns: tuple[str, ...]
-
-
-def sample_features(matrix: StateMatrix) -> Observation:
-    """Choose eight features by the state of the cluster.
+def sample_features(matrix: StateMatrix) -> tuple[Float32Array, tuple[str, ...]]:
+    """Choose eight features by the state of the cluster: (n, 8) of every job, and their names.
 
     - Much fragmentation: the sixth slot is 1 - job_size, so small short jobs that fill the scraps
       stand out. Otherwise it is the urgency of waiting.
@@ -55,7 +46,7 @@ def sample_features(matrix: StateMatrix) -> Observation:
     several = bool((ways * _WAYS_FULL >= SEVERAL_WAYS).any())
     sixth = "1-job_size" if fragmented else "urgency"
     names = (*FIXED, sixth, "num_ways" if several else "free_nodes")
-    return Observation(sampled(matrix.values, fragmented, several), names)
+    return sampled(matrix.values, fragmented, several), names
 
 
 def sampled(

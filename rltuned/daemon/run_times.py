@@ -79,15 +79,6 @@ class RunTimesStatus:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A memory that is ready to be fed. trouble: why it knows less than it could."""
-
-    memory: RunTimeMemory
-    source: Source
-    trouble: str = ""
-
-
 class RunTimeLearner:
     """Feeds a memory with what is seen, and keeps it on the disk. make: an empty memory. folder: of
     the journal; None = nothing is kept. history: asks sacct, so many days back; None, 0 = not.
@@ -109,7 +100,7 @@ class RunTimeLearner:
         self._history_s = history_d * _DAY_S
         self._salt = salt
         self._loader: threading.Thread | None = None
-        self._loaded: _Loaded | None = None
+        self._loaded: tuple[RunTimeMemory, Source, str] | None = None
         self._memory: RunTimeMemory | None = None
         self._waiting: list[JobRun] = []  # ended, and not fed to a memory yet
         self._cluster, self._seen_at, self._saved_at = "", 0.0, 0.0
@@ -165,16 +156,11 @@ class RunTimeLearner:
             self._loader.start()
             self._loader.join(FIRST_WAIT_S)
         if self._memory is None and self._loaded is not None:
-            loaded, self._loaded = self._loaded, None
-            self._memory, self._saved_at = loaded.memory, float(seen.taken_at)
-            self._note(source=loaded.source, trouble=loaded.trouble)
-            self._log.info(
-                "run_times",
-                source=loaded.source.value,
-                ends=loaded.memory.ends,
-                kinds=len(loaded.memory),
-                trouble=loaded.trouble,
-            )
+            (memory, source, trouble), self._loaded = self._loaded, None
+            self._memory, self._saved_at = memory, float(seen.taken_at)
+            self._note(source=source, trouble=trouble)
+            counts = {"ends": memory.ends, "kinds": len(memory)}
+            self._log.info("run_times", source=source.value, **counts, trouble=trouble)
         return self._memory is not None
 
     def _empty(self) -> RunTimeMemory:
@@ -205,7 +191,7 @@ class RunTimeLearner:
             why.append(f"{type(error).__name__}: {error}")
             memory, source = self._empty(), Source.LOOKS
         if threading.current_thread() is self._loader:  # else another cluster is seen by now
-            self._loaded = _Loaded(memory, source, "; ".join(why))
+            self._loaded = memory, source, "; ".join(why)
 
     def _restore(self, memory: RunTimeMemory, cluster: str, now: float) -> float | None:
         """Take over what the last file holds; when it was written. None = there is none."""

@@ -25,12 +25,13 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 _MOVED: Final = "handed over"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+_STRICT: Final = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class ChangeRow(_Strict):
+class ChangeRow(BaseModel):
     """One row of the journal's table of changes; `gone` ones matter when their job is requeued."""
+
+    model_config = _STRICT
 
     at: float
     job_id: int = Field(gt=0)
@@ -62,16 +63,20 @@ _COLUMNS: Final = tuple(ChangeRow.model_fields)
 """Of the table, all that is handed over."""
 
 
-class StateRow(_Strict):
+class StateRow(BaseModel):
     """What must outlive a process, such as an open circuit breaker; value is JSON."""
+
+    model_config = _STRICT
 
     name: str
     value: str
     at: float
 
 
-class Handover(_Strict):
+class Handover(BaseModel):
     """Everything that changes hands, and whose it was: numbers in writes, words in flags."""
+
+    model_config = _STRICT
 
     format: Literal[1] = 1
     holder: str

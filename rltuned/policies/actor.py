@@ -67,7 +67,7 @@ class NetworkPolicy:
 def seen_by(kind: Kind, matrix: StateMatrix, rule: Wish | None = None) -> Float32Array:
     """(n, features) what a kind of network reads. rule: what `delay` wishes, if known."""
     if kind == "paper":
-        return sample_features(matrix).values
+        return sample_features(matrix)[0]
     rule = BASELINES["delay"].wish(matrix) if rule is None else rule
     return queue_features(matrix, rule.own_s, rule.place)
 

@@ -6,7 +6,7 @@ A bundle is a folder with `actor.safetensors` (weights and nothing else), `card.
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from rltuned.compare import Word, percent
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
@@ -21,14 +21,10 @@ MAX_HIDDEN: Final = 4_096
 MAX_REACH: Final = 5.0
 
 
-class _CardPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 HIDDEN_LAYERS: Final = 2
 
 
-class Architecture(_CardPart):
+class Architecture(BaseModel, extra="forbid", frozen=True):
     """Enough to build the network before its weights are read. max_jobs: rows of the windows in
     parity.npz; a queue may be longer.
     """
@@ -62,7 +58,7 @@ class Architecture(_CardPart):
         return self
 
 
-class Training(_CardPart):
+class Training(BaseModel, extra="forbid", frozen=True):
     """How the weights came to be; enough to make them again."""
 
     method: str
@@ -76,7 +72,7 @@ class Training(_CardPart):
     machine: str
 
 
-class Verdict(_CardPart):
+class Verdict(BaseModel, extra="forbid", frozen=True):
     """The model against the rule `delay`, on windows that neither trained nor chose anything.
     change: geometric mean of the ratios less 1, -0.05 = 5% less, and its 95% interval over windows.
     """
@@ -94,7 +90,7 @@ class Verdict(_CardPart):
         return f"{self.word}{than} the rule delay: {figures} on {self.windows} unseen windows"
 
 
-class Card(_CardPart):
+class Card(BaseModel, extra="forbid", frozen=True):
     """card.json."""
 
     format: Literal[2]

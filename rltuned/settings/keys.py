@@ -182,8 +182,6 @@ class PlacementKeys(Keys):
 
     budget_s: float = key(1.0, "seconds", gt=0.0, le=60.0)
     """The solver is ended after this time; then the greedy placement is used."""
-    memory_mib: int = key(1024, "MiB", ge=64, le=65_536)
-    """Address space that the solver may use."""
 
 
 class OverSubscribeKeys(Keys):

@@ -32,7 +32,7 @@ def knobs_of(settings: Settings) -> Knobs:
         top_k=settings.policy.top_k,
         placement=settings.policy.placement,
         tuning=Tuning(
-            budget=Budget(place.budget_s, place.memory_mib),
+            budget=Budget(place.budget_s),
             sharing=Sharing(frozenset(share.scope), share.allow_cpu_sharing),
         ),
     )

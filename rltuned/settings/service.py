@@ -45,8 +45,6 @@ class SlurmKeys(Keys):
     is not used."""
     timeout_s: float = key(20.0, "seconds", ge=1.0, le=600.0)
     """Longest time that one command may take before it is ended."""
-    chunk: int = key(200, "jobs", ge=1, le=200)
-    """Most updates in one scontrol: each waits about ten seconds when the controller dies."""
     reader: Literal["text", "pyslurm"] = "text"
     """The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from
     pyslurm, and what it asks for from squeue; if pyslurm is missing or of another release than
@@ -61,7 +59,7 @@ class SlurmKeys(Keys):
         return self.pyslurm_python or Path(sys.executable)
 
     def cli(self) -> SlurmCli:
-        return SlurmCli(self.bin_dir, self.conf, self.timeout_s, self.chunk)
+        return SlurmCli(self.bin_dir, self.conf, self.timeout_s)
 
 
 class LoadKeys(Keys):

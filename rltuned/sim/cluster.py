@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.hostlist import expand_hosts
@@ -19,11 +19,7 @@ _Name = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(ge=0)]
 
 
-class _FileTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _PartitionTable(_FileTable):
+class _PartitionTable(BaseModel, extra="forbid", strict=True):
     name: _Name
     default: bool = False
     max_time_s: Annotated[float, Field(gt=0)] | None = None
@@ -33,7 +29,7 @@ class _PartitionTable(_FileTable):
     ] = "NO"
 
 
-class _NodeTable(_FileTable):
+class _NodeTable(BaseModel, extra="forbid", strict=True):
     name: _Name
     gpu_type: str = ""
     gpus: _Count = 0
@@ -42,7 +38,7 @@ class _NodeTable(_FileTable):
     partitions: list[_Name] = []
 
 
-class _File(_FileTable):
+class _File(BaseModel, extra="forbid", strict=True):
     name: str = ""
     nodes: Annotated[list[_NodeTable], Field(min_length=1)]
     partitions: list[_PartitionTable] = []

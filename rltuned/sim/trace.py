@@ -132,8 +132,8 @@ def read_trace(path: Path) -> Trace:
 
 def parse_trace(text: str, source: str) -> Trace:
     """As `read_trace`, for the text of a file; source stands in the messages."""
-    notes, lines = _split_notes(text)
-    rows = csv_rows(lines, len(notes.lines) + 1)
+    notes, count, lines = _split_notes(text)
+    rows = csv_rows(lines, count + 1)
     line, first = next(rows, (0, []))
     if isinstance(first, Bad):
         raise TraceError(f"{source}:{line}: {first.why}")
@@ -150,7 +150,7 @@ def parse_trace(text: str, source: str) -> Trace:
     if not jobs:
         raise TraceError(f"{source}:{bad[0].line}: {bad[0].why}" if bad else f"{source}: no jobs")
     ordered = sorted(jobs.values(), key=lambda job: job.submit_s)
-    return Trace(tuple(ordered), notes.values, tuple(bad))
+    return Trace(tuple(ordered), notes, tuple(bad))
 
 
 def _job_of(
@@ -166,23 +166,17 @@ def _job_of(
     return Bad(line, f"job_id {job.job_id} stands twice") if job.job_id in known else job
 
 
-@dataclass(slots=True)
-class _Comments:
-    values: dict[str, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-
-
-def _split_notes(text: str) -> tuple[_Comments, Iterator[str]]:
-    notes = _Comments()
-    lines = lines_in(text)
+def _split_notes(text: str) -> tuple[dict[str, str], int, Iterator[str]]:
+    """The notes, how many lines they take, and the others."""
+    notes, count, lines = dict[str, str](), 0, lines_in(text)
     for line in lines:
         if not line.startswith("#") and line.strip():
             break
-        notes.lines.append(line)
+        count += 1
         key, colon, value = line.lstrip("#").strip().partition(":")
         if colon:
-            notes.values[key.strip()] = value.strip()
-    return notes, iter(lines[len(notes.lines) :])
+            notes[key.strip()] = value.strip()
+    return notes, count, iter(lines[count:])
 
 
 def _check_header(header: list[str], source: str) -> None:

@@ -24,7 +24,7 @@ from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
 from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
-from rltuned.slurm.site import Controller, acting_host, ask_controllers, read_qos
+from rltuned.slurm.site import acting_host, ask_controllers, read_qos
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
@@ -191,7 +191,7 @@ class SlurmBackend:
         """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`."""
         return acting_host(self.controllers())
 
-    def controllers(self) -> tuple[Controller, ...]:
+    def controllers(self) -> dict[str, bool]:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers."""
         return ask_controllers(self._commands)
 

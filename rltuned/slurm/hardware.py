@@ -34,13 +34,6 @@ class KeptBack(NamedTuple):
     mem_mib: int
 
 
-class NodeExtras(NamedTuple):
-    """Of one cluster. kept: by node; names: of all nodes, empty where sinfo hides none."""
-
-    kept: Mapping[str, KeptBack]
-    names: frozenset[str]
-
-
 def read_kept_back(lines: Iterable[str]) -> dict[str, KeptBack]:
     """By node, from `scontrol -o show nodes`; those that keep nothing are left out."""
     found: dict[str, KeptBack] = {}

@@ -1,7 +1,7 @@
 """Reading the cluster: which commands are run, and what is made of their answers."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,19 +23,18 @@ from rltuned.slurm.columns import (
     Layout,
     Marks,
     PriorityRow,
-    RequestRow,
     WatchRow,
     read_layout,
 )
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, read_pending, standing_of, unreadable
 from rltuned.slurm.fairshare import FairShares
-from rltuned.slurm.hardware import HiddenNodes, NodeExtras, read_kept_back, read_names
+from rltuned.slurm.hardware import HiddenNodes, KeptBack, read_kept_back, read_names
 from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.queue_rows import Known
-from rltuned.slurm.records import id_of, parse_job_id
+from rltuned.slurm.records import id_of
 from rltuned.slurm.request import Requests, parse_speeds, read_node_range
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
@@ -82,7 +81,7 @@ class Reader:
         source = Pyslurm(commands, pyslurm) if pyslurm else None
         self._source = JobSource(commands, self._new_marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
-        self._hardware: tuple[float, NodeExtras] | None = None
+        self._hardware: tuple[float, Mapping[str, KeptBack], frozenset[str]] | None = None
         self._hidden = HiddenNodes(commands, self._new_marks)
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
         self._nodes: KnownNodes = {}
@@ -104,7 +103,7 @@ class Reader:
         if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
             taken_at += self.clock_off_s
         says = remembered(site.cluster, taken_at)
-        beside = self._known_hardware(site, taken_at)
+        kept, names = self._known_hardware(site, taken_at)
         jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
         sinfo = self._commands.stream(
@@ -113,9 +112,9 @@ class Reader:
         odd: list[str] = []
         unseen: list[Unreadable] = []
         rows = self._hidden.beside(
-            marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), beside.names, taken_at, unseen
+            marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
         )
-        hardware = read_nodes(rows, site.exclusive_partitions, beside.kept, self._nodes)
+        hardware = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
         nodes, partitions = hardware.nodes, hardware.partitions
         self._nodes = {node.name: self._nodes[node.name] for node in nodes}
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
@@ -209,16 +208,20 @@ class Reader:
             self._site = (now, site, layout)
         return self._site[1:]
 
-    def _known_hardware(self, site: SlurmSite, now: float) -> NodeExtras:
-        """What sinfo does not say of the nodes, as old as the site's settings at most."""
+    def _known_hardware(
+        self, site: SlurmSite, now: float
+    ) -> tuple[Mapping[str, KeptBack], frozenset[str]]:
+        """What sinfo does not say, as old as the site's settings at most: what jobs do not get, by
+        node; the names of all nodes, empty where sinfo hides none.
+        """
         if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
             kept = read_kept_back(self._commands.stream("scontrol", "-o", "show", "nodes").lines())
             names = frozenset[str]()
             if site.hides_nodes:
                 shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
                 names = read_names(shown)
-            self._hardware = (now, NodeExtras(kept, names))
-        return self._hardware[1]
+            self._hardware = (now, kept, names)
+        return self._hardware[1:]
 
     def _layout(self) -> Layout:
         usage = self._commands.ask("squeue", "--help").stdout
@@ -265,24 +268,23 @@ class Reader:
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's backfill plans to start a record; None = not planned."""
-        marks, (_, layout) = self._new_marks(), self._known_site(now)
-        names = ("jobid", "starttime")
-        asked = ("-t", "PD", "-j", str(job_id), "-O", marks.columns(names))
-        rows = list(marks.rows("squeue", squeue(self._commands, layout, *asked), len(names)))
         try:
-            starts = [parse_epoch(start) for own, start in rows if parse_job_id(own) == job_id]
+            starts = [parse_epoch(start) for start in self._of_job(job_id, "starttime", now)]
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
         return starts[0] if starts else None
 
     def speeds(self, job_id: JobId, now: float) -> dict[int, float]:
         """By node count how fast a record runs, from its user's comment; empty = none named."""
-        marks, (_, layout) = self._new_marks(), self._known_site(now)
-        names = ("jobid", "comment")
-        asked = ("-t", "PD", "-j", str(job_id), "-O", marks.columns(names))
-        rows = marks.rows("squeue", squeue(self._commands, layout, *asked), len(names))
-        comments = [comment for own, comment in rows if id_of(own) == job_id]
+        comments = self._of_job(job_id, "comment", now)
         return parse_speeds(comments[0]) if comments else {}
+
+    def _of_job(self, job_id: JobId, column: str, now: float) -> list[str]:
+        """A column of the rows of a pending record."""
+        marks, (_, layout) = self._new_marks(), self._known_site(now)
+        asked = ("-t", "PD", "-j", str(job_id), "-O", marks.columns(("jobid", column)))
+        rows = marks.rows("squeue", squeue(self._commands, layout, *asked), 2)
+        return [value for own, value in rows if id_of(own) == job_id]
 
     def node_ranges(self, now: float) -> dict[JobId, NodeRange]:
         """Node ranges of pending records, where readable."""
@@ -290,7 +292,7 @@ class Reader:
         words = ("-t", "PD", "-O", marks.columns(REQUEST_COLUMNS))
         answer = squeue(self._commands, self._known_site(now)[1], *words)
         rows = marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
-        found = {id_of(row.jobid): read_node_range(row) for row in map(RequestRow._make, rows)}
+        found = {id_of(number): read_node_range(most, tres) for number, most, tres in rows}
         return {job_id: one for job_id, one in found.items() if one is not None}
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:

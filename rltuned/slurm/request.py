@@ -12,7 +12,7 @@ from rltuned.domain.fields import NODE_RANGE
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.node_range import NodeRange
 from rltuned.domain.units import GpuType, NodeName
-from rltuned.slurm.columns import Ask, RequestRow
+from rltuned.slurm.columns import Ask
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import (
     absent,
@@ -271,10 +271,10 @@ _WORD: Final = re.compile(r"(?<!\S)rltuned\.speed=(\S+)")
 _SPEED: Final = re.compile(r"([1-9][0-9]{0,5}):([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 
 
-def read_node_range(row: RequestRow) -> NodeRange | None:
-    """What a row says; None = no range. The fewest nodes stand among the TRES alone."""
+def read_node_range(maxnodes: str, tres: str) -> NodeRange | None:
+    """What these columns say; None = no range. The fewest nodes stand among the TRES alone."""
     try:
-        nodes = f"{parse_tres(row.tres_alloc).get('node', 0)}-{parse_number(row.maxnodes)}"
+        nodes = f"{parse_tres(tres).get('node', 0)}-{parse_number(maxnodes)}"
     except ValueError:
         return None
     found = NODE_RANGE.fullmatch(nodes)

@@ -227,38 +227,29 @@ def _plugin(config: Mapping[str, str]) -> str:
 
 
 _LINE: Final = re.compile(
-    r"^Slurmctld\((?P<role>[a-z]+\d*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)\s*$", re.MULTILINE
+    r"^Slurmctld\([a-z]+\d*\) at (?P<host>\S+) is (?P<state>UP|DOWN)\s*$", re.MULTILINE
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
-    """One line of `scontrol ping`. role: primary, backup, backup2 and so on."""
-
-    role: str
-    host: str
-    up: bool
+def parse_ping(text: str) -> dict[str, bool]:
+    """The controllers' hosts in the order of SlurmctldHost, and whether each answers."""
+    return {m["host"]: m["state"] == "UP" for m in _LINE.finditer(text)}
 
 
-def parse_ping(text: str) -> tuple[Controller, ...]:
-    """The controllers in the order of SlurmctldHost."""
-    return tuple(Controller(m["role"], m["host"], m["state"] == "UP") for m in _LINE.finditer(text))
-
-
-def ask_controllers(commands: Commands) -> tuple[Controller, ...]:
-    """Every slurmctld, in order of SlurmctldHost. Raises BackendError: none answers."""
+def ask_controllers(commands: Commands) -> dict[str, bool]:
+    """The same, asked now. Raises BackendError: none answers."""
     answer = commands.call("scontrol", "ping")  # ends with 1 when one of them is down
     if answer.failure:
         raise BackendError(answer.failure)
     found = parse_ping(answer.stdout)
-    if not any(c.up for c in found):
+    if not any(found.values()):
         message = one_line(answer.stdout) or one_line(answer.stderr) or "no message"
         raise BackendError(f"scontrol ping: no slurmctld answers: {message}")
     return found
 
 
-def acting_host(found: tuple[Controller, ...]) -> str:
+def acting_host(found: Mapping[str, bool]) -> str:
     """Name of the host whose slurmctld acts: Slurm's own commands try in the same order. In a
     takeover by hand the primary does not answer; one that comes back acts as soon as it does.
     """
-    return next(c.host for c in found if c.up)
+    return next(host for host, answers in found.items() if answers)

@@ -13,7 +13,6 @@ from rltuned.domain.fields import NUM_NODES, Action, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.node_range import NodeRange
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.columns import RequestRow
 from rltuned.slurm.request import parse_speeds, read_node_range
 from tests.builders import job, snapshot
 
@@ -69,7 +68,7 @@ def test_speeds_are_read_whole_or_not_at_all(comment: str, speeds: dict[int, flo
 def test_a_range_is_the_fewest_of_the_tres_and_the_most(
     most: str, tres: str, nodes: str | None
 ) -> None:
-    found = read_node_range(RequestRow("1", most, tres))
+    found = read_node_range(most, tres)
     assert found == (None if nodes is None else NodeRange(nodes))
 
 

@@ -75,7 +75,7 @@ def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
             matrix = encode(snapshot.pending, snapshot)
             found = desk.features.rows[:rows, :NUM_FEATURES]
             np.testing.assert_allclose(found, matrix.values, atol=2e-7)
-            columns = sample_features(matrix).columns
+            _, columns = sample_features(matrix)
             assert (columns[6] == "1-job_size", columns[7] == "num_ways") == tuple(flags > 0)
             states += 1
             while count:

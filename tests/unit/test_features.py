@@ -119,10 +119,10 @@ def test_no_jobs_and_no_nodes_are_no_error() -> None:
 def test_fragmentation_decides_the_sixth_slot_and_ways_the_seventh() -> None:
     scraps = tuple(node(f"s{i}", gpus=8, free_gpus=1) for i in range(3))
     shot = snapshot(job(gpus=1), nodes=scraps)
-    found = sample_features(encode(shot.pending, shot))
-    assert found.columns[6:] == ("1-job_size", "num_ways")
+    _, names = sample_features(encode(shot.pending, shot))
+    assert names[6:] == ("1-job_size", "num_ways")
     whole = snapshot(job(gpus=4), nodes=(node("w"),))
-    found = sample_features(encode(whole.pending, whole))
-    assert found.columns[6:] == ("urgency", "free_nodes")
-    assert found.values.shape == (1, OBSERVED)
-    assert found.values[0, 7] == 1.0
+    found, names = sample_features(encode(whole.pending, whole))
+    assert names[6:] == ("urgency", "free_nodes")
+    assert found.shape == (1, OBSERVED)
+    assert found[0, 7] == 1.0

@@ -10,20 +10,13 @@ from rltuned.report.charts import Point
 DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A span of time that a page may show, in steps."""
-
-    span_s: float
-    step_s: float
-
-
-RANGES: Final[Mapping[str, Range]] = {
-    "24h": Range(DAY_S, 600.0),
-    "7d": Range(7 * DAY_S, 3_600.0),
-    "30d": Range(30 * DAY_S, 4 * 3_600.0),
+RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "24h": (DAY_S, 600.0),
+    "7d": (7 * DAY_S, 3_600.0),
+    "30d": (30 * DAY_S, 4 * 3_600.0),
 }
-LONGEST_S: Final = max(one.span_s for one in RANGES.values())
+"""What a page may show: the span in seconds, and the step."""
+LONGEST_S: Final = max(span_s for span_s, _ in RANGES.values())
 MOST: Final = 2_000
 """Waits that one bucket keeps; of more, the quantiles are those of these."""
 FEWEST: Final = 6
@@ -61,8 +54,8 @@ class Series:
 
     def __init__(self) -> None:
         self._kept = {
-            name: deque[Bucket](maxlen=round(one.span_s / one.step_s) + 1)
-            for name, one in RANGES.items()
+            name: deque[Bucket](maxlen=round(span_s / step_s) + 1)
+            for name, (span_s, step_s) in RANGES.items()
         }
 
     def add(self, at: float, sums: Mapping[str, Any]) -> None:
@@ -70,7 +63,7 @@ class Series:
         if not sums:
             return
         for name, buckets in self._kept.items():
-            step_s = RANGES[name].step_s
+            _, step_s = RANGES[name]
             begin = at - at % step_s
             if not buckets or buckets[-1].at < begin:
                 buckets.append(Bucket(begin))
@@ -79,12 +72,12 @@ class Series:
 
     def shown(self, name: str, now: float) -> "RangeView":
         """A range up to now; it begins with what was seen first, a few steps ago at least."""
-        one = RANGES[name]
-        begin = now - one.span_s
+        span_s, step_s = RANGES[name]
+        begin = now - span_s
         buckets = [b for b in self._kept[name] if b.at >= begin]
         if buckets:
-            begin = max(begin, min(buckets[0].at, now - FEWEST * one.step_s))
-        return RangeView(begin, now, one.step_s, buckets)
+            begin = max(begin, min(buckets[0].at, now - FEWEST * step_s))
+        return RangeView(begin, now, step_s, buckets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import Final
 
 from rltuned.durable import refuse_device
 from rltuned.errors import SnapshotError, TraceError
+from rltuned.lab.backtest.inventory import BadRecord, read_nodes_shown, read_partitions_shown
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import Natural, Whole
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import SacctRecord
-from rltuned.slurm.inventory import BadRecord, read_nodes_shown, read_partitions_shown
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from rltuned.slurm.values import parse_limit_s, whole_numbers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rltuned.cli.flags import warn
-from rltuned.cli.outputs import check_file, write_text
+from rltuned.lab.cli.outputs import check_file, write_text
 
 if TYPE_CHECKING:  # numba and matplotlib
     from rltuned.lab.train.page import Curve

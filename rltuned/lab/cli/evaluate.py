@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.outputs import check_folder
-from rltuned.cli.tables import Column, console, progress, show_table
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.compare import Paired
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
+from rltuned.lab.cli import options
+from rltuned.lab.cli.bars import progress
 from rltuned.lab.cli.curves import curves_of
+from rltuned.lab.cli.outputs import check_folder
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.options import FEWEST_WINDOWS, NAMES, RULES
 from rltuned.policies.actor import Actor
@@ -79,13 +81,13 @@ def evaluate(
     copies: CopiesOption = 1,
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     mode: ModeOption = "cycle",
-    interval: flags.IntervalOption = 60.0,
-    bounds: flags.BoundsOption = flags.OnOff.ON,
-    own: flags.OwnOption = DEFAULT.own,
-    share: flags.ShareOption = DEFAULT.share,
-    clip: flags.ClipOption = DEFAULT.clip,
-    max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
-    predictor: flags.PredictorOption = flags.SHIPPED,
+    interval: options.IntervalOption = 60.0,
+    bounds: options.BoundsOption = options.OnOff.ON,
+    own: options.OwnOption = DEFAULT.own,
+    share: options.ShareOption = DEFAULT.share,
+    clip: options.ClipOption = DEFAULT.clip,
+    max_delay: options.MaxDelayOption = DEFAULT.max_delay_s,
+    predictor: options.PredictorOption = options.SHIPPED,
     rule: RuleOption = None,
     curves: CurvesOption = None,
     report: ReportOption = None,
@@ -102,7 +104,7 @@ def evaluate(
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
     if curves and report is None:
         raise typer.BadParameter("--curves needs --report FOLDER")
-    if mode == "cycle" and bounds is flags.OnOff.OFF:
+    if mode == "cycle" and bounds is options.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     check_folder(report)
     from rltuned.lab.train import evaluate as evaluation  # noqa: PLC0415 - numba
@@ -117,13 +119,13 @@ def evaluate(
         )
         for at in (load or (None,))
     ]
-    knobs = Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay))
+    knobs = Knobs(top_k=0, order=options.order_of(own, share, clip, max_delay))
     protocol = Protocol(
         mode,
         interval,
         knobs=knobs,
-        bounded=bounds is flags.OnOff.ON,
-        predictor=flags.predictor_of(predictor),
+        bounded=bounds is options.OnOff.ON,
+        predictor=options.predictor_of(predictor),
     )
     found = _play([s.scenario for s in sources], contestants, plans, rules, protocol)
     if any(not c.disjoint for c in found):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rltuned.cli.flags import say, warn
-from rltuned.cli.tables import progress
 from rltuned.errors import ModelError, TraceError
 from rltuned.journal.snapshots import recorded
+from rltuned.lab.cli.bars import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.accounting import read_history
 from rltuned.slurm.sacct import lines_of

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.outputs import check_file
-from rltuned.cli.tables import Column, console, progress, show_table
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.joint import Tuning
 from rltuned.core.order import DEFAULT
 from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
+from rltuned.lab.cli import options
+from rltuned.lab.cli.bars import progress
+from rltuned.lab.cli.outputs import check_file
 from rltuned.lab.replay.metrics import (
     Schedule,
     bound,
@@ -83,7 +85,7 @@ def simulate(
     cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
     mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = "event",
-    interval: flags.IntervalOption = 60.0,
+    interval: options.IntervalOption = 60.0,
     placement: PlacementOption = "pack",
     top_k: TopKOption = 16,
     oversubscribe: OverSubscribeOption = None,
@@ -94,12 +96,12 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Of the windows' places.", min=0)] = 1,
     first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
     warmup: WarmupOption = 0,
-    bounds: flags.BoundsOption = flags.OnOff.ON,
-    own: flags.OwnOption = DEFAULT.own,
-    share: flags.ShareOption = DEFAULT.share,
-    clip: flags.ClipOption = DEFAULT.clip,
-    max_delay: flags.MaxDelayOption = DEFAULT.max_delay_s,
-    predictor: flags.PredictorOption = flags.SHIPPED,
+    bounds: options.BoundsOption = options.OnOff.ON,
+    own: options.OwnOption = DEFAULT.own,
+    share: options.ShareOption = DEFAULT.share,
+    clip: options.ClipOption = DEFAULT.clip,
+    max_delay: options.MaxDelayOption = DEFAULT.max_delay_s,
+    predictor: options.PredictorOption = options.SHIPPED,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: SkipImpossibleOption = False,
     jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
@@ -117,9 +119,9 @@ def simulate(
     protocol = Protocol(
         mode,
         interval,
-        knobs=Knobs(top_k=0, order=flags.order_of(own, share, clip, max_delay)),
-        bounded=bounds is flags.OnOff.ON,
-        predictor=flags.predictor_of(predictor),
+        knobs=Knobs(top_k=0, order=options.order_of(own, share, clip, max_delay)),
+        bounded=bounds is options.OnOff.ON,
+        predictor=options.predictor_of(predictor),
     )
     if placement == "milp":
         tuning = Tuning(sharing=Sharing(frozenset(oversubscribe or ())))
@@ -152,14 +154,14 @@ def simulate(
 def _faults(path: Path) -> tuple[Fault, ...]:
     bad: list[Bad] = []
     found = read_faults(path, bad)
-    flags.warn_of_bad(path, bad)
+    options.warn_of_bad(path, bad)
     return found
 
 
 def _possible(trace: Path, cluster: Cluster, *, skip: bool) -> tuple[tuple[TraceJob, ...], int]:
     from rltuned.lab.replay.run import possible  # noqa: PLC0415 - numba
 
-    jobs, skipped = possible(flags.shown_trace(trace).jobs, cluster, skip=skip)
+    jobs, skipped = possible(options.shown_trace(trace).jobs, cluster, skip=skip)
     if skipped:
         flags.warn(f"{skipped} jobs can never run on {cluster.name} and are left out")
     return jobs, skipped

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from rltuned.cli.outputs import check_folder
 from rltuned.errors import ModelError, SettingsError
+from rltuned.lab.cli.outputs import check_folder
 
 if TYPE_CHECKING:  # torch
     from torch.utils.tensorboard import SummaryWriter

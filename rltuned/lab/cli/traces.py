@@ -9,9 +9,11 @@ from typing import Annotated, Final, Literal
 import numpy as np
 import typer
 
-from rltuned.cli.flags import JsonOption, say, shown_trace, warn, warn_of_bad
-from rltuned.cli.tables import Bars, Column, console, progress, show_table
+from rltuned.cli.flags import JsonOption, say, warn
+from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
+from rltuned.lab.cli.bars import Bars, progress
+from rltuned.lab.cli.options import shown_trace, warn_of_bad
 from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
 from rltuned.lab.replay.readers.clusters import (
     read_helios,

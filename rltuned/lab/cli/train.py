@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rltuned.cli.flags import JsonOption, say, warn
-from rltuned.cli.outputs import check_folder
 from rltuned.lab.cli import curves, evolve, imitate
 from rltuned.lab.cli.epochs import EpochLog, against
+from rltuned.lab.cli.outputs import check_folder
 from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
 from rltuned.lab.cli.training import (
     ClusterOption,

@@ -13,7 +13,6 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.instances import AllOption, instances
-from rltuned.cli.tables import Bars, progress
 from rltuned.compare import percent
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
@@ -30,6 +29,7 @@ from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.cli import site_files
+from rltuned.lab.cli.bars import Bars, progress
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import FOLDER

@@ -57,7 +57,7 @@ def test_what_is_too_old_or_was_not_seen_is_left_out() -> None:
 def test_a_range_begins_with_what_was_seen_first() -> None:
     found = Series()
     found.add(NOW - 600.0, looks())
-    assert found.shown("24h", NOW).begin == NOW - 6 * RANGES["24h"].step_s
+    assert found.shown("24h", NOW).begin == NOW - 6 * RANGES["24h"][1]
     assert series().shown("24h", NOW).begin == NOW - 12 * HOUR_S - (NOW - 12 * HOUR_S) % 600.0
     assert Series().shown("7d", NOW).begin == NOW - 7 * 24 * HOUR_S
 

@@ -90,7 +90,6 @@ def test_every_default_is_pinned() -> None:
         "sla": [],
         "placement": {
             "budget_s": 1.0,
-            "memory_mib": 1024,
         },
         "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
         "predictor": {
@@ -110,7 +109,6 @@ def test_every_default_is_pinned() -> None:
             "bin_dir": None,
             "conf": None,
             "timeout_s": 20.0,
-            "chunk": 200,
             "reader": "text",
             "pyslurm_python": None,
         },

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.outputs import check_file, check_folder, write_text
 from rltuned.errors import TraceError
+from rltuned.lab.cli.outputs import check_file, check_folder, write_text
 
 
 def test_a_file(tmp_path: Path) -> None:

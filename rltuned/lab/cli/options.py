@@ -1,0 +1,85 @@
+"""Options that commands of the laboratory share, and what they lead to."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rltuned.cli.flags import warn
+from rltuned.core.order import Order
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.tables import Bad
+from rltuned.sim.trace import Trace, read_trace
+
+SHIPPED = "shipped"
+BAD_SHOWN = 20
+
+
+class OnOff(StrEnum):
+    """A switch that can be named."""
+
+    ON = "on"
+    OFF = "off"
+
+
+BoundsOption = Annotated[
+    OnOff,
+    typer.Option("--bounds", help="Delays within their bounds, or every policy's pure order."),
+]
+OwnOption = Annotated[
+    float, typer.Option("--own", help="Part of a job's own length in its delay.", min=0.0)
+]
+ShareOption = Annotated[
+    float, typer.Option("--share", help="Part of the backlog in its delay.", min=0.0)
+]
+ClipOption = Annotated[
+    float,
+    typer.Option(
+        "--clip", help="No delay above so many limit x sqrt(GPUs) + share x backlog.", min=0.0
+    ),
+]
+MaxDelayOption = Annotated[
+    float, typer.Option("--max-delay", help="No delay above so many seconds.", min=0.0)
+]
+PredictorOption = Annotated[
+    str,
+    typer.Option(
+        "--predictor", help="Of run times: a folder, the `shipped` one, or `none`: by the limits."
+    ),
+]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", help="Seconds between cycles.", min=0.001, max=1e9)
+]
+
+
+def order_of(own: float, share: float, clip: float, max_delay_s: float) -> Order:
+    """What the four options ask for."""
+    try:
+        return Order(own, share, clip, max_delay_s)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def predictor_of(given: str) -> Predictor | None:
+    """The predictor that the option asks for. Raises ModelError: it cannot be used."""
+    if given == "none":
+        return None
+    return load_predictor(shipped_predictor() if given == SHIPPED else Path(given))
+
+
+def shown_trace(path: Path) -> Trace:
+    """A trace file; its rows that are left out are named. Raises TraceError."""
+    trace = read_trace(path)
+    warn_of_bad(path, trace.bad)
+    return trace
+
+
+def warn_of_bad(source: Path, bad: Sequence[Bad]) -> None:
+    """Name rows that are left out by file, line and reason; the first of many, all by number."""
+    for row in bad[:BAD_SHOWN]:
+        warn(f"{source}:{row.line}: {row.why}")
+    if len(bad) > BAD_SHOWN:
+        warn(f"{source}: {len(bad) - BAD_SHOWN} more bad rows")
