@@ -7,12 +7,11 @@ import numpy as np
 
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.numbers import IntArray, Numbers, Writing, numbers_of, rest_of, settle
+from rltuned.core.numbers import IntArray, Numbers, Writing, base_now, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
-from rltuned.core.own_order import own_order
 from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S
 
@@ -156,3 +155,23 @@ def undo_words(jobs: Iterable[PendingJob], *fields: Field) -> tuple[Action, ...]
         if field.takes(original := field.before(job))
     )
     return tuple(action for action in found if action is not None)
+
+
+def own_priority(job: PendingJob, system: PrioritySystem, now: float) -> int:
+    """Its priority if rltuned had never written to it; where that is not known, the one it has."""
+    owned = job.owned
+    if owned is None or job.taken_over:
+        return job.priority
+    if owned.field == "site_factor":
+        base = job.priority - (job.site_factor or 0) if job.base is None else job.base
+        return max(1, base + (owned.original or 0))
+    if system.kind == "basic":
+        return job.priority if owned.original is None else owned.original
+    base_s = base_now(job, system, now)
+    return job.priority if base_s is None else max(1, int(base_s))
+
+
+def own_order(jobs: Sequence[PendingJob], system: PrioritySystem, now: float) -> IntArray:
+    """(n,) indices of the jobs in that order; those that are equal keep theirs."""
+    own = np.array([own_priority(job, system, now) for job in jobs], dtype=np.int64)
+    return np.argsort(-own, kind="stable")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Final
 
 from rltuned.daemon.canary.breaker import breakers
@@ -28,9 +29,9 @@ from rltuned.text import span
 _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 """States that follow from the time and not from a cycle; they are not kept."""
 _WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
+"""True of the last result; while none comes nothing is written."""
 _MINUTES_S: Final = 600.0
 """An older result has its age in minutes."""
-"""True of the last result; while none comes nothing is written."""
 
 
 class Publisher:
@@ -179,7 +180,7 @@ class Publisher:
         """The state of the daemon, for the status page; without a board it is empty."""
         if self._board is None:
             return {}
-        forecast = None if self._forecaster is None else self._forecaster.status.document()
+        forecast = None if self._forecaster is None else asdict(self._forecaster.status)
         return {**self._board.document(self.health(), self._verdict), "forecast": forecast}
 
     def health(self) -> Health:

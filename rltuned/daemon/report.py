@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from rltuned import errors
 from rltuned.core.decide import Decision, Entry
@@ -39,9 +39,6 @@ class ForecastStatus:
     past: int = 0
     seconds: float = 0.0
     trouble: str = ""
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Skip(StrEnum):

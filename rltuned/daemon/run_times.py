@@ -8,7 +8,7 @@ is logged and counted, and the memory is made again from what the disk has.
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -74,9 +74,6 @@ class RunTimesStatus:
     limit_share: float | None = None
     faults: int = 0
     trouble: str = ""
-
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class RunTimeLearner:

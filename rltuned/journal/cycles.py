@@ -8,8 +8,9 @@ import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
-from rltuned.journal.snapshots import pack, unpack
+from rltuned.journal.snapshots import pack, reading, unpack
 from rltuned.text import first_flaw
 
 if TYPE_CHECKING:  # both import numpy, and the journal must open without
@@ -183,6 +184,23 @@ def last_look(
         (cluster, *modes, UNFINISHED, before, before),
     ).fetchone()
     return None if row is None else unpack(*row)[0]
+
+
+def recorded(path: Path, since: float = 0.0) -> Iterator[CycleObservation]:
+    """What every cycle of a moment or later saw, of those that are still kept, in their order.
+    Raises JournalError: the file cannot be read; SnapshotError: what it holds is damaged.
+    """
+    with reading(path) as db:
+        rows = db.execute(
+            "SELECT cycle, at, mode, taken_at, snapshot FROM cycles"
+            " WHERE snapshot IS NOT NULL AND taken_at >= ? ORDER BY cycle",
+            (since,),
+        ).fetchall()
+        # one at a time: an open question would keep the daemon from writing
+        for cycle, at, mode, taken_at, digest in rows:
+            kept = db.execute("SELECT body FROM snapshots WHERE digest = ?", (digest,)).fetchone()
+            if kept is not None:  # not cleared out meanwhile
+                yield CycleObservation(cycle, at, mode, *unpack(digest, kept[0], taken_at))
 
 
 def digest_of(text: str) -> str:

@@ -61,16 +61,6 @@ class Keeping:
     max_mib: float = 1024.0
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What one cycle saw. mode: what it was allowed to do, in the daemon's words."""
-
-    cycle: int
-    mode: str
-    snapshot: Snapshot
-    context: Context = NO_CONTEXT
-
-
 def encode_snapshot(snapshot: Snapshot, context: Context = NO_CONTEXT) -> bytes:
     """One line of JSON in the order of the fields: what is equal gives equal bytes."""
     run_times = tuple(sorted(context.run_times.items()))
@@ -179,23 +169,3 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
     except JournalError:
         db.close()
         raise
-
-
-def recorded(path: Path, since: float = 0.0) -> Iterator[Recorded]:
-    """Every snapshot of a moment or later that is still kept, in the order of the cycles.
-
-    Raises:
-        JournalError: the file cannot be read.
-        SnapshotError: what it holds is damaged.
-    """
-    with reading(path) as db:
-        rows = db.execute(
-            "SELECT cycle, mode, taken_at, snapshot FROM cycles"
-            " WHERE snapshot IS NOT NULL AND taken_at >= ? ORDER BY cycle",
-            (since,),
-        ).fetchall()
-        # one at a time: an open question would keep the daemon from writing
-        for cycle, mode, taken_at, digest in rows:
-            kept = db.execute("SELECT body FROM snapshots WHERE digest = ?", (digest,)).fetchone()
-            if kept is not None:  # not cleared out meanwhile
-                yield Recorded(cycle, mode, *unpack(digest, kept[0], taken_at))

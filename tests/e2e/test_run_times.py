@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rltuned.domain.units import JobId
+from rltuned.journal.cycles import recorded
 from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
 from rltuned.journal.learned import read_learned
-from rltuned.journal.snapshots import FILE_NAME, recorded
+from rltuned.journal.snapshots import FILE_NAME
 from tests.clusters import cluster
 from tests.configs import write_settings
 from tests.e2e.process import Daemon

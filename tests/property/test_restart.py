@@ -17,8 +17,9 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
+from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, recorded
+from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import snapshot
 from tests.examples import examples
 from tests.fakes import FakeBackend, FakeClock

@@ -15,8 +15,9 @@ from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import TraceError
+from rltuned.journal.cycles import CycleObservation, recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, Recorded, recorded
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.cli.train import app
 from rltuned.lab.train.history import FITTING
 from rltuned.lab.train.imitation import agreement, fit
@@ -58,8 +59,10 @@ def looks() -> tuple[Snapshot, ...]:
     return tuple(seen)
 
 
-def records(seen: Iterable[Snapshot]) -> list[Recorded]:
-    return [Recorded(cycle, "dry_run", each) for cycle, each in enumerate(seen, start=1)]
+def records(seen: Iterable[Snapshot]) -> list[CycleObservation]:
+    return [
+        CycleObservation(cycle, 0.0, "dry_run", each) for cycle, each in enumerate(seen, start=1)
+    ]
 
 
 def journal_of(folder: Path, seen: Iterable[Snapshot]) -> Path:
@@ -149,7 +152,8 @@ def test_what_rltuned_wrote_to_teaches_nothing() -> None:
 
 
 def test_a_partition_that_was_taken_from_rltuned_teaches() -> None:
-    pairs = [Recorded(1, "live", FIRST, Context(demoted=("gpu",))), Recorded(2, "live", after(1))]
+    first = CycleObservation(1, 0.0, "live", FIRST, Context(demoted=("gpu",)))
+    pairs = [first, CycleObservation(2, 0.0, "live", after(1))]
     assert [moment.chosen for moment in moments_of(pairs)] == [0]
 
 

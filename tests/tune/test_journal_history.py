@@ -6,7 +6,7 @@ from typing import Any
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.journal.snapshots import Recorded
+from rltuned.journal.cycles import CycleObservation
 from rltuned.lab.tune.journal_history import (
     NO_END,
     NO_START,
@@ -21,7 +21,9 @@ from tests.builders import NOW, job, running, snapshot
 
 
 def seen(*looks: Snapshot, cluster: str = "test") -> SeenRuns:
-    found = seen_runs((Recorded(n, "live", look) for n, look in enumerate(looks)), cluster)
+    found = seen_runs(
+        (CycleObservation(n, 0.0, "live", look) for n, look in enumerate(looks)), cluster
+    )
     assert found is not None
     return found
 
@@ -108,5 +110,5 @@ def test_a_requeued_run_is_no_end() -> None:
 
 
 def test_looks_at_another_cluster_are_not_taken() -> None:
-    assert seen_runs((Recorded(1, "live", look) for look in LOOKS), "other") is None
+    assert seen_runs((CycleObservation(1, 0.0, "live", look) for look in LOOKS), "other") is None
     assert completed(SacctAnswer([by_sacct(1)]), None)[1] == Sources(1)

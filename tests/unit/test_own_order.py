@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.entry import Entry
-from rltuned.core.own_order import own_order, own_priority
+from rltuned.core.planning import own_order, own_priority
 from rltuned.core.refusals import counted
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.priority import PrioritySystem

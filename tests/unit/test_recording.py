@@ -11,8 +11,9 @@ from hypothesis import given
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, SnapshotError
+from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, pack, reading, recorded, unpack
+from rltuned.journal.snapshots import FILE_NAME, pack, reading, unpack
 from tests.builders import NOW, job, sight, snapshot
 from tests.property import worlds
 

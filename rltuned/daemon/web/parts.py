@@ -38,6 +38,10 @@ REASONS: Final[Mapping[str, str]] = {
 """Slurm's reasons in words; others are shown as Slurm says them."""
 
 
+_RANKED: Final = ("delay_s", "rank_before", "rank_after", "moves", "what", "bound", "fits")
+"""Of an entry; null where there is none."""
+
+
 def gpus(sums: Sums) -> list[Document]:
     """By type."""
     return [
@@ -109,34 +113,17 @@ def moves(decision: Decision | None) -> Document:
     }
 
 
-def row(entry: Entry, decision: Decision, *, named: bool) -> Document:
-    """A ranked job; nothing of it is a name unless `named`."""
-    return {
-        **_asked(entry.job, decision.snapshot, named=named),
-        "delay_s": entry.delay_s,
-        "rank_before": entry.rank_before,
-        "rank_after": entry.rank_after,
-        "priority": entry.current,
-        "planned": entry.settled,
-        "moves": entry.moves,
-        "what": entry.what,
-        "bound": entry.bound,
-        "fits": entry.fits,
-        "refusal": None,
-    }
-
-
-def left(job: PendingJob, decision: Decision, *, named: bool) -> Document:
-    """A job that is left alone, with the reason in words."""
-    why = dict(decision.refused).get(job.job_id)
-    return {
-        **_asked(job, decision.snapshot, named=named),
-        **dict.fromkeys(
-            ("delay_s", "rank_before", "rank_after", "planned", "moves", "what", "bound", "fits")
-        ),
-        "priority": job.priority,
-        "refusal": "it was not ranked" if why is None else why.sentence,
-    }
+def row(job: PendingJob, entry: Entry | None, decision: Decision, *, named: bool) -> Document:
+    """A job, and where it was ranked; None = it is left alone, with the reason in words. Nothing of
+    it is a name unless `named`.
+    """
+    asked, refusal = _asked(job, decision.snapshot, named=named), None
+    if entry is None:
+        why = dict(decision.refused).get(job.job_id)
+        refusal = "it was not ranked" if why is None else why.sentence
+    ranked = {name: getattr(entry, name, None) for name in _RANKED}
+    planned = None if entry is None else entry.settled
+    return {**asked, **ranked, "planned": planned, "priority": job.priority, "refusal": refusal}
 
 
 def expected(forecast: Expected | None, job_id: JobId, now: float) -> str | None:

@@ -8,7 +8,7 @@ consulted.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rltuned import __version__
@@ -99,7 +99,7 @@ class Board:
             **self._last,
             **self._seen(report),
             "groups": _groups(report, self._showing),
-            "run_times": report.run_times and report.run_times.document(),
+            "run_times": report.run_times and asdict(report.run_times),
             "next_at": report.started_at + report.next_in_s,
         }
 
@@ -134,7 +134,7 @@ class Board:
         if decision is None:
             return None
         named = self._showing.users
-        return [parts.row(e, decision, named=named) for e in decision.entries[:JOBS]]
+        return [parts.row(e.job, e, decision, named=named) for e in decision.entries[:JOBS]]
 
     def rows(self) -> list[Document]:
         """All waiting jobs, those of the order first; none where jobs are not shown."""
@@ -142,21 +142,14 @@ class Board:
         if decision is None or not self._showing.jobs:
             return []
         forecast, now = self._expected(), decision.snapshot.taken_at
-        rows = [
+        ranked = {entry.job.job_id: entry for entry in decision.entries}
+        rest = (job for job in decision.snapshot.pending if job.job_id not in ranked)
+        return [
             {
-                **parts.row(entry, decision, named=named),
-                "expected": parts.expected(forecast, entry.job.job_id, now),
-            }
-            for entry in decision.entries
-        ]
-        ranked = {entry.job.job_id for entry in decision.entries}
-        rest = [job for job in decision.snapshot.pending if job.job_id not in ranked]
-        return rows + [
-            {
-                **parts.left(job, decision, named=named),
+                **parts.row(job, ranked.get(job.job_id), decision, named=named),
                 "expected": parts.expected(forecast, job.job_id, now),
             }
-            for job in rest
+            for job in (*(entry.job for entry in decision.entries), *rest)
         ]
 
     def job(self, name: str) -> Document | None:
@@ -173,20 +166,16 @@ class Board:
             return None
         named = self._showing.users
         entry = next((e for e in decision.entries if e.job is job), None)
-        changes = [c for c in self._changes if c["job"] == job.address]
-        if entry is None:
-            alone = {"taken_apart": None, "before": [], "changes": changes}
-            expected = parts.expected(self._expected(), job.job_id, self._now())
-            return {**parts.left(job, decision, named=named), **alone, "expected": expected}
-        at = decision.matrix.jobs.index(job)
-        first = decision.entries[max(0, entry.rank_after - 1 - BEFORE) : entry.rank_after - 1]
+        place = 0 if entry is None else entry.rank_after - 1
+        before = decision.entries[max(0, place - BEFORE) : place]
+        at = None if entry is None else decision.matrix.jobs.index(job)
         return {
-            **parts.row(entry, decision, named=named),
+            **parts.row(job, entry, decision, named=named),
             "expected": parts.expected(self._expected(), job.job_id, self._now()),
             "ranked": len(decision.entries),
-            "taken_apart": sentence(decision, at),
-            "before": [parts.row(e, decision, named=named) for e in first],
-            "changes": changes,
+            "taken_apart": None if at is None else sentence(decision, at),
+            "before": [parts.row(e.job, e, decision, named=named) for e in before],
+            "changes": [c for c in self._changes if c["job"] == job.address],
         }
 
     def document(self, health: Health, verdict: CanaryStatus) -> Document:

@@ -11,7 +11,7 @@ import typer
 
 from rltuned.cli.flags import say, warn
 from rltuned.errors import ModelError, TraceError
-from rltuned.journal.snapshots import recorded
+from rltuned.journal.cycles import recorded
 from rltuned.lab.cli.bars import progress
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.accounting import read_history

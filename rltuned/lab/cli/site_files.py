@@ -17,7 +17,7 @@ from rltuned.cli.flags import warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
-from rltuned.journal.snapshots import recorded
+from rltuned.journal.cycles import recorded
 from rltuned.lab.backtest.collect import PACKED, collect
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.site import HISTORY, read_site_model

@@ -24,7 +24,7 @@ from rltuned.core.select import Scope, select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
-from rltuned.journal.snapshots import Recorded
+from rltuned.journal.cycles import CycleObservation
 from rltuned.lab.train.history import FEWEST_STARTS, fits_in_place_of
 from rltuned.lab.train.imitation import OrderedQueues, asked_of
 from rltuned.policies.actor import seen_by
@@ -38,13 +38,13 @@ _FREE: Final = Scope(min_age_s=0.0)
 class Moment:
     """One preference: of the jobs of `queue` (places), `chosen` was started, `rivals` were not."""
 
-    seen: Recorded
+    seen: CycleObservation
     queue: tuple[PendingJob, ...]
     chosen: int
     rivals: tuple[int, ...]
 
 
-def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
+def moments_of(records: Iterable[CycleObservation]) -> Iterator[Moment]:
     """Every preference in a journal; records in the order of time."""
     for before, after in pairwise(records):
         seen, later = before.snapshot, after.snapshot
@@ -54,7 +54,7 @@ def moments_of(records: Iterable[Recorded]) -> Iterator[Moment]:
 
 
 def choices_of(
-    records: Iterable[Recorded], *, most: int = 6_000, order: Order = DEFAULT
+    records: Iterable[CycleObservation], *, most: int = 6_000, order: Order = DEFAULT
 ) -> OrderedQueues:
     """What a network learns from a journal, the latest `most` moments, about delays of an order.
 
@@ -76,7 +76,7 @@ def _row(moment: Moment, order: Order) -> tuple[Float32Array, Float32Array, int]
     return seen[places], asked[places], places.index(moment.chosen)
 
 
-def _between(record: Recorded, later: Snapshot) -> Iterator[Moment]:
+def _between(record: CycleObservation, later: Snapshot) -> Iterator[Moment]:
     seen = record.snapshot
     queue = select(seen, _FREE).chosen  # what is not ours teaches best
     begun = {(j.job_id, j.submitted_at) for j in later.running if j.started_at >= seen.taken_at}

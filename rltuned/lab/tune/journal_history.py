@@ -14,7 +14,7 @@ from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
-from rltuned.journal.snapshots import Recorded
+from rltuned.journal.cycles import CycleObservation
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 
 NO_END: Final = "its end fell between looks of the daemon that were too far apart, or was no end"
@@ -60,7 +60,7 @@ class SeenRuns:
     unseen: set[tuple[str, float]] = field(default_factory=set)
 
 
-def seen_runs(records: Iterable[Recorded], cluster: str) -> SeenRuns | None:
+def seen_runs(records: Iterable[CycleObservation], cluster: str) -> SeenRuns | None:
     """What looks show of a cluster; None = there is none at it."""
     tracker, found = JobTracker(), None
     waited: set[tuple[str, float]] = set()

@@ -22,9 +22,10 @@ from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, RltunedError
+from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from rltuned.journal.snapshots import FILE_NAME, reading, recorded
+from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
 from tests.builders import NOW, basic, job, set_priority, set_site_factor

@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -410,8 +410,8 @@ def test_what_is_no_plain_file_and_what_is_nested_deep_ends_no_daemon(tmp_path: 
 
 
 def test_status_says_how_old_it_is_and_what_became_of_past_ones() -> None:
-    assert forecast(ForecastStatus().document(), NOW) == "none yet"
-    found = ForecastStatus(NOW - 180, 212, 0.81, 1_440.0, 412).document()
+    assert forecast(asdict(ForecastStatus()), NOW) == "none yet"
+    found = asdict(ForecastStatus(NOW - 180, 212, 0.81, 1_440.0, 412))
     assert forecast(found, NOW) == (
         "212 jobs have an expected start, 3m ago; of the last 412 starts 81% lay within the "
         "interval, the median is off by 24m"

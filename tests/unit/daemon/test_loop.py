@@ -19,8 +19,9 @@ from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
+from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, reading, recorded
+from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Settings
 from tests.builders import NOW
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt

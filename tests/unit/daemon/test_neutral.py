@@ -8,8 +8,9 @@ import pytest
 from rltuned.daemon.apply import NEUTRAL, context_by
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import JournalError
+from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, recorded
+from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW, snapshot
 from tests.loops import Bench
 

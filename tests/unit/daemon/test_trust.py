@@ -11,9 +11,9 @@ import pytest
 
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.errors import JournalError, JournalLostError
+from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
 from rltuned.journal.mark import mark_path
-from rltuned.journal.snapshots import recorded
 from tests.builders import NOW, job, set_priority, sight, snapshot
 from tests.programs import ran
 
