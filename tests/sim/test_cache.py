@@ -2,10 +2,15 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+
+import pytest
+
+from rltuned.lab.kernel.sources import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -37,22 +42,58 @@ def test_an_index_that_cannot_be_read_any_more_is_not_opened(tmp_path: Path) -> 
     assert len([*tmp_path.glob("__pycache__/*.nbi")]) == 2
 
 
-def test_the_sources_of_the_kernel_and_of_what_it_imports_are_part_of_the_name() -> None:
-    """And none of the others, whose change would compile all again."""
-    from rltuned.lab.kernel import compiler  # noqa: PLC0415 - numba
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package's sources."""
+    folder = tmp_path_factory.mktemp("copied") / "rltuned"
+    shutil.copytree(ROOT / "rltuned", folder, ignore=lambda _, names: {"__pycache__"} & {*names})
+    return folder
 
-    use = (
-        "import sys, rltuned.lab.kernel.loop, rltuned.lab.kernel.episode\n"
-        "for name, one in sys.modules.items():\n"
-        "    if name.startswith('rltuned.'): print(one.__file__)"
-    )
-    files = subprocess.check_output([sys.executable, "-c", use], cwd=ROOT, text=True).splitlines()
-    names = {Path(file).relative_to(ROOT / "rltuned").as_posix() for file in files}
-    assert {"core/limits.py", "core/numbers.py", "domain/fields.py"} < names
-    texts = {Path(file): Path(file).read_bytes() for file in files}
-    missing = [path for path, text in texts.items() if text not in compiler._SOURCES]
-    assert missing == [ROOT / "rltuned" / "lab" / "__init__.py"]
-    assert (ROOT / "rltuned/core/decide.py").read_bytes() not in compiler._SOURCES
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("lab/kernel/loop.py", "State", "Estate"),
+        ("core/limits.py", "_PAIRS_LEAST", "_PAIRS_MOST"),  # what a function of the core goes by
+        ("core/run_times.py", "HIGH_OF_MEAN: Final = ", "HIGH_OF_MEAN: Final = 2 * "),
+        ("core/queue_features.py", "def fill_queue_columns(", "def fill_queue_columns( "),
+        ("domain/fields.py", "MAX_PRIORITY = ", "MAX_PRIORITY = 1 + "),
+    ],
+)
+def test_a_change_of_what_is_compiled_changes_the_sources(
+    package: Path, file: str, old: str, new: str
+) -> None:
+    assert differs(package / file, old, new)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("core/decide.py", "def ", "def  "),  # not imported
+        ("core/run_times.py", "The expected run time of", "How long by"),  # a docstring
+        ("domain/jobs.py", "class ", "class  "),  # imported for annotations alone
+        ("errors.py", "class ", "class  "),
+    ],
+)
+def test_a_change_of_anything_else_does_not(package: Path, file: str, old: str, new: str) -> None:
+    assert not differs(package / file, old, new)
+
+
+def differs(file: Path, old: str, new: str) -> bool:
+    """Whether the sources are others with a word of the package exchanged."""
+    folder = next(parent for parent in file.parents if parent.name == "rltuned")
+    text = file.read_text()
+    assert old in text
+    try:
+        file.write_text(text.replace(old, new))
+        return sources(folder) != sources()
+    finally:
+        file.write_text(text)
+
+
+def test_a_name_that_is_nowhere_is_said(package: Path) -> None:
+    with pytest.raises(ImportError, match=r"core\.numbers defines no FIRST_HYSTERESIS"):
+        differs(package / "core/numbers.py", "FIRST_HYSTERESIS", "HYSTERESIS")
 
 
 def test_a_user_takes_over_what_the_installation_compiled(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_copy_takes_machine_code_as_it_is(tmp_path: Path) -> None:
     changed = (copied / mutants.DOOR).read_text()
     assert changed != (mutants.ROOT / mutants.DOOR).read_text()
     assert [line for line in changed.splitlines() if line.startswith(mutants.SOURCES)] == [
-        '_SOURCES = b"" and _sources()'
+        '_SOURCES = b"" and sources().encode()'
     ]
 
 

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.lab.kernel import episode, loop, run_times
+from rltuned.lab.replay import play
 from rltuned.lab.train.compile import compile_all
 from rltuned.sim.trace import Trace, write_trace
 from tests.train.worlds import random_ground
@@ -20,6 +21,8 @@ def compiled() -> list[int]:
 
 def test_commands_find_what_an_install_compiles(tmp_path: Path) -> None:
     compile_all()
+    play.load()  # what a process beside has compiled, from the disk
+    assert not ENTRIES[0].stats.cache_misses
     before, trace = compiled(), tmp_path / "t.csv"
     assert min(before) > 0
     write_trace(Trace(random_ground("testbed", 11, 700).jobs), trace)

@@ -1,7 +1,6 @@
 """The one door to numba: what is compiled, and how machine code is kept on disk."""
 
 import hashlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from rltuned.durable import write_whole
 from rltuned.lab.kernel.linking import link_once
+from rltuned.lab.kernel.sources import sources
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -26,28 +26,7 @@ _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_w
 _COUNTED: dict[str, Any] = {"_nrt": True}
 """Explicit: a function inherits it from the one that calls it first."""
 _BORROWED: dict[str, Any] = {"_nrt": False}
-_PACKAGE = Path(__file__).parents[2]
-_IMPORT = re.compile(r"^from rltuned\.([\w.]+) import (\([^)]*\)|.*)$", re.MULTILINE)
-
-
-def _sources() -> bytes:
-    """The modules of the kernel and what they import, as their constants are compiled in."""
-    found: dict[Path, bytes] = {}
-    to_read = [*Path(__file__).parent.glob("*.py")]
-    while to_read:
-        path = to_read.pop()
-        if path in found or not path.is_file():
-            continue
-        found[path] = path.read_bytes()
-        for module, names in _IMPORT.findall(found[path].decode()):
-            place = _PACKAGE.joinpath(*module.split("."))
-            to_read += [place.parent / "__init__.py", place / "__init__.py"]
-            to_read += [place.with_suffix(".py")]
-            to_read += [place / f"{name}.py" for name in re.findall(r"\w+", names)]
-    return b"".join(found[path] for path in sorted(found))
-
-
-_SOURCES = _sources()
+_SOURCES = sources().encode()
 
 
 def compiled(function: F) -> F:
@@ -74,8 +53,8 @@ def entry(function: F) -> F:
     """Compile a function that Python calls, and keep the machine code on disk.
 
     numba looks for changes only in the file of the function itself, yet the code of all that it
-    calls is kept with it. So the digest of the sources that it is made of is in the kept file's
-    name: code of other sources, an older release's too, is never opened.
+    calls is kept with it. So the digest of what it is made of is in the kept file's name: code of
+    other sources, an older release's too, is never opened.
     """
     own = Path(function.__code__.co_filename).read_bytes()
     function.__qualname__ += f".{hashlib.sha256(_SOURCES + own).hexdigest()[:12]}"

@@ -4,6 +4,9 @@
 machine code: it fits one type of processor.
 """
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 from rltuned.lab.replay import play
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
@@ -19,8 +22,14 @@ _JOBS = 32
 
 
 def compile_all() -> None:
-    """The simulator, the replay of a history, the episodes of a training."""
-    play.load()
+    """The simulator in a process beside; here the replay of a history, and what training plays."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
+        played = beside.submit(play.load)
+        _train()
+        played.result()
+
+
+def _train() -> None:
     jobs = synthesize("testbed-1024", jobs=_JOBS, seed=0).jobs
     found = foreseen(load_predictor(shipped_predictor()), jobs)
     scenario = Scenario.of(preset("testbed"), jobs).foreseeing(found)
