@@ -1,5 +1,7 @@
 """A network that corrects no rule: its score is the order, and a blank one is who came first."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from rltuned.core.features import encode
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.batch import Contest, compete, join
-from rltuned.lab.train.choices import part_of, scores_of
+from rltuned.lab.train.choices import part_of
 from rltuned.lab.train.episodes import Recorder, play_policy, play_rule, play_sampled
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.queues import random_snapshot
@@ -67,13 +69,12 @@ def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
     batch = join(compete(window, net_of(network_of(actor)), contest, 1, Recorder()))
     part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
     with torch.no_grad():
-        scores = scores_of(actor, part).numpy()
+        scores = actor.layers(part.features)[:, 0].numpy()
     network = network_of(actor)
-    for at in range(part.moments):
-        mine = (part.moment == at).numpy()
-        rows = part.features.numpy()[mine]
+    for first, last in pairwise(part.begins):
+        rows = part.features[first:last].numpy()
         wanted = network.forward(rows, np.ones(len(rows), dtype=bool))[:, 0]
-        np.testing.assert_allclose(scores[mine], wanted, atol=1e-5)
+        np.testing.assert_allclose(scores[first:last], wanted, atol=1e-5)
 
 
 def test_it_asks_for_no_delays() -> None:

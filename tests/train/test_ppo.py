@@ -16,13 +16,13 @@ from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.train.batch import Batch, Contest, compete, join
-from rltuned.lab.train.choices import log_chances, part_of, scores_of
+from rltuned.lab.train.choices import part_of
 from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.critic import QueueCritic
 from rltuned.lab.train.episodes import Recorder
 from rltuned.lab.train.learner import Learner, PpoSettings
-from rltuned.lab.train.network import LEAST_SPREAD, TorchActor, network_of, placed_by, policy_of
-from rltuned.lab.train.ppo import Report, advantages, train, update
+from rltuned.lab.train.network import LEAST_SPREAD, TorchActor, network_of, policy_of
+from rltuned.lab.train.ppo import Report, advantages, as_played, train, update
 from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.ranks import ALONE
 from rltuned.lab.train.run import Job, Validation, beginning_from, perform
@@ -64,41 +64,16 @@ def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
         assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["paper", "queue"])
-def test_choices_are_scored_as_the_networks_score_windows(kind: Kind) -> None:
-    learner, batch = batch_of(kind)
-    moments = np.arange(len(batch.rewards))[::3]
-    part = part_of(batch, moments, kind, "cpu")
-    with torch.no_grad():
-        scores = scores_of(learner.actor, part)
-        chances, entropy = log_chances(scores, part)
-        for m in range(len(moments)):
-            mine = part.moment == m
-            rows = part.features[mine]
-            logits = learner.actor(rows, torch.ones(len(rows), dtype=torch.bool))
-            wanted = placed_by(logits, part.asked[mine], learner.actor.reach)
-            torch.testing.assert_close(scores[mine], wanted, atol=1e-5, rtol=1e-5)
-        for d in range(0, len(part), 7):
-            options = part.among[part.whose == d]
-            by_hand = torch.log_softmax(scores[options], dim=0)
-            at = int((options == part.chosen[d]).nonzero())
-            torch.testing.assert_close(chances[d], by_hand[at], atol=1e-5, rtol=1e-5)
-            own = -(by_hand.exp() * by_hand).sum()
-            torch.testing.assert_close(entropy[d], own, atol=1e-5, rtol=1e-5)
-
-
 def test_networks_do_not_care_about_the_order_of_rows() -> None:
     torch.manual_seed(0)
     actor, critic = TorchActor("queue", (8, 8), 1.0), QueueCritic()
     next(actor.layers[-1].parameters()).data.normal_()
     rows, mask = torch.rand(9, QUEUE_FEATURES), torch.ones(9, dtype=torch.bool)
     mixed = torch.randperm(9)
-    moment, place = torch.zeros(9, dtype=torch.long), torch.arange(9)
+    begins = np.array([0, 9])
     with torch.no_grad():
         torch.testing.assert_close(actor(rows, mask)[mixed], actor(rows[mixed], mask))
-        torch.testing.assert_close(
-            critic(rows, moment, place, 1), critic(rows[mixed], moment, place, 1)
-        )
+        torch.testing.assert_close(critic(rows, begins), critic(rows[mixed], begins))
         padded = torch.cat([rows, torch.rand(3, QUEUE_FEATURES)])
         longer = torch.cat([mask, torch.zeros(3, dtype=torch.bool)])
         torch.testing.assert_close(actor(padded, longer)[:9], actor(rows, mask))
@@ -106,17 +81,12 @@ def test_networks_do_not_care_about_the_order_of_rows() -> None:
 
 def test_an_update_makes_good_choices_likelier() -> None:
     learner, batch = batch_of("paper")
-    part = part_of(batch, np.arange(len(batch.rewards)), "paper", "cpu")
-    with torch.no_grad():
-        before, _ = log_chances(scores_of(learner.actor, part), part)
-        values = learner.critic(part.rows, part.moment, part.place, part.moments)
+    values, before = as_played(learner, batch, SMALL)
     learner.set_rate(1e-3)
     done = update(learner, batch, SMALL, epoch=0, ranks=ALONE)
-    with torch.no_grad():
-        after, _ = log_chances(scores_of(learner.actor, part), part)
-    advantage, _ = advantages(batch, values.numpy().astype(float), SMALL.gae)
+    advantage, _ = advantages(batch, values, SMALL.gae)
     level = advantage[batch.of_pass] - advantage[batch.of_pass].mean()
-    assert float(((after - before).numpy() * level).sum()) > 0
+    assert ((as_played(learner, batch, SMALL)[1] - before) * level).sum() > 0
     assert done.kl >= 0
     assert done.choices == len(batch.choice)
 

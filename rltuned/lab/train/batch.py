@@ -106,10 +106,13 @@ def _episode(
 
 @dataclass(frozen=True, slots=True)
 class Batch(Decisions):
-    """Many episodes as one ragged table. sizes: (E,) moments each; rewards: (Q,)."""
+    """Many episodes as one ragged table. sizes: (E,) moments each; rewards: (Q,); choice_first:
+    (Q+1,) where the choices of a moment begin.
+    """
 
     sizes: IntArray
     rewards: FloatArray
+    choice_first: IntArray
 
 
 def join(episodes: Sequence[Episode]) -> Batch:
@@ -120,24 +123,18 @@ def join(episodes: Sequence[Episode]) -> Batch:
     among = np.cumsum([0, *(len(k.candidates) for k in kept)])
     ends = [k.first[1:] + r for k, r in zip(kept, rows, strict=False)]
     lists = [k.candidate_first[1:] + a for k, a in zip(kept, among, strict=False)]
+    of_pass = np.concatenate([k.of_pass + p for k, p in zip(kept, passes, strict=False)])
     return Batch(
         rows=np.concatenate([k.rows for k in kept]),
         asked=np.concatenate([k.asked for k in kept]),
         first=np.concatenate([[0], *ends]).astype(np.int64),
         flags=np.concatenate([k.flags for k in kept]),
         now_s=np.concatenate([k.now_s for k in kept]),
-        of_pass=np.concatenate([k.of_pass + p for k, p in zip(kept, passes, strict=False)]),
+        of_pass=of_pass,
         choice=np.concatenate([k.choice + r for k, r in zip(kept, rows, strict=False)]),
         candidates=np.concatenate([k.candidates + r for k, r in zip(kept, rows, strict=False)]),
         candidate_first=np.concatenate([[0], *lists]).astype(np.int64),
         sizes=np.array([len(k.now_s) for k in kept]),
         rewards=np.concatenate([e.rewards for e in episodes]),
+        choice_first=of_pass.searchsorted(np.arange(passes[-1] + 1)),
     )
-
-
-def spans(first: IntArray, which: IntArray) -> tuple[IntArray, IntArray]:
-    """Places of all members of some ragged lists: (members,) indices and whose they are."""
-    lengths = first[which + 1] - first[which]
-    whose = np.repeat(np.arange(len(which)), lengths)
-    inside = np.arange(len(whose)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return first[which][whose] + inside, whose

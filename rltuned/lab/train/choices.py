@@ -1,74 +1,54 @@
-"""Choices as tensors: what an actor makes of them, ragged, so that no row is padding."""
+"""Choices of a batch: what an actor makes of them, ragged, so that no row is padding."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rltuned.core.observation import sampled
-from rltuned.lab.kernel.compiler import IntArray
-from rltuned.lab.train.batch import Batch, spans
-from rltuned.lab.train.network import TorchActor, placed_by
+from rltuned.lab.kernel.compiler import FloatArray, IntArray
+from rltuned.lab.kernel.learning import Aim, Choices, rows_of, weigh
+from rltuned.lab.train.batch import Batch
 from rltuned.policies.network import Kind
+
+ROWS_AT_ONCE: Final = 8192
+"""What a network makes of so many rows stays in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some moments of a batch with their rows and choices, numbered from 0, as tensors."""
+    """Some moments of a batch. numbers: (m,) which; rows: (r, QUEUE_FEATURES) of all of them, end
+    to end; begins: (m+1,) where those of each begin; features: (r, F) what the actor reads.
+    """
 
+    numbers: IntArray
     rows: Tensor
+    begins: IntArray
     features: Tensor
-    asked: Tensor
-    moment: Tensor
-    place: Tensor
-    moments: int
-    chosen: Tensor
-    of_moment: Tensor
-    among: Tensor
-    whose: Tensor
 
-    def __len__(self) -> int:
-        return len(self.chosen)
+
+def parts_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Iterator[Part]:
+    """Some moments, in their order, about ROWS_AT_ONCE rows at a time on a CPU."""
+    rows = np.cumsum(np.diff(batch.first)[moments])
+    at_once = ROWS_AT_ONCE if device == "cpu" else len(batch.rows)
+    for some in np.split(moments, np.flatnonzero(np.diff(rows // at_once)) + 1):
+        if len(some):
+            yield part_of(batch, some, kind, device)
 
 
 def part_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Part:
     """Cut some moments out of a batch."""
-    row_at, moment = spans(batch.first, moments)
-    choice_at, of_moment = spans(_bounds(batch), moments)
-    among_at, whose = spans(batch.candidate_first, choice_at)
-    # rows of a moment stay together, so a row's new number is its old one, moved
-    lengths = np.bincount(moment, minlength=len(moments))
-    starts = np.cumsum(lengths) - lengths
-    shift = starts - batch.first[moments]
-    rows = batch.rows[row_at]
-    seen = read_by(kind, rows, batch.flags[moments][moment])
-    place = np.arange(len(row_at)) - starts[moment]
-
-    def tensor(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-
+    rows, begins = rows_of(batch.rows, batch.first, moments)
+    seen = read_by(kind, rows, batch.flags[moments].repeat(np.diff(begins), axis=0))
     return Part(
-        rows=tensor(rows),
-        features=tensor(seen),
-        asked=tensor(batch.asked[row_at]),
-        moment=tensor(moment),
-        place=tensor(place),
-        moments=len(moments),
-        chosen=tensor(batch.choice[choice_at] + shift[of_moment]),
-        of_moment=tensor(of_moment),
-        among=tensor(batch.candidates[among_at] + shift[of_moment[whose]]),
-        whose=tensor(whose),
+        numbers=moments,
+        rows=torch.from_numpy(rows).to(device),
+        begins=begins,
+        features=torch.from_numpy(seen).to(device),
     )
-
-
-def choices_at(batch: Batch, moments: IntArray) -> IntArray:
-    """Places of the choices of some moments, in the order of part_of."""
-    return spans(_bounds(batch), moments)[0]
-
-
-def _bounds(batch: Batch) -> IntArray:
-    return np.append(batch.of_pass.searchsorted(np.arange(len(batch.first) - 1)), len(batch.choice))
 
 
 def read_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
@@ -76,19 +56,19 @@ def read_by(kind: Kind, rows: np.ndarray, flags: IntArray) -> np.ndarray:
     return sampled(rows, flags[:, 0] > 0, flags[:, 1] > 0) if kind == "paper" else rows
 
 
-def scores_of(actor: TorchActor, part: Part) -> Tensor:
-    """(R,) what every row is chosen by: less its virtual time; see kernel/episode."""
-    return placed_by(actor.layers(part.features), part.asked, actor.reach)
-
-
-def log_chances(scores: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    """(D,) log-probability of what was chosen, and the entropy of each choice."""
-    options = scores[part.among]
-    highest = torch.full_like(scores[part.chosen], -torch.inf).scatter_reduce(
-        0, part.whose, options.detach(), reduce="amax"
+def weighed(
+    batch: Batch, part: Part, logits: Tensor, aim: Aim, chance: FloatArray
+) -> tuple[FloatArray, Tensor]:
+    """See kernel/learning.weigh: the sums, and the slope (r, outputs) by an actor's logits."""
+    told = Choices(
+        batch.asked,
+        batch.first,
+        batch.choice_first,
+        batch.choice,
+        batch.candidates,
+        batch.candidate_first,
     )
-    raised = torch.exp(options - highest[part.whose])
-    whole = torch.zeros_like(highest).index_add(0, part.whose, raised)
-    log_whole = torch.log(whole) + highest
-    mean = torch.zeros_like(highest).index_add(0, part.whose, raised * options) / whole
-    return scores[part.chosen] - log_whole, log_whole - mean
+    seen = logits.detach().cpu().numpy()
+    slope = np.empty_like(seen)
+    sums = weigh(told, aim, part.numbers, seen, chance, slope)
+    return sums, torch.from_numpy(slope).to(logits.device)

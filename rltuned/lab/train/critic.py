@@ -6,14 +6,17 @@ it depends on the order of the rows, as the paper's does. `queue`: Deep Sets ove
 """
 
 import math
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN
 from rltuned.core.observation import MAX_QUEUE_SIZE
 from rltuned.core.queue_features import QUEUE_FEATURES
+from rltuned.lab.kernel.compiler import IntArray
+from rltuned.lab.kernel.learning import pool, pool_back
 from rltuned.lab.train.network import perceptron
 from rltuned.policies.network import Kind
 
@@ -31,13 +34,33 @@ class PaperCritic(nn.Module):
         super().__init__()
         self.layers = perceptron(MAX_QUEUE_SIZE * len(_COLUMNS), hidden)
 
-    def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
-        """Rows (R, QUEUE_FEATURES); moment, place (R,): whose row it is, and which of its rows."""
-        padded = rows.new_zeros(moments, MAX_QUEUE_SIZE, len(_COLUMNS))
+    def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
+        """Rows (R, QUEUE_FEATURES) end to end; begins: (Q+1,) where those of each moment begin."""
+        padded = rows.new_zeros(len(begins) - 1, MAX_QUEUE_SIZE, len(_COLUMNS))
+        moment, place = whose(begins)
         seen = place < MAX_QUEUE_SIZE
         padded[moment[seen], place[seen]] = rows[seen][:, _COLUMNS]
         values: Tensor = self.layers(padded.flatten(1)).squeeze(-1)
         return values
+
+
+class Pooled(torch.autograd.Function):
+    """kernel/learning.pool, of which torch's own way back takes a third of an update."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, begins: IntArray) -> Tensor:
+        """(Q, 2 H) of (R, H); begins: (Q+1,)."""
+        rows = raw.detach().cpu().numpy()
+        pooled = pool(rows, begins)
+        ctx.seen = rows, begins, pooled
+        return torch.from_numpy(pooled).to(raw.device)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        """The slopes by raw."""
+        rows, begins, pooled = ctx.seen
+        found = pool_back(rows, begins, pooled, slope.contiguous().cpu().numpy())
+        return torch.from_numpy(found).to(slope.device), None
 
 
 class QueueCritic(nn.Module):
@@ -49,13 +72,11 @@ class QueueCritic(nn.Module):
         self.mix = nn.Linear(2 * hidden[0] + 1, hidden[1])
         self.head = nn.Linear(hidden[1], 1)
 
-    def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
-        """As PaperCritic's; place is not looked at."""
-        del place
-        code = torch.relu(self.encoder(rows))
-        mean, most, count = pooled(code, moment, moments)
-        size = torch.log1p(count) / _LOG_FULL
-        mixed = torch.relu(self.mix(torch.cat([mean, most, size.unsqueeze(-1)], dim=-1)))
+    def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
+        """As PaperCritic's."""
+        pooled = Pooled.apply(self.encoder(rows), begins)  # type: ignore[no-untyped-call]
+        size = torch.log1p(torch.from_numpy(np.diff(begins)).to(pooled)) / _LOG_FULL
+        mixed = torch.relu(self.mix(torch.cat([pooled, size.unsqueeze(-1)], dim=-1)))
         values: Tensor = self.head(mixed).squeeze(-1)
         return values
 
@@ -68,13 +89,7 @@ def critic_of(kind: Kind) -> Critic:
     return QueueCritic() if kind == "queue" else PaperCritic()
 
 
-def pooled(code: Tensor, moment: Tensor, moments: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and maximum (Q, H) of non-negative codes (R, H) over each moment's rows; (Q,) rows."""
-    wide = moment.unsqueeze(-1).expand_as(code)
-    zero = code.new_zeros(moments, code.shape[1])
-    count = torch.zeros(moments, device=code.device).index_add(
-        0, moment, torch.ones_like(code[:, 0])
-    )
-    mean = zero.index_add(0, moment, code) / count.clamp(min=1).unsqueeze(-1)
-    most = zero.scatter_reduce(0, wide, code, reduce="amax", include_self=True)
-    return mean, most, count
+def whose(begins: IntArray) -> tuple[IntArray, IntArray]:
+    """(R,) of every row its moment, and which of the moment's rows it is."""
+    moment = np.arange(len(begins) - 1).repeat(np.diff(begins))
+    return moment, np.arange(begins[-1]) - begins[moment]

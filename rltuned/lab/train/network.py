@@ -62,7 +62,7 @@ def perceptron(inputs: int, hidden: tuple[int, ...], outputs: int = 1) -> nn.Seq
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
     for width in hidden:
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 

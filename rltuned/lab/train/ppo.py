@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.kernel.compiler import FloatArray, IntArray
+from rltuned.lab.kernel.learning import Aim
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.batch import Batch, Episode, compete, draw_window, join
-from rltuned.lab.train.choices import Part, choices_at, log_chances, part_of, scores_of
+from rltuned.lab.train.choices import parts_of, read_by, weighed
 from rltuned.lab.train.episodes import Recorder
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, network_of
@@ -87,85 +88,71 @@ def update(
     learner: Learner, batch: Batch, settings: PpoSettings, *, epoch: int, ranks: Ranks
 ) -> Update:
     """Several passes over the batch. Raises FloatingPointError: not finite any more."""
-    device, kind = learner.device, settings.network
+    device, every = learner.device, np.arange(len(batch.rewards))
     draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
-    everything = [
-        part_of(batch, some, kind, device)
-        for some in np.array_split(np.arange(len(batch.rewards)), max(1, settings.minibatches))
-        if len(some)
-    ]
-    with torch.no_grad():
-        values = torch.cat([_value(learner, p) for p in everything]).cpu().numpy().astype(float)
-        before = torch.cat([log_chances(scores_of(learner.actor, p), p)[0] for p in everything])
+    values, before = as_played(learner, batch, settings)
     advantage, returns = advantages(batch, values, settings.gae)
-    weighed = advantage[batch.of_pass]
-    goal = torch.tensor(
-        (advantage - weighed.mean()) / (weighed.std() + 1e-8), dtype=torch.float32, device=device
-    )
+    of_choice = advantage[batch.of_pass]
+    goal = (advantage - of_choice.mean()) / (of_choice.std() + 1e-8)
     wanted = torch.tensor(returns, dtype=torch.float32, device=device)
-    explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
     bonus = settings.entropy * (1 - epoch / max(1, settings.epochs))
-    seen: list[tuple[float, ...]] = []
+    aim = Aim(before, goal, settings.clip, bonus, 1.0, learner.actor.reach)
+    explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
+    seen: list[list[float]] = []
     for _ in range(settings.passes):
-        for some in np.array_split(draw.permutation(len(batch.rewards)), settings.minibatches):
-            moments = np.sort(some)
-            own = np.array(ranks.share(moments.tolist()), dtype=np.int64)
-            part = part_of(batch, own, kind, device)
-            old = before[choices_at(batch, own)]
-            seen.append(
-                _step(
-                    learner,
-                    part,
-                    settings,
-                    before=old,
-                    goal=goal[own],
-                    wanted=wanted[own],
-                    bonus=bonus,
-                    ranks=ranks,
-                )
-            )
+        for some in np.array_split(draw.permutation(len(every)), settings.minibatches):
+            own = np.array(ranks.share(np.sort(some).tolist()), dtype=np.int64)
+            seen.append(_step(learner, batch, own, aim, wanted, settings=settings, ranks=ranks))
         if np.mean([s[3] for s in seen[-settings.minibatches :]]) > 1.5 * settings.target_kl:
             break
-    policy, value, entropy, kl, clipped = np.mean(seen, axis=0).tolist()
+    value, policy, entropy, kl, clipped = np.mean(seen, axis=0).tolist()
     return Update(policy, value, entropy, kl, clipped, explained, len(batch.choice))
 
 
-def _value(learner: Learner, part: Part) -> Tensor:
-    found: Tensor = learner.critic(part.rows, part.moment, part.place, part.moments)
-    return found
+def as_played(
+    learner: Learner, batch: Batch, settings: PpoSettings
+) -> tuple[FloatArray, FloatArray]:
+    """(Q,) values of the moments and (D,) log-probabilities of the choices, before an update."""
+    count, actor = len(batch.rewards), learner.actor
+    values, chance = np.empty(count), np.zeros(len(batch))
+    nothing = Aim(np.zeros(len(batch)), np.zeros(count), 0.0, 0.0, 1.0, actor.reach)
+    with torch.no_grad():
+        for part in parts_of(batch, np.arange(count), settings.network, learner.device):
+            values[part.numbers] = learner.critic(part.rows, part.begins).cpu().numpy()
+            logits = actor.layers(part.features)
+            weighed(batch, part, logits, nothing, chance)
+    return values, chance
 
 
 def _step(
     learner: Learner,
-    part: Part,
-    settings: PpoSettings,
-    *,
-    before: Tensor,
-    goal: Tensor,
+    batch: Batch,
+    own: IntArray,
+    aim: Aim,
     wanted: Tensor,
-    bonus: float,
+    *,
+    settings: PpoSettings,
     ranks: Ranks,
-) -> tuple[float, ...]:
-    """One minibatch: sums over the own share, divided by the counts of all ranks."""
-    count, moments = ranks.total(len(part)), ranks.total(part.moments)
-    chance, entropy = log_chances(scores_of(learner.actor, part), part)
-    log_ratio = chance - before
-    ratio = torch.exp(log_ratio)
-    advantage = goal[part.of_moment]
-    limited = torch.clamp(ratio, 1 - settings.clip, 1 + settings.clip)
-    policy = -torch.minimum(ratio * advantage, limited * advantage).sum() / count
-    value = 0.5 * ((_value(learner, part) - wanted) ** 2).sum() / moments
-    spread = entropy.sum() / count
-    loss = policy - bonus * spread + value
+) -> list[float]:
+    """One minibatch: sums over the own moments, divided by the counts of all ranks. Returns the
+    critic's loss, then what kernel/learning.weigh does.
+    """
+    count, moments = ranks.total(int(np.diff(batch.choice_first)[own].sum())), ranks.total(len(own))
+    aim, chance, actor = aim._replace(among=count), np.empty(len(batch)), learner.actor
+    seen = np.zeros(5)
     learner.optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    for part in parts_of(batch, own, settings.network, learner.device):
+        logits = actor.layers(part.features)
+        sums, slope = weighed(batch, part, logits, aim, chance)
+        logits.backward(slope)
+        off = learner.critic(part.rows, part.begins) - wanted[part.numbers]
+        value = 0.5 * (off**2).sum() / moments
+        value.backward()
+        seen += (value.item(), *sums)
     both = [learner.actor, learner.critic]
     ranks.add_gradients(both)
     norms = [nn.utils.clip_grad_norm_(m.parameters(), settings.gradient_norm) for m in both]
-    with torch.no_grad():
-        kl = ((ratio - 1) - log_ratio).sum() / count
-        clipped = (torch.abs(ratio - 1) > settings.clip).float().sum() / count
-    totals = tuple(ranks.total(float(x.detach())) for x in (policy, value, spread, kl, clipped))
+    totals = [ranks.total(x) for x in seen.tolist()]
     if not all(math.isfinite(x) for x in (*totals, *map(float, norms))):
         raise FloatingPointError("a loss or its gradient is not finite")
     learner.optimiser.step()
@@ -232,10 +219,9 @@ def train(
             raise FloatingPointError("no window left anything to choose: raise the load")
         batch = join(useful)
         if epoch == 0:
-            every = np.arange(len(batch.rewards))
-            learner.actor.spread_out(
-                part_of(batch, every, settings.network, learner.device).features
-            )
+            flags = batch.flags.repeat(np.diff(batch.first), axis=0)
+            seen = read_by(settings.network, batch.rows, flags)
+            learner.actor.spread_out(torch.from_numpy(seen).to(learner.device))
         done = update(learner, batch, settings, epoch=epoch, ranks=ranks)
         ended = time.perf_counter()
         due = (epoch + 1) % settings.eval_every == 0 or epoch + 1 == settings.epochs

@@ -63,10 +63,9 @@ class InspectorCritic(nn.Module):
         super().__init__()
         self.layers = perceptron(INSPECTED, HIDDEN)
 
-    def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
+    def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
         """(Q,) values; as train/critic."""
-        del moment, moments
-        values: Tensor = self.layers(rows[place == 0]).squeeze(-1)
+        values: Tensor = self.layers(rows[begins[:-1]]).squeeze(-1)
         return values
 
 

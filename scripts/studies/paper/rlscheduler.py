@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN
 from rltuned.core.queue_features import QUEUE_FEATURES
-from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.critic import whose
 from rltuned.lab.train.episodes import Decisions, Recorder, play_policy, play_sampled
 from rltuned.lab.train.network import TorchActor, network_of, perceptron, policy_of
 from scripts.studies.paper.common import EVENTS
@@ -62,9 +63,10 @@ class KernelCritic(nn.Module):
         self.kernel, self.layers = perceptron(len(READ), HIDDEN), perceptron(VISIBLE, (64, 32))
         start_wide(self)
 
-    def forward(self, rows: Tensor, moment: Tensor, place: Tensor, moments: int) -> Tensor:
+    def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
         """(Q,) values; as train/critic."""
-        padded, seen = rows.new_zeros(moments, VISIBLE), place < VISIBLE
+        moment, place = whose(begins)
+        padded, seen = rows.new_zeros(len(begins) - 1, VISIBLE), place < VISIBLE
         padded[moment[seen], place[seen]] = self.kernel(rows[seen][:, READ]).squeeze(-1)
         values: Tensor = self.layers(padded).squeeze(-1)
         return values

@@ -1,0 +1,122 @@
+"""The compiled loss and pooling of a training, beside the same in plain torch."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rltuned.lab.kernel.learning import Aim
+from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.train.batch import Batch, Contest, compete, join
+from rltuned.lab.train.choices import Part, part_of, parts_of, weighed
+from rltuned.lab.train.critic import PaperCritic, Pooled
+from rltuned.lab.train.episodes import Recorder
+from rltuned.lab.train.learner import Learner
+from rltuned.lab.train.network import network_of, placed_by
+from rltuned.lab.train.ppo import as_played, update
+from rltuned.lab.train.ranks import ALONE
+from rltuned.policies.network import Kind
+from tests.train.worlds import SMALL, WORKLOAD
+
+CASES = pytest.mark.parametrize(("kind", "reach"), [("queue", 2.0), ("queue", 0.0), ("paper", 1.0)])
+"""Networks that correct a rule, and one that orders alone."""
+
+
+def batch_of(kind: Kind, reach: float) -> tuple[Learner, Batch]:
+    learner = Learner(replace(SMALL, network=kind, reach=reach))
+    with torch.no_grad():
+        for weight in learner.actor.layers[-1].parameters():
+            weight.normal_(0.0, 0.5)
+    contest, net = Contest(base="fcfs", rollouts=2), net_of(network_of(learner.actor))
+    window = WORKLOAD.cut(0, 60, load=1.3)
+    return learner, join(compete(window, net, contest, 5, Recorder()))
+
+
+def loss_of(batch: Batch, part: Part, logits: Tensor, aim: Aim) -> tuple[Tensor, ...]:
+    """PPO's loss, the entropies, KL and the share clipped: choice by choice."""
+    found = []
+    for at, moment in enumerate(part.numbers):
+        rows = slice(batch.first[moment], batch.first[moment + 1])
+        asked = torch.from_numpy(batch.asked[rows])
+        scores = placed_by(logits[part.begins[at] : part.begins[at + 1]], asked, aim.reach)
+        for choice in np.flatnonzero(batch.of_pass == moment):
+            among = slice(batch.candidate_first[choice], batch.candidate_first[choice + 1])
+            open_rows = batch.candidates[among].tolist()
+            logs = torch.log_softmax(scores[[row - rows.start for row in open_rows]], dim=0)
+            change = logs[open_rows.index(batch.choice[choice])] - aim.before[choice]
+            ratio = change.exp()
+            limited = ratio.clamp(1 - aim.clip, 1 + aim.clip)
+            gain = torch.minimum(ratio * aim.goal[moment], limited * aim.goal[moment])
+            clipped = (abs(ratio - 1) > aim.clip).double()
+            found.append((-gain, -(logs.exp() * logs).sum(), ratio - 1 - change, clipped))
+    return tuple(torch.stack(column).sum() / aim.among for column in zip(*found, strict=True))
+
+
+@CASES
+def test_the_loss_and_its_slope_are_those_of_torch(kind: Kind, reach: float) -> None:
+    learner, batch = batch_of(kind, reach)
+    part = part_of(batch, np.arange(len(batch.rewards))[::3], kind, "cpu")
+    draw = np.random.default_rng(3)
+    _, chance = as_played(learner, batch, replace(SMALL, network=kind))
+    before = chance + draw.normal(0.0, 0.2, len(batch))
+    aim = Aim(before, draw.normal(size=len(batch.rewards)), 0.2, 0.3, float(len(batch)), reach)
+    logits = learner.actor.layers(part.features).detach().requires_grad_()
+    wanted = loss_of(batch, part, logits, aim)
+    (wanted[0] - aim.bonus * wanted[1]).backward()  # type: ignore[no-untyped-call]
+    sums, slope = weighed(batch, part, logits, aim, np.empty(len(batch)))
+    assert 0.0 < sums[3] < 1.0
+    np.testing.assert_allclose(sums, [x.item() for x in wanted], rtol=1e-5, atol=1e-6)
+    assert logits.grad is not None
+    torch.testing.assert_close(slope, logits.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_queues_are_pooled_as_by_torch() -> None:
+    torch.manual_seed(2)
+    begins, raw = np.array([0, 3, 4, 9]), torch.randn(9, 5)
+    raw[2] = raw[0]  # equal codes share the slope of a maximum
+    raw[3] = -1.0
+    raw.requires_grad_()
+    slope = torch.randn(3, 10)
+    Pooled.apply(raw, begins).backward(slope)  # type: ignore[no-untyped-call]
+    found = raw.grad
+    plain = raw.detach().clone().requires_grad_()
+    each = [torch.relu(plain[a:b]) for a, b in pairwise(begins.tolist())]
+    wanted = torch.stack([torch.cat([code.mean(dim=0), code.amax(dim=0)]) for code in each])
+    torch.testing.assert_close(Pooled.apply(raw, begins), wanted)  # type: ignore[no-untyped-call]
+    wanted.backward(slope)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(found, plain.grad)
+
+
+def test_the_papers_critic_sees_each_queue_in_its_place() -> None:
+    critic, rows = PaperCritic((4, 3)), torch.rand(300, 30)
+    both = critic(rows, np.array([0, 290, 300]))
+    torch.testing.assert_close(both[0], critic(rows[:256], np.array([0, 256]))[0])
+    torch.testing.assert_close(both[1], critic(rows[290:], np.array([0, 10]))[0])
+
+
+@pytest.mark.parametrize("rows", [1, 50, 100_000])
+def test_an_update_does_not_depend_on_how_many_rows_go_at_once(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learned() -> tuple[Learner, float]:
+        learner, batch = batch_of("queue", 2.0)
+        learner.set_rate(1e-3)
+        done = update(learner, batch, replace(SMALL, network="queue"), epoch=0, ranks=ALONE)
+        return learner, done.policy_loss
+
+    wanted, loss = learned()
+    monkeypatch.setattr("rltuned.lab.train.choices.ROWS_AT_ONCE", rows)
+    found, same = learned()
+    assert same == pytest.approx(loss, abs=1e-6)
+    for own, other in zip(found.actor.parameters(), wanted.actor.parameters(), strict=True):
+        torch.testing.assert_close(own, other, atol=2e-5, rtol=1e-4)
+
+
+def test_parts_hold_every_moment_once() -> None:
+    _, batch = batch_of("queue", 2.0)
+    moments = np.arange(len(batch.rewards))[1::2]
+    found = np.concatenate([part.numbers for part in parts_of(batch, moments, "queue", "cpu")])
+    np.testing.assert_array_equal(found, moments)
