@@ -10,19 +10,18 @@ import numpy as np
 
 from rltuned.errors import RltunedError
 from rltuned.lab.backtest.past import Span, past_of
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.cli.traces import READERS
 from rltuned.lab.replay.readers.clusters import read_swf
 from rltuned.lab.replay.readers.rows import ParsedTrace, finish
+from rltuned.lab.replay.trace_file import read_faults, read_trace
 from rltuned.lab.train.history import started_of
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
-from rltuned.sim.tables import Bad
-from rltuned.sim.trace import read_trace
-from rltuned.sim.world import read_faults
-from rltuned.slurm.accounting import read_history
+from rltuned.sim.trace import Bad
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.sacct import COLUMNS, lines_of
+from rltuned.slurm.sacct import COLUMNS
 from tests.backtest.worlds import jobs, site
 
 ROWS = 60

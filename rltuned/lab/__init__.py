@@ -1,7 +1,7 @@
 """The lab: everything that the daemon never imports. Traces are played, orders learned and judged.
 
     trace + cluster --> Scenario --play under a Protocol--> start times --compare--> Change
-                        replay/scenario      replay/protocol                 rltuned/compare
+                        replay/scenario      replay/protocol                 lab/compare
 
 A Scenario is consecutive jobs of a trace on a cluster, with their load, faults and Slurm's rules
 there; a Protocol says who ranks the queue, when, and within which bounds. A window to learn from, a

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from rltuned.compare import Word, percent
 from rltuned.core.observation import MAX_QUEUE_SIZE, OBSERVED
 from rltuned.policies.network import INPUTS, Kind
+from rltuned.stats import Word, percent
 
 CARD_FILE: Final = "card.json"
 WEIGHTS_FILE: Final = "actor.safetensors"

@@ -3,37 +3,13 @@
 A job's true run time lives here and in nothing that a policy can see.
 """
 
-import csv
-import gzip
-import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
-from typing import TextIO
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
-from rltuned.errors import TraceError
-from rltuned.sim.tables import LATEST_S, Bad, csv_rows, lines_in, read_text
-
-COLUMNS = (
-    "job_id", "submit_s", "duration_s", "time_limit_s", "gpus", "gpu_type", "cpus", "mem_mib",
-    "nodes", "partition", "user", "account", "qos", "exclusive", "status",
-)  # fmt: skip
-REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
-NAME = "name"
-"""A further column, written where a job has one."""
-TYPE_SEPARATOR = "|"
-"""Between the GPU types of a job that accepts several: `p100|k80`."""
-MOST = 2**40
-"""GPUs, CPUs or MiB of a job are fewer: sums of their products with times stay exact."""
-SHOWN = 40
-"""Characters of a cell that an error shows."""
-Row = Mapping[str, str]
-"""One row of a table, by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +84,14 @@ def _request(  # noqa: PLR0917 - the cache is keyed by place
 
 
 @dataclass(frozen=True, slots=True)
+class Bad:
+    """A row that is no usable job; line counts from 1 (or the record's number in JSON)."""
+
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Jobs in submit order, and the notes (source, licence, what is synthetic, seed ...). bad: rows
     of the file that are left out.
@@ -121,187 +105,3 @@ class Trace:
         for earlier, later in zip(self.jobs, self.jobs[1:], strict=False):
             if later.submit_s < earlier.submit_s:
                 raise ValueError(f"job {later.job_id} is submitted before the job above it")
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a trace CSV, plain or gzip. Raises TraceError: names file, line and field, where it is
-    no trace or has no usable job.
-    """
-    return parse_trace(read_text(path), str(path))
-
-
-def parse_trace(text: str, source: str) -> Trace:
-    """As `read_trace`, for the text of a file; source stands in the messages."""
-    notes, count, lines = _split_notes(text)
-    rows = csv_rows(lines, count + 1)
-    line, first = next(rows, (0, []))
-    if isinstance(first, Bad):
-        raise TraceError(f"{source}:{line}: {first.why}")
-    header = [name.strip() for name in first]
-    _check_header(header, source)
-    jobs: dict[str, TraceJob] = {}
-    bad: list[Bad] = []
-    for line, row in rows:
-        found = row if isinstance(row, Bad) else _job_of(line, row, header, jobs)
-        if isinstance(found, Bad):
-            bad.append(found)
-        else:
-            jobs[found.job_id] = found
-    if not jobs:
-        raise TraceError(f"{source}:{bad[0].line}: {bad[0].why}" if bad else f"{source}: no jobs")
-    ordered = sorted(jobs.values(), key=lambda job: job.submit_s)
-    return Trace(tuple(ordered), notes, tuple(bad))
-
-
-def _job_of(
-    line: int, row: list[str], header: list[str], known: Mapping[str, TraceJob]
-) -> TraceJob | Bad:
-    try:
-        job = _job(_cells(header, row))
-    except ValueError as error:
-        return Bad(line, str(error))
-    for name, seconds in (("submit_s", job.submit_s), ("duration_s", job.duration_s)):
-        if not abs(seconds) < LATEST_S:
-            return Bad(line, f"{name} is no time in seconds")
-    return Bad(line, f"job_id {job.job_id} stands twice") if job.job_id in known else job
-
-
-def _split_notes(text: str) -> tuple[dict[str, str], int, Iterator[str]]:
-    """The notes, how many lines they take, and the others."""
-    notes, count, lines = dict[str, str](), 0, lines_in(text)
-    for line in lines:
-        if not line.startswith("#") and line.strip():
-            break
-        count += 1
-        key, colon, value = line.lstrip("#").strip().partition(":")
-        if colon:
-            notes[key.strip()] = value.strip()
-    return notes, count, iter(lines[count:])
-
-
-def _check_header(header: list[str], source: str) -> None:
-    if not header:
-        raise TraceError(f"{source}: empty: no header row")
-    missing = [name for name in REQUIRED if name not in header]
-    if missing:
-        raise TraceError(
-            f"{source}: header: no column {missing[0]!r}; `rltuned traces convert` makes a trace "
-            "of published ones and of sacct's answer"
-        )
-    unknown = [name for name in header if name not in (*COLUMNS, NAME)]
-    if unknown:
-        raise TraceError(f"{source}: header: unknown column {unknown[0]!r}")
-    if len(set(header)) != len(header):
-        raise TraceError(f"{source}: header: a column stands twice")
-
-
-def _cells(header: list[str], row: list[str]) -> dict[str, str]:
-    if len(row) != len(header):
-        raise ValueError(f"{len(row)} fields, the header has {len(header)}")
-    return {name: cell.strip() for name, cell in zip(header, row, strict=True)}
-
-
-def _job(cells: dict[str, str]) -> TraceJob:
-    for name in REQUIRED:
-        if not cells[name]:
-            raise ValueError(f"{name} is empty")
-    cpus, mem_mib, nodes = (
-        whole(cells, name) if cells.get(name) else None for name in ("cpus", "mem_mib", "nodes")
-    )
-    types = cells.get("gpu_type", "")
-    return TraceJob(
-        job_id=cells["job_id"],
-        submit_s=number(cells, "submit_s"),
-        duration_s=number(cells, "duration_s"),
-        time_limit_s=number(cells, "time_limit_s") if cells.get("time_limit_s") else math.inf,
-        gpus=whole(cells, "gpus"),
-        gpu_types=tuple(t for t in types.split(TYPE_SEPARATOR) if t),
-        exclusive=_flag(cells, "exclusive"),
-        cpus=cpus,
-        mem_mib=mem_mib,
-        nodes=nodes,
-        **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status", NAME)},
-    )
-
-
-def number(row: Row, name: str) -> float:
-    """A finite number of a table. Raises ValueError: it is none."""
-    try:
-        value = float(row[name])
-    except ValueError:
-        raise ValueError(f"{name} is not a number: {row[name][:SHOWN]!r}") from None
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is not a finite number: {row[name][:SHOWN]!r}")
-    return value
-
-
-def whole(row: Row, name: str) -> int:
-    """A whole number >= 0 of a table. Raises ValueError: it is none."""
-    value = number(row, name)
-    if value < 0 or value != int(value):
-        raise ValueError(f"{name} is not a whole number >= 0: {row[name][:SHOWN]!r}")
-    if value >= MOST:
-        raise ValueError(f"{name} is more than any cluster has: {row[name][:SHOWN]!r}")
-    return int(value)
-
-
-def _flag(cells: dict[str, str], name: str) -> bool:
-    cell = cells.get(name, "").lower()
-    if cell in {"", "0", "false", "no"}:
-        return False
-    if cell in {"1", "true", "yes"}:
-        return True
-    raise ValueError(f"{name} must be 0 or 1, not {cell!r}")
-
-
-def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace CSV, .gz compressed; same trace, same bytes. Raises TraceError."""
-    text = io.StringIO(newline="")
-    dump_trace(trace, text)
-    data = text.getvalue().encode("utf-8")
-    try:
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def dump_trace(trace: Trace, out: TextIO) -> None:
-    """Write the text of a trace CSV."""
-    for key, value in trace.notes.items():
-        out.write(f"# {key}: {value}\n")
-    writer = csv.writer(out, lineterminator="\n")
-    named = any(job.name for job in trace.jobs)
-    writer.writerow((*COLUMNS, NAME) if named else COLUMNS)
-    writer.writerows((*_row(job), job.name) if named else _row(job) for job in trace.jobs)
-
-
-def _row(job: TraceJob) -> Sequence[str]:
-    return (
-        job.job_id,
-        number_text(job.submit_s),
-        number_text(job.duration_s),
-        "" if math.isinf(job.time_limit_s) else number_text(job.time_limit_s),
-        str(job.gpus),
-        TYPE_SEPARATOR.join(job.gpu_types),
-        "" if job.cpus is None else str(job.cpus),
-        "" if job.mem_mib is None else str(job.mem_mib),
-        "" if job.nodes is None else str(job.nodes),
-        job.partition,
-        job.user,
-        job.account,
-        job.qos,
-        "1" if job.exclusive else "0",
-        job.status,
-    )
-
-
-def number_text(value: float) -> str:
-    """Shortest text that reads back as the same number, without a needless `.0`."""
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def from_zero(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
-    """The jobs with submit times counted from the first one."""
-    listed = tuple(jobs)
-    first = listed[0].submit_s if listed else 0.0
-    return tuple(replace(j, submit_s=j.submit_s - first) for j in listed)

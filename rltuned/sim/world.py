@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from pathlib import Path
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.placement import PlacementRule
-from rltuned.domain.hostlist import expand_hosts
 from rltuned.domain.jobs import Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
@@ -21,8 +19,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, run_pass
 from rltuned.sim.fitting import EmptyCluster, in_partition
 from rltuned.sim.natural import Natural, Whole
-from rltuned.sim.tables import Bad, csv_rows, lines_in, read_text
-from rltuned.sim.trace import TraceJob, number
+from rltuned.sim.trace import TraceJob
 
 
 class EventKind(IntEnum):
@@ -264,34 +261,3 @@ def _runs(job: Pending) -> float:
 
 
 # -- The fault file: what befalls nodes, and when -------------------------------------------------
-
-
-HEADER = ["at_s", "node", "change"]
-
-
-def read_faults(path: Path, bad: list[Bad]) -> tuple[Fault, ...]:
-    """A CSV of `at_s,node,change`: the trace's seconds; a hostlist; fail, drain or resume. bad:
-    takes rows that are none. Raises TraceError: it cannot be read, or has another header.
-    """
-    rows = csv_rows(lines_in(read_text(path)))
-    _, header = next(rows, (1, []))
-    if isinstance(header, Bad) or [c.strip() for c in header] != HEADER:
-        raise TraceError(f"{path}: the header must be {','.join(HEADER)}")
-    faults: list[Fault] = []
-    for line, row in rows:
-        if isinstance(row, Bad):
-            bad.append(row)
-            continue
-        try:
-            faults.extend(_faults(row, f"{path}:{line}"))
-        except ValueError as error:
-            bad.append(Bad(line, str(error)))
-    return tuple(faults)
-
-
-def _faults(row: list[str], where: str) -> list[Fault]:
-    if len(row) != len(HEADER):
-        raise ValueError(f"{len(row)} fields, the header has {len(HEADER)}")
-    at, node, change = (cell.strip() for cell in row)
-    at_s = number({"at_s": at}, "at_s")
-    return [Fault(at_s, name, NodeFault(change), where) for name in expand_hosts(node)]

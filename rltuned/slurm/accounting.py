@@ -2,8 +2,7 @@
 
 Every row that is left out is counted by its reason, and a row that cannot be read costs that row.
 
-A file may have a header row (then any order of columns) or none (then those of the documented
-command). Unknown is not zero: a row that cannot be read with certainty is left out and counted.
+Unknown is not zero: a row that cannot be read with certainty is left out and counted.
 """
 
 import math
@@ -21,8 +20,7 @@ from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
 from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.slurm import sacct_values
-from rltuned.slurm.sacct import COLUMNS, REQUIRED, TEXT_COLUMNS
-from rltuned.slurm.sacct_rows import read_columns
+from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS
 from rltuned.slurm.strings import parse_tres
 from rltuned.slurm.values import absent
 
@@ -102,10 +100,6 @@ class SacctRecord:
         return tuple(map(int, sacct_values.NUMBERS.findall(self.key)))
 
 
-OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
-"""What a job of a trace has by the same name."""
-
-
 @dataclass(slots=True)
 class SacctAnswer:
     """What a source reported. left_out: reason -> rows. lines: reason -> which lines, from 1.
@@ -133,28 +127,6 @@ class _Part(NamedTuple):
     start_s: float
 
 
-def read_history(
-    lines: Iterable[str],
-    source: str,
-    zone: tzinfo,
-    *,
-    since: float = -math.inf,
-    required: tuple[str, ...] = REQUIRED,
-) -> SacctAnswer:
-    """Read a history.
-
-    zone: of times that name none (epochs need none). since: records that ended before are left out.
-    required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit for
-    TimelimitRaw. Raises TraceError: empty, the columns are others, or there are too many records.
-    """
-    columns, rows = read_columns(lines, source, required)
-    reading = _Reading(columns.names, zone, since, None)
-    reading.found.missing = columns.missing
-    for line, text in rows:
-        reading.take(source, line, partial(columns.cells, text))
-    return reading.found
-
-
 def read_rows(
     rows: Iterable[tuple[int, list[str]]],
     source: str,
@@ -165,13 +137,13 @@ def read_rows(
     digester: Digester | None = None,
 ) -> SacctAnswer:
     """Read numbered rows of these columns; digester: makes the kinds. Else as read_history."""
-    reading = _Reading(names, zone, since, digester)
+    reading = Reading(names, zone, since, digester)
     for line, cells in rows:
         reading.take(source, line, partial(list, cells))
     return reading.found
 
 
-class _Reading:
+class Reading:
     """What is known while the rows of a history are read, one after the other."""
 
     def __init__(

@@ -36,13 +36,14 @@ from typing import Any, Final
 import matplotlib as mpl
 import numpy as np
 
-from rltuned.compare import geometric, paired
 from rltuned.core.features import LIMIT_FULL_S, FloatArray
 from rltuned.core.observation import FIXED, OBSERVED
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.compare import geometric, paired
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.learner import REACH, Learner, PpoSettings
@@ -54,7 +55,6 @@ from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import Network
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
-from rltuned.stats import mean_with_ends
 from scripts.studies import plays
 from scripts.studies.plays import Row, known
 

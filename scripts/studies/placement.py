@@ -24,10 +24,10 @@ from typing import Literal
 
 import numpy as np
 
-from rltuned.compare import paired
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Budget
 from rltuned.core.sharing import Sharing
+from rltuned.lab.compare import paired
 from rltuned.lab.replay.metrics import score
 from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.reshape import scale

@@ -26,7 +26,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.compare import Change, geometric
 from rltuned.core.heft import (
     GroupPlan,
     PartialPlan,
@@ -36,6 +35,7 @@ from rltuned.core.heft import (
     heft,
     lower_bound_s,
 )
+from rltuned.lab.compare import Change, geometric
 from rltuned.lab.train.group_dqn import double_dqn
 from rltuned.lab.train.whales import search
 from scripts.studies import plays

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rltuned.compare import paired, percent
 from rltuned.core.decide import Knobs, Policy
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.run_times import PLAN_SCALE
+from rltuned.lab.compare import paired
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.orders import in_cycles
 from rltuned.lab.replay.play import Played
@@ -41,6 +41,7 @@ from rltuned.sim.limits import draw_limits
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
+from rltuned.stats import percent
 
 TRACES = Path("../shared/traces")
 ORDERS = (

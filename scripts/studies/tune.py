@@ -37,17 +37,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.compare import Change, Comparison, compared, pooled
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.backtest.site import SiteModel
+from rltuned.lab.compare import Change, Comparison, compared, pooled
 from rltuned.lab.replay.orders import slurms_order
 from rltuned.lab.replay.play import run
 from rltuned.lab.replay.readers.clusters import read_philly_csv
 from rltuned.lab.replay.readers.rows import finish
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import read_trace
+from rltuned.lab.stats import DAY_S
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.tune.candidates import Course, Entrant, Family
 from rltuned.lab.tune.night import NightPlan, split_of
@@ -60,11 +62,10 @@ from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node, read_cluster
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
-from rltuned.sim.trace import TraceJob, read_trace
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 from rltuned.slurm.site import SlurmSite
-from rltuned.stats import DAY_S
 from scripts.studies.plays import TRACES, loaded
 
 GPUS, USERS, LOAD = 16, 30, 0.9

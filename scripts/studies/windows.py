@@ -27,15 +27,17 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.compare import change_of_mean, percent
+from rltuned.lab.compare import change_of_mean
+from rltuned.lab.replay.trace_file import read_trace
+from rltuned.lab.stats import OF_WINDOWS, Stretches
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.habits import Habits
 from rltuned.sim.natural import AGE_ONLY
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import SHAPES, jobs_of
-from rltuned.sim.trace import TraceJob, read_trace
-from rltuned.stats import OF_WINDOWS, Stretches
+from rltuned.sim.trace import TraceJob
+from rltuned.stats import percent
 from scripts.studies import plays
 from scripts.studies.plays import PURE, PURE_SITE, STRENGTHS, TRACES, Row, known
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.compare import Change, geometric
 from rltuned.core.order import DEFAULT
+from rltuned.lab.compare import Change, geometric
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "delays.jsonl"

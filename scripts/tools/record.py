@@ -20,6 +20,7 @@ import sys
 import time
 from pathlib import Path
 
+from rltuned.lab.backtest.sacct_files import ask_history
 from rltuned.slurm.columns import (
     NODE_COLUMNS,
     PRIORITY_LETTERS,
@@ -30,7 +31,6 @@ from rltuned.slurm.columns import (
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
 from rltuned.slurm.pyslurm_child import PROTOCOL
-from rltuned.slurm.sacct import ask_history
 from rltuned.slurm.site import parse_config
 from tests import accounting
 from tests.lab import SEARCH, SlurmLab, missing

@@ -9,13 +9,12 @@ import pytest
 
 from rltuned.lab.backtest.fit import fit_site
 from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.train.predictor import fit
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.slurm.accounting import read_history
-from rltuned.slurm.sacct import lines_of
 from tests.backtest.worlds import cluster, jobs
 from tests.histories import EPOCH, rows, save_site
 

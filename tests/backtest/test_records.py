@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rltuned.errors import TraceError
+from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
 from rltuned.lab.train import history
 from rltuned.slurm import accounting
-from rltuned.slurm.accounting import SacctAnswer, read_history
+from rltuned.slurm.accounting import SacctAnswer
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.sacct import COLUMNS, REQUIRED, lines_of
-from rltuned.slurm.sacct_rows import STANDS_FOR
+from rltuned.slurm.sacct import COLUMNS
 from tests.histories import EPOCH
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm"

@@ -16,14 +16,13 @@ from rltuned.lab.backtest.calibration import calibrate
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.backtest.plugged import play_plugged
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.backtest.study import run_study
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
-from rltuned.slurm.accounting import read_history
-from rltuned.slurm.sacct import lines_of
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
 

@@ -63,9 +63,9 @@ import math, re, sys
 from datetime import UTC
 from pathlib import Path
 from rltuned.errors import BackendError, TraceError
-from rltuned.slurm.accounting import read_history
+from rltuned.lab.backtest.sacct_files import read_history
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.sacct import ask_history
+from rltuned.lab.backtest.sacct_files import ask_history
 commands = Commands(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300))
 try:
     found = read_history(ask_history(commands, 0.0, 86400.0), "sacct", UTC)

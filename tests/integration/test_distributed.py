@@ -11,9 +11,9 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from rltuned.cli import app
+from rltuned.lab.replay.trace_file import write_trace
 from rltuned.policies.actor import load_actor
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import write_trace
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
+from rltuned.lab.replay.trace_file import read_trace, write_trace
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import read_trace, write_trace
 from tests import needs
 
 CONTRACT_KEYS = {

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.errors import TraceError
+from rltuned.lab.replay.trace_file import parse_trace, read_faults, read_trace, write_trace
 from rltuned.sim.cluster import parse_cluster, read_cluster
 from rltuned.sim.presets import PRESETS, preset
-from rltuned.sim.tables import Bad
-from rltuned.sim.trace import Trace, TraceJob, parse_trace, read_trace, write_trace
-from rltuned.sim.world import read_faults
+from rltuned.sim.trace import Bad, Trace, TraceJob
 
 HEADER = (
     "job_id,submit_s,duration_s,time_limit_s,gpus,gpu_type,cpus,mem_mib,nodes,partition,user,"
@@ -112,7 +111,7 @@ def trace_jobs(draw: st.DrawFn) -> TraceJob:
 def test_what_is_written_reads_back_the_same(jobs: list[TraceJob]) -> None:
     import io  # noqa: PLC0415
 
-    from rltuned.sim.trace import dump_trace  # noqa: PLC0415
+    from rltuned.lab.replay.trace_file import dump_trace  # noqa: PLC0415
 
     trace = Trace(tuple(sorted(jobs, key=lambda j: j.submit_s)), {"source": "x: y"})
     out = io.StringIO()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.compare import geometric
 from rltuned.core.order import Order
+from rltuned.lab.compare import geometric
 from rltuned.settings.source import load
 from rltuned.sim.trace import TraceJob
 from scripts.studies.experiment_slurm import figures, report, store

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rltuned.lab.replay.reshape import offered_gpus
+from rltuned.lab.stats import DAY_S
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
-from rltuned.stats import DAY_S
 from scripts.studies.experiment_slurm import workloads
 from scripts.studies.experiment_slurm.workloads import LOAD, PHILLY, TESTBED_JOBS, THETA, Workload
 

@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 from rltuned.cli import app
 from rltuned.lab.kernel import episode, loop, run_times
 from rltuned.lab.replay import play
+from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.compile import compile_all
-from rltuned.sim.trace import Trace, write_trace
+from rltuned.sim.trace import Trace
 from tests.train.worlds import random_ground
 
 ENTRIES: tuple[Any, ...] = (loop.play, run_times.replay, episode.episode)

@@ -10,11 +10,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rltuned.compare import Change, paired
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.evaluate import app
+from rltuned.lab.compare import Change, paired
 from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.trace_file import write_trace
+from rltuned.lab.stats import sign_test
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import (
     Evaluation,
@@ -28,8 +30,7 @@ from rltuned.lab.train.evaluate import (
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.options import RULES
 from rltuned.policies.actor import load_actor
-from rltuned.sim.trace import Trace, write_trace
-from rltuned.stats import sign_test
+from rltuned.sim.trace import Trace
 from tests.packages import install
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground

@@ -15,6 +15,7 @@ from rltuned.core.features import encode
 from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
 from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.evolution import (
     ADDED_S,
@@ -43,7 +44,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Verdict
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.trace import Trace, write_trace
+from rltuned.sim.trace import Trace
 from tests import two_ranks
 from tests.train.worlds import random_ground
 

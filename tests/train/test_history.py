@@ -14,6 +14,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.episodes import MULTIFACTOR, play_rule
@@ -31,8 +32,6 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
-from rltuned.slurm.accounting import read_history
-from rltuned.slurm.sacct import lines_of
 from tests.train.worlds import CLUSTER, single_jobs
 
 EPOCH = 1_700_000_000

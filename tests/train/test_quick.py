@@ -8,8 +8,9 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.cli import app
+from rltuned.lab.replay.trace_file import write_trace
 from rltuned.policies.actor import load_actor
-from rltuned.sim.trace import Trace, write_trace
+from rltuned.sim.trace import Trace
 from tests.train.worlds import random_ground
 
 WORKLOAD = random_ground("testbed", 11, 700)

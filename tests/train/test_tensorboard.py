@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rltuned.cli import code_of
 from rltuned.errors import ModelError
-from rltuned.sim.trace import Trace, write_trace
+from rltuned.lab.replay.trace_file import write_trace
+from rltuned.sim.trace import Trace
 from tests import two_ranks
 from tests.train.worlds import random_ground
 from tests.unit.cli.runner import run

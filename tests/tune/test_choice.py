@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.compare import JobScores
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
+from rltuned.lab.compare import JobScores
 from rltuned.lab.tune import candidates
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
 from rltuned.lab.tune.candidates import Course, Entrant, Family, TrainingPeriod, pick

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from rltuned.compare import JobScores, compared, pooled
+from rltuned.lab.compare import JobScores, compared, pooled
+from rltuned.lab.stats import DAY_S, Stretches
 from rltuned.lab.tune.promise import Promise, ScoredJobs, power_of, verdict
-from rltuned.stats import DAY_S, Stretches
 
 DAYS, A_DAY = 14, 40
 DRAW = np.random.default_rng(7)

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.compare import JobScores
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.units import UnixTime
 from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
+from rltuned.lab.compare import JobScores
 from rltuned.lab.replay.play import load
+from rltuned.lab.stats import DAY_S
 from rltuned.lab.tune import night
 from rltuned.lab.tune.candidates import Course
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import read_state
 from rltuned.sim.trace import TraceJob
-from rltuned.stats import DAY_S
 from tests.backtest.worlds import cluster, played
 from tests.browser import check_page
 from tests.builders import request, running, sight, snapshot

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from rltuned.compare import Change, change_of_mean, geometric, paired, word_of
-from rltuned.stats import STUDENT, Stretches, t95
+from rltuned.lab.compare import Change, change_of_mean, geometric, paired
+from rltuned.lab.stats import Stretches
+from rltuned.stats import STUDENT, t95, word_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from dataclasses import astuple, dataclass
 from math import sqrt
 from typing import Any, Final
 
-from rltuned.compare import Word, word_of
-from rltuned.stats import t95
+from rltuned.stats import Word, t95, word_of
 
 FEWEST: Final = 10
 """Pairs below which no interval is given."""

@@ -6,11 +6,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.compare import Change, change_of_mean
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.compare import Change, change_of_mean
 from rltuned.lab.replay.play import Played
+from rltuned.lab.stats import FloatArray, stretches_of
 from rltuned.sim.limits import spearman
-from rltuned.stats import FloatArray, stretches_of
 
 NEAR_S: Final = 60.0
 """A wait is met when it is off by no more than this, or by no more than NEAR of it."""

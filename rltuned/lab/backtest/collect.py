@@ -9,9 +9,9 @@ from typing import Final
 
 from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
+from rltuned.lab.backtest.sacct_files import Report, ask_history
 from rltuned.lab.backtest.site import CONFIG, HISTORY, NODES, PARTITIONS
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.sacct import Report, ask_history
 from rltuned.slurm.site import parse_config
 
 PACKED: Final = f"{HISTORY}.gz"

@@ -13,7 +13,6 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Column, console, show_table
-from rltuned.compare import Change
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
@@ -21,6 +20,7 @@ from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.cli import site_files
 from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
+from rltuned.lab.compare import Change
 from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT_POLICY
 from rltuned.lab.train.options import Learned
 from rltuned.policies.generations import TUNED

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.cli.flags import say
 from rltuned.cli.tables import Column, console, show_table
-from rltuned.compare import percent
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past
 from rltuned.policies.generations import TUNED
@@ -14,6 +13,7 @@ from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded
+from rltuned.stats import percent
 
 if TYPE_CHECKING:  # numba, which --help does without
     from rltuned.lab.backtest.study import Study

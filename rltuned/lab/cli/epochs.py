@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.cli.flags import warn
-from rltuned.compare import percent
 from rltuned.errors import ModelError
+from rltuned.stats import percent
 from rltuned.text import span
 
 LOG: Final = "training.log"

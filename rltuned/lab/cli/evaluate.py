@@ -10,7 +10,6 @@ import typer
 
 from rltuned.cli import flags
 from rltuned.cli.tables import Column, console, show_table
-from rltuned.compare import Paired
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
@@ -18,11 +17,12 @@ from rltuned.lab.cli import options
 from rltuned.lab.cli.bars import progress
 from rltuned.lab.cli.curves import curves_of
 from rltuned.lab.cli.outputs import check_folder
+from rltuned.lab.compare import Paired
 from rltuned.lab.replay.protocol import Mode, Protocol
+from rltuned.lab.stats import SHARES
 from rltuned.lab.train.options import FEWEST_WINDOWS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
-from rltuned.stats import SHARES
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
     from rltuned.lab.replay.scenario import Scenario

@@ -12,10 +12,9 @@ import typer
 from rltuned.cli.flags import say, warn
 from rltuned.errors import ModelError, TraceError
 from rltuned.journal.cycles import recorded
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.bars import progress
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.accounting import read_history
-from rltuned.slurm.sacct import lines_of
 
 if TYPE_CHECKING:  # torch, which --help does without
     from rltuned.lab.train.imitation import Fitting, OrderedQueues

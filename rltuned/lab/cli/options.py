@@ -9,10 +9,10 @@ import typer
 
 from rltuned.cli.flags import warn
 from rltuned.core.order import Order
+from rltuned.lab.replay.trace_file import read_trace
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.tables import Bad
-from rltuned.sim.trace import Trace, read_trace
+from rltuned.sim.trace import Bad, Trace
 
 SHIPPED = "shipped"
 BAD_SHOWN = 20

@@ -27,14 +27,14 @@ from rltuned.lab.replay.metrics import (
 )
 from rltuned.lab.replay.policy import policy_of
 from rltuned.lab.replay.protocol import Mode, Protocol, jointly
+from rltuned.lab.replay.trace_file import read_faults
 from rltuned.lab.replay.watching import watching
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.presets import PRESETS, cluster_named
-from rltuned.sim.tables import Bad
-from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, Rules, read_faults
+from rltuned.sim.trace import Bad, TraceJob
+from rltuned.sim.world import Fault, Rules
 from rltuned.solver import Cbc
 from rltuned.text import span
 

@@ -20,13 +20,13 @@ from rltuned.errors import TraceError
 from rltuned.journal.cycles import recorded
 from rltuned.lab.backtest.collect import PACKED, collect
 from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import HISTORY, read_site_model
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
 from rltuned.settings.service import SlurmKeys
-from rltuned.slurm.accounting import SacctAnswer, read_history
+from rltuned.slurm.accounting import SacctAnswer
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.job_selector import asked_moment
-from rltuned.slurm.sacct import lines_of
 
 LIVE_SINCE: Final = "30d"
 SACCT_TIMEOUT_S: Final = 600.0

@@ -12,6 +12,7 @@ import typer
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
+from rltuned.lab.backtest.sacct_files import OF_A_TRACE, lines_of, read_history
 from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.options import shown_trace, warn_of_bad
 from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
@@ -24,15 +25,14 @@ from rltuned.lab.replay.readers.clusters import (
 from rltuned.lab.replay.readers.fetch import SOURCES, fetch
 from rltuned.lab.replay.readers.rows import ParsedTrace, finish
 from rltuned.lab.replay.reshape import cut, describe, jittered, scale
+from rltuned.lab.replay.trace_file import write_trace
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.synth import synthesize
-from rltuned.sim.tables import Bad
-from rltuned.sim.trace import Trace, TraceJob, write_trace
-from rltuned.slurm.accounting import OF_A_TRACE, STEPS, SacctRecord, read_history
-from rltuned.slurm.sacct import lines_of
+from rltuned.sim.trace import Bad, Trace, TraceJob
+from rltuned.slurm.accounting import STEPS, SacctRecord
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
 """Of sacct -X --parsable2; those of `rltuned backtest --collect` are as good."""

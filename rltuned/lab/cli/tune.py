@@ -13,7 +13,6 @@ import typer
 
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.instances import AllOption, instances
-from rltuned.compare import percent
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import (
@@ -30,6 +29,7 @@ from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.cli import site_files
 from rltuned.lab.cli.bars import Bars, progress
+from rltuned.lab.stats import DAY_S
 from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import FOLDER
@@ -39,7 +39,7 @@ from rltuned.policies.shelf import find_bundle, shipped_predictor
 from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_span_s
-from rltuned.stats import DAY_S
+from rltuned.stats import percent
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.ranks import Ranks

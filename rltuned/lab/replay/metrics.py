@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
+from rltuned.lab.replay.trace_file import number_text
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.trace import number_text
 
 FloatArray = NDArray[np.float64]
 

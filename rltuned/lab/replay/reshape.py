@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.errors import TraceError
+from rltuned.lab.replay.trace_file import from_zero
 from rltuned.sim.limits import spearman
-from rltuned.sim.trace import Trace, TraceJob, from_zero
+from rltuned.sim.trace import Trace, TraceJob
 
 FloatArray = NDArray[np.float64]
 

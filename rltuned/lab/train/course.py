@@ -7,6 +7,7 @@ from typing import Final
 
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.scenario import Foreseen, Scenario
+from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.predictor import Fitted, fit, foreseen, garbled
 from rltuned.lab.train.worlds import random_world
 from rltuned.policies.predictor import Predictor
@@ -14,7 +15,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.limits import Strength
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace, TraceJob, read_trace
+from rltuned.sim.trace import Trace, TraceJob
 
 GENERATED: Final[tuple[tuple[str, str, Strength], ...]] = (
     ("philly-like", "philly-192", "weak"),

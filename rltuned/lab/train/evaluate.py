@@ -1,7 +1,7 @@
 """Is it better? Learned policies beside every rule, on the same windows, with intervals.
 
 All policies get the same jobs, placement and backfill, and are greedy: nothing is sampled. Windows
-are the unit of chance (see rltuned/stats): how they were cut decides what an interval means, so
+are the unit of chance (see lab/stats): how they were cut decides what an interval means, so
 the result says it.
 """
 
@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import Paired, paired, percent
 from rltuned.errors import ModelError, TraceError
+from rltuned.lab.compare import Paired, paired
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
 from rltuned.lab.replay.plugged import play_plugged
@@ -22,13 +22,14 @@ from rltuned.lab.replay.policy import FUTURE
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import SHARES
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.options import FEWEST_WINDOWS, RULES
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.stats import SHARES
+from rltuned.stats import percent
 
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")

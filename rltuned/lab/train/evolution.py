@@ -24,6 +24,7 @@ from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.learner import REACH
 from rltuned.lab.train.network import TorchActor, policy_of
@@ -31,7 +32,6 @@ from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.trial import CYCLES, RULE
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import LAYERS
-from rltuned.stats import mean_with_ends
 
 WIDTH: Final = len(QUEUE_COLUMNS)
 NUMBERS: Final = 2 * (WIDTH + 1)

@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
-from rltuned.compare import LARGER_IS_BETTER
 from rltuned.errors import TraceError
+from rltuned.lab.compare import LARGER_IS_BETTER
 from rltuned.lab.replay.policy import CLAIRVOYANT, FUTURE
 from rltuned.lab.report import plots
+from rltuned.lab.stats import FloatArray
 from rltuned.lab.train.evaluate import Evaluation, everywhere, headline, is_proven
 from rltuned.report import render
-from rltuned.stats import FloatArray
 
 UNITS: Final = {
     "wait_s": "mean wait, s",

@@ -7,16 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import paired
+from rltuned.lab.compare import paired
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.options import Objective
 from rltuned.lab.train.reward import FLOOR, MIXED, Work, cost_at
 from rltuned.policies.baselines import BASELINES
-from rltuned.stats import mean_with_ends
 
 _END = np.array([np.inf])
 DIGITS: Final = 4

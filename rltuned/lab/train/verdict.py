@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rltuned.compare import geometric
 from rltuned.errors import ModelError
+from rltuned.lab.compare import geometric
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
 from rltuned.lab.train.network import TorchActor

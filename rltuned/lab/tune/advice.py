@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
-from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.compare import Comparison, JobScores, compared, pooled
 from rltuned.lab.replay.policy import DEFAULT_POLICY
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.tune.candidates import (

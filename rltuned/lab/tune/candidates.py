@@ -15,15 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.decide import Policy
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
+from rltuned.lab.compare import Comparison, JobScores, compared, pooled
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import DAY_S
 from rltuned.lab.tune.promise import Promise, ScoredJobs
 from rltuned.policies.predictor import Predictor
-from rltuned.stats import DAY_S
 
 OWNS: Final = (0.03, 0.1, 0.3)
 SHARES: Final = (0.5, 0.75, 1.0, 2.0)

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.lab.backtest.calibration import Calibration
+from rltuned.lab.stats import DAY_S
 from rltuned.lab.tune.night import Night
 from rltuned.lab.tune.results import seal
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import TuneState, Verdict, read_state, write_state
 from rltuned.settings import Settings
-from rltuned.stats import DAY_S
 
 WEEK_S: Final = 7 * DAY_S
 """At most one promotion by a night in this time; a change must be seen before the next one."""

@@ -7,17 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import Comparison
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.calibration import Calibration
 from rltuned.lab.backtest.past import FEWEST, Past
+from rltuned.lab.compare import Comparison
 from rltuned.lab.replay.play import Played
+from rltuned.lab.stats import DAY_S
 from rltuned.lab.train.predictor import Fitted
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.tune.candidates import Choice, Entrant
 from rltuned.lab.tune.promise import Power, Promise
 from rltuned.policies.predictor import Predictor
-from rltuned.stats import DAY_S
 
 FEWEST_ENDED: Final = 1_000
 LONGEST_GAP_S: Final = 2 * DAY_S

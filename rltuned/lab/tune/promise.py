@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.compare import NORMAL, Comparison, JobScores
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.compare import NORMAL, Comparison, JobScores
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
-from rltuned.stats import DAY_S, FEWEST, FloatArray, Stretches
+from rltuned.lab.stats import DAY_S, FEWEST, FloatArray, Stretches
 
 LARGE_SHARE: Final = 0.05
 """Of the GPU time: users from here on have a promise of their own."""

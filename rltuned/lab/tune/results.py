@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned import __version__
-from rltuned.compare import Change, Comparison
 from rltuned.lab.backtest.study import VERDICTS
+from rltuned.lab.compare import Change, Comparison
 from rltuned.lab.train.export import export_predictor
 from rltuned.lab.tune.candidates import Entrant
 from rltuned.lab.tune.journal_history import Sources

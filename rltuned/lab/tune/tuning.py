@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from rltuned.compare import Comparison, JobScores, compared, pooled
 from rltuned.core.decide import Policy
 from rltuned.errors import ModelError, TooLittleError, TraceError
 from rltuned.lab.backtest.calibration import calibrate
 from rltuned.lab.backtest.fit_order import fit_order
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.compare import Comparison, JobScores, compared, pooled
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.candidates import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.compare import geometric
+from rltuned.lab.compare import geometric
 from scripts.studies.experiment_slurm import store
 from scripts.studies.experiment_slurm.arms import ARMS
 from scripts.studies.experiment_slurm.figures import FIGURES, Figures, figures, simulated

@@ -17,9 +17,10 @@ from typing import Final
 import numpy as np
 import torch
 
-from rltuned.compare import paired, percent
 from rltuned.core.features import encode
+from rltuned.lab.compare import paired
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit
 from rltuned.lab.train.learner import Learner
 from rltuned.lab.train.network import TorchActor, policy_of
@@ -27,7 +28,7 @@ from rltuned.lab.train.ppo import train
 from rltuned.lab.train.queues import random_snapshot
 from rltuned.policies.actor import NetworkPolicy, seen_by
 from rltuned.policies.baselines import BASELINES
-from rltuned.stats import mean_with_ends
+from rltuned.stats import percent
 from scripts.studies import plays
 from scripts.studies.paper.common import (
     CLUSTERS,

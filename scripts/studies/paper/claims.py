@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import geometric, paired, percent
+from rltuned.lab.compare import geometric, paired
+from rltuned.stats import percent
 from scripts.studies import delays, plays
 from scripts.studies.paper import bases, qssf
 from scripts.studies.paper.claimed import (

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.compare import Paired, paired, percent
 from rltuned.core.features import FloatArray
+from rltuned.lab.compare import Paired, paired
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.batch import Contest
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.learner import PpoSettings
@@ -25,7 +26,8 @@ from rltuned.policies.actor import NetworkPolicy
 from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster
 from rltuned.sim.presets import uniform
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import TraceJob, read_trace
+from rltuned.sim.trace import TraceJob
+from rltuned.stats import percent
 from scripts.studies.plays import TRACES
 
 Row = dict[str, Any]

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from rltuned.compare import LARGER_IS_BETTER, Change
+from rltuned.lab.compare import LARGER_IS_BETTER, Change
 from scripts.studies.paper.common import Row, change
 
 Word = Literal["reproduced", "better", "not reproduced", "claim inconsistent", "not played"]

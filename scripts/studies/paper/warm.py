@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.compare import percent
 from rltuned.lab.train.network import policy_of
+from rltuned.stats import percent
 from scripts.studies import plays
 from scripts.studies.paper import bases
 from scripts.studies.paper.common import CLUSTERS, Row, workload_of

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rltuned.errors import TraceError
 from rltuned.lab.replay.readers.rows import ParsedTrace, collect, table
-from rltuned.sim.tables import Bad
-from rltuned.sim.trace import Row, TraceJob, number, whole
+from rltuned.lab.replay.tables import Row, number
+from rltuned.lab.replay.trace_file import whole
+from rltuned.sim.trace import Bad, TraceJob
 
 JOB_TABLE = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 TASK_TABLE = (

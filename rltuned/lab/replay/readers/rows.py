@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.errors import TraceError
+from rltuned.lab.replay.tables import LATEST_S, Row, csv_rows, lines_in, read_text
+from rltuned.lab.replay.trace_file import from_zero
 from rltuned.sim.limits import Strength, draw_limits
-from rltuned.sim.tables import LATEST_S, Bad, csv_rows, lines_in, read_text
-from rltuned.sim.trace import Row, Trace, TraceJob, from_zero
+from rltuned.sim.trace import Bad, Trace, TraceJob
 
 
 @dataclass(slots=True)

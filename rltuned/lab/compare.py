@@ -1,7 +1,7 @@
 """Two orders on the same jobs: by how much do they differ, how surely, and in one word.
 
-One comparison for all: backtest, evaluate, tune, the studies and the canary. Both sides are paired
-by what chance may vary, days, windows, copies or blocks (rltuned/stats), and a change is own / base
+One comparison for all: backtest, evaluate, tune and the studies. Both sides are paired
+by what chance may vary, days, windows, copies or blocks (lab/stats), and a change is own / base
 - 1: -0.1 = ten percent less, and less is better but for utilisation.
 
 | of what                              | function              | interval                        |
@@ -14,11 +14,11 @@ by what chance may vary, days, windows, copies or blocks (rltuned/stats), and a 
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from rltuned.stats import (
+from rltuned.lab.stats import (
     FEWEST,
     MOST_OF_STUDENT,
     OF_QUANTILES,
@@ -31,8 +31,8 @@ from rltuned.stats import (
     ends_of_mean,
     interval,
     sign_test,
-    t95,
 )
+from rltuned.stats import Word, percent, t95, word_of
 
 TIE: Final = 1e-9
 _LEAST: Final = 1e-12
@@ -43,15 +43,6 @@ TAIL: Final = 0.99
 FLOOR_S: Final = 1.0
 """Added to every wait, for days on which no job waits."""
 NORMAL: Final = 1.96
-
-Word = Literal["better", "no proven difference", "worse"]
-
-
-def word_of(low: float | None, high: float | None) -> Word:
-    """What the 95% interval of a change, or of a difference, says where less is better."""
-    if low is None or high is None or low <= 0.0 <= high:
-        return "no proven difference"
-    return "better" if high < 0.0 else "worse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +71,6 @@ class Change:
         if self.change is None:
             return "as before: no job waited"
         return percent(self.change, self.low, self.high)
-
-
-def percent(
-    change: float, low: float | None = None, high: float | None = None, *, digits: int = 1
-) -> str:
-    """`-12.3% [-20.1%, -4.0%]`; without an interval where there is none."""
-    text, *ends = (f"{x:+.{digits}%}" for x in (change, low, high) if x is not None)
-    return f"{text} [{', '.join(ends)}]" if ends else text
 
 
 # -- Many jobs: chance varies stretches of arrival ------------------------------------------------

@@ -4,30 +4,21 @@ import codecs
 import csv
 import gzip
 import io
+import math
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
+from rltuned.sim.trace import Bad
 
 UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MOST_LINES: Final = 20
 """Of one row of a CSV."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """A row that is no usable job; line counts from 1 (or the record's number in JSON)."""
-
-    line: int
-    why: str
-
-
 LATEST_S: Final = 1e11
 """The year 5138. A later time is in milliseconds, or is not a time."""
 
@@ -77,3 +68,20 @@ def csv_rows(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, list[s
             left.popleft()
         if row:
             yield line, row
+
+
+SHOWN = 40
+"""Characters of a cell that an error shows."""
+Row = Mapping[str, str]
+"""One row of a table, by column."""
+
+
+def number(row: Row, name: str) -> float:
+    """A finite number of a table. Raises ValueError: it is none."""
+    try:
+        value = float(row[name])
+    except ValueError:
+        raise ValueError(f"{name} is not a number: {row[name][:SHOWN]!r}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is not a finite number: {row[name][:SHOWN]!r}")
+    return value

@@ -1,18 +1,68 @@
-"""Lines of sacct -> cells by column: with or without a header, whatever stands between two fields.
+"""Histories of sacct that are saved: asked for in portions, kept in files, parted into cells.
 
-What `--collect` saves has a character between fields that stands in none. The documented command
-has `|`, which may stand in a job's constraint, and in texts that a file of a person's own has
-besides: a row with too many fields is parted from both ends.
+A file may have a header row (then any order of columns) or none (then those of the documented
+command). What `--collect` saves has a character between fields that stands in none. The documented
+command has `|`, which may stand in a job's constraint, and in texts that a file of a person's own
+has besides: a row with too many fields is parted from both ends.
 """
 
-from collections.abc import Iterable, Iterator
+import gzip
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import tzinfo
+from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Final
 
+from rltuned.durable import refuse_device
 from rltuned.errors import TraceError
+from rltuned.slurm.accounting import Reading, SacctAnswer
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.sacct import COLUMNS, ELAPSED, SAVED
+from rltuned.slurm.commands import Commands
+from rltuned.slurm.sacct import COLUMNS, ELAPSED, sacct_words
+
+REQUIRED: Final = tuple(name for name in COLUMNS[:14] if name != ELAPSED)
+"""Without these a backtest cannot be played; the others are reported as missing."""
+PORTION_S: Final = 86_400.0
+Report = Callable[[float], None]
+"""Called with how much of the time has been asked for, 0..1."""
+FORMAT: Final = ",".join(COLUMNS)
+SAVED: Final = f"sacct -a -X -D -P -o {FORMAT}"
+
+
+def ask_history(
+    commands: Commands, since: float, until: float, report: Report = lambda _part: None
+) -> Iterator[str]:
+    """Rows of COLUMNS, FIELD between their cells, a day at a time, some twice; Unix seconds.
+    commands: with TZ=UTC, as sacct takes times for local ones. Raises BackendError: sacct failed,
+    or too long an answer.
+    """
+    begin = since
+    while begin < until:
+        end = min(begin + PORTION_S, until)
+        words = (*sacct_words(begin, end), f"--delimiter={FIELD}")
+        yield from commands.stream("sacct", *words).lines()
+        begin = end
+        report((begin - since) / max(1.0, until - since))
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Lines of a text file, plain or gzip, never all at once. Raises TraceError."""
+    try:
+        refuse_device(path)
+        with path.open("rb") as probe:
+            packed = probe.read(2) == b"\x1f\x8b"
+        opened = gzip.open if packed else open
+        with opened(path, "rt", encoding="utf-8-sig", errors="backslashreplace") as file:
+            for line in file:
+                yield line.rstrip("\n")
+    except (OSError, EOFError, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(f"{path}: cannot be read: {why}") from error
+
 
 BAR: Final = "|"
 _OLDER: Final = tuple(name for name in COLUMNS if name != ELAPSED)
@@ -107,3 +157,29 @@ def _fitted(cells: list[str], names: tuple[str, ...], text: str) -> list[str]:
     if len(cells) != len(names):
         raise ValueError(f"{len(cells)} fields instead of {len(names)}")
     return cells
+
+
+OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
+"""What a job of a trace has by the same name."""
+
+
+def read_history(
+    lines: Iterable[str],
+    source: str,
+    zone: tzinfo,
+    *,
+    since: float = -math.inf,
+    required: tuple[str, ...] = REQUIRED,
+) -> SacctAnswer:
+    """Read a history.
+
+    zone: of times that name none (epochs need none). since: records that ended before are left out.
+    required: columns that a header row must name. JobID may stand for JobIDRaw, and Timelimit for
+    TimelimitRaw. Raises TraceError: empty, the columns are others, or there are too many records.
+    """
+    columns, rows = read_columns(lines, source, required)
+    reading = Reading(columns.names, zone, since, None)
+    reading.found.missing = columns.missing
+    for line, text in rows:
+        reading.take(source, line, partial(columns.cells, text))
+    return reading.found
