@@ -5,7 +5,7 @@ stays where the parent has come as far as the edge asked; else a user took it aw
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, isfinite
 from typing import Final
 
@@ -29,12 +29,8 @@ _NEVER: Final = "DependencyNeverSatisfied"
 _NO_JOB: Final = JobId(0)
 
 
-@dataclass(slots=True)
-class _Shown:
-    """What one look shows of a job or an array: its records."""
-
-    waiting: list[PendingJob]
-    running: list[RunningJob]
+_Shown = tuple[list[PendingJob], list[RunningJob]]
+"""What one look shows of a job or an array: its records."""
 
 
 def node_of(job: PendingJob | RunningJob) -> int:
@@ -82,9 +78,9 @@ def follow(
 def _shown(seen: Snapshot) -> dict[int, _Shown]:
     found: dict[int, _Shown] = {}
     for job in seen.pending:
-        found.setdefault(node_of(job), _Shown([], [])).waiting.append(job)
+        found.setdefault(node_of(job), ([], []))[0].append(job)
     for run in seen.running:
-        found.setdefault(node_of(run), _Shown([], [])).running.append(run)
+        found.setdefault(node_of(run), ([], []))[1].append(run)
     return found
 
 
@@ -99,7 +95,7 @@ def _both(one: Dependency | None, other: Dependency, own: int) -> Dependency:
 def _brought_up(before: GroupJob | None, shown: _Shown, predicted: RunTimes) -> GroupJob:
     """A job that Slurm shows. An estimate from before its start is kept while it runs."""
     job = before or GroupJob()
-    waiting, running = shown.waiting, shown.running
+    waiting, running = shown
     started = [float(run.started_at) for run in running]
     job = replace(
         job,

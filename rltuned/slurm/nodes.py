@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -35,15 +34,6 @@ _NOTHING_KEPT: Final[Mapping[str, KeptBack]] = MappingProxyType({})
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
-@dataclass(frozen=True, slots=True)
-class SinfoAnswer:
-    """What sinfo showed. unreadable: nodes and partitions that are not among the others for it."""
-
-    nodes: tuple[Node, ...]
-    partitions: tuple[Partition, ...]
-    unreadable: tuple[Unreadable, ...] = ()
-
-
 KnownNodes = dict[str, tuple[NodeRow, tuple[str, ...], Node]]
 """Nodes by name, each with the row and the partitions that it was read from."""
 
@@ -53,10 +43,10 @@ def read_nodes(
     exclusive: frozenset[str] = frozenset(),
     kept: Mapping[str, KeptBack] = _NOTHING_KEPT,
     known: KnownNodes | None = None,
-) -> SinfoAnswer:
-    """Nodes and partitions from sinfo -N, a row per pair. exclusive: partitions that are EXCLUSIVE
-    whatever sinfo says. kept: what jobs do not get. known: of the cycle before; what is read
-    is added. Raises SnapshotError: no node can be read.
+) -> tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Unreadable, ...]]:
+    """Nodes, partitions, and what cannot be read, from sinfo -N, a row per pair. exclusive:
+    partitions that are EXCLUSIVE whatever sinfo says. kept: what jobs do not get. known: of the
+    cycle before; what is read is added. Raises SnapshotError: no node can be read.
     """
     known = {} if known is None else known
     first: dict[str, NodeRow] = {}
@@ -86,7 +76,7 @@ def read_nodes(
             odd.append(Unreadable("node", name, str(error)))
     if odd and not nodes:
         raise SnapshotError(f"sinfo: node {odd[0].name}: {odd[0].why}")
-    return SinfoAnswer(tuple(nodes), tuple(partitions.values()), (*bad.values(), *odd))
+    return tuple(nodes), tuple(partitions.values()), (*bad.values(), *odd)
 
 
 def _partition(name: str, row: NodeRow) -> Partition:

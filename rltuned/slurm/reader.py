@@ -114,12 +114,11 @@ class Reader:
         rows = self._hidden.beside(
             marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
         )
-        hardware = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
-        nodes, partitions = hardware.nodes, hardware.partitions
+        nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
         self._nodes = {node.name: self._nodes[node.name] for node in nodes}
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
         factors, misread = self._factors() if site.multifactor else ({}, {})
-        bad = {u.name: u.why for u in hardware.unreadable if u.kind == "partition"}
+        bad = {u.name: u.why for u in unread if u.kind == "partition"}
 
         def wrong(job_id: JobId, names: tuple[str, ...]) -> str:
             # a line of sprio without a number may be of any job that has no other
@@ -158,7 +157,7 @@ class Reader:
                 preemption=site.preemption,
                 priorities=site.priorities,
                 unreadable=(
-                    *hardware.unreadable,
+                    *unread,
                     *unseen,
                     *(Unreadable("node", "", why) for why in odd),
                     *queue.unreadable,

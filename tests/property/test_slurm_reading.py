@@ -23,7 +23,7 @@ SQUEUE, SINFO = RECORDED.text("squeue"), RECORDED.text("sinfo")
 
 def nodes(text: str, known: KnownNodes | None = None) -> dict[str, Node]:
     rows = MARKS.rows("sinfo", Answer(text, "", 0), len(NODE_COLUMNS))
-    return {n.name: n for n in read_nodes(rows, known=known).nodes}
+    return {n.name: n for n in read_nodes(rows, known=known)[0]}
 
 
 NODES = nodes(SINFO)

@@ -10,7 +10,7 @@ stage that writes nothing or a long pause between two cycles forgets all that is
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
@@ -74,12 +74,6 @@ class _Job:
         return bounded_slowdown(self.counted_s, self.limit_s)
 
 
-@dataclass(slots=True)
-class _Pair:
-    ends_at: float
-    jobs: list[_Job] = field(default_factory=list)
-
-
 class Blocks:
     """The pairs of every partition."""
 
@@ -87,7 +81,7 @@ class Blocks:
         self._switchback = switchback
         self._since: float | None = None
         self._seen_at = 0.0
-        self._pairs: dict[str, dict[int, _Pair]] = defaultdict(dict)
+        self._pairs: dict[str, dict[int, tuple[float, list[_Job]]]] = defaultdict(dict)  # end, jobs
         self._open: dict[JobKey, _Job] = {}
         self._known: set[JobKey] = set()
         self._ran: dict[RunKey, _Job] = {}
@@ -157,7 +151,7 @@ class Blocks:
         if not (watched and block.measured) or since < block.counts_from:
             return None
         job = _Job(block.on, user, since, limit_s)
-        self._pairs[name].setdefault(block.pair, _Pair(block.pair_ends_at)).jobs.append(job)
+        self._pairs[name].setdefault(block.pair, (block.pair_ends_at, []))[1].append(job)
         return job
 
     def _join(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> None:
@@ -175,11 +169,11 @@ class Blocks:
     def _decided(self, now: float) -> Iterator[Pair]:
         for name, pairs in self._pairs.items():
             for number in sorted(pairs):
-                pair = pairs[number]
-                if now < pair.ends_at or any(job.is_awaited(now) for job in pair.jobs):
+                ends_at, jobs = pairs[number]
+                if now < ends_at or any(job.is_awaited(now) for job in jobs):
                     break
                 del pairs[number]
-                left = [job for job in pair.jobs if not job.out]
+                left = [job for job in jobs if not job.out]
                 yield Pair(
                     name,
                     _figure((job, job.counted_s) for job in left),

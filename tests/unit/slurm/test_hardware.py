@@ -111,7 +111,7 @@ def test_a_node_that_was_shown_is_known_when_it_is_hidden(
     busy = row("c1", statecomplete="mixed+cloud", cpusstate="3/5/0/8", allocmem="500",
                gresused="gpu:a:1(IDX:0),shard:4(0/4,4/4)")  # fmt: skip
     world.look([busy], {"c1"})
-    (node,) = read_nodes(world.look([], {"c1"}, NOW + 60).values()).nodes
+    (node,) = read_nodes(world.look([], {"c1"}, NOW + 60).values())[0]
     assert (node.free, node.schedulable) == (node.total, True)
     assert node.total.gpus == 2
 
@@ -136,15 +136,15 @@ def test_what_is_kept_from_jobs_is_in_no_total() -> None:
     whole = NodeRow._make(row("s1", cpusstate="14/2/0/16", memory="64000", allocmem="60000"))
     used = without_kept(whole, kept)
     assert (used.cpusstate, used.memory) == ("14/2/0/14", "60000")
-    (node,) = read_nodes([list(whole)], kept=kept).nodes
+    (node,) = read_nodes([list(whole)], kept=kept)[0]
     assert (node.total.cpus, node.free.cpus, node.free.mem_mib) == (14, 0, 0)
     assert without_kept(whole._replace(nodelist="p1"), kept).memory == "64000"
 
 
 def test_a_row_whose_counts_are_none_costs_its_node() -> None:
     kept = {"s1": KeptBack(2, 0)}
-    found = read_nodes([row("s1", cpusstate="many"), row("p1")], kept=kept)
-    assert ([n.name for n in found.nodes], [u.name for u in found.unreadable]) == (["p1"], ["s1"])
+    nodes, _, unread = read_nodes([row("s1", cpusstate="many"), row("p1")], kept=kept)
+    assert ([n.name for n in nodes], [u.name for u in unread]) == (["p1"], ["s1"])
 
 
 def test_names_of_all_nodes_of_all_partitions() -> None:

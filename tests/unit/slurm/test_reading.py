@@ -41,7 +41,7 @@ NODE = NodeRow(
 
 
 def node(**changed: str) -> tuple[int, int, int, bool]:
-    (found,) = read_nodes([list(NODE._replace(**changed))]).nodes
+    (found,) = read_nodes([list(NODE._replace(**changed))])[0]
     return found.free.gpus, found.free.cpus, found.free.mem_mib, found.schedulable
 
 
@@ -135,22 +135,21 @@ def test_node_that_cannot_be_read_is_named(changed: dict[str, str], says: str) -
 
 def test_a_node_that_cannot_be_read_costs_that_node() -> None:
     odd = NODE._replace(nodelist="n2", cpusstate="many")
-    seen = read_nodes([list(NODE), list(odd)])
-    assert [n.name for n in seen.nodes] == ["n1"]
-    assert [(u.kind, u.name) for u in seen.unreadable] == [("node", "n2")]
+    nodes, _, unread = read_nodes([list(NODE), list(odd)])
+    assert [n.name for n in nodes] == ["n1"]
+    assert [(u.kind, u.name) for u in unread] == [("node", "n2")]
 
 
 def test_a_partition_that_cannot_be_read_costs_that_partition() -> None:
     other = NODE._replace(partition="other", prioritytier="high")
-    seen = read_nodes([list(NODE), list(other)])
-    assert [p.name for p in seen.partitions] == ["gpu"]
-    assert seen.nodes[0].partitions == ("gpu", "other")
-    assert [(u.kind, u.name) for u in seen.unreadable] == [("partition", "other")]
+    nodes, partitions, unread = read_nodes([list(NODE), list(other)])
+    assert [p.name for p in partitions] == ["gpu"]
+    assert nodes[0].partitions == ("gpu", "other")
+    assert [(u.kind, u.name) for u in unread] == [("partition", "other")]
 
 
 def test_node_without_partition_is_in_none() -> None:
-    seen = read_nodes([list(NODE._replace(partition="N/A"))])
-    (found,), partitions = seen.nodes, seen.partitions
+    (found,), partitions, _ = read_nodes([list(NODE._replace(partition="N/A"))])
     assert (found.partitions, partitions) == ((), ())
 
 
