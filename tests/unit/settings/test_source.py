@@ -224,7 +224,6 @@ def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
         ),
         ("[order]\nclip = -1.0", "{f}:2: order.clip: input should be greater"),
         ("[limits]\nmax_changes = 1.5", "{f}:2: limits.max_changes:"),
-        ("[slurm]\nchunk = 201", "less than or equal to 200"),
         ("[http]\nport = 70000", "{f}:2: http.port:"),
         ("[http]\ntls_cert = '/a'", "{f}:1: http: tls_cert and tls_key need each other"),
         ("[http]\ntls_clients = '/a'", "{f}:1: http: tls_clients needs tls_cert and tls_key"),
