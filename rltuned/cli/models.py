@@ -30,13 +30,7 @@ def models() -> None:
 
 
 @app.command()
-def verify(
-    bundle: BundleArgument,
-    *,
-    torch: Annotated[
-        bool, typer.Option("--torch", help="Score with PyTorch too (needs the train extra).")
-    ] = False,
-) -> None:
+def verify(bundle: BundleArgument) -> None:
     """Check a bundle as the daemon does at start: owner, digests, schema, weights, self-test.
 
     A generation of `rltuned tune` is checked with all that it holds.
@@ -52,12 +46,7 @@ def verify(
         say(f"{bundle}: ok: predictor of run times, card sha256 {load_predictor(bundle).digest}")
         return
     actor = load_actor(bundle)
-    beside = ""
-    if torch:
-        from rltuned.lab.train.probes import compare_with_torch  # noqa: PLC0415 - an extra
-
-        beside = f", PyTorch's scores up to {compare_with_torch(actor, bundle):.1g}"
-    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}{beside}; {actor.verdict}")
+    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}; {actor.verdict}")
 
 
 @app.command(name="list")
