@@ -10,7 +10,6 @@ import pytest
 from scripts.tools.reference.commands import commands
 from tests.programs import ran
 
-ROOT = Path(__file__).resolve().parents[3]
 EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "scipy", "cma", "gymnasium"}
 """No dependency of the base install, and seconds to import."""
 LISTED = """
