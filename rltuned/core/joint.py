@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -72,18 +72,6 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
-class JobDecision:
-    """What was decided for one job. kind: how it is placed now; None = it does not start now.
-    shared: it is to share its nodes. why: for people.
-    """
-
-    job_id: JobId
-    kind: Kind | None
-    shared: bool
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class JointPlacement:
     """A joint placement. placements: jobs that start now. actions: flags to set. verdicts: of the
     jobs looked at. left_alone: exclusive jobs in scope whose flag would be void, and why.
@@ -93,7 +81,7 @@ class JointPlacement:
     why: str
     placements: tuple[Placement, ...] = ()
     actions: tuple[Action, ...] = ()
-    verdicts: tuple[JobDecision, ...] = ()
+    verdicts: Mapping[JobId, Mapping[str, Any]] = field(default_factory=dict)
     left_alone: tuple[tuple[JobId, SharingBlocker], ...] = ()
 
 
@@ -264,11 +252,14 @@ def _meaning(queue: Queue, answer: Solution) -> JointPlacement:
         "",
         tuple(Placement(ids[at], now[at].shares) for at in sorted(now)),
         tuple(OVERSUBSCRIBE.to(queue.jobs[at].job, SHARED) for at in sorted(answer.flagged)),
-        tuple(_verdict(ids[at], now.get(at), at in answer.flagged) for at in range(len(ids))),
+        {ids[at]: _verdict(now.get(at), at in answer.flagged) for at in range(len(ids))},
     )
 
 
-def _verdict(job_id: JobId, way: Way | None, shared: bool) -> JobDecision:
+def _verdict(way: Way | None, shared: bool) -> Mapping[str, Any]:
+    """kind: how it is placed now; None = it does not start now. shared: it is to share its nodes.
+    why: for people.
+    """
     why = "does not start now"
     if way is not None:
         nodes = ", ".join(share.node for share in way.shares)
@@ -277,7 +268,7 @@ def _verdict(job_id: JobId, way: Way | None, shared: bool) -> JobDecision:
             why = f"starts now, spread over {nodes}, as packed it would keep others waiting"
     if shared:
         why += "; it is to share its nodes, as alone on them it would keep others waiting"
-    return JobDecision(job_id, None if way is None else way.kind, shared, why)
+    return {"kind": None if way is None else way.kind, "shared": shared, "why": why}
 
 
 def _why(alone: BackfillResult, answer: Solution) -> str:

@@ -1,7 +1,6 @@
 """What was decided, as documents: of `plan --json`, `explain --json` and the daemon's port."""
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -275,21 +274,13 @@ def decided_document(decision: Decision, job: PendingJob, entry: Entry | None) -
     """What was decided of a job, for JSON; without an entry it was not ranked, and all is null."""
     if entry is None:
         return {"current_priority": job.priority, **dict.fromkeys(DECIDED)}
+    verdict = decision.joint and decision.joint.verdicts.get(job.job_id)
     decided = (
         entry.proposed, entry.settled, -entry.delay_s, entry.delay_s, entry.upper_s,
         entry.in_force_s, entry.rank_before, entry.rank_after, _placement(entry.placement),
-        _verdict(decision, job.job_id), entry.why, entry.changes,
+        verdict, entry.why, entry.changes,
     )  # fmt: skip
     return {"current_priority": entry.current, **dict(zip(DECIDED, decided, strict=True))}
-
-
-def _verdict(decision: Decision, job_id: int) -> dict[str, Any] | None:
-    """What the joint decision says of a job; None = it was not looked at."""
-    verdicts = decision.joint.verdicts if decision.joint else ()
-    found = next((v for v in verdicts if v.job_id == job_id), None)
-    if found is None:
-        return None
-    return {key: value for key, value in asdict(found).items() if key != "job_id"}
 
 
 def _joint(decision: Decision) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from sys import intern
-from typing import Final, NamedTuple
+from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
@@ -119,14 +119,6 @@ class SacctAnswer:
         self.lines.setdefault(reason, []).append(line)
 
 
-class _Part(NamedTuple):
-    """What a job was before it was resized."""
-
-    submit_s: float
-    eligible_s: float | None
-    start_s: float
-
-
 def read_rows(
     rows: Iterable[tuple[int, list[str]]],
     source: str,
@@ -157,7 +149,8 @@ class Reading:
         wanted = () if digester is None else digester.wanted
         self._texts = {k: c for k, c in TEXT_COLUMNS.items() if k in wanted and c in names}
         self._seen: dict[tuple[str, float], int] = {}
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, tuple[float, float | None, float]] = {}
+        """When a job before it was resized was submitted, eligible and started."""
 
     def take(self, source: str, line: int, cells: Callable[[], list[str]]) -> None:
         """Take a row, or count why not. Raises TraceError: there are too many records."""
@@ -257,10 +250,10 @@ class Reading:
             # one that is resized gets a new record, with the old start and the moment of the
             # change as its submit time
             known = self._parts.get(key)
-            if known is not None and known.start_s == start_s < submit_s:
-                submit_s, eligible_s = known.submit_s, known.eligible_s
+            if known is not None and known[2] == start_s < submit_s:
+                submit_s, eligible_s, _ = known
             else:
-                self._parts[key] = _Part(submit_s, eligible_s, start_s)
+                self._parts[key] = submit_s, eligible_s, start_s
         start_s = sacct_values.started_at(row, state, start_s, end_s)
         return submit_s, sacct_values.eligible_at(submit_s, eligible_s, start_s), start_s, end_s
 

@@ -73,13 +73,6 @@ def read_names(partitions: str) -> frozenset[str]:
     return frozenset(names)
 
 
-class _AskedNode(NamedTuple):
-    """What is known of a node: its rows, one for each partition, and when it was asked for."""
-
-    rows: list[list[str]]
-    asked_at: float
-
-
 class HiddenNodes:
     """Remembers from look to look what powered-down cloud nodes have.
 
@@ -89,7 +82,8 @@ class HiddenNodes:
     def __init__(self, commands: Commands, new_marks: Callable[[], Marks]) -> None:
         self._commands = commands
         self._new_marks = new_marks
-        self._known: dict[str, _AskedNode] = {}
+        self._known: dict[str, tuple[list[list[str]], float]] = {}
+        """Of each node its rows, one for each partition, and when it was asked for."""
 
     def beside(
         self,
@@ -108,16 +102,16 @@ class HiddenNodes:
             yield row
         hidden = sorted(names - shown.keys())
         known = {name: self._known[name] for name in hidden if name in self._known}
-        due = [n for n in hidden if n not in known or not 0 <= now - known[n].asked_at < KNOWN_S]
-        due.sort(key=lambda name: known[name].asked_at if name in known else -2.0)
+        due = [n for n in hidden if n not in known or not 0 <= now - known[n][1] < KNOWN_S]
+        due.sort(key=lambda name: known[name][1] if name in known else -2.0)
         for name in due[:MOST_ASKED]:
-            known[name] = _AskedNode(self._ask(name), now)
-        for found in known.values():
-            yield from found.rows
+            known[name] = self._ask(name), now
+        for found, _ in known.values():
+            yield from found
         if unknown := len(hidden) - len(known):
             why = f"{unknown} that are powered down are not known yet: asked for from look to look"
             odd.append(Unreadable("node", "", why))
-        self._known = known | {name: _AskedNode(_hidden(its), -1.0) for name, its in shown.items()}
+        self._known = known | {name: (_hidden(its), -1.0) for name, its in shown.items()}
 
     def _ask(self, name: str) -> list[list[str]]:
         """Rows of one node; none where Slurm has no such node that it would start."""

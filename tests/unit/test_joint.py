@@ -56,7 +56,7 @@ def where(joint: JointPlacement) -> dict[int, str]:
 
 
 def why(joint: JointPlacement) -> dict[int, str]:
-    return {verdict.job_id: verdict.why for verdict in joint.verdicts}
+    return {job_id: verdict["why"] for job_id, verdict in joint.verdicts.items()}
 
 
 def jobs(*asks: Mapping[str, object]) -> list[PendingJob]:
@@ -192,7 +192,7 @@ def test_an_array_of_which_no_more_tasks_may_run_takes_no_place(placement: Place
 def test_a_long_queue_costs_no_more_than_its_beginning() -> None:
     world = snapshot(*jobs(*[{"gpus": 1}] * 1_000), nodes=[node("a", free_gpus=2)])
     joint = jointly(world)
-    assert [verdict.job_id for verdict in joint.verdicts] == list(range(1, 65))
+    assert list(joint.verdicts) == list(range(1, 65))
     assert set(where(joint)) == {1, 2}
 
 
