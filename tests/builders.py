@@ -1,7 +1,7 @@
 """Domain objects with defaults, so that a test names only what it is about."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rltuned.core.decide import Decision, Knobs
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
@@ -19,6 +19,7 @@ from rltuned.journal.inputs import Recipe
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Claim
 
+T = TypeVar("T")
 NOW = 1_700_000_000.0
 """The "now" of every built snapshot, unless the test says otherwise."""
 
@@ -202,3 +203,9 @@ def words_in(journal: Journal, cluster: str = "test") -> list[Claim]:
 def decided(decision: Decision) -> CycleReport:
     """A dry run that came to this decision."""
     return CycleReport(1, NOW, HealthState.DRY_RUN, 60.0, {}, decision.snapshot, decision=decision)
+
+
+def sure(found: T | None) -> T:
+    """What has to be there."""
+    assert found is not None
+    return found

@@ -14,6 +14,13 @@ QUICK: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+def settings_file(folder: Path, text: str = "") -> Path:
+    """A file of that name with this text."""
+    path = folder / "rltuned.toml"
+    path.write_text(text)
+    return path
+
+
 def write_settings(
     path: Path, conf: Path | str, state: Path | None = None, **sections: Mapping[str, Any]
 ) -> Path:

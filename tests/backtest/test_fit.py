@@ -16,6 +16,7 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from tests.backtest.worlds import cluster, jobs
+from tests.builders import sure
 from tests.histories import EPOCH, rows, save_site
 
 SHIPPED = load_predictor(shipped_predictor())
@@ -48,12 +49,10 @@ def test_a_run_that_ended_later_teaches_later(known: Past, tmp_path: Path) -> No
         fit_site("predictor", past, RLTUNE, SHIPPED, tmp_path / "no", minutes=1, seed=1)[1]
         for past in (known, late)
     ]
-    assert found[0] is not None
-    assert found[1] is not None
     jobs, start_s = late.known()
     expected = fit(jobs, start_s=start_s, begin=SHIPPED, seed=1).predictor.to_bytes()
-    assert found[1].predictor.to_bytes() == expected
-    assert found[0].predictor.to_bytes() != expected
+    assert sure(found[1]).predictor.to_bytes() == expected
+    assert sure(found[0]).predictor.to_bytes() != expected
 
 
 def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rltuned.lab.cli.backtest import app
 from tests.accounting import OWNER, PLAIN, as_user
 from tests.clusters import LAB, cluster
+from tests.configs import settings_file
 from tests.lab import NodeSpec, SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -45,9 +46,8 @@ def _submit(lab: SlurmLab, i: int) -> int:
 
 
 def call(lab: SlurmLab, folder: Path, *words: str) -> object:
-    config = folder / "rltuned.toml"
-    config.write_text(
-        f'[slurm]\nconf = "{lab.conf}"\n[daemon]\ninterval_s = 5\nstate_dir = "{folder}"\n'
+    config = settings_file(
+        folder, f'[slurm]\nconf = "{lab.conf}"\n[daemon]\ninterval_s = 5\nstate_dir = "{folder}"\n'
     )
     return CliRunner().invoke(
         app, ["--config", str(config), *words], env={"PATH": lab.search}, catch_exceptions=False

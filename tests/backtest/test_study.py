@@ -24,6 +24,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
+from tests.builders import sure
 from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
 
 INTERVAL_S = 600.0
@@ -175,8 +176,7 @@ def test_a_study_says_who_wins_and_who_loses(tmp_path: Path) -> None:
     arrived = np.array([j.submit_s for j in known.jobs])
     assert wait.base == pytest.approx((found.base.start_s - arrived)[later].mean())
     assert wait.own == pytest.approx((found.own["saf"].start_s - arrived)[later].mean())
-    assert wait.low is not None
-    assert wait.low <= (wait.change or 0.0) <= (wait.high or 0.0)
+    assert sure(wait.low) <= (wait.change or 0.0) <= (wait.high or 0.0)
     assert 0 < outcome.better + outcome.worse <= 1
     assert sum(g.jobs for g in outcome.groups["partition"].values()) == later.sum()
     assert sum(g.jobs for g in outcome.groups["GPUs"].values()) == later.sum()

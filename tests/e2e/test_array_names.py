@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
+from tests.builders import sure
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, waiting
 from tests.lab import SlurmLab
@@ -24,8 +25,7 @@ def task(slurm: SlurmLab) -> tuple[str, str]:
     array = slurm.sbatch(*FULL, "--array=0-2", "--time=10:00:00")
     slurm.scontrol("update", f"JobId={array}_1", "Nice=3")
     reply = slurm.scontrol("show", "job", f"{array}_1")
-    number = re.search(r"JobId=(\d+) ", reply)
-    assert number is not None
+    number = sure(re.search(r"JobId=(\d+) ", reply))
     assert number[1] != str(array)
     return f"{array}_1", number[1]
 

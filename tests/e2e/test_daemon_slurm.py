@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import sure
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import SlurmLab
@@ -134,8 +135,7 @@ def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
     slurm.scontrol("hold", str(long))
     done = rltuned("restore", "--all", config=config)
     (line,) = (row for row in done.stdout.splitlines() if row.startswith(f"job {long}: unknown"))
-    found = re.search(r"scontrol (update JobId=\S+ SiteFactor=-?\d+) gives it back", line)
-    assert found is not None
+    found = sure(re.search(r"scontrol (update JobId=\S+ SiteFactor=-?\d+) gives it back", line))
     slurm.scontrol(*found[1].split())
     assert priority(slurm, long) == 0
     slurm.scontrol("release", str(long))

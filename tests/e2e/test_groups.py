@@ -41,7 +41,6 @@ def settings(lab: SlurmLab, folder: Path) -> Path:
     path = folder / "rltuned.toml"
     (folder / "state").mkdir(mode=0o700, exist_ok=True)
     path.write_text(CONFIG.format(folder=folder, conf=lab.conf))
-    path.chmod(0o600)
     return path
 
 

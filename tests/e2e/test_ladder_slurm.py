@@ -16,6 +16,7 @@ from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.accounting import OPERATOR, PLAIN
+from tests.builders import sure
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, waiting
@@ -54,9 +55,7 @@ exec {found("scontrol")} "$@"
 
 
 def found(name: str) -> str:
-    path = shutil.which(name)
-    assert path is not None
-    return path
+    return sure(shutil.which(name))
 
 
 @pytest.fixture

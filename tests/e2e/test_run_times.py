@@ -14,6 +14,7 @@ from rltuned.journal.cycles import recorded
 from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
 from rltuned.journal.learned import read_learned
 from rltuned.journal.snapshots import FILE_NAME
+from tests.builders import sure
 from tests.clusters import cluster
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
@@ -70,11 +71,9 @@ def test_what_was_learned_is_there_after_a_restart(
         assert daemon.metric("rltuned_run_times_ends") == PAST + 1
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
-    kept = read_learned(state)
-    assert kept is not None
+    kept = sure(read_learned(state))
     last = list(recorded(state / FILE_NAME))[-1].context
-    known = last.run_times.get(JobId(waits))
-    assert known is not None
+    known = sure(last.run_times.get(JobId(waits)))
     assert 0 < known.low_s <= known.high_s <= 600
     assert known.ends == PAST + 1
 
@@ -85,8 +84,7 @@ def test_what_was_learned_is_there_after_a_restart(
         log = daemon.log()
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
-    again = read_learned(state)
-    assert again is not None
+    again = sure(read_learned(state))
     assert again[0].salt == kept[0].salt
     assert PRIVATE not in log
     assert all(PRIVATE.encode() not in path.read_bytes() for path in state.iterdir())

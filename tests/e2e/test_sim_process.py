@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.configs import settings_file
 from tests.e2e.process import Daemon
 from tests.programs import process, ran
 
@@ -15,10 +16,7 @@ SIM = ("--backend", "sim", "--no-show")
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    path = tmp_path / "rltuned.toml"
-    path.write_text("[http]\nport = 0\n")
-    path.chmod(0o600)
-    return path
+    return settings_file(tmp_path, "[http]\nport = 0\n")
 
 
 def test_it_serves_while_it_runs_and_ends_on_sigterm(tmp_path: Path, config: Path) -> None:
@@ -121,9 +119,7 @@ def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
         "from rltuned.cli import main\n"
         "main()\n"
     )
-    config = tmp_path / "rltuned.toml"
-    config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n')
-    config.chmod(0o600)
+    config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n')
     done = ran(
         sys.executable,
         "-c",

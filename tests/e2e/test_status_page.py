@@ -9,15 +9,14 @@ import pytest
 from matplotlib import image
 
 from tests.browser import SIZES, audit, check_page, chromium
+from tests.configs import settings_file
 from tests.e2e.process import Daemon
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("page")
-    config = folder / "rltuned.toml"
-    config.write_text('[policy]\nname = "sjf"\n[http]\njobs = true\n')
-    config.chmod(0o600)
+    config = settings_file(folder, '[policy]\nname = "sjf"\n[http]\njobs = true\n')
     args = ("--backend", "sim", "--no-show", "--dry-run", "--speed", "60", "--port", "0")
     with Daemon(folder, *args, "--config", str(config)) as running:
         running.wait_for_log("proposed=", times=2)

@@ -14,6 +14,7 @@ import pytest
 from tests import needs
 from tests.accounting import OPERATOR, as_user
 from tests.clusters import OPERATORS, cluster
+from tests.configs import settings_file
 from tests.lab import NodeSpec, SlurmLab
 from tests.real_jobs import BY_AGE, JOBS, Record, Site, add_users, check_night, play, sped_up
 
@@ -108,8 +109,8 @@ def settings(lab: SlurmLab, place: Path) -> Path:
     """Beside its state. A second of these jobs is hours: cycles of a minute take ten times as long
     to play as those of ten minutes, and change little.
     """
-    config = place / "rltuned.toml"
-    config.write_text(
+    return settings_file(
+        place,
         f"""
 [daemon]
 state_dir = "{place}/state"
@@ -119,9 +120,8 @@ interval_s = 600.0
 name = "tuned"
 [slurm]
 conf = "{lab.conf}"
-"""
+""",
     )
-    return config
 
 
 SHORT_NIGHT = """\

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rltuned.journal.handover import published
+from tests.builders import sure
 from tests.clusters import cluster
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
@@ -121,8 +122,7 @@ def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: 
     given = rltuned("restore", "--all", config=one)
     assert given.returncode == 0, given.stdout
     assert all(f"job {j}: restored" in given.stdout for j in (short, shorter, shortest))
-    left = published(tmp_path / "shared")
-    assert left is not None
+    left = sure(published(tmp_path / "shared"))
     assert not [row for row in left.writes if row.closed is None], "a successor finds nothing"
     # what both journals hold has changed hands: it counts for the one that had it first
     ones = {*before, *own(one, two)} - set(between)

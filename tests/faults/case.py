@@ -76,7 +76,6 @@ class Case:
                 bin=self.shims.folder, conf=self.lab.conf,
             )
         )  # fmt: skip
-        self.config.chmod(0o600)
 
     def __enter__(self) -> Self:
         self.running = tuple(

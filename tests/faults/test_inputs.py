@@ -17,6 +17,7 @@ from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
+from tests.builders import sure
 from tests.faults.case import FULL, MINUTES, Case
 from tests.loops import Received
 
@@ -177,8 +178,7 @@ def test_below_two_minutes_slurmctlds_clock_counts(case: Case, jump_s: float) ->
     report = received.reports[-1]
     assert report.mode is HealthState.LIVE
     assert case.turned
-    assert report.snapshot is not None
-    assert abs(report.snapshot.taken_at - SystemClock().now()) < 10.0
+    assert abs(sure(report.snapshot).taken_at - SystemClock().now()) < 10.0
     case.assert_given_back()
 
 

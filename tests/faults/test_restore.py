@@ -16,6 +16,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
+from tests.builders import sure
 from tests.faults.case import FULL, Case
 from tests.lab import SlurmLab
 
@@ -72,14 +73,12 @@ def test_it_goes_on_while_slurm_is_away_until_reported_to_stop(case: Case) -> No
     case.shims.always("squeue", "exit 1")
     command = [sys.executable, "-m", "rltuned", "restore", "--all", "--config", str(case.config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        lines = [process.stderr.readline() for _ in range(2)]
+        lines = [sure(process.stderr).readline() for _ in range(2)]
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=300) == 1
     assert all("next try in" in line for line in lines)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        process.stderr.readline()
+        sure(process.stderr).readline()
         case.shims.clear("squeue")
         assert process.wait(timeout=300) == 0
     case.assert_untouched()

@@ -35,6 +35,7 @@ from rltuned.settings.source import load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.accounting import PLAIN, as_user
+from tests.builders import sure
 from tests.clusters import cluster
 from tests.configs import write_settings
 from tests.lab import PARTITIONS, LabError, SlurmLab
@@ -204,8 +205,7 @@ class Watched:
         found = explanation(
             str(self.job), seen.decision.snapshot, seen.decision.context, seen.decision
         )
-        assert found is not None
-        return found
+        return sure(found)
 
     def as_new(self, twin: int) -> tuple[Decision, Decision]:
         """What is decided of the job, and of one submitted so now, where none was known before."""

@@ -23,7 +23,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests import accounting
-from tests.builders import marked_by
+from tests.builders import marked_by, sure
 from tests.clusters import cluster
 from tests.integration.site import no_stopwatch
 from tests.lab import SlurmLab
@@ -155,12 +155,9 @@ def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, tmp_path:
     cycle(world, journal, ours, 3)
     (job,) = [j for j in cycle(world, journal, ours, 4).pending if j.job_id == started]
     rest, system = rests[started], first.priorities
-    assert job.owned is not None
-    assert job.owned.rest == rest
+    assert sure(job.owned).rest == rest
     assert job.ages_since >= at - 1
-    assert job.fair is not None
-    assert rest is not None
-    fresh = rest + job.fair
+    fresh = sure(rest) + sure(job.fair)
     assert base_now(job, system, at) == pytest.approx(fresh, abs=1)
     assert base_now(job, system, job.ages_since + 43_200) == pytest.approx(fresh + 500, abs=1)
     journal.close()

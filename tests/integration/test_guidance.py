@@ -16,7 +16,7 @@ from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
-from tests.builders import marked_by
+from tests.builders import marked_by, sure
 from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab
 
@@ -102,8 +102,7 @@ def test_jobs_are_reported_before_their_node_falls_free(slurm: SlurmLab) -> None
     waiting = [slurm.sbatch(*ALONE, wrap="sleep 300") for _ in range(2 * len(names))]
     backend, knobs = guided(slurm, frozenset({"gpu"}))
     decision, flagged = cycle(backend, knobs)
-    assert decision.joint is not None
-    assert not decision.joint.placements
+    assert not sure(decision.joint).placements
     assert flagged == len(waiting)
     slurm.run("scancel", str(busy[0]))
     slurm.wait_for(

@@ -40,7 +40,6 @@ def beside(slurm: SlurmLab, folder: Path, line: str) -> Path:
         if (slurm.root / name).exists():
             (folder / name).write_text((slurm.root / name).read_text())
     config.write_text(SETTINGS.format(folder=folder))
-    config.chmod(0o600)
     folder.chmod(0o700)
     return config
 

@@ -16,6 +16,7 @@ from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
+from tests.builders import sure
 from tests.clusters import cluster
 from tests.integration.site import Site
 from tests.lab import SlurmLab
@@ -57,8 +58,7 @@ def test_a_site_factor_survives_what_slurm_and_people_do(site: Site) -> None:
     lab = site.lab
     long, short, other = site.limits(40, 5, 20)
     site.cycle()
-    number = factor(site, long)
-    assert number is not None
+    number = sure(factor(site, long))
     assert number < 0 != factor(site, short)
 
     def still(what: str) -> None:
@@ -154,9 +154,7 @@ def test_no_total_falls_below_one(site: Site) -> None:
     decision = site.cycle()
     found = site.pending()
     for job in found.values():
-        assert job.base is not None
-        assert job.site_factor is not None
-        assert job.priority == job.base + job.site_factor > 1  # not cut off
+        assert job.priority == sure(job.base) + sure(job.site_factor) > 1  # not cut off
     delays = {int(e.job.job_id): e.delay_s for e in decision.entries}
     assert delays[low] < delays[high] == 2_400.0
 
@@ -165,8 +163,7 @@ def test_a_job_beyond_priority_max_age_keeps_its_place(site: Site) -> None:
     """Age stops at a minute. The old job's virtual time is 240 s, the new one's more than 250."""
     old, *_ = site.limits(4, 5, 5, 5)
     site.cycle()
-    number = factor(site, old)
-    assert number is not None
+    number = sure(factor(site, old))
     submitted = site.pending()[old].submitted_at
     site.lab.wait_for(lambda: time.time() > submitted + 130, "the old job has waited", 600)
     new = site.submit("-t2")

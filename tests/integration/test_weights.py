@@ -12,6 +12,7 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.site import read_priorities
 from rltuned.slurm.worth import Site, qos_step
+from tests.builders import sure
 from tests.clusters import cluster
 from tests.lab import SlurmLab
 
@@ -67,8 +68,7 @@ def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> Non
         qos=world.qos(),
         used_qos=used,
     )
-    step = qos_step(site)
-    assert step is not None
+    step = sure(qos_step(site))
     assert step[1:] == ("normal", "long")
     gap = points["long"] - points["normal"]
     found = [c.detail for c in checks(lab) if "QOS normal and long lie" in c.detail]

@@ -14,7 +14,7 @@ from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
-from tests.builders import NOW, job
+from tests.builders import NOW, job, sure
 from tests.examples import examples
 from tests.property import worlds
 from tests.property.sites import QOS_GAP, SLA, Site, orders, sites
@@ -186,8 +186,7 @@ def test_a_job_at_its_bound_is_refreshed_and_not_written_every_cycle(
     upper, writes = np.array([bound_s]), -1  # the first write is no refresh
     for cycle in range(50):
         now = NOW + cycle * interval_s
-        numbers = numbers_of([one], system, field, now=now, neutral_s=0.0, own_slope=slope)
-        assert numbers is not None
+        numbers = sure(numbers_of([one], system, field, now=now, neutral_s=0.0, own_slope=slope))
         (value,) = settle(numbers, upper, upper, Writing()).value
         in_force_s = float(replace(numbers, value=np.array([value])).in_force_s()[0])
         assert in_force_s <= bound_s + REFRESH_S + 1 / numbers.slope

@@ -12,7 +12,7 @@ from rltuned.core.survey import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
-from tests.builders import job, node, request, snapshot
+from tests.builders import job, node, request, snapshot, sure
 from tests.property import worlds
 
 RULES: tuple[PlacementRule, ...] = ("pack", "spread", "first")
@@ -105,8 +105,7 @@ def test_cpus_widen_a_job_that_needs_several_nodes_anyway() -> None:
         job(1, gpus=8, cpus=64, mem_mib=8_000), nodes=[node(f"p{i}") for i in range(1, 5)]
     )
     capacity = Capacity.of(world)
-    found = place(world.pending[0], capacity)
-    assert found is not None
+    found = sure(place(world.pending[0], capacity))
     assert [s.taken for s in found.shares] == [Resources(2, 16, 2_000)] * 4
     assert survey(shapes_of(world.pending), world, capacity).ways.tolist() == [1.0]
 

@@ -34,7 +34,6 @@ def read(text: str) -> Settings | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rltuned.toml"
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
-        path.chmod(0o600)
         try:
             return load(path).settings
         except SettingsError as error:

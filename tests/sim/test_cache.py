@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from rltuned.lab.kernel.sources import sources
+from tests.builders import sure
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -23,11 +24,9 @@ def double(value):
 
 
 def loaded(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
+    spec = sure(importlib.util.spec_from_file_location(path.stem, path))
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sure(spec.loader).exec_module(module)
     return module
 
 

@@ -16,6 +16,7 @@ from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
+from tests.builders import sure
 from tests.sim.worlds import calm, cases
 
 Case = tuple[Cluster, tuple[TraceJob, ...]]
@@ -24,8 +25,7 @@ STEP_S = 1_000.0
 
 
 def splits_evenly(job: PendingJob, capacity: Capacity) -> bool:
-    lane = lane_of(job, capacity, 0)
-    assert lane is not None
+    lane = sure(lane_of(job, capacity, 0))
     total = job.request.total
     return not any(amount % lane.count for amount in (total.gpus, total.cpus, total.mem_mib))
 

@@ -29,6 +29,7 @@ from scripts.studies.experiment_slurm.arms import (
 from scripts.studies.experiment_slurm.lab import FastClock
 from scripts.studies.experiment_slurm.play import BooksError, entries_of
 from scripts.studies.experiment_slurm.store import Key, Run, StoreError
+from tests.configs import settings_file
 
 TWO = (
     TraceJob("1", 0.0, 100.0, 4, 900.0, ("p100",), 16, 48_000, user="user01"),
@@ -245,11 +246,10 @@ class TestArms:
 
     @pytest.mark.parametrize("name", [a.name for a in ARMS.values() if a.write_mode])
     def test_the_daemon_takes_its_settings(self, name: str, tmp_path: Path) -> None:
-        file = tmp_path / "rltuned.toml"
-        file.write_text(
-            daemon_settings(ARMS[name], folder=str(tmp_path), conf="/slurm.conf", interval_s=2.0)
+        file = settings_file(
+            tmp_path,
+            daemon_settings(ARMS[name], folder=str(tmp_path), conf="/slurm.conf", interval_s=2.0),
         )
-        file.chmod(0o600)
         settings, arm = load(file).settings, ARMS[name]
         assert settings.limits.write_mode == arm.write_mode
         assert settings.policy.name == arm.policy

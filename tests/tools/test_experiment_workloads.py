@@ -12,6 +12,7 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from scripts.studies.experiment_slurm import workloads
 from scripts.studies.experiment_slurm.workloads import LOAD, PHILLY, TESTBED_JOBS, THETA, Workload
+from tests.builders import sure
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +46,8 @@ def test_every_job_fits_its_nodes_and_ends_within_its_limit_and_the_partitions(
             nodes = job.nodes or 1
             assert nodes <= len(spec.names)
             assert job.gpus <= nodes * spec.gpus
-            assert job.cpus is not None
-            assert job.cpus <= nodes * spec.cpus
-            assert job.mem_mib is not None
-            assert job.mem_mib <= nodes * spec.mem_mib
+            assert sure(job.cpus) <= nodes * spec.cpus
+            assert sure(job.mem_mib) <= nodes * spec.mem_mib
             assert job.duration_s <= job.time_limit_s <= DAY_S
 
 

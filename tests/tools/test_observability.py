@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from rltuned.daemon.metrics.cycle import Metrics
 from tests import needs
+from tests.builders import sure
 from tests.programs import ran
 from tests.queries import (
     ALERTS,
@@ -59,8 +60,7 @@ def test_a_dashboard_is_of_the_published_types(path: Path) -> None:
     assert again == board(path), "a key that Grafana's types do not know is lost on the way"
     assert list(misfits(found)) == []
     assert found.uid == f"rltuned-{path.stem}"
-    assert found.templating.list_val is not None
-    names = [variable.name for variable in found.templating.list_val]
+    names = [variable.name for variable in sure(found.templating.list_val)]
     assert names == ["datasource", "cluster", "partition", "docs"]
     assert set(variables(path)) == {"cluster", "partition"}
 

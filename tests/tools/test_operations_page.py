@@ -16,7 +16,7 @@ from rltuned.domain.jobs import Ownership
 from rltuned.journal.inputs import plan_document as plan_recorded
 from rltuned.journal.ownership import Fate
 from rltuned.journal.queries import JobChange
-from tests.builders import job, node, running, snapshot
+from tests.builders import job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,12 +62,9 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     decision = decide(seen, ConstantOrder(), Knobs())
     plan = plan_document(decision, None)
     reply, runs = (explanation(n, seen, decision.context, decision) for n in ("1", "9"))
-    assert reply is not None
-    assert runs is not None
     built_in = look(settings_of(None, ("policy.name", "sjf", "")), BackendChoice.SIM, 0)
-    closely = explained(built_in, str(built_in.decision.entries[0].job.job_id))
-    assert closely is not None
-    keys = keys_of(plan) | (keys_of(reply | closely) - set(COLUMNS)) | keys_of(runs)
+    closely = sure(explained(built_in, str(built_in.decision.entries[0].job.job_id)))
+    keys = keys_of(plan) | (keys_of(sure(reply) | closely) - set(COLUMNS)) | keys_of(sure(runs))
     keys |= {*JobChange._fields, "changes", *plan_recorded(decision), *REPLAYED}
     section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
     assert keys <= set(re.findall(r"`([a-z_]+)`", section))

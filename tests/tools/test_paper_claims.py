@@ -12,6 +12,7 @@ from scripts.studies.paper.claimed import TABLE_8, TABLE_9
 from scripts.studies.paper.claims import SLURM, as_json, claims
 from scripts.studies.paper.verdict import Claim, Ours, hull, of_other_jobs
 from scripts.studies.plays import known
+from tests.builders import sure
 
 
 def asked() -> Namespace:
@@ -58,8 +59,7 @@ def test_the_reason_says_when_no_change_is_proven() -> None:
 
 
 def test_seeds_that_disagree_have_a_wide_interval() -> None:
-    found = hull([(-0.2, -0.3, -0.1), (0.1, 0.0, 0.2)], ["first", "second"])
-    assert found is not None
+    found = sure(hull([(-0.2, -0.3, -0.1), (0.1, 0.0, 0.2)], ["first", "second"]))
     assert (found.low, found.high, found.seeds) == (-0.3, 0.2, 2)
     assert found.change == pytest.approx(-0.05)
     assert hull([], []) is None

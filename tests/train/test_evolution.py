@@ -46,6 +46,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
 from tests import two_ranks
+from tests.builders import sure
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 400)
@@ -174,9 +175,7 @@ def test_a_cost_that_is_no_number_ends_the_search() -> None:
 
 
 def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
-    whole = perform(search_in(tmp_path / "a"))
-    assert whole is not None
-    assert whole.verdict is not None
+    whole = sure(perform(search_in(tmp_path / "a")))
     seen: list[int] = []
 
     def stop(found: SearchGeneration) -> None:
@@ -190,8 +189,7 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
     again = replace(part, resume=True)
     later = perform(again, on_generation=lambda found: seen.append(found.number))
     assert seen == [0, 1, 2]
-    assert later is not None
-    assert later.verdict == whole.verdict
+    assert sure(later).verdict == sure(whole.verdict)
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
 
 
@@ -220,13 +218,11 @@ def test_a_record_that_cannot_be_gone_on_from_is_named(
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
     windows = [WORKLOAD.cut(first, 200, load=2.0) for first in range(0, 201, 25)]
-    nothing = judged(actor_of(np.zeros(NUMBERS), 2.0), windows)
-    assert nothing is not None
+    nothing = sure(judged(actor_of(np.zeros(NUMBERS), 2.0), windows))
     assert (nothing.word, nothing.change) == ("no proven difference", 0.0)
     numbers = np.zeros((2, WIDTH + 1))
     numbers[:, 1], numbers[:, WIDTH] = 6.0, -3.0  # large work first
-    bad = judged(actor_of(numbers.ravel(), 2.0), windows)
-    assert bad is not None
+    bad = sure(judged(actor_of(numbers.ravel(), 2.0), windows))
     assert bad.word == "worse"
     assert str(bad).startswith("worse than the rule delay: +")
     with pytest.raises(ModelError, match=r"worse than the rule delay.*--force"):

@@ -31,6 +31,7 @@ from rltuned.lab.train.trial import Trial, windows_between
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
+from tests.builders import sure
 from tests.train.worlds import SMALL, WORKLOAD
 
 
@@ -105,8 +106,7 @@ def job_in(folder: Path, **settings: object) -> Job[PpoSettings]:
 def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path) -> None:
     seen: list[Report] = []
     job = job_in(tmp_path, epochs=8, batches=16, learning_rate=1e-2, network="queue")
-    card = perform(job, on_epoch=seen.append)
-    assert card is not None
+    card = sure(perform(job, on_epoch=seen.append))
     assert load_actor(tmp_path / "model").card.architecture.kind == "queue"
     assert np.mean([r.gap for r in seen[-3:]]) > np.mean([r.gap for r in seen[:2]])
     assert min(r.validation for r in seen) == pytest.approx(seen[-1].best)
@@ -138,16 +138,12 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> N
     with pytest.raises(ModelError, match="another seed"):
         perform(replace(job_in(tmp_path / "b", epochs=3, seed=9), resume=True))
     resumed = perform(replace(job, resume=True))
-    assert whole is not None
-    assert resumed is not None
-    assert resumed.files_sha256 == whole.files_sha256
+    assert sure(resumed).files_sha256 == sure(whole).files_sha256
 
 
 def test_the_same_seed_gives_the_same_model(tmp_path: Path) -> None:
     first, second = (perform(job_in(tmp_path / n)) for n in "ab")
-    assert first is not None
-    assert second is not None
-    assert first.files_sha256 == second.files_sha256
+    assert sure(first).files_sha256 == sure(second).files_sha256
 
 
 def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -172,8 +168,7 @@ def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -
     finally:
         Learner.__init__ = made  # type: ignore[method-assign]
     learner = Learner(job.settings)
-    standing = Session(job.folder, job.settings, resume=True).restore(learner)
-    assert standing is not None
+    standing = sure(Session(job.folder, job.settings, resume=True).restore(learner))
     assert standing.epoch == 2
     assert all(bool(torch.isfinite(p).all()) for p in learner.actor.parameters())
     assert (job.folder / BEST).exists()
@@ -243,22 +238,19 @@ def test_a_trial_of_a_network_knows_the_rules() -> None:
 
 
 def test_a_training_goes_on_from_a_bundle_of_any_make(tmp_path: Path) -> None:
-    first = perform(job_in(tmp_path / "a", network="queue", hidden=(8, 4), reach=2.5))
-    assert first is not None
+    first = sure(perform(job_in(tmp_path / "a", network="queue", hidden=(8, 4), reach=2.5)))
     begun = tmp_path / "a" / "model"
     settings = beginning_from(begun, SMALL)
     assert (settings.network, settings.hidden, settings.reach) == ("queue", (8, 4), 2.5)
     job = replace(job_in(tmp_path / "b"), settings=replace(settings, learning_rate=0.0))
-    card = perform(replace(job, start=begun))
-    assert card is not None
+    card = sure(perform(replace(job, start=begun)))
     assert card.architecture == first.architecture
     name = "actor.safetensors"
     assert card.files_sha256[name] == first.files_sha256[name], "nothing was learned"
 
 
 def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
-    card = perform(job_in(tmp_path, learning_rate=0.0))
-    assert card is not None
+    card = sure(perform(job_in(tmp_path, learning_rate=0.0)))
     assert card.results["held_out_wait_geometric_against_delay"] == 0.0
     queue = random_snapshot(np.random.default_rng(4), 40)
     matrix = encode(queue.pending, queue)

@@ -27,6 +27,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.browser import check_page
+from tests.configs import settings_file
 from tests.examples import examples
 from tests.histories import EPOCH
 from tests.tune.record import saved
@@ -194,12 +195,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """First come, first served is in force; a small grid."""
     monkeypatch.setattr(candidates, "OWNS", (0.3,))
     monkeypatch.setattr(candidates, "SHARES", (2.0,))
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
+    return settings_file(
+        tmp_path,
         "[daemon]\ninterval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n"
-        "[tune]\nmax_p99_ratio = 2.0\n"
+        "[tune]\nmax_p99_ratio = 2.0\n",
     )
-    return path
 
 
 def backtested(config: Path, folder: Path, *more: str) -> str:

@@ -24,6 +24,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from tests import two_ranks
 from tests.backtest.worlds import WEIGHTED, jobs, site
+from tests.builders import sure
 from tests.histories import EPOCH
 
 MODEL = two_ranks.ROOT / "models" / "rltune"
@@ -172,6 +173,5 @@ def test_the_first_rank_trains_alone_after_it_left(made: Path, tmp_path: Path) -
             past, MODEL, load_predictor(shipped_predictor()), tmp_path / "made",
             minutes=5.0, seed=1, report=lambda _part: None, ranks=Ranks(0, 2),
         )  # fmt: skip
-    assert bundle is not None
-    assert "ranks" not in load_actor(bundle).card.training.machine
+    assert "ranks" not in load_actor(sure(bundle)).card.training.machine
     assert fit_order.let_go(Ranks(0, 2)) == ""

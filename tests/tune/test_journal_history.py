@@ -17,15 +17,12 @@ from rltuned.lab.tune.journal_history import (
     seen_runs,
 )
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, job, running, snapshot, sure
 
 
 def seen(*looks: Snapshot, cluster: str = "test") -> SeenRuns:
-    found = seen_runs(
-        (CycleObservation(n, 0.0, "live", look) for n, look in enumerate(looks)), cluster
-    )
-    assert found is not None
-    return found
+    looked = (CycleObservation(n, 0.0, "live", look) for n, look in enumerate(looks))
+    return sure(seen_runs(looked, cluster))
 
 
 def runs(number: int, **more: Any) -> Any:

@@ -28,7 +28,8 @@ from rltuned.policies.tune_state import read_state
 from rltuned.sim.trace import TraceJob
 from tests.backtest.worlds import cluster, played
 from tests.browser import check_page
-from tests.builders import request, running, sight, snapshot
+from tests.builders import request, running, sight, snapshot, sure
+from tests.configs import settings_file
 from tests.histories import EPOCH
 from tests.tune.record import BY_AGE, JOBS, jobs, saved
 from tests.unit.cli.runner import run
@@ -46,12 +47,11 @@ def compiled() -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
+    return settings_file(
+        tmp_path,
         f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path / "state"}"\n'
-        "interval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n[tune]\n"
+        "interval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n[tune]\n",
     )
-    return path
 
 
 def tuned(config: Path, site: Path, *more: str, code: int = 0) -> Any:
@@ -125,8 +125,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     won = next(c for c in found["candidates"] if c["passes"])
     assert won["exam"]["objective"]["high"] < 0
     assert won["wait_s"] < found["incumbent"]["wait_s"]
-    state = read_state(tmp_path / "state")
-    assert state is not None
+    state = sure(read_state(tmp_path / "state"))
     assert (state.verdict, state.failed) == ("proposed", 0)
     assert state.change == pytest.approx(won["exam"]["objective"]["change"])
 
@@ -193,8 +192,7 @@ def test_a_simulator_that_is_far_off_tunes_nothing(tmp_path: Path, config: Path)
     found = tuned(config, site, code=3)
     assert found["verdict"] == "nothing"
     assert "does not behave as this Slurm did" in found["why"][0]
-    state = read_state(tmp_path / "state")
-    assert state is not None
+    state = sure(read_state(tmp_path / "state"))
     assert (state.verdict, state.failed) == ("nothing", 0)
 
 
@@ -226,8 +224,7 @@ def test_a_night_that_breaks_off_counts_as_failed(
     for nights in (1, 2, 3):
         result = run("tune", "--config", str(config), "--site", str(site))
         assert isinstance(result.exception, OSError)
-        state = read_state(tmp_path / "state")
-        assert state is not None
+        state = sure(read_state(tmp_path / "state"))
         assert (state.verdict, state.failed) == ("failed", nights)
 
 
@@ -244,8 +241,7 @@ def test_a_model_that_does_not_load_is_a_failed_night(
     for nights in (1, 2):
         with pytest.raises(RltunedError):
             run("tune", "--config", str(config), "--site", str(tmp_path))
-        state = read_state(state_dir)
-        assert state is not None
+        state = sure(read_state(state_dir))
         assert (state.verdict, state.failed) == ("failed", nights)
 
 

@@ -19,7 +19,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, node, request, running, snapshot
+from tests.builders import NOW, job, node, request, running, snapshot, sure
 
 HOUR = 3_600.0
 ALONE = Order(own=1.0, share=0.0)
@@ -101,8 +101,7 @@ def test_what_a_prediction_rests_on_is_said(limit_use: float | None, ends: int, 
     run_time = RunTime(HOUR, 60.0, 2.0, 60.0, 120.0, ends=ends)
     context = Context(run_times={JobId(1): run_time}, limit_use=limit_use)
     decision = decide(snapshot(job(1)), BASELINES["delay"], Knobs(), context=context)
-    document = explanation("1", decision.snapshot, decision.context, decision)
-    assert document is not None
+    document = sure(explanation("1", decision.snapshot, decision.context, decision))
     odd = {"starts": None, "verdict": None, "reason": "x\nJob 2: starts now"}
     text = in_words({**document, **odd})
     assert not any("\n" in line for line in text)

@@ -23,7 +23,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.text import between
-from tests.builders import NOW, job, node, request, running, snapshot
+from tests.builders import NOW, job, node, request, running, snapshot, sure
 from tests.fakes import ConstantOrder
 
 HOUR = 3_600.0
@@ -120,8 +120,7 @@ def test_a_short_job_starts_beside_the_head_that_it_does_not_delay() -> None:
     assert starts(seen, run)[2].median_s == 0.0
     late = replace(short, request=request(time_limit_s=0.6 * HOUR))
     found = starts(replace(seen, pending=(head, late)), run)
-    assert found[2].low_s is not None
-    assert found[2].low_s > HOUR / 2
+    assert sure(found[2].low_s) > HOUR / 2
 
 
 def test_nodes_that_take_no_jobs_and_nodes_that_are_not_its_own_carry_none() -> None:
@@ -293,10 +292,8 @@ def test_where_no_job_has_ended_what_is_predicted_is_a_guess_and_limits_count() 
     assert (told[JobId(2)].high_s or HOUR) < 0.5 * HOUR
     wide = guessed[JobId(2)]
     assert wide.by_limits
-    assert wide.low_s is not None
-    assert wide.high_s is not None
-    assert wide.low_s < 0.2 * HOUR
-    assert wide.high_s > 0.8 * HOUR
+    assert sure(wide.low_s) < 0.2 * HOUR
+    assert sure(wide.high_s) > 0.8 * HOUR
 
 
 # -- In words -------------------------------------------------------------------------------------

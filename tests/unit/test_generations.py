@@ -22,6 +22,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.source import Flag, from_flags
 from rltuned.sim.demo import demo_backend
+from tests.builders import sure
 from tests.bundles import small_network
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -215,8 +216,7 @@ def test_a_kill_at_any_line_leaves_what_verifies(
         for before in made[1:3]:
             store.promote(before, at=0.0)
         killed = killed_at(line, lambda: STEPS[name](store))  # noqa: B023 - called at once
-        now = store.named_by("current")
-        assert now is not None
+        sure(store.named_by("current"))
         assert store.read("current").name in {*made}
         for role in ROLES:
             assert store.named_by(role) is None or store.read(role).name == store.named_by(role)
@@ -255,7 +255,6 @@ def test_the_daemon_follows_what_is_in_force(tmp_path: Path, network: dict[str, 
     assert configured_predictor(tuned.settings).digest == shipped
     rig = build_rig(tuned, demo_backend(0, SystemClock()))
     assert rig.model == made.name
-    assert rig.following is not None
-    assert rig.following.turn(0.0) == Turn(made.name, None)
+    assert sure(rig.following).turn(0.0) == Turn(made.name, None)
     store.rollback(at=0.0)
-    assert rig.following.turn(0.0) == Turn("", None)
+    assert sure(rig.following).turn(0.0) == Turn("", None)

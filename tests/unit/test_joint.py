@@ -22,7 +22,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc
-from tests.builders import NOW, job, node, request, running, snapshot
+from tests.builders import NOW, job, node, request, running, snapshot, sure
 from tests.fakes import ConstantOrder
 
 PATIENT = Tuning(Budget(wall_s=60.0))
@@ -227,8 +227,7 @@ def test_sharing_lets_the_next_job_in() -> None:
     flags = [a for a in decision.plan.actions if a.field is OVERSUBSCRIBE]
     assert [(a.target.job_id, a.old, a.new) for a in flags] == [(1, "NO", "YES")]
     assert {p.job_id for p in decision.placements} == {1, 2}
-    assert decision.joint is not None
-    assert why(decision.joint)[1] == (
+    assert why(sure(decision.joint))[1] == (
         "starts now, packed on p1; it is to share its nodes, as alone on them it would keep others "
         "waiting"
     )

@@ -10,7 +10,7 @@ from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from rltuned.domain.units import UnixTime
-from tests.builders import NOW, job
+from tests.builders import NOW, job, sure
 
 HOUR, DAY = 3_600.0, 86_400.0
 AGED = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * DAY)
@@ -22,9 +22,7 @@ BASIC = PrioritySystem("basic")
 def numbers(
     *jobs: PendingJob, system: PrioritySystem = AGED, field: Field = SITE_FACTOR, n: float = 0.0
 ) -> Numbers:
-    found = numbers_of(jobs, system, field, now=NOW, neutral_s=n, own_slope=0.05)
-    assert found is not None
-    return found
+    return sure(numbers_of(jobs, system, field, now=NOW, neutral_s=n, own_slope=0.05))
 
 
 def waiting(job_id: int = 1, waited_s: float = HOUR, **rest: object) -> PendingJob:

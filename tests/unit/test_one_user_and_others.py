@@ -15,7 +15,7 @@ from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.domain.jobs import PendingJob
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job
+from tests.builders import NOW, job, sure
 from tests.property.sites import ROOM, Site
 
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
@@ -93,10 +93,8 @@ def test_a_thousand_jobs_of_a_minute_move_the_neutral_delay_by_less_than_a_quart
         for site in (calm, flooded):
             site.carry_out(site.decided(RULE, knobs))
             site.now += 12 * HOUR
-    assert calm.neutral is not None
-    assert flooded.neutral is not None
-    ratio = flooded.neutral.delay_s / calm.neutral.delay_s
-    assert 0.75 <= ratio <= 1.25, (calm.neutral.delay_s, flooded.neutral.delay_s)
+    ratio = sure(flooded.neutral).delay_s / sure(calm.neutral).delay_s
+    assert 0.75 <= ratio <= 1.25, (sure(calm.neutral).delay_s, sure(flooded.neutral).delay_s)
 
 
 def test_a_number_that_its_user_spent_the_hour_on_is_never_better_than_an_honest_one() -> None:
@@ -123,8 +121,7 @@ def test_a_number_that_its_user_spent_the_hour_on_is_never_better_than_an_honest
         for site in (tricked, plain):
             site.carry_out(site.decided(RULE, knobs))
             site.now += MINUTE
-    assert tricked.jobs[-1].site_factor is not None
-    assert tricked.jobs[-1].site_factor <= (plain.jobs[-1].site_factor or 0) + 1
+    assert sure(tricked.jobs[-1].site_factor) <= (plain.jobs[-1].site_factor or 0) + 1
     back = replace(asking(tricked.jobs[-1], MINUTE, tricked.now), recent_writes=MOST_PER_HOUR)
     tricked.jobs[-1] = back
     decision = tricked.decided(RULE, knobs)

@@ -15,7 +15,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.errors import PolicyError
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, node, snapshot
+from tests.builders import NOW, job, node, snapshot, sure
 from tests.fakes import BrokenPolicy
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -146,15 +146,12 @@ def test_a_thousand_jobs_of_one_user_move_the_neutral_delay_as_one_does() -> Non
     delays_s = np.concatenate([honest, np.full(1_000, 6.0)])
     flooded = next_neutral(None, delays_s, of_users(*names, *["eve"] * 1_000), 0.0)
     assert calm is not None
-    assert flooded is not None
     assert calm.delay_s == 17_280.0
-    assert flooded.delay_s >= 0.97 * calm.delay_s
+    assert sure(flooded).delay_s >= 0.97 * calm.delay_s
 
 
 def after(before: NeutralDelay, delay_s: float, now: float) -> NeutralDelay:
-    found = next_neutral(before, np.array([delay_s]), one_user(1), now)
-    assert found is not None
-    return found
+    return sure(next_neutral(before, np.array([delay_s]), one_user(1), now))
 
 
 def test_the_neutral_delay_is_the_first_median_and_stays_a_day() -> None:
@@ -195,8 +192,7 @@ def test_the_neutral_delay_grows_where_it_is_the_only_room_that_delays_have() ->
         waits = job(submitted_at=now - waited_s, time_limit_s=limit_s, priority=60)
         seen = snapshot(waits, taken_at=now, priorities=aged)
         found = decide(seen, BASELINES["delay"], Knobs(), context=Context(neutral=state))
-        assert found.neutral is not None
-        state = found.neutral
+        state = sure(found.neutral)
     assert state.delay_s > 0.5 * DEFAULT.own * limit_s
 
 

@@ -11,7 +11,7 @@ from rltuned.core.refusals import counted
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.priority import PrioritySystem
 from rltuned.text import at_clock
-from tests.builders import NOW, job
+from tests.builders import NOW, job, sure
 from tests.loops import Bench
 
 MULTIFACTOR = PrioritySystem("multifactor", ages=True, age_weight=60_480)
@@ -29,8 +29,7 @@ def entry(**changed: object) -> Entry:
 def test_a_job_that_was_lifted_stays_lifted_until_it_starts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.loop().run(3)
-    last = bench.received.reports[-1].decision
-    assert last is not None
+    last = sure(bench.received.reports[-1].decision)
     assert not last.plan.actions
     assert {e.job.job_id: (e.rank_before, e.rank_after) for e in last.entries} == {
         3: (3, 1),

@@ -14,6 +14,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import load_plugin
 from rltuned.settings import load
 from tests.builders import job, node, snapshot
+from tests.configs import settings_file
 from tests.packages import install
 from tests.programs import process
 
@@ -106,9 +107,7 @@ def test_one_that_cannot_be_used_is_refused_by_name(
 def test_the_settings_name_it_and_its_digest_is_that_of_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tmp_path / "rltuned.toml"
-    config.write_text('[policy]\nname = "plugin:ours"\n')
-    config.chmod(0o600)
+    config = settings_file(tmp_path, '[policy]\nname = "plugin:ours"\n')
     with pytest.raises(SettingsError, match=r":2: policy\.name: no policy 'plugin:ours'"):
         find_policy(load(config))
     module = install(tmp_path, monkeypatch, "def ours(matrix):\n    return 0", "ours")
@@ -126,9 +125,9 @@ def test_the_settings_name_it_and_its_digest_is_that_of_its_code(
 
 def test_the_daemon_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "def ours(matrix):\n    return matrix.limit_s", "ours")
-    config = tmp_path / "rltuned.toml"
-    config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nname = "plugin:ours"\n')
-    config.chmod(0o600)
+    config = settings_file(
+        tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nname = "plugin:ours"\n'
+    )
     words = ("plan", "--backend", "sim", "--config", str(config), "--json")
     done = process(
         *words,

@@ -21,6 +21,7 @@ from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import load
 from tests.builders import NOW, job, running, snapshot
+from tests.configs import settings_file
 from tests.loops import Bench
 
 SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * 86_400.0)
@@ -119,20 +120,17 @@ def test_a_wait_of_just_the_bound_keeps_the_promise() -> None:
     ],
 )
 def test_classes_that_cannot_be(tmp_path: Path, text: str, says: str) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(text)
-    path.chmod(0o600)
+    path = settings_file(tmp_path, text)
     with pytest.raises(SettingsError, match=f"^{path}{says}|{says}"):
         load(path)
 
 
 def test_a_class_reaches_the_code_it_steers(tmp_path: Path) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
+    path = settings_file(
+        tmp_path,
         '[[sla]]\naccount = "fast"\nmax_wait_s = 60.0\n'
-        '[[sla]]\npartition = "gpu"\n[[sla]]\nqos = "slow"'
+        '[[sla]]\npartition = "gpu"\n[[sla]]\nqos = "slow"',
     )
-    path.chmod(0o600)
     first, second = SlaClass("account", "fast", 60.0), SlaClass("partition", "gpu", 900.0)
     loaded = load(path)
     assert loaded.settings.knobs().sla == (first, second, SlaClass("qos", "slow", 900.0))
@@ -140,11 +138,10 @@ def test_a_class_reaches_the_code_it_steers(tmp_path: Path) -> None:
 
 
 def test_a_class_of_the_release_before_keeps_its_promise_alone(tmp_path: Path) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
-        '[[sla]]\naccount = "fast"\nlift_jobs = 3\nover_qos = ["high"]\nlift_deadlines = true\n'
+    path = settings_file(
+        tmp_path,
+        '[[sla]]\naccount = "fast"\nlift_jobs = 3\nover_qos = ["high"]\nlift_deadlines = true\n',
     )
-    path.chmod(0o600)
     loaded = load(path)
     assert loaded.settings.knobs().sla == (FAST,)
     assert [w.split(":")[1] for w in loaded.warnings if "is gone" in w] == ["3", "4", "5"]

@@ -14,7 +14,7 @@ from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, snapshot, sure
 
 DAY = 86_400.0
 BEFORE = PrioritySystem("multifactor", ages=True, age_weight=60_480, max_age_s=7 * DAY)
@@ -89,10 +89,8 @@ def test_what_the_cap_leaves_is_written_in_the_cycle_after() -> None:
 def test_a_slope_that_was_not_known_before_changes_nothing() -> None:
     """As of a neutral delay that an older release kept."""
     first = decided(seen())
-    assert first.neutral is not None
-    older = NeutralDelay(first.neutral.delay_s, NOW, first.neutral.running_s, NOW)
-    known = decided(after(first.snapshot, first), older).neutral
-    assert known is not None
+    older = NeutralDelay(sure(first.neutral).delay_s, NOW, sure(first.neutral).running_s, NOW)
+    known = sure(decided(after(first.snapshot, first), older).neutral)
     assert known.slope == pytest.approx(BEFORE.slope)
     assert known.sloped_at == 0.0
 

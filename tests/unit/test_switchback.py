@@ -12,7 +12,7 @@ from rltuned.domain.context import Context
 from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from tests.builders import NOW, basic, job, snapshot
+from tests.builders import NOW, basic, job, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.switchback_world import switchback_at
 
@@ -120,8 +120,7 @@ def test_under_basic_jobs_of_an_off_block_stand_by_their_waiting_alone() -> None
     }
     assert [entry.job.job_id for entry in found.entries] == [1, 2, 3]
     assert found.delays.bound_on(0) is None, "no bound keeps a delay that nobody wishes"
-    assert found.neutral is not None
-    assert found.neutral.delay_s == NEUTRAL.delay_s, "what was withdrawn moves no median"
+    assert sure(found.neutral).delay_s == NEUTRAL.delay_s, "what was withdrawn moves no median"
 
 
 def test_without_slurms_own_age_an_off_block_is_by_waiting_too() -> None:

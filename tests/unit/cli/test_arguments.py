@@ -16,6 +16,7 @@ import pytest
 
 from rltuned.cli import code_of
 from scripts.tools.reference.commands import Command, commands
+from tests.configs import settings_file
 
 MANY = int(os.environ.get("RLTUNED_MUTATIONS", "300")) // 5
 SEED = int(os.environ.get("RLTUNED_SEED", "1"))
@@ -107,12 +108,11 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to be in; no Slurm, and settings of its own."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    config = tmp_path / "rltuned.toml"
-    config.write_text(
+    config = settings_file(
+        tmp_path,
         f'[daemon]\nstate_dir = "{state}"\npause_file = "{tmp_path}/PAUSE"\n[http]\nport = 0\n'
-        f'[slurm]\nbin_dir = "{tmp_path}/bin"\ntimeout_s = 1\n'
+        f'[slurm]\nbin_dir = "{tmp_path}/bin"\ntimeout_s = 1\n',
     )
-    config.chmod(0o600)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.setenv("RLTUNED_CONFIG", str(config))

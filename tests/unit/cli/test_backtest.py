@@ -10,6 +10,7 @@ from rltuned.errors import BackendError, ModelError, TraceError
 from rltuned.lab.cli.backtest import app
 from tests.backtest.worlds import jobs, site
 from tests.browser import check_page
+from tests.configs import settings_file
 from tests.histories import EPOCH
 from tests.lab import SEARCH
 from tests.packages import install
@@ -32,8 +33,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def calm(tmp_path: Path) -> tuple[str, str]:
     """Settings with a cycle every ten minutes: the play is short."""
-    config = tmp_path / "rltuned.toml"
-    config.write_text("[daemon]\ninterval_s = 600\n")
+    config = settings_file(tmp_path, "[daemon]\ninterval_s = 600\n")
     return ("--config", str(config))
 
 
@@ -65,9 +65,9 @@ def test_figures_page_and_json_say_the_same(
 
 def test_where_nights_choose_what_is_in_force_is_played(known: Path, tmp_path: Path) -> None:
     """While no generation was promoted, that is the rule `delay`."""
-    config = tmp_path / "rltuned.toml"
-    config.write_text(
-        f'[daemon]\ninterval_s = 600\nstate_dir = "{tmp_path}"\n[policy]\nname = "tuned"\n'
+    config = settings_file(
+        tmp_path,
+        f'[daemon]\ninterval_s = 600\nstate_dir = "{tmp_path}"\n[policy]\nname = "tuned"\n',
     )
     words = ("--config", str(config), "--site", str(known), *CHEAP, "-p", "tuned", "-p", "delay")
     found = json.loads(run(*words, "--json"))["orders"]

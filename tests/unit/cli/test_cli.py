@@ -32,7 +32,8 @@ from rltuned.policies.generations import Generations
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc
-from tests.builders import job, running, snapshot
+from tests.builders import job, running, snapshot, sure
+from tests.configs import settings_file
 from tests.fakes import ConstantOrder
 from tests.programs import ran
 from tests.recorded import DATA, Recording, replay
@@ -51,10 +52,9 @@ def document(*args: str) -> Any:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\ninterval_s = 30\n[http]\nport = 0\n')
-    path.chmod(0o600)
-    return path
+    return settings_file(
+        tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\ninterval_s = 30\n[http]\nport = 0\n'
+    )
 
 
 @pytest.mark.parametrize("asked", ["--version", "version"])
@@ -174,9 +174,7 @@ def test_explain_says_what_another_request_would_change() -> None:
 
 
 def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text('[[sla]]\npartition = "gpu"\nmax_wait_s = 0.5\n')
-    path.chmod(0o600)
+    path = settings_file(tmp_path, '[[sla]]\npartition = "gpu"\nmax_wait_s = 0.5\n')
     late = ("--config", str(path))
     plan = document("plan", "--json", *SIM, *late)
     first = str(next(j["job_id"] for j in plan["jobs"] if j["partition"] == "gpu"))
@@ -192,11 +190,10 @@ def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:
 
 def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> None:
     salt = switchback_at(time.time(), on=False).salt
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
-        f'[daemon]\nstate_dir = "{tmp_path}"\n[ladder]\nstage = "canary"\ncanary_salt = "{salt}"\n'
+    path = settings_file(
+        tmp_path,
+        f'[daemon]\nstate_dir = "{tmp_path}"\n[ladder]\nstage = "canary"\ncanary_salt = "{salt}"\n',
     )
-    path.chmod(0o600)
     plan = document("plan", "--json", *SIM, "--config", str(path))
     job_id = next(str(j["job_id"]) for j in plan["jobs"] if j["partition"] == "gpu")
     reply = document("explain", job_id, "--json", *SIM, "--config", str(path))
@@ -216,8 +213,7 @@ def test_explain_a_job_that_is_left_alone() -> None:
 def test_explain_finds_arrays_by_every_name(name: str) -> None:
     array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4))
     decision = decide(snapshot(array, job(8)), ConstantOrder(), Knobs())
-    reply = explanation(name, decision.snapshot, decision.context, decision)
-    assert reply is not None
+    reply = sure(explanation(name, decision.snapshot, decision.context, decision))
     assert reply["address"] == "7_[0-3]"
 
 
@@ -261,8 +257,7 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
 
 def test_explain_a_running_job() -> None:
     decision = decide(snapshot(runs=[running(5)]), ConstantOrder(), Knobs())
-    reply = explanation("5", decision.snapshot, decision.context, decision)
-    assert reply is not None
+    reply = sure(explanation("5", decision.snapshot, decision.context, decision))
     assert in_words(reply) == ["Job 5 has run for 20m."]
 
 
@@ -270,8 +265,7 @@ def test_explain_a_running_job() -> None:
 def test_explain_a_running_task(name: str) -> None:
     task = running(8, array_job_id=JobId(7), array_task=4)
     decision = decide(snapshot(runs=[running(7), task]), ConstantOrder(), Knobs())
-    reply = explanation(name, decision.snapshot, decision.context, decision)
-    assert reply is not None
+    reply = sure(explanation(name, decision.snapshot, decision.context, decision))
     assert (reply["job_id"], reply["address"]) == (8, "7_4")
     assert in_words(reply) == ["Job 8, 7_4 has run for 20m."]
 
@@ -529,8 +523,9 @@ def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> N
 
 
 def test_models_promote_and_roll_back(tmp_path: Path) -> None:
-    config = tmp_path / "rltuned.toml"
-    config.write_text(f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path}"\n')
+    config = settings_file(
+        tmp_path, f'[policy]\nname = "tuned"\n[daemon]\nstate_dir = "{tmp_path}"\n'
+    )
     store = Generations(tmp_path)
     made = [
         store.add(TunedOrder(policy=rule, own=0.3, share=0.75, max_delay_s=86_400.0), {})

@@ -13,6 +13,7 @@ from rltuned.settings import Settings, from_flags, load
 from rltuned.settings.reference import KeyLine, draft
 from rltuned.settings.source import Flag
 from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
+from tests.configs import settings_file
 from tests.recorded import DATA, RELEASES, Recording, replay
 from tests.unit.cli.runner import run
 
@@ -71,8 +72,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     """The look beforehand is for the words; the link is what holds."""
-    path = tmp_path / "rltuned.toml"
-    path.write_text("mine")
+    path = settings_file(tmp_path, "mine")
     with pytest.raises(SettingsError, match="exists and is not overwritten"):
         _checked("# ours\n", tmp_path, path)
     assert (path.read_text(), len(list(tmp_path.iterdir()))) == ("mine", 1)

@@ -8,6 +8,7 @@ from rltuned.cli.check_slurm import controller_checks
 from rltuned.settings import load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import Check, Status
+from tests.configs import settings_file
 from tests.recorded import DATA, Recording, replay
 
 RECORDED = Recording(DATA / "24.11")
@@ -23,9 +24,7 @@ def shared(tmp_path: Path) -> Path:
 
 
 def found(tmp_path: Path, ping: str, settings: str = "", **changed: str) -> dict[str, Check]:
-    config = tmp_path / "rltuned.toml"
-    config.write_text(settings)
-    config.chmod(0o600)
+    config = settings_file(tmp_path, settings)
     programs = tmp_path / "bin"
     programs.mkdir(exist_ok=True)
     slurm: SlurmBackend = replay(programs, RECORDED, ping=ping, **changed)

@@ -16,7 +16,7 @@ from rltuned.daemon.forecasting import FRESH_S
 from rltuned.daemon.run_times import LimitUseLearner
 from rltuned.domain.units import JobId
 from rltuned.settings import Loaded, Settings
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, snapshot, sure
 from tests.fakes import ConstantOrder
 
 KEPT = Expected(NOW, {JobId(1): Start(JobId(1), 1, 5.0, 6.0, 7.0)})
@@ -46,8 +46,7 @@ def test_the_daemons_last_forecast_is_shown_while_it_is_fresh_and_knows_the_job(
 
 
 def test_a_job_that_came_after_it_is_played_on_the_spot() -> None:
-    found = look().expected(JobId(2)).start_of(JobId(2))
-    assert found is not None
+    found = sure(look().expected(JobId(2)).start_of(JobId(2)))
     assert (found.place, found.median_s) == (2, 0.0)
 
 

@@ -29,6 +29,7 @@ from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
 from tests.builders import NOW, basic, job, set_priority, set_site_factor
+from tests.configs import settings_file
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.journalled import FIRST, KNOBS, live, world
 
@@ -37,10 +38,9 @@ MODELS = Path(__file__).resolve().parents[3] / "models"
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nmodels_dir = "{MODELS}"\n')
-    path.chmod(0o600)
-    return path
+    return settings_file(
+        tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nmodels_dir = "{MODELS}"\n'
+    )
 
 
 def run(*args: str) -> Result:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.tools.reference.commands import commands
+from tests.configs import settings_file
 from tests.programs import ran
 
 EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "scipy", "cma", "gymnasium"}
@@ -76,8 +77,7 @@ def test_a_wrong_option_is_refused_before_an_extra_is_imported() -> None:
 def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates(
     tmp_path: Path,
 ) -> None:
-    config = tmp_path / "rltuned.toml"
-    config.write_text('[policy]\nname = "delay"\nplacement = "pack"\n')
+    config = settings_file(tmp_path, '[policy]\nname = "delay"\nplacement = "pack"\n')
     flags = ("--backend", "sim", "--dry-run", "--once", "--no-show")
     found = imported("run", "--config", str(config), *flags)
     assert not found & ({"pulp", "jinja2"} | EXTRAS)

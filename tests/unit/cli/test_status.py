@@ -26,6 +26,7 @@ from rltuned.journal.journal import Journal
 from rltuned.settings.service import HttpKeys
 from rltuned.text import when
 from tests.builders import NOW
+from tests.configs import settings_file
 from tests.loops import FRESH, UNJUDGED
 from tests.unit.cli.journalled import FIRST, live
 
@@ -54,10 +55,7 @@ def server(health: Health) -> Iterator[MetricsServer]:
 
 
 def settings(folder: Path, port: int) -> str:
-    path = folder / "rltuned.toml"
-    path.write_text(f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n')
-    path.chmod(0o600)
-    return str(path)
+    return str(settings_file(folder, f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n'))
 
 
 def unused_port() -> int:

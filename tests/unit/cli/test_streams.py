@@ -72,7 +72,6 @@ def test_moments_that_cannot_be_meant(words: tuple[str, ...], why: str) -> None:
 def test_a_mark_before_the_first_letter_of_a_file_is_no_letter(tmp_path: Path) -> None:
     settings, cluster = tmp_path / "a.toml", tmp_path / "c.toml"
     settings.write_text("[daemon]\ninterval_s = 61\n", "utf-8-sig")
-    settings.chmod(0o600)
     assert load(settings).settings.daemon.interval_s == 61
     cluster.write_text('[[nodes]]\nname = "n1"\ngpus = 2\ncpus = 4\nmem_mib = 9\n', "utf-8-sig")
     assert read_cluster(cluster).gpus == 2
@@ -85,7 +84,6 @@ def test_the_built_in_cluster_takes_the_port_of_the_settings(
     config = tmp_path / "rltuned.toml"
     free = 20_000 + os.getpid() % 20_000
     config.write_text(table.format(free))
-    config.chmod(0o600)
     done = run("run", "--backend", "sim", "--once", "--no-show", "--config", str(config))
     assert done.exit_code == 0, done.output
     assert (f"127.0.0.1:{free}/metrics" in done.stderr) == (port is not None)

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
 from rltuned.lab.cli import backtest, evaluate
+from tests.configs import settings_file
 from tests.unit.cli.journalled import live
 from tests.unit.cli.runner import run
 
@@ -157,10 +158,7 @@ def test_plan_and_demo(screen: tuple[Lines, int], args: tuple[str, ...]) -> None
 @pytest.fixture
 def journal(tmp_path: Path) -> str:
     live(tmp_path)
-    path = tmp_path / "rltuned.toml"
-    path.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nport = 0\n')
-    path.chmod(0o600)
-    return str(path)
+    return str(settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nport = 0\n'))
 
 
 def test_status_and_history_begin_a_line_with_job_and_change(

@@ -18,7 +18,7 @@ from rltuned.domain.kinds import Kinds
 from rltuned.domain.units import JobKey, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, request, snapshot
+from tests.builders import NOW, job, request, snapshot, sure
 from tests.fakes import FakeClock
 from tests.loops import Bench
 from tests.unit.cli.journalled import KNOBS, world
@@ -80,9 +80,7 @@ class Following(Bench):
         loop = self.loop()
         loop.cycle()
         loop._journal.close()
-        found = self.received.reports[-1].decision
-        assert found is not None
-        return found
+        return sure(self.received.reports[-1].decision)
 
     def change(self, limit_s: float) -> None:
         first, *rest = self.world.world.pending
@@ -100,8 +98,7 @@ class Following(Bench):
         seen = self.world.observe(writer.remembered)
         context = known(writer, seen)
         decision = decide(seen, BASELINES["sjf"], STEADY, context=context)
-        found = explanation("1", seen, context, decision)
-        assert found is not None
+        found = sure(explanation("1", seen, context, decision))
         return {**found, "starts": None, "verdict": None}
 
 

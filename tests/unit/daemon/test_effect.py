@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rltuned.daemon.canary.effect import FEWEST, Effect
+from tests.builders import sure
 
 
 def effect(pairs: Iterable[tuple[float, float]]) -> Effect:
@@ -43,7 +44,6 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         level = np.cumsum(rng.normal(0.0, 0.2, 120)) / 3
         waits = rng.lognormal(5.0 + level, 0.7).reshape(-1, 2)
         pairs = [tuple(pair) if rng.random() < 0.5 else tuple(pair[::-1]) for pair in waits]
-        found = effect(pairs).interval_s
-        assert found is not None
+        found = sure(effect(pairs).interval_s)
         missed += not found[1] <= 0 <= found[2]
     assert missed / 400 < 0.08

@@ -23,7 +23,7 @@ from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import TUNED, Generations
 from rltuned.settings import Flag, Loaded, Settings, from_flags
 from rltuned.sim.demo import demo_backend
-from tests.builders import job, snapshot
+from tests.builders import job, snapshot, sure
 from tests.switchback_world import MARGIN, World
 
 RULE = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=86_400.0)
@@ -87,8 +87,7 @@ def test_on_trial_both_have_half_of_the_time_and_change_with_the_blocks(
     store: Generations,
 ) -> None:
     following = Following(settings(store.folder.parent))
-    trial = following.trial()
-    assert trial is not None
+    trial = sure(following.trial())
     turns = [following.turn(NOW + hour * 3_600.0).generation for hour in range(8 * 42)]
     assert {*turns} == {*names(store)}
     assert 0.4 < turns.count(trial.candidate) / len(turns) < 0.6
@@ -126,8 +125,7 @@ def tried(
 ) -> tuple[RoleChange | None, int, Held]:
     """What becomes of a candidate under which waits are multiplied by the world's harm."""
     following, memory = Following(settings(store.folder.parent)), Held()
-    trial = following.trial()
-    assert trial is not None
+    trial = sure(following.trial())
     made = world.pairs(np.random.default_rng(seed))
     for number, (on, off) in enumerate(islice(made, pairs), 1):
         pair = Pair("gpu", PairFigure(on, off), PairFigure({}, {}))
@@ -186,8 +184,7 @@ def test_a_candidate_that_changes_nothing_is_seldom_promoted(store: Generations)
     promoted = 0
     for seed in range(60):
         moved, pairs, _ = tried(store, World(), seed)
-        assert moved is not None
-        if moved.what == "promoted":
+        if sure(moved).what == "promoted":
             promoted += 1
             store.promote(str(current), at=NOW)
         else:

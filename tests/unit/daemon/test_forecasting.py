@@ -37,7 +37,7 @@ from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, decided, job, node, running, snapshot
+from tests.builders import NOW, decided, job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.waits import wait_for
 
@@ -72,13 +72,10 @@ def past(waits_h: list[float], raw: tuple[float, float, float]) -> Hindsight:
 def test_intervals_that_were_too_narrow_become_wider_until_eight_of_ten_lie_within() -> None:
     waits = np.exp(np.random.default_rng(1).normal(np.log(10.0), 2.0, 1_000)).tolist()
     record = past(waits, (5.0, 10.0, 20.0))
-    assert record.coverage is not None
-    assert record.coverage < 0.4
+    assert sure(record.coverage) < 0.4
     scales = record.scales(NOW + 1e9)
     fresh = corrected(start(1, 5.0, 10.0, 20.0), scales)
-    assert fresh.low_s is not None
-    assert fresh.high_s is not None
-    within = np.mean([fresh.low_s <= wait * HOUR <= fresh.high_s for wait in waits])
+    within = np.mean([sure(fresh.low_s) <= wait * HOUR <= sure(fresh.high_s) for wait in waits])
     assert within == pytest.approx(0.8, abs=0.02)
     assert fresh.median_s == 10 * HOUR
 
@@ -91,9 +88,7 @@ def test_intervals_that_were_too_wide_become_narrower_and_none_is_a_point() -> N
     assert scales.low < 1.0
     assert scales.high < 1.0
     point = corrected(start(1, 10.0, 10.0, 10.0), Scales())
-    assert point.low_s is not None
-    assert point.high_s is not None
-    assert point.low_s < 10 * HOUR < point.high_s
+    assert sure(point.low_s) < 10 * HOUR < sure(point.high_s)
 
 
 def test_without_a_record_little_is_corrected_and_who_still_waits_counts_as_late() -> None:
@@ -270,8 +265,7 @@ def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path:
     later = replace(snapshot(job(2, gpus=4), runs=[run]), taken_at=UnixTime(NOW + 60))
     status = one.cycle(decided(decision(later)))
     assert (status.past, status.coverage, status.error_s) == (1, 1.0, 30.0)
-    kept = read_file(tmp_path)
-    assert kept is not None
+    kept = sure(read_file(tmp_path))
     assert kept[1] == one.expected
     assert make().status.at == NOW  # the next daemon shows it until it has its own
 
@@ -292,8 +286,7 @@ def test_a_daemon_that_only_observes_plays_slurms_own_order(make: Make, tmp_path
     assert one.expected.starts[second.job_id].median_s == 0.0
     assert one.expected.cannot == {held.job_id: "its user holds it"}
     until((tmp_path / FILE_NAME).exists)
-    kept = read_file(tmp_path)
-    assert kept is not None
+    kept = sure(read_file(tmp_path))
     assert kept[1] == one.expected
 
 
@@ -305,8 +298,7 @@ def test_what_is_not_written_moves_no_job(make: Make, mode: HealthState, first: 
     one = make()
     one.cycle(replace(observed(seen), mode=mode, decision=proposed))
     until(lambda: one.expected is not None)
-    assert one.expected is not None
-    assert next(iter(one.expected.starts)) == first
+    assert next(iter(sure(one.expected).starts)) == first
 
 
 def test_no_forecast_is_made_while_the_clocks_disagree(make: Make) -> None:
@@ -320,12 +312,10 @@ def test_places_of_jobs_too_far_back_survive_the_file(tmp_path: Path) -> None:
     expected = Expected(NOW, {JobId(4): start(4, 1.0, 2.0, 3.0)}, {JobId(9): 2, JobId(5): 3}, {})
     text = json.dumps(document("test", expected, Hindsight().document()))
     keep_file(tmp_path, text)
-    kept = read_file(tmp_path)
-    assert kept is not None
+    kept = sure(read_file(tmp_path))
     assert kept[1] == expected
     assert expected.line_jobs == 3
-    found = expected.start_of(JobId(5))
-    assert found is not None
+    found = sure(expected.start_of(JobId(5)))
     assert (found.place, found.why) == (3, TOO_FAR)
     assert expected.start_of(JobId(77)) is None
 
@@ -396,9 +386,8 @@ RIGHT = {
 )
 def test_a_file_of_impossible_numbers_is_made_again(tmp_path: Path, wrong: dict[str, Any]) -> None:
     keep_file(tmp_path, json.dumps(RIGHT))
-    assert read_file(tmp_path) is not None
     keep_file(tmp_path, json.dumps(RIGHT | wrong))
-    assert read_file(tmp_path) is None
+    assert sure(read_file(tmp_path)) is None
 
 
 def test_what_is_no_plain_file_and_what_is_nested_deep_ends_no_daemon(tmp_path: Path) -> None:

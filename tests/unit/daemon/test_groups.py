@@ -14,7 +14,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, job, running, snapshot, sure
 from tests.fakes import ConstantOrder
 
 PREDICTED = {JobId(2): RunTime(600, 1_200, 60, 900, 3_000, ends=4)}
@@ -59,8 +59,7 @@ def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
     seen = first()
     with closing(Journal(tmp_path)) as journal:
         status = take_in(journal, seen, PREDICTED)
-    document = explanation("2", seen, NO_CONTEXT, decide(seen, ConstantOrder(), Knobs()))
-    assert document is not None
+    document = sure(explanation("2", seen, NO_CONTEXT, decide(seen, ConstantOrder(), Knobs())))
     document["group"] = place_of(status, seen.pending[0], NOW)
     document["verdict"] = None
     text = "\n".join(in_words(document))

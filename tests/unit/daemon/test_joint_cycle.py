@@ -19,7 +19,8 @@ from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
 from rltuned.settings import load
 from rltuned.solver import Cbc
-from tests.builders import NOW, job, request, snapshot, words_in
+from tests.builders import NOW, job, request, snapshot, sure, words_in
+from tests.configs import settings_file
 from tests.fakes import FakeBackend
 from tests.loops import Bench
 
@@ -78,16 +79,15 @@ def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> Non
     assert loop(bench, gone).run(1) == 0
     assert bench.world.job(1).oversubscribe == "NO"
     assert counted(bench)["fell_back"] == 1.0
-    decision = bench.received.reports[0].decision
-    assert decision is not None
+    decision = sure(bench.received.reports[0].decision)
     assert any("fell_back" in note for note in decision.notes)
 
 
 @pytest.mark.parametrize(("placement", "solver"), [('placement = "pack"\n', None), ("", Cbc())])
 def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: Cbc | None) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(
-        f'[policy]\n{placement}[placement]\nbudget_s = 2.5\n[oversubscribe]\nscope = ["gpu"]\n'
+    path = settings_file(
+        tmp_path,
+        f'[policy]\n{placement}[placement]\nbudget_s = 2.5\n[oversubscribe]\nscope = ["gpu"]\n',
     )
     path.chmod(0o644)
     rig = build_rig(load(path), FakeBackend(WORLD))

@@ -20,7 +20,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import LOCK_NAME, Journal
 from rltuned.journal.snapshots import APPLICATION_ID
-from tests.builders import NOW, job, numbers_in, release, set_priority, set_site_factor
+from tests.builders import NOW, job, numbers_in, release, set_priority, set_site_factor, sure
 
 CLUSTER = "test"
 
@@ -64,8 +64,7 @@ def test_a_journal_that_was_closed_goes_on(journal: Journal) -> None:
     write(journal, set_priority(one, 900))
     journal.close()
     write(journal, set_priority(job(1, priority=900), 700))
-    found = owned(journal, one)
-    assert found is not None
+    found = sure(owned(journal, one))
     assert found.value == 700
 
 
@@ -93,9 +92,8 @@ def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
 def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     write(journal, release(job(1, priority=900)), result=Result.FAILED)
-    assert owned(journal, job(1)) is not None
     write(journal, release(job(1, priority=900)))
-    assert owned(journal, job(1)) is None
+    assert sure(owned(journal, job(1))) is None
 
 
 def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
@@ -316,8 +314,7 @@ def test_what_a_killed_process_left_half_written_goes_with_the_next_file(
     )
     argv = [sys.executable, "-c", program, str(path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
-        writer.stdout.readline()
+        sure(writer.stdout).readline()
         if ends:
             writer.kill()
             writer.wait()
@@ -368,8 +365,7 @@ def test_writes_noted_while_the_clock_was_ahead_count_when_their_time_has_come(
 def test_no_question_of_a_cycle_reads_the_whole_table(journal: Journal) -> None:
     write(journal, set_priority(job(1), 900))
     asked: list[str] = []
-    db = journal._db
-    assert db is not None
+    db = sure(journal._db)
     db.set_trace_callback(asked.append)
     task = job(7, priority=900, fixed=True, oversubscribe="YES", array=ArrayInfo(JobId(77), 1))
     journal.is_clean()

@@ -22,7 +22,7 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, job, running, snapshot, sure
 from tests.fakes import NATURAL, ConstantOrder, FakeBackend, HasJobs, dealt
 from tests.loops import Bench
 from tests.switchback_world import switchback_at
@@ -108,11 +108,9 @@ def test_a_shadow_decides_scores_itself_and_writes_nothing(climb: Climb) -> None
     climb.world.drop(1)
     climb.world.world = replace(climb.world.world, running=(begun,), taken_at=UnixTime(NOW + 60))
     loop.cycle()
-    assert climb.last.verdict is not None
-    assert climb.last.verdict.agreement is not None
     # ours was 3, 2, 1 and Slurm started 1: no pair our way round, all Slurm's
-    assert climb.last.verdict.agreement.own == 0.0
-    assert climb.last.verdict.agreement.slurms == 1.0
+    assert sure(sure(climb.last.verdict).agreement).own == 0.0
+    assert sure(sure(climb.last.verdict).agreement).slurms == 1.0
     assert climb.world.plans == []
 
 
@@ -173,8 +171,7 @@ def test_a_canary_gives_back_in_an_off_block_and_orders_again_in_the_next(tmp_pa
         left = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
         assert left == (written if on else set())
     assert climb.last.refused() == {"off_block": COUNT}
-    assert climb.last.verdict is not None
-    assert climb.last.verdict.off == ("gpu",)
+    assert sure(climb.last.verdict).off == ("gpu",)
     loop.cycle()
     assert climb.last.proposed() == {}, "what is restored is restored once"
 

@@ -13,7 +13,8 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SETTINGS
 from rltuned.settings import Flag, Settings, load
 from rltuned.settings.service import Rescue
-from tests.builders import NOW
+from tests.builders import NOW, sure
+from tests.configs import settings_file
 from tests.e2e.process import Daemon
 from tests.loops import rescued
 
@@ -55,9 +56,7 @@ def test_a_journal_that_cannot_be_used_stops_no_start(tmp_path: Path) -> None:
 def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoilt = tmp_path / "rltuned.toml"
-    spoilt.write_text("[daemon]\ninterval_ss = 1\n")
-    spoilt.chmod(0o600)
+    spoilt = settings_file(tmp_path, "[daemon]\ninterval_ss = 1\n")
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     with pytest.raises(SettingsError, match="interval_ss"):
         _settings(spoilt)
@@ -87,7 +86,6 @@ def test_a_reload_that_is_refused_leaves_those_in_force(
     daemon_keys = f"[daemon]\nstate_dir = '{state}'\n"
     common = "[http]\nport = 0\n[slurm]\nbin_dir = '{tmp_path}'\ntimeout_s = {timeout_s}\n"
     path.write_text(daemon_keys + common.format(tmp_path=tmp_path, timeout_s=7))
-    path.chmod(0o600)
     with Daemon(tmp_path, "--config", str(path)) as daemon:
         daemon.wait_for_log("loaded")
         changed = changed.format(other=other)
@@ -98,6 +96,5 @@ def test_a_reload_that_is_refused_leaves_those_in_force(
         assert why.format(state=state) in daemon.log()
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
-    found = last_settings(state)
-    assert found is not None
+    found = sure(last_settings(state))
     assert (found.daemon.state_dir, found.slurm.timeout_s) == (state, 7.0)

@@ -17,6 +17,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.sdiag import Bounds, Load, pressures
+from tests.builders import sure
 from tests.loops import Bench, Desk, report
 
 CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
@@ -78,8 +79,7 @@ def test_load_that_cannot_be_read_steers_nothing(tmp_path: Path, trouble: Except
     bench = Gauged(tmp_path, gauge=Gauge([trouble]))
     assert bench.loop().run(2) == 0
     assert bench.clock.waits == [60.0]
-    weighed = bench.received.reports[0].weighed
-    assert weighed is not None
+    weighed = sure(bench.received.reports[0].weighed)
     assert (weighed.load, weighed.unknown) == (None, str(trouble))
 
 

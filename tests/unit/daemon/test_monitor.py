@@ -20,7 +20,7 @@ from rltuned.domain.runs import JobRun, Side
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, running, set_priority, snapshot
+from tests.builders import NOW, job, running, set_priority, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.switchback_world import switchback_at
 
@@ -182,9 +182,8 @@ def test_at_full_without_off_blocks_there_is_nothing_to_compare(tmp_path: Path) 
 def test_at_full_a_small_share_of_off_blocks_measures_on(tmp_path: Path) -> None:
     share = Scope(switchback=Switchback("salt", off_share=0.1))
     verdict = Site(tmp_path, share).play(30, 500.0, 3_000.0)
-    assert verdict.effect is not None
-    assert 10 <= verdict.effect.pairs < 30, "a fifth of 90 pairs"
-    assert verdict.effect.verdict.startswith("it helps")
+    assert 10 <= sure(verdict.effect).pairs < 30, "a fifth of 90 pairs"
+    assert sure(verdict.effect).verdict.startswith("it helps")
 
 
 def test_errors_open_the_breaker_and_say_why(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from rltuned.cli import app
 from rltuned.errors import JournalError
 from rltuned.journal.salt import FILE_NAME, keep_salt, read_salt
+from tests.configs import settings_file
 
 
 def test_it_is_drawn_once_and_no_other_user_can_read_it(tmp_path: Path) -> None:
@@ -44,8 +45,9 @@ def test_one_that_others_may_read_or_that_is_no_file_is_refused(tmp_path: Path) 
 
 
 def test_check_says_what_is_wrong_with_it(tmp_path: Path) -> None:
-    config = tmp_path / "rltuned.toml"
-    config.write_text(f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nenabled = false\n')
+    config = settings_file(
+        tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nenabled = false\n'
+    )
 
     def line() -> str:
         out = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output

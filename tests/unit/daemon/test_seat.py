@@ -20,7 +20,7 @@ from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.settings.keys import Settings
-from tests.builders import NOW, job, set_priority, snapshot
+from tests.builders import NOW, job, set_priority, snapshot, sure
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.loops import Bench, Clocks, rescued
 
@@ -194,8 +194,7 @@ def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
     two.loop().run(2)
     assert two.received.reports[-1].mode is HealthState.LIVE
     assert last_settings(two.folder) == rescued(ours)
-    given = published(one.shared)
-    assert given is not None
+    given = sure(published(one.shared))
     older = StateRow(name="settings", value=theirs.model_dump_json(), at=NOW)
     Journal(two.folder).unpack(given.model_copy(update={"states": (older,)}))
     assert last_settings(two.folder) == rescued(ours)
@@ -231,8 +230,7 @@ def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) 
     one.lease._term = 1  # it was stopped, and does not know yet
     with pytest.raises(JournalError, match="taken by another"):
         one.seat.publish(journal, CLUSTER)
-    left = published(one.shared)
-    assert left is not None
+    left = sure(published(one.shared))
     assert left.holder == "head2"
 
 
@@ -291,8 +289,7 @@ def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) ->
     one.world.world = snapshot(*(job(n, priority=n * 10) for n in range(1, 6)))
     one.policy = ConstantOrder((5, 1, 4, 2, 3))
     one.loop().run(2)
-    given = published(one.shared)
-    assert given is not None
+    given = sure(published(one.shared))
     assert Handover.model_validate_json(given.model_dump_json()) == given
     journal = Journal(two.folder)
     journal.unpack(given)
@@ -325,7 +322,6 @@ def test_what_this_journal_held_before_does_not_outlive_a_handover(
     older = Journal(two.folder)
     older.intend(Plan((set_priority(job(77), 900),)), cluster=CLUSTER, cycle=1, at=NOW, newest=77)
     assert [claim.target.job_id for claim in older.claims(CLUSTER)] == [77]
-    given = published(one.shared)
-    assert given is not None
+    given = sure(published(one.shared))
     older.unpack(given)
     assert older.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)

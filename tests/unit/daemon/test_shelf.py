@@ -19,6 +19,7 @@ from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
 from rltuned.settings import Settings, load
 from tests.builders import NOW, snapshot
+from tests.configs import settings_file
 from tests.fakes import FakeBackend
 from tests.loops import FRESH, UNJUDGED
 from tests.programs import process
@@ -27,17 +28,11 @@ ROOT = Path(__file__).resolve().parents[3]
 MODEL = '[policy]\nname = "model:rltune"\n'
 
 
-def settings_in(tmp_path: Path, text: str = "") -> Path:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(text)
-    return path
-
-
 def test_the_default_policy_is_a_rule_and_the_shipped_model_is_found(tmp_path: Path) -> None:
-    rule, digest, _ = find_policy(load(settings_in(tmp_path)))
+    rule, digest, _ = find_policy(load(settings_file(tmp_path)))
     assert rule.name == Settings().policy.name == "delay"
     assert not digest
-    policy, digest, schema = find_policy(load(settings_in(tmp_path, MODEL)))
+    policy, digest, schema = find_policy(load(settings_file(tmp_path, MODEL)))
     assert policy.name == "model:rltune"
     assert digest
     assert schema
@@ -46,7 +41,7 @@ def test_the_default_policy_is_a_rule_and_the_shipped_model_is_found(tmp_path: P
 def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) -> None:
     actor = load_actor(ROOT / "models" / "rltune")
     assert actor.card.verdict is not None
-    config = settings_in(tmp_path, f'{MODEL}[daemon]\nstate_dir = "{tmp_path}"\n')
+    config = settings_file(tmp_path, f'{MODEL}[daemon]\nstate_dir = "{tmp_path}"\n')
     shown = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
     assert actor.verdict in " ".join(shown.split())
     board = Board(Showing(), lambda: NOW)
@@ -80,7 +75,7 @@ def test_bundles_are_found_where_pip_puts_them(
 
 def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
     own = f'{MODEL}models_dir = "{tmp_path}"\n'
-    loaded = load(settings_in(tmp_path, own))
+    loaded = load(settings_file(tmp_path, own))
     assert model_path(loaded) == tmp_path / "rltune"
     with pytest.raises(SettingsError, match=r'no model folder .*rltune; .* policy.name = "delay"'):
         find_policy(loaded)

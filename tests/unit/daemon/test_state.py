@@ -31,6 +31,7 @@ from rltuned.daemon.web.status import Board, Showing
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from tests.builders import NOW
+from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 from tests.loops import SEEN, report
 
@@ -151,9 +152,7 @@ def bring_into(state: HealthState, one: Daemon) -> None:
 
 
 def cli(folder: Path, port: int, *options: str) -> str:
-    path = folder / "rltuned.toml"
-    path.write_text(f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n')
-    path.chmod(0o600)
+    path = settings_file(folder, f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n')
     done = CliRunner().invoke(app, ["status", "--config", str(path), *options])
     assert done.exit_code in {0, 1}, done.output
     return done.stdout

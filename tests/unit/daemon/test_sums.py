@@ -14,7 +14,7 @@ from rltuned.daemon.sums import MOST_WAITS, Sums, sums_of
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, node, running, snapshot
+from tests.builders import NOW, job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.loops import Bench
 from tests.switchback_world import switchback_at
@@ -33,9 +33,7 @@ NODES = (
 
 def found() -> Sums:
     seen = snapshot(*QUEUE, nodes=NODES)
-    sums = sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(Scope())), None)
-    assert sums is not None
-    return sums
+    return sure(sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(Scope())), None))
 
 
 def test_gpus_are_used_free_or_down() -> None:
@@ -52,8 +50,7 @@ def test_what_waits_is_counted_by_task_and_without_held_jobs() -> None:
     assert sums.wanted == {"gpu": 2, "long": 5}
     assert (sums.waiting, sums.longest_s) == (6, 7_200.0)
     assert sums.backlog_s["gpu"] > 0
-    assert sums.work_s is not None
-    assert sums.work_s > 0
+    assert sure(sums.work_s) > 0
 
 
 def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
@@ -65,8 +62,7 @@ def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
         Scope(excluded_users=frozenset({"alice"})),
         Scope(partitions=frozenset({"long"})),
     ):
-        sums = sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(scope)), None)
-        assert sums is not None
+        sums = sure(sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(scope)), None))
         assert sums.work_s == pytest.approx(every.work_s)
         assert sums.backlog_s == pytest.approx(every.backlog_s)
 
@@ -75,8 +71,7 @@ def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
 def test_of_a_throttled_array_the_tasks_count_that_may_start(runs: int, tasks: int) -> None:
     array = job(2, partition="long", gpus=2, array=ArrayInfo(JobId(2), 500, throttle=2))
     begun = [running(100 + n, array_job_id=JobId(2)) for n in range(runs)]
-    sums = sums_of(snapshot(array, runs=begun, nodes=NODES), None, None)
-    assert sums is not None
+    sums = sure(sums_of(snapshot(array, runs=begun, nodes=NODES), None, None))
     assert (sums.waiting, sums.wanted["long"]) == (tasks, 2 * tasks)
 
 

@@ -15,12 +15,11 @@ from rltuned.settings.reference import (
     tables,
     toml,
 )  # fmt: skip
+from tests.configs import settings_file
 
 
 def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(example())
-    path.chmod(0o600)
+    path = settings_file(tmp_path, example())
     assert load(path).settings == Settings()
     tree = tomllib.loads(example())
     for name, _, model in tables():

@@ -8,6 +8,7 @@ import pytest
 from rltuned.errors import SettingsError
 from rltuned.settings import load
 from rltuned.settings.retired import RETIRED, why_gone
+from tests.configs import settings_file
 from tests.unit.cli.runner import run
 
 TEXT = """\
@@ -29,10 +30,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file, in a release that has dropped those keys."""
     for key in ("order.forgotten", "bygone", "sla.lifted"):
         monkeypatch.setitem(RETIRED, key, "nothing takes its place")
-    path = tmp_path / "rltuned.toml"
-    path.write_text(TEXT)
-    path.chmod(0o600)
-    return path
+    return settings_file(tmp_path, TEXT)
 
 
 def test_each_is_named_with_its_line_and_left_out(path: Path) -> None:
@@ -93,9 +91,7 @@ def test_the_daemon_logs_each_once(path: Path) -> None:
     ],
 )
 def test_what_0_2_0_had(tmp_path: Path, text: str, line: int, key: str) -> None:
-    path = tmp_path / "rltuned.toml"
-    path.write_text(text)
-    path.chmod(0o600)
+    path = settings_file(tmp_path, text)
     (warning,) = load(path).warnings
     assert warning.startswith(f"{path}:{line}: {key}: is gone")
 

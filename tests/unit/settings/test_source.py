@@ -15,17 +15,11 @@ from rltuned.settings.keys import Settings
 from rltuned.settings.source import check_reload, key_lines
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.sdiag import Bounds
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "rltuned.toml"
-    path.write_text(text)
-    path.chmod(0o644)
-    return path
+from tests.configs import settings_file
 
 
 def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
-    settings = load(written(tmp_path, "")).settings
+    settings = load(settings_file(tmp_path)).settings
     assert settings == Settings()
     assert settings.ladder.stage == "observe"
     assert settings.http.address == "127.0.0.1"
@@ -39,102 +33,6 @@ def test_defaults_are_those_of_the_code_they_steer() -> None:
     )
     assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()
-
-
-def test_every_default_is_pinned() -> None:
-    assert Settings().model_dump(mode="json") == {
-        "daemon": {
-            "interval_s": 60.0,
-            "max_backoff_s": 600.0,
-            "state_dir": "/var/lib/rltuned",
-            "pause_file": "/run/rltuned/PAUSE",
-            "max_snapshot_age_s": 120.0,
-        },
-        "policy": {
-            "name": "delay",
-            "models_dir": "/usr/share/rltuned/models",
-            "top_k": 16,
-            "placement": "milp",
-        },
-        "scope": {
-            "sla_partitions": [],
-            "partitions": [],
-            "excluded_users": [],
-            "excluded_accounts": [],
-            "excluded_qos": [],
-            "min_age_s": 10.0,
-        },
-        "order": {
-            "own": 0.1,
-            "share": 0.75,
-            "clip": 1.0,
-            "max_delay_s": 604800.0,
-            "points_per_hour": 360.0,
-        },
-        "limits": {
-            "write_mode": "auto",
-            "max_changes": 500,
-            "hysteresis": 0.55,
-            "max_changes_per_job_hour": 30,
-        },
-        "ladder": {
-            "stage": "observe",
-            "canary_block_s": 14400.0,
-            "canary_washout_s": 3600.0,
-            "canary_partitions": [],
-            "canary_salt": "",
-            "canary_margin": 0.05,
-            "full_off_share": 0.0,
-            "max_errors": 5,
-        },
-        "sla": [],
-        "placement": {
-            "budget_s": 1.0,
-        },
-        "oversubscribe": {"scope": [], "allow_cpu_sharing": False},
-        "predictor": {
-            "model": "run-times",
-            "enabled": True,
-            "kinds": ["name", "command", "work_dir", "submit_line"],
-            "history_d": 30.0,
-        },
-        "tune": {
-            "promote": "never",
-            "imitate": False,
-            "max_longest_ratio": 2.0,
-            "max_p99_ratio": 1.1,
-            "max_user_ratio": 1.2,
-        },
-        "slurm": {
-            "bin_dir": None,
-            "conf": None,
-            "timeout_s": 20.0,
-            "reader": "text",
-            "pyslurm_python": None,
-        },
-        "load": {
-            "enabled": True,
-            "max_server_threads": 100,
-            "max_agent_queue": 500,
-            "max_dbd_queue": 5000,
-            "max_rpc_s": 0.5,
-            "max_backfill_s": 120.0,
-        },
-        "ha": {"lease_dir": None, "host": "", "lease_s": 180.0},
-        "journal": {"keep_days": 90.0, "max_mib": 1024},
-        "http": {
-            "enabled": True,
-            "address": "127.0.0.1",
-            "port": 9841,
-            "hosts": [],
-            "tls_cert": None,
-            "tls_key": None,
-            "tls_clients": None,
-            "jobs": False,
-            "users": False,
-        },
-        "log": {"format": "console", "level": "info"},
-    }
 
 
 def test_values_reach_the_code_they_steer(tmp_path: Path) -> None:
@@ -154,7 +52,7 @@ placement = "spread"
 [slurm]
 conf = "/opt/slurm.conf"
 """
-    settings = load(written(tmp_path, text)).settings
+    settings = load(settings_file(tmp_path, text)).settings
     knobs = settings.knobs()
     assert knobs.rules.sla_partitions == frozenset({"urgent"})
     assert knobs.rules.partitions == frozenset({"gpu", "long"})
@@ -167,15 +65,15 @@ conf = "/opt/slurm.conf"
 
 def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
     text = "[ladder]\nstage = 'canary'\ncanary_partitions = ['gpu']\ncanary_block_s = 7200.0\n"
-    settings = load(written(tmp_path, text)).settings
+    settings = load(settings_file(tmp_path, text)).settings
     rules = settings.knobs().rules
     assert rules.partitions == frozenset({"gpu"})
     assert rules.switchback == Switchback(block_s=7_200.0)
     assert settings.ladder.ladder() == Ladder(Rung.CANARY)
     text = text.replace("canary'", "full'", 1)
-    wide = load(written(tmp_path, text)).settings.knobs().rules
+    wide = load(settings_file(tmp_path, text)).settings.knobs().rules
     assert (wide.partitions, wide.switchback) == (frozenset(), None)
-    share = load(written(tmp_path, text + "full_off_share = 0.1\n")).settings.knobs().rules
+    share = load(settings_file(tmp_path, text + "full_off_share = 0.1\n")).settings.knobs().rules
     assert share.switchback == Switchback(block_s=7_200.0, off_share=0.1)
 
 
@@ -234,7 +132,7 @@ def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
     ],
 )
 def test_bad_values(tmp_path: Path, text: str, says: str) -> None:
-    path = written(tmp_path, text)
+    path = settings_file(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load(path)
     assert says.format(f=path) in str(caught.value)
@@ -242,13 +140,13 @@ def test_bad_values(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_of_a_long_value_an_error_shows_the_beginning(tmp_path: Path) -> None:
-    path = written(tmp_path, f"[daemon]\ninterval_s = {'9' * 4_000}\n")
+    path = settings_file(tmp_path, f"[daemon]\ninterval_s = {'9' * 4_000}\n")
     with pytest.raises(SettingsError, match=r"interval_s: .*\(given: 9{80}\.\.\.\)$"):
         load(path)
 
 
 def test_every_error_has_its_own_line(tmp_path: Path) -> None:
-    path = written(tmp_path, "[http]\nport = -1\nadress = ''\n")
+    path = settings_file(tmp_path, "[http]\nport = -1\nadress = ''\n")
     with pytest.raises(SettingsError) as caught:
         load(path)
     assert str(caught.value).count("\n") == 1
@@ -258,36 +156,33 @@ def test_a_key_in_a_multi_line_text_is_no_key(tmp_path: Path) -> None:
     text = '[policy]\nname = """\n[http]\nport = 3\n"""\n[http]\nport = "x"\n'
     assert dict(key_lines(text))["http.port"] == 7
     with pytest.raises(SettingsError, match=r":7: http.port"):
-        load(written(tmp_path, text))
+        load(settings_file(tmp_path, text))
 
 
-@pytest.mark.parametrize("mode", [0o606, 0o646, 0o666])
-def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
-    path = written(tmp_path, "")
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "says"),
+    [
+        (-1, -1, 0o606, r"others may write to it.*chmod go-w"),
+        (-1, -1, 0o646, r"others may write to it.*chmod go-w"),
+        pytest.param(-1, 12_345, 0o664, "others may write to it", marks=ROOT_ONLY),
+        pytest.param(12_345, 0, 0o644, "belongs to uid 12345", marks=ROOT_ONLY),
+    ],
+)
+def test_a_file_that_somebody_else_may_change_is_refused(
+    tmp_path: Path, owner: int, group: int, mode: int, says: str
+) -> None:
+    path = settings_file(tmp_path)
+    os.chown(path, owner, group)
     path.chmod(mode)
-    with pytest.raises(SettingsError, match=r"others may write to it.*chmod go-w"):
-        load(path)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "")
-    os.chown(path, 12_345, 0)
-    with pytest.raises(SettingsError, match=r"belongs to uid 12345"):
-        load(path)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_that_another_group_may_write_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "")
-    os.chown(path, 0, 12_345)
-    path.chmod(0o664)
-    with pytest.raises(SettingsError, match=r"others may write to it"):
+    with pytest.raises(SettingsError, match=says):
         load(path)
 
 
 def test_a_folder_in_which_anybody_can_exchange_the_file_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "")
+    path = settings_file(tmp_path)
     tmp_path.chmod(0o777)
     with pytest.raises(SettingsError, match=rf"{tmp_path}: others may write to it"):
         load(path)
@@ -302,13 +197,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         load(tmp_path)
     path = tmp_path / "latin.toml"
     path.write_bytes(b"[log]\n# caf\xe9\n")
-    path.chmod(0o600)
     with pytest.raises(SettingsError, match=r"latin.toml:2: is not UTF-8"):
         load(path)
 
 
 def test_flags_win_and_sources_are_reported(tmp_path: Path) -> None:
-    path = written(tmp_path, "[daemon]\ninterval_s = 30\n[ladder]\nstage = 'shadow'\n")
+    path = settings_file(tmp_path, "[daemon]\ninterval_s = 30\n[ladder]\nstage = 'shadow'\n")
     loaded = load(path, (Flag("ladder.stage", "full", "--live"),))
     assert loaded.settings.ladder.stage == "full"
     assert loaded.settings.daemon.interval_s == 30
@@ -337,19 +231,15 @@ def test_flags_win_and_sources_are_reported(tmp_path: Path) -> None:
 )
 def test_values_that_look_right_and_are_not(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(SettingsError, match=says) as reply:
-        load(written(tmp_path, text))
+        load(settings_file(tmp_path, text))
     assert len(str(reply.value).splitlines()) == 1
 
 
-def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_neither_a_named_pipe_nor_an_endless_file_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(SettingsError, match="not a plain file"):
-        load(tmp_path / "pipe")
-
-
-def test_an_endless_file_is_not_read() -> None:
-    with pytest.raises(SettingsError, match="not a plain file"):
-        load(Path("/dev/zero"))
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(SettingsError, match="not a plain file"):
+            load(path)
 
 
 def test_a_lease_that_a_cycle_or_a_command_would_outlive(tmp_path: Path) -> None:
@@ -362,24 +252,24 @@ def test_a_lease_that_a_cycle_or_a_command_would_outlive(tmp_path: Path) -> None
         ),
     ):
         with pytest.raises(SettingsError, match=says):
-            load(written(tmp_path, text))
-    assert load(written(tmp_path, lease + "120")).settings.ha.lease_s == 120
-    assert load(written(tmp_path, "[ha]\nlease_s = 5")).settings.ha.lease_dir is None
+            load(settings_file(tmp_path, text))
+    assert load(settings_file(tmp_path, lease + "120")).settings.ha.lease_s == 120
+    assert load(settings_file(tmp_path, "[ha]\nlease_s = 5")).settings.ha.lease_dir is None
 
 
 def test_bounds_of_the_load_reach_the_code_they_steer(tmp_path: Path) -> None:
-    settings = load(written(tmp_path, "[load]\nmax_dbd_queue = 7\nmax_rpc_s = 0")).settings
+    settings = load(settings_file(tmp_path, "[load]\nmax_dbd_queue = 7\nmax_rpc_s = 0")).settings
     assert settings.load.bounds() == Bounds(dbd_queue=7, rpc_s=0)
     assert Settings().load.bounds() == Bounds()
 
 
 @pytest.mark.parametrize("name", ["conf", "bin_dir"])
 def test_a_path_for_slurms_commands_is_absolute(tmp_path: Path, name: str) -> None:
-    file = written(tmp_path, f'[slurm]\n{name} = "etc/slurm"\n')
+    file = settings_file(tmp_path, f'[slurm]\n{name} = "etc/slurm"\n')
     says = rf"rltuned.toml:2: slurm.{name}: must be an absolute path, for Slurm's commands run in /"
     with pytest.raises(SettingsError, match=says):
         load(file)
-    assert load(written(tmp_path, f'[slurm]\n{name} = "/etc/slurm"\n')).path == file
+    assert load(settings_file(tmp_path, f'[slurm]\n{name} = "/etc/slurm"\n')).path == file
 
 
 @pytest.mark.parametrize(
@@ -392,9 +282,9 @@ def test_a_path_for_slurms_commands_is_absolute(tmp_path: Path, name: str) -> No
 )
 def test_a_reload_takes_no_table_away(tmp_path: Path, left: str, gone: str) -> None:
     """In review SIGHUP with an emptied file put the defaults in force."""
-    path = tmp_path / "rltuned.toml"
-    path.write_text('[ladder]\nstage = "full"\n[scope]\nmin_age_s = 0\n[[sla]]\nqos = "x"\n')
-    path.chmod(0o600)
+    path = settings_file(
+        tmp_path, '[ladder]\nstage = "full"\n[scope]\nmin_age_s = 0\n[[sla]]\nqos = "x"\n'
+    )
     before = load(path)
     path.write_text(left)
     with pytest.raises(SettingsError, match=f"{gone} of the settings in force is gone"):

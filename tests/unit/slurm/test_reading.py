@@ -17,6 +17,7 @@ from rltuned.slurm.records import address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
+from tests.builders import sure
 from tests.recorded import DATA, Recording, replay
 from tests.unit.slurm.rows import ASK
 
@@ -241,8 +242,7 @@ def test_addresses() -> None:
 
 
 def test_tasks_from_one_row_each() -> None:
-    found = read_tasks(["0", "1", "2", "7"])
-    assert found is not None
+    found = sure(read_tasks(["0", "1", "2", "7"]))
     assert (found.text, found.count, found.throttle) == ("0-2,7", 4, None)
     assert read_tasks(["N/A"]) is None
 
