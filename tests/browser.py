@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import axe_core_python
+import numpy as np
+from matplotlib import image
 
 from tests import needs
 from tests.programs import ran
@@ -102,3 +104,15 @@ def check_page(html: str, folder: Path) -> None:
             assert not wrong, f"{size}, dark {dark}: {wrong}"
         assert found.passes > 10
         assert found.overflow_px == 0, f"{size}: {found.overflow_px} px too wide"
+
+
+def check_print(address: str, folder: Path, *, size: str, dark: bool, parts: int) -> None:
+    """What is seen: the scheme's paper, and ink in each of so many parts from top to bottom."""
+    shot = folder / "shot.png"
+    chromium(address, folder / "profile", f"--screenshot={shot}", size=size, dark=dark)
+    grey = image.imread(shot)[..., :3].mean(axis=2)
+    assert f"{grey.shape[1]},{grey.shape[0]}" == size
+    paper = float(np.median(grey))
+    assert paper < 0.2 if dark else paper > 0.9  # the style sheet got past the policy
+    inked = np.abs(grey - paper) > 0.4
+    assert all(part.mean() > 0.002 for part in np.array_split(inked, parts))

@@ -90,20 +90,6 @@ def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -
     assert slurm.state(long) == "PD"
 
 
-def test_site_factor_mode_is_undone_exactly(slurm: SlurmLab, config: Path) -> None:
-    config.write_text(config.read_text().replace("[limits]", '[limits]\nwrite_mode="site_factor"'))
-    long, middle, short = waiting(slurm)
-    done = rltuned("run", "--live", "--once", config=config)
-    assert done.returncode == 0, done.stderr
-    assert priority(slurm, short) > priority(slurm, middle) > priority(slurm, long)
-    assert queue(slurm)[short][1] == "5"
-    done = rltuned("restore", "--job", str(short), config=config)
-    assert done.returncode == 0, done.stdout
-    done = rltuned("restore", "--all", config=config)
-    assert done.returncode == 0, done.stdout
-    assert set(factors(slurm).values()) == {0}
-
-
 def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     slurm: SlurmLab, config: Path
 ) -> None:
@@ -163,39 +149,6 @@ def test_restore_waits_for_a_live_daemon_to_be_paused(
         assert daemon.ends() == 0
 
 
-def test_a_controller_that_goes_away_and_comes_back(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
-    long, _, short = waiting(slurm)
-    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
-        daemon.wait_for_log("applied=")
-        try:
-            slurm.stop_controller()
-            daemon.wait_for_log("reason=backend")
-            assert daemon.metric("rltuned_backoff_seconds") >= 1
-            assert daemon.get("/healthz") == "alive\n"
-        finally:
-            slurm.start_controller()
-        daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "it goes on")
-        assert priority(slurm, short) > priority(slurm, long)
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
-        assert "Traceback" not in daemon.log()
-
-
-def test_after_a_kill_everything_can_be_given_back(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
-    waiting(slurm)
-    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
-        daemon.wait_for_log("applied=")
-        daemon.signal(signal.SIGKILL)
-        assert daemon.ends() == -9
-    done = rltuned("restore", "--all", config=config)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert ": restored" in done.stdout
-
-
 def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     _, _, short = waiting(slurm, nices=(5, 15, 25))
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100")
@@ -244,23 +197,3 @@ def test_a_number_that_an_administrator_set_stands(slurm: SlurmLab, config: Path
     done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout
     assert (priority(slurm, short), priority(slurm, long)) == (3, 77777)
-
-
-def test_a_requeued_job_is_given_back(slurm: SlurmLab, config: Path) -> None:
-    long, _, short = waiting(slurm, nices=(5, 15, 25))
-    assert rltuned("run", "--live", "--once", config=config).returncode == 0
-    ours = factors(slurm)[short]
-    assert ours > 0
-    running = slurm.run("squeue", "-h", "-t", "R", "-w", "p1", "-o", "%A").split()
-    slurm.run("scancel", *running)
-    slurm.wait_for(lambda: slurm.state(short) == "R", "the short job starts")
-    assert rltuned("run", "--live", "--once", config=config).returncode == 0
-    slurm.run("scontrol", "requeue", str(short))
-    slurm.wait_for(lambda: slurm.state(short) == "PD", "it waits again")
-    slurm.scontrol("update", f"JobId={short}", "StartTime=now")  # or it waits two minutes
-    slurm.wait_for(lambda: short in factors(slurm), "it may run again")
-    assert factors(slurm)[short] == ours
-    done = rltuned("restore", "--all", config=config)
-    assert f"job {short}: restored: site factor {ours} -> 0" in done.stdout
-    assert factors(slurm)[short] == 0
-    assert slurm.state(long) == "PD"

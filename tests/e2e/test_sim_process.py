@@ -2,14 +2,13 @@
 
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.configs import settings_file
 from tests.e2e.process import Daemon
-from tests.programs import process, ran
+from tests.programs import rltuned
 
 SIM = ("--backend", "sim", "--no-show")
 
@@ -98,45 +97,17 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
 
 def test_exit_codes_of_a_bad_start(config: Path) -> None:
     config.write_text("[ladder]\nstagge = 'full'\n")
-    done = process("run", *SIM, "--once", config=config)
+    done = rltuned("run", *SIM, "--once", config=config)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"rltuned: {config}:2: ladder.stagge: unknown key; did you mean stage?\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = process("run", *SIM, "--once", "--port", port)
+        done = rltuned("run", *SIM, "--once", "--port", port)
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
-    assert process("run", *SIM, "--once", "--policy", "model:none").returncode == 2
-
-
-def test_restore_and_check_need_no_torch(tmp_path: Path) -> None:
-    program = (
-        "import sys\n"
-        "sys.modules['torch'] = None\n"
-        "sys.argv = ['rltuned', 'restore', '--all']\n"
-        "from rltuned.cli import main\n"
-        "main()\n"
-    )
-    config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n')
-    done = ran(
-        sys.executable,
-        "-c",
-        program,
-        code=None,
-        env={"RLTUNED_CONFIG": str(config), "PATH": "/usr/bin:/bin"},
-    )
-    assert (done.returncode, done.stdout) == (3, ""), "no journal, and no Slurm to ask"
-    assert done.stderr.startswith("rltuned: no journal, and what Slurm shows is not known: ")
-    assert "Traceback" not in done.stderr
-
-
-def test_output_to_a_reader_that_goes_away_is_no_traceback() -> None:
-    shell = f"{sys.executable} -m rltuned plan --backend sim --json | head -c 10"
-    done = ran("bash", "-c", shell, code=None)
-    assert "Traceback" not in done.stderr
-    assert "Exception ignored" not in done.stderr
+    assert rltuned("run", *SIM, "--once", "--policy", "model:none").returncode == 2
 
 
 def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:

@@ -78,15 +78,10 @@ def test_slurmdbd_is_down(case: Case) -> None:
     ("program", "script"),
     [
         ("squeue", '"$REAL" "$@" | head -c 700'),
-        ("squeue", '"$REAL" "$@" | tr "0-9" "x"'),
-        ("squeue", "head -c 20000 /dev/urandom"),
-        ("squeue", "true"),
-        ("sinfo", '"$REAL" "$@" | head -c 60'),
         ("sinfo", "true"),
         ("sprio", '"$REAL" "$@" | tr "0-9" "x"'),
-        ("squeue", "sleep 60"),
     ],
-    ids=["cut", "garbled", "noise", "no-header", "nodes-cut", "no-nodes", "sprio-garbled", "hangs"],
+    ids=["cut", "no-nodes", "garbled"],
 )
 def test_answers_that_cannot_be_true(case: Case, program: str, script: str) -> None:
     case.shims.always(program, script)

@@ -1,7 +1,6 @@
 """Writing to a real Slurm: every kind of action, on every kind of job, and what it undoes."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -9,7 +8,6 @@ from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR,
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
-from rltuned.errors import BackendError
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.talk import CallRecord
@@ -51,24 +49,6 @@ def results(outcomes: tuple[Outcome, ...]) -> list[Result]:
     return [o.result for o in outcomes]
 
 
-def queue(lab: SlurmLab) -> str:
-    """All that squeue shows of priorities, without the columns that change by themselves."""
-    return lab.run(
-        "squeue", "-h", "-a", "-r", "-S", "i", "-O",
-        "jobid:|,arraytaskid:|,statecompact:|,nice:|,dependency:|,oversubscribe:|,username:|",
-    )  # fmt: skip
-
-
-def test_observing_changes_nothing(slurm: SlurmLab) -> None:
-    block(slurm)
-    for options in (("--array=0-9%2",), ("--nice=7",), ("--exclusive",)):
-        slurm.sbatch(*FULL, *options)
-    before = queue(slurm)
-    for _ in range(3):
-        backend(slurm).observe()
-    assert queue(slurm) == before
-
-
 def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> None:
     block(slurm)
     script = "".join(
@@ -86,19 +66,6 @@ def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> No
     assert [c.program for c in calls] == ["scontrol", "scontrol", "squeue"]
     again = {j.job_id: j.priority for j in it.observe().pending}
     assert [again[j.job_id] for j in jobs] == [10_000 - i for i in range(256)]
-
-
-def test_job_moved_up_starts_first(slurm: SlurmLab) -> None:
-    first, _ = block(slurm)
-    ids = [slurm.sbatch(*FULL, "-wp1", "-t10") for _ in range(4)]
-    it = backend(slurm)
-    snapshot = it.observe()
-    lead = max(j.priority for j in snapshot.pending)
-    moved = set_priority(job(snapshot, ids[-1]), lead + 100)
-    assert results(it.apply(Plan((moved,)))) == [Result.APPLIED]
-    slurm.run("scancel", str(first))
-    slurm.wait_for(lambda: slurm.state(ids[-1]) == "R", "the job that was moved up runs")
-    assert [slurm.state(i) for i in ids[:-1]] == ["PD"] * 3
 
 
 def test_gone_and_refused(slurm: SlurmLab) -> None:
@@ -334,37 +301,6 @@ def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:
     assert "nothing was sent" in outcomes[0].detail
     assert slurm.controller_up()
     assert job(it.observe(), waiting).priority != 1
-
-
-def test_controller_that_dies_is_reported_soon_and_survived(slurm: SlurmLab) -> None:
-    block(slurm)
-    waiting = slurm.sbatch(*FULL)
-    it = backend(slurm, timeout_s=3.0)
-    found = job(it.observe(), waiting)
-    action: Action = set_priority(found, 8_000)
-    slurm.stop_controller()
-    try:
-        started = time.monotonic()
-        with pytest.raises(BackendError, match=r"no answer within 3 s|Unable to contact"):
-            it.observe()
-        outcomes = it.apply(Plan((action,)))
-        assert results(outcomes) == [Result.FAILED]
-        assert outcomes[0].detail
-        assert time.monotonic() - started < 30
-    finally:
-        slurm.start_controller()
-    eventually(slurm, lambda: len(it.observe().pending) == 1)
-    assert results(it.apply(Plan((action,)))) == [Result.APPLIED]
-
-
-def eventually(lab: SlurmLab, seen: Callable[[], bool]) -> None:
-    def calm() -> bool:
-        try:
-            return seen()
-        except BackendError:
-            return False
-
-    lab.wait_for(calm, "the controller answers again")
 
 
 def test_no_rights_is_refused_not_failed(slurm: SlurmLab) -> None:

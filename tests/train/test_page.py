@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from matplotlib import image
 
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
@@ -13,11 +11,9 @@ from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import EvaluationPlan, evaluate_on
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.page import read_curve, write_page
-from tests.browser import check_page, chromium
+from tests.browser import check_page, check_print, chromium
 from tests.train.worlds import random_ground
 from tests.unit.cli.runner import run
-
-WIDE, TALL = 1300, 3000
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +53,7 @@ def test_it_is_well_built(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_can_be_read_light_and_dark(page: Path, dark: bool, tmp_path: Path) -> None:
-    shot = tmp_path / "shot.png"
-    size = f"{WIDE},{TALL}"
-    chromium(page.as_uri(), tmp_path / "profile", f"--screenshot={shot}", size=size, dark=dark)
-    grey = image.imread(shot)[..., :3].mean(axis=2)
-    assert grey.shape == (TALL, WIDE)
-    paper = float(np.median(grey))
-    assert paper < 0.2 if dark else paper > 0.9
-    # ink in every quarter of the page: tables above, plots below
-    inked = np.abs(grey - paper) > 0.4
-    assert all(part.mean() > 0.002 for part in np.array_split(inked, 4))
+    check_print(page.as_uri(), tmp_path, size="1300,3000", dark=dark, parts=4)
 
 
 def test_curves_of_trainings_that_still_run(tmp_path: Path) -> None:
