@@ -24,6 +24,7 @@ from rltuned.slurm.columns import (
     PriorityRow,
     WatchRow,
 )
+from tests.programs import executable
 
 NOW: Final = 1_795_000_000
 """The "now" to observe such a cluster at, Unix seconds."""
@@ -266,9 +267,7 @@ def write_programs(folder: Path, *, pending: int, running: int, nodes: int) -> P
     for name, text in answers.items():
         (folder / f"{name}.txt").write_text(text, newline="\n")
     for name, does in _PROGRAMS.items():
-        program = folder / name
-        program.write_text(f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
-        program.chmod(0o700)
+        executable(folder / name, f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
     return folder
 
 

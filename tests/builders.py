@@ -1,6 +1,6 @@
 """Domain objects with defaults, so that a test names only what it is about."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rltuned.core.decide import Decision, Knobs
@@ -12,6 +12,7 @@ from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import CycleObservation
@@ -183,6 +184,21 @@ def sight(
     """What the journal keeps of a cycle that changed nothing."""
     nothing: dict[str, Any] = {"actions": [], "reasons": {}, "notes": []}
     return CycleObservation(cycle, at, mode, seen, NO_CONTEXT, Recipe("fcfs", Knobs()), nothing)
+
+
+def noted(
+    journal: Journal,
+    *actions: Action,
+    by: Callable[[Plan], Sequence[Outcome]] | Result | None = Result.APPLIED,
+    cycle: int = 1,
+    at: float = NOW,
+) -> None:
+    """Note an intent and what comes of it. by: what all come to, or who says; None = a crash."""
+    plan = Plan(actions)
+    ticket = journal.intend(plan, cluster="test", cycle=cycle, at=at)
+    if by is not None:
+        found = by(plan) if callable(by) else [Outcome(one, by) for one in actions]
+        journal.settle(ticket, found, at=at)
 
 
 def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:

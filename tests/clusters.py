@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from tests import accounting
 from tests.accounting import OPERATOR, OWNER, PLAIN
 from tests.lab import SlurmLab, missing
@@ -27,6 +29,17 @@ def cluster(*accounts: str, **given: Any) -> Iterator[SlurmLab]:
         for words in accounts:
             started.run("sacctmgr", "-i", *words.split())
         yield started
+
+
+def module_lab(*accounts: str, **given: Any) -> Any:
+    """A fixture: a cluster of a module's own."""
+
+    @pytest.fixture(scope="module")
+    def lab() -> Iterator[SlurmLab]:
+        with cluster(*accounts, **given) as started:
+            yield started
+
+    return lab
 
 
 def emptied(lab: SlurmLab) -> Iterator[SlurmLab]:

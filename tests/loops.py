@@ -22,6 +22,8 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.status import Board, Showing
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
 from rltuned.settings.service import Rescue
@@ -30,6 +32,22 @@ from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 
 FRESH = Health([Condition(HealthState.LIVE)])
 UNJUDGED = CanaryStatus()
+
+
+def serving(
+    health: Callable[[], Health] = lambda: FRESH, showing: Showing | None = None, **more: Any
+) -> MetricsServer:
+    """The daemon's port, on any, with a board of no cycle yet."""
+    board = Board(showing or Showing(), lambda: NOW)
+    return MetricsServer(
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        health,
+        status=lambda: board.document(health(), UNJUDGED),
+        **more,
+    )
+
 
 WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
 

@@ -13,6 +13,13 @@ WITHIN_S = 300.0
 """For what hangs."""
 
 
+def executable(path: Path, text: str) -> Path:
+    """A program of a test's own."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 def ran(
     *argv: str | Path, code: int | None = 0, timeout: float = WITHIN_S, **more: Any
 ) -> "subprocess.CompletedProcess[str]":

@@ -9,6 +9,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import ASK_COLUMNS, FIELD, Marks
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.source import ReaderChoice
+from tests.programs import executable
 
 DATA = Path(__file__).parent / "data" / "slurm"
 MARKS = Marks(record="\x1e#recorded")
@@ -102,16 +103,13 @@ def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> 
         esac""",
     }
     for name, choose in scripts.items():
-        program = folder / name
-        program.write_text(f'#!/bin/sh\n{choose}\nexec cat "{answers}/$f"\n')
-        program.chmod(0o755)
+        executable(folder / name, f'#!/bin/sh\n{choose}\nexec cat "{answers}/$f"\n')
 
 
 def answers_of_pyslurm(folder: Path, recording: Recording) -> Path:
     """An interpreter that answers what pyslurm answered when the release was recorded."""
     python = folder / "pyslurm-python"
-    python.write_text(f'#!/bin/sh\nexec cat "{recording.folder / "pyslurm.json"}"\n')
-    python.chmod(0o755)
+    executable(python, f'#!/bin/sh\nexec cat "{recording.folder / "pyslurm.json"}"\n')
     return python
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import cluster
+from tests.clusters import module_lab
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -14,10 +14,7 @@ def runs(*words: str) -> tuple[str, ...]:
     return ("JobState=RUNNING", *words)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[SlurmLab]:
-    with cluster() as started:
-        yield started
+lab = module_lab()
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,13 @@
 
 import json
 import signal
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clusters import cluster
+from tests.clusters import module_lab
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 from tests.programs import rltuned
@@ -31,10 +30,7 @@ jobs = true
 """
 
 
-@pytest.fixture
-def lab() -> Iterator[SlurmLab]:
-    with cluster(accounting=True) as started:
-        yield started
+lab = module_lab(accounting=True)
 
 
 def settings(lab: SlurmLab, folder: Path) -> Path:

@@ -21,7 +21,7 @@ from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import SlurmLab
-from tests.programs import rltuned
+from tests.programs import executable, rltuned
 from tests.switchback_world import switchback_at
 
 pytestmark = pytest.mark.slurm
@@ -40,7 +40,8 @@ def bin_dir(tmp_path: Path) -> Path:
     for name in PROGRAMS:
         (folder / name).symlink_to(found(name))
     script = folder / "scontrol"
-    script.write_text(
+    executable(
+        script,
         f"""#!/bin/sh
 if [ -e {tmp_path}/REFUSE ] && [ ! -t 0 ]; then
     echo 'slurm_update error: Access/permission denied' >&2
@@ -48,9 +49,8 @@ if [ -e {tmp_path}/REFUSE ] && [ ! -t 0 ]; then
     exit 1
 fi
 exec {found("scontrol")} "$@"
-"""
+""",
     )
-    script.chmod(0o755)
     return folder
 
 

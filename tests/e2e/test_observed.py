@@ -6,7 +6,6 @@ In between slurmctld stands still, and the alert about it travels through Alertm
 import math
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +19,7 @@ from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, waiting
 from tests.e2e.watchers import Prometheus, Webhook, alertmanager, prometheus
 from tests.lab import SlurmLab
-from tests.programs import rltuned
+from tests.programs import ran, rltuned
 from tests.queries import BOARDS, Query, alerts, metrics_of, queries, variables
 from tests.switchback_world import switchback_at
 from tests.waits import wait_for
@@ -151,11 +150,5 @@ def check_alerts(asked: Prometheus) -> None:
 
 
 def check_exposition(daemon: Daemon) -> None:
-    done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=daemon.get("/metrics").encode(),
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    done = ran("promtool", "check", "metrics", input=daemon.get("/metrics"))
+    assert (done.stdout, done.stderr) == ("", "")

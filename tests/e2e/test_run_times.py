@@ -3,7 +3,6 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
 from rltuned.journal.learned import read_learned
 from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import sure
-from tests.clusters import cluster
+from tests.clusters import module_lab
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
@@ -25,10 +24,7 @@ PAST = 3
 PRIVATE = "nobodysbusiness"
 
 
-@pytest.fixture
-def lab() -> Iterator[SlurmLab]:
-    with cluster(accounting=True) as started:
-        yield started
+lab = module_lab(accounting=True)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_the_page_is_kept_fresh_in_place(daemon: Daemon, tmp_path: Path) -> None
     assert 'data-part="tiles"' in dom
 
 
-@pytest.mark.parametrize(("size", "dark"), zip(SIZES, (False, True, False), strict=True))
+@pytest.mark.parametrize(("size", "dark"), list(zip(SIZES, (False, True, False), strict=True)))
 def test_it_can_be_read(daemon: Daemon, tmp_path: Path, size: str, dark: bool) -> None:
     check_print(daemon.url() + "/", tmp_path, size=size, dark=dark, parts=3)
 

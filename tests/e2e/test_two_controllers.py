@@ -18,7 +18,7 @@ from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import BACKUP, LabError, SlurmLab
-from tests.programs import rltuned
+from tests.programs import executable, rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -155,11 +155,11 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
     for name in ("squeue", "sinfo", "scontrol", "sdiag"):
         (programs / name).symlink_to(shutil.which(name) or "")
     hold, reached = tmp_path / "hold", tmp_path / "reached"
-    (programs / "sprio").write_text(
+    executable(
+        programs / "sprio",
         f'#!/bin/sh\n{shutil.which("sprio")} "$@"\n[ -e {hold} ] && touch {reached}\n'
-        f"while [ -e {hold} ]; do sleep 0.05; done\n"
+        f"while [ -e {hold} ]; do sleep 0.05; done\n",
     )
-    (programs / "sprio").chmod(0o755)
     config = settings(lab, tmp_path, lab.host, {"bin_dir": str(programs)}, max_snapshot_age_s=2)
     hold.touch()
     waiting(lab)

@@ -13,7 +13,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests import programs
-from tests.clusters import cluster, emptied
+from tests.clusters import emptied, module_lab
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
@@ -28,10 +28,7 @@ SLOW = ("PriorityWeightAge=1825", "PriorityMaxAge=365-0", *TIMELESS[1:])
 """Five points of age a day: none within a test, and yet delays of days are worth some."""
 
 
-@pytest.fixture(scope="module")
-def timeless_session() -> Iterator[SlurmLab]:
-    with cluster(extra=TIMELESS) as started:
-        yield started
+timeless_session = module_lab(extra=TIMELESS)
 
 
 @pytest.fixture
@@ -39,10 +36,7 @@ def timeless(timeless_session: SlurmLab) -> Iterator[SlurmLab]:
     yield from emptied(timeless_session)
 
 
-@pytest.fixture(scope="module")
-def slow_session() -> Iterator[SlurmLab]:
-    with cluster(accounting=True, extra=SLOW) as started:
-        yield started
+slow_session = module_lab(accounting=True, extra=SLOW)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from rltuned.slurm.accounting import MOST_RECORDS as MOST_HISTORY
 from rltuned.slurm.pyslurm import MOST_BYTES
 from rltuned.slurm.queue_rows import MOST_RECORDS
-from tests.programs import ran
+from tests.programs import executable, ran
 
 MOST_KIB = 400 * 1024
 ROWS = "while cat rows; do :; done"
@@ -104,11 +104,11 @@ def programs(folder: Path, answers: Path, pattern: str, script: str) -> Path:
     for name in ("sinfo", "sprio", "sdiag", "scontrol"):
         (folder / name).symlink_to(answers / name)
     squeue = folder / "squeue"
-    squeue.write_text(
+    executable(
+        squeue,
         f'#!/bin/sh\ncd "{answers}"\ncase "$*" in {pattern}) ;; *) exec ./squeue "$@";; esac\n'
-        f"{script}\n"
+        f"{script}\n",
     )
-    squeue.chmod(0o755)
     return folder
 
 
@@ -153,9 +153,7 @@ def test_peak_memory_of_pyslurms_answer(
     with printed.open("w") as out:
         reply = [sys.executable, "-c", TELL, str(jobs), str(wide)]
         subprocess.run(reply, check=True, timeout=300, stdout=out)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec cat "{printed}"\n')
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", f'#!/bin/sh\nexec cat "{printed}"\n')
     done = ran(sys.executable, "-c", PYSLURM_LOOK, place, python, timeout=500)
     _judge(done.stdout, says)
 
@@ -170,8 +168,7 @@ def test_peak_memory_of_pyslurms_answer(
 def test_peak_memory_of_saccts_answer(tmp_path: Path, job: str, says: str) -> None:
     program = tmp_path / "sacct"
     rows = f"yes | awk '{{ j = {job}; printf \"{ROW}\\n\", j, j }}'"
-    program.write_text(f"#!/bin/sh\n{rows} | head -c {BIG}\n")
-    program.chmod(0o755)
+    executable(program, f"#!/bin/sh\n{rows} | head -c {BIG}\n")
     done = ran(sys.executable, "-c", READ, str(tmp_path), timeout=500)
     _judge(done.stdout, says)
 

@@ -12,10 +12,9 @@ from rltuned.core.order import Order, Wish
 from rltuned.core.refusals import Refusal
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
-from tests.clusters import cluster
+from tests.clusters import module_lab
 from tests.fakes import alone
 from tests.integration.site import ON_ONE_NODE, Site
-from tests.lab import SlurmLab
 from tests.switchback_world import switchback_at
 
 pytestmark = pytest.mark.slurm
@@ -27,23 +26,18 @@ MORE = ("PriorityWeightPartition=30000", "MaxArraySize=100001", "MaxJobCount=200
 REGIMES = ("aged", "unaged", "basic", "frozen")
 
 
-@pytest.fixture(scope="module")
-def with_slurmdbd() -> Iterator[SlurmLab]:
-    accounts = "add qos high priority=100", "modify user root set qos+=high"
-    with cluster(*accounts, accounting=True, extra=(*WEIGHTS, *MORE)) as lab:
-        yield lab
+with_slurmdbd = module_lab(
+    "add qos high priority=100",
+    "modify user root set qos+=high",
+    accounting=True,
+    extra=(*WEIGHTS, *MORE),
+)
 
 
-@pytest.fixture(scope="module")
-def without() -> Iterator[SlurmLab]:
-    with cluster(extra=MORE) as lab:
-        yield lab
+without = module_lab(extra=MORE)
 
 
-@pytest.fixture(scope="module")
-def basic() -> Iterator[SlurmLab]:
-    with cluster(priority_type="priority/basic", extra=MORE[1:]) as lab:
-        yield lab
+basic = module_lab(priority_type="priority/basic", extra=MORE[1:])
 
 
 class Constant:

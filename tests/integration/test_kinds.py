@@ -1,7 +1,7 @@
 """Kinds on a real Slurm: the same from squeue and sacct, and no name is left anywhere."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
-from tests.clusters import cluster
+from tests.clusters import module_lab
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -24,10 +24,7 @@ ODD = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[SlurmLab]:
-    with cluster(accounting=True) as started:
-        yield started
+lab = module_lab(accounting=True)
 
 
 @pytest.fixture
@@ -167,7 +164,6 @@ def test_run_times_of_sacct_leave_out_suspension_and_requeues(
     lab.clear()
 
 
-def test_without_slurmdbd_there_is_no_history() -> None:
-    with SlurmLab() as bare:
-        world = SlurmBackend(SlurmCli(conf=bare.conf), time.time, digester=DIGESTER)
-        assert world.ended_jobs(time.time() - 600, time.time()) is None
+def test_without_slurmdbd_there_is_no_history(slurm: SlurmLab) -> None:
+    world = SlurmBackend(SlurmCli(conf=slurm.conf), time.time, digester=DIGESTER)
+    assert world.ended_jobs(time.time() - 600, time.time()) is None

@@ -16,6 +16,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from tests.clusters import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
+from tests.programs import executable
 from tests.waits import looks
 
 pytestmark = pytest.mark.slurm
@@ -75,9 +76,7 @@ class PoweredLab(SlurmLab):
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoweredLab]:
     slurm_or_skip()
-    script = tmp_path_factory.mktemp("power") / "power.sh"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
+    script = executable(tmp_path_factory.mktemp("power") / "power.sh", "#!/bin/sh\nexit 0\n")
     script.parent.chmod(0o755)
     for folder in (script.parent.parent, script.parent.parent.parent):
         folder.chmod(0o755)

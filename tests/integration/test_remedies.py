@@ -31,7 +31,7 @@ from rltuned.journal.journal import Journal
 from tests.accounting import OWNER, PLAIN, as_user
 from tests.clusters import OPERATORS, cluster
 from tests.lab import SEARCH, SlurmLab
-from tests.programs import ran
+from tests.programs import executable, ran
 from tests.remedies import remedies, says
 
 pytestmark = pytest.mark.slurm
@@ -121,8 +121,7 @@ class Site:
             if real is None or name == without:
                 continue
             script = scripts.get(name, 'exec {} "$@"').replace("{}", real)
-            (place / name).write_text(f"#!/bin/sh\n{script}\n")
-            (place / name).chmod(0o755)
+            executable(place / name, f"#!/bin/sh\n{script}\n")
         return str(place)
 
     def check(self, user: str = "") -> list[dict[str, str]]:
@@ -495,8 +494,7 @@ def test_a_pyslurm_that_cannot_read(site: Site) -> None:
     year, month = re.findall(r"\d+", site.lab.run("squeue", "--version"))[:2]
     release = f"{year}.{int(month)}.0"
     error = json.dumps({"protocol": 2, "error": "rpc", "detail": "away", "pyslurm": release})
-    python.write_text(f"#!/bin/sh\necho '{error}'\n")
-    python.chmod(0o755)
+    executable(python, f"#!/bin/sh\necho '{error}'\n")
     assert site.prints("see the check of the queue")
     queue = [row["detail"] for row in site.check() if row["name"] == "queue"]
     assert queue == ["pyslurm: away"]

@@ -231,17 +231,6 @@ def test_explain_shows_a_user_only_what_squeue_shows_them(
     assert json.loads(whole.stdout)["job_id"] == others
 
 
-@pytest.mark.usefixtures("jobs")
-def test_the_journal_is_for_its_owner_alone(config: Callable[..., Path]) -> None:
-    path = config(OPERATOR)
-    assert rltuned(OPERATOR, path, "run", "--live", "--once").returncode == 0
-    state = path.parent / OPERATOR
-    files = {p.name: p.stat().st_mode & 0o777 for p in state.iterdir()}
-    assert "journal.sqlite" in files
-    assert all(mode & 0o077 == 0 for mode in files.values()), files
-    assert rltuned(OPERATOR, path, "restore", "--all").returncode == 0
-
-
 def test_rpcs_per_cycle(jobs: Queue, config: Callable[..., Path]) -> None:
     """docs/operations.md gives these numbers."""
     path = config(OPERATOR)

@@ -17,9 +17,10 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import sure
-from tests.clusters import cluster
+from tests.clusters import module_lab
 from tests.integration.site import Site
 from tests.lab import SlurmLab
+from tests.programs import executable
 
 pytestmark = pytest.mark.slurm
 
@@ -34,11 +35,9 @@ WEIGHTS = (
 jobs, too."""
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[SlurmLab]:
-    accounts = "add qos one MaxJobsAccruePU=1", "modify user root set qos+=one"
-    with cluster(*accounts, accounting=True, extra=WEIGHTS) as started:
-        yield started
+lab = module_lab(
+    "add qos one MaxJobsAccruePU=1", "modify user root set qos+=one", accounting=True, extra=WEIGHTS
+)
 
 
 @pytest.fixture
@@ -129,11 +128,11 @@ def test_a_job_that_is_held_while_it_is_written_stays_rltuneds(site: Site, tmp_p
         (tmp_path / program).symlink_to(shutil.which(program) or "")
     (tmp_path / "scontrol").unlink()
     real = shutil.which("scontrol")
-    (tmp_path / "scontrol").write_text(
+    executable(
+        tmp_path / "scontrol",
         f'#!/bin/sh\n[ "$1" = -v ] || exec {real} "$@"\n'
-        f"cat >{tmp_path}/lines\n{real} -v <{tmp_path}/lines\nexec {real} hold {short}\n"
+        f"cat >{tmp_path}/lines\n{real} -v <{tmp_path}/lines\nexec {real} hold {short}\n",
     )
-    (tmp_path / "scontrol").chmod(0o755)
     world, hasty = site.world, SlurmBackend(SlurmCli(tmp_path, conf=lab.conf), time.time)
     site.world = hasty
     outcomes = {int(o.action.target.job_id): o for o in site.attempt()[1]}

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import executable
+
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "tune.sbatch"
 
 
 def program(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
+    executable(path, f"#!/bin/sh\n{text}\n")
     return str(path)
 
 

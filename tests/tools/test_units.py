@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.programs import ran
+from tests.programs import executable, ran
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "rltuned.service"
@@ -30,9 +30,7 @@ def service() -> configparser.SectionProxy:
 def installed(unit: Path, folder: Path) -> Path:
     """The unit as it would be installed, with programs that are there."""
     needs.program("systemd-analyze")
-    program = folder / "rltuned"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    executable(folder / "rltuned", "#!/bin/sh\n")
     copy = folder / unit.name
     copy.write_text(unit.read_text().replace("/opt/rltuned/bin/", f"{folder}/"))
     return copy

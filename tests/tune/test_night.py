@@ -31,6 +31,7 @@ from tests.browser import check_page
 from tests.builders import request, running, sight, snapshot, sure
 from tests.configs import settings_file
 from tests.histories import EPOCH
+from tests.programs import executable
 from tests.tune.record import BY_AGE, JOBS, jobs, saved
 from tests.unit.cli.runner import run
 
@@ -314,11 +315,11 @@ def test_a_site_without_accounting_is_tuned_on_the_journal_alone(
     shown.write_text(shown.read_text() + "AccountingStorageType = accounting_storage/none\n")
     scontrol = tmp_path / "bin" / "scontrol"
     scontrol.parent.mkdir()
-    scontrol.write_text(
+    executable(
+        scontrol,
         f'#!/bin/sh\ncase "$*" in *config) cat {shown};; *node) cat {site}/nodes.txt;;'
-        f" *) cat {site}/partitions.txt;; esac\n"
+        f" *) cat {site}/partitions.txt;; esac\n",
     )
-    scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{scontrol.parent}:/usr/bin:/bin")
     watched(tmp_path / "state", jobs()[:count])
     options = ("--since", "2023-11-01", "--test-period", "2d", "--json", "--dry-run")

@@ -23,7 +23,7 @@ from rltuned.sim.backend import SimBackend
 from rltuned.sim.world import World
 from rltuned.slurm.job_selector import asked_job
 from rltuned.slurm.writer import command_lines, judge
-from tests.builders import NOW, marked_by, snapshot
+from tests.builders import NOW, marked_by, noted, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.fields import AT, CASES, Case
 from tests.sim.worlds import cluster
@@ -44,9 +44,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def wrote(case: Case, journal: Journal) -> FakeBackend:
     """A world that the write was made in, as the daemon does it."""
-    world, plan = FakeBackend(snapshot(case.before)), Plan((case.action,))
-    ticket = journal.intend(plan, cluster=CLUSTER, cycle=1, at=NOW)
-    journal.settle(ticket, world.apply(plan), at=NOW)
+    world = FakeBackend(snapshot(case.before))
+    noted(journal, case.action, by=world.apply)
     return world
 
 

@@ -12,7 +12,7 @@ import pytest
 from rltuned.core.milp import Budget
 from rltuned.errors import SolverError
 from rltuned.solver import Cbc, probe, read_answer
-from tests.programs import ran
+from tests.programs import executable, ran
 from tests.waits import ended, is_alive, wait_for
 
 QUICK = Budget(wall_s=0.5)
@@ -28,9 +28,7 @@ def knapsack() -> pulp.LpProblem:
 
 def script(tmp_path: Path, text: str) -> Cbc:
     """A stand-in for the solver's program: a port's far side, not our own code."""
-    path = tmp_path / "solver.sh"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
+    path = executable(tmp_path / "solver.sh", f"#!/bin/sh\n{text}\n")
     return Cbc(path)
 
 

@@ -14,6 +14,7 @@ from tests.configs import settings_file
 from tests.histories import EPOCH
 from tests.lab import SEARCH
 from tests.packages import install
+from tests.programs import executable
 
 SINCE = "2023-11-14T22:13:20+00:00"
 CHEAP = ("--since", SINCE, "--train", "none", "-p", "saf")
@@ -138,10 +139,9 @@ def test_a_slurm_without_slurmdbd_has_no_history(
 ) -> None:
     shim = tmp_path / "bin"
     shim.mkdir()
-    (shim / "scontrol").write_text(
-        "#!/bin/sh\necho 'AccountingStorageType   = accounting_storage/none'\n"
+    executable(
+        shim / "scontrol", "#!/bin/sh\necho 'AccountingStorageType   = accounting_storage/none'\n"
     )
-    (shim / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{shim}:{SEARCH}")
     with pytest.raises(TraceError, match="keeps no history"):
         run("--collect", str(tmp_path / "saved"))

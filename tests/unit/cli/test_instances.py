@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.daemon.web.server import MetricsServer
-from rltuned.daemon.web.status import Board, Showing
 from rltuned.errors import SettingsError
-from tests.builders import NOW
-from tests.loops import FRESH, UNJUDGED
+from tests.loops import serving
 from tests.unit.cli.journalled import live
 
 
@@ -26,16 +22,8 @@ def run(*args: str) -> Result:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Settings of two clusters, a third file that is none, and something else."""
-    board = Board(Showing(), lambda: NOW)
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        lambda: FRESH,
-        status=lambda: board.document(FRESH, UNJUDGED),
-    )
     (tmp_path / "bin").mkdir()
-    with closing(made):
+    with closing(serving()) as made:
         for name, text in (
             ("alpha", f"[http]\nport = {made.port}\n"),
             ("beta", "[http]\nenabled = false\n"),
@@ -47,8 +35,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             (tmp_path / f"{name}.toml").write_text(text + more)
         (tmp_path / "gamma.toml").write_text("[order]\nown = -1.0\n")
         (tmp_path / "notes.txt").write_text("no settings")
-        for path in tmp_path.glob("*.toml"):
-            path.chmod(0o600)
         yield tmp_path
 
 

@@ -4,34 +4,31 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from rltuned.cli import app
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.restore import restore
-from rltuned.domain import plan as plans
 from rltuned.domain.fields import NICE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo
-from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.units import JobId
-from rltuned.errors import JournalError, ModelError, RltunedError
+from rltuned.errors import JournalError, ModelError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
-from tests.builders import NOW, basic, job, set_priority, set_site_factor
+from tests.builders import NOW, basic, job, noted, set_priority, set_site_factor
 from tests.configs import settings_file
 from tests.fakes import FakeBackend, FakeClock
+from tests.programs import ran
 from tests.unit.cli.journalled import FIRST, KNOBS, live, world
+from tests.unit.cli.runner import run
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 
@@ -41,13 +38,6 @@ def config(tmp_path: Path) -> Path:
     return settings_file(
         tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[policy]\nmodels_dir = "{MODELS}"\n'
     )
-
-
-def run(*args: str) -> Result:
-    result = CliRunner().invoke(app, args)
-    if isinstance(result.exception, RltunedError):
-        raise result.exception
-    return result
 
 
 def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path) -> None:
@@ -71,10 +61,8 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
 
 def test_history_tells_a_nice_that_was_given_back(tmp_path: Path, config: Path) -> None:
     held = job(5, nice=0)
-    plan = Plan((Action(NICE, target_of(held), 0, 7),))
     with closing(Journal(tmp_path)) as journal:
-        ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
-        journal.settle(ticket, [Outcome(plan.actions[0], plans.Result.APPLIED)], at=NOW)
+        noted(journal, Action(NICE, target_of(held), 0, 7))
     assert "nice 0 -> 7: applied" in run("history", "5", "--config", str(config)).stdout
     (change,) = json.loads(run("history", "5", "--json", "--config", str(config)).stdout)["changes"]
     assert (change["field"], change["old"], change["new"]) == ("nice", 0, 7)
@@ -91,8 +79,8 @@ def test_a_task_with_a_number_of_its_own_is_found_by_both(
     task = job(20, priority=300, address="12_2", array=ArrayInfo(JobId(12), 1, listed="2"))
     with closing(Journal(tmp_path)) as journal:
         for cycle, (seen, new) in enumerate(((head, 300), (task, 50)), start=1):
-            plan = Plan((set_priority(seen, new),))
-            journal.intend(plan, cluster="test", cycle=cycle, at=NOW + 60 * cycle)
+            change = set_priority(seen, new)
+            noted(journal, change, by=None, cycle=cycle, at=NOW + 60 * cycle)
     result = run("history", name, "--json", "--config", str(config))
     assert [c["new"] for c in json.loads(result.stdout)["changes"]] == values
     assert result.exit_code == (0 if values else 1)
@@ -204,14 +192,7 @@ Loop(rig, FakeClock(), journal, Received(), orders=SignalFlags(), reload=lambda:
 
 @pytest.mark.parametrize("stage", ["before", "after"])
 def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, stage: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), stage],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    done = ran(sys.executable, "-c", KILLED, tmp_path, stage, code=-signal.SIGKILL)
     with reading(tmp_path / FILE_NAME) as db:
         (digest,) = db.execute("SELECT digest FROM snapshots").fetchone()
         (skipped,) = db.execute("SELECT skipped FROM cycles").fetchone()
@@ -249,25 +230,15 @@ main()
 """
 
 
-def blocked(*args: str) -> "subprocess.CompletedProcess[str]":
-    """A command where torch cannot be imported and no program of Slurm can be found."""
-    return subprocess.run(
-        [sys.executable, "-c", BLOCKED, *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")},
-    )
-
-
 def test_neither_needs_torch_or_slurm(tmp_path: Path, config: Path) -> None:
+    """Torch cannot be imported, and no program of Slurm can be found."""
     live(tmp_path)
     journal = Journal(tmp_path)
     journal.probe()  # the daemon has it open
+    env = {"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")}
     for args in (("history", "3"), ("history", "--replay", "1")):
-        done = blocked(*args, "--config", str(config))
-        assert (done.returncode, done.stderr) == (0, "")
+        done = ran(sys.executable, "-c", BLOCKED, *args, "--config", config, env=env)
+        assert done.stderr == ""
     journal.close()
 
 
@@ -275,8 +246,7 @@ def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     before = os.umask(0)
     try:
-        action = set_site_factor(job(1), 5)
-        journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
+        noted(journal, set_site_factor(job(1), 5), by=None)
     finally:
         os.umask(before)
     modes = {f.name: f.stat().st_mode & 0o777 for f in tmp_path.iterdir()}

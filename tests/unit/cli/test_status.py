@@ -27,7 +27,7 @@ from rltuned.settings.service import HttpKeys
 from rltuned.text import when
 from tests.builders import NOW
 from tests.configs import settings_file
-from tests.loops import FRESH, UNJUDGED
+from tests.loops import FRESH, serving
 from tests.unit.cli.journalled import FIRST, live
 
 
@@ -42,15 +42,7 @@ def health() -> Health:
 
 @pytest.fixture
 def server(health: Health) -> Iterator[MetricsServer]:
-    board = Board(Showing(), lambda: NOW)
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        lambda: health,
-        status=lambda: board.document(health, UNJUDGED),
-    )
-    with closing(made):
+    with closing(serving(lambda: health)) as made:
         yield made
 
 
@@ -142,16 +134,7 @@ def test_over_tls_only_the_certificate_of_the_settings_is_believed(
     tmp_path: Path, health: Health, signed: HttpKeys
 ) -> None:
     live(tmp_path)
-    board = Board(Showing(), lambda: NOW)
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        lambda: health,
-        status=lambda: board.document(health, UNJUDGED),
-        tls=endpoint_context(signed),
-    )
-    with closing(made):
+    with closing(serving(lambda: health, tls=endpoint_context(signed))) as made:
         config = settings(tmp_path, made.port)
         plain = run("status", "--config", config)
         Path(config).write_text(
@@ -175,8 +158,7 @@ def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path, server: MetricsS
 
 def test_a_foreign_server_is_not_believed(tmp_path: Path) -> None:
     live(tmp_path)
-    other = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: FRESH)
-    with closing(other):
+    with closing(MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: FRESH)) as other:
         done = run("status", "--config", settings(tmp_path, other.port))
     assert done.exit_code == 1
     assert "answered 404" in done.stdout

@@ -15,14 +15,14 @@ from rltuned.daemon.restore import restore
 from rltuned.domain.context import Context
 from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import Plan, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, marked_by, request, set_priority, snapshot, words_in
+from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot, words_in
 from tests.fakes import FakeBackend, FakeClock
 
 
@@ -32,11 +32,6 @@ def exclusive(job_id: int = 1, flag: str = "NO") -> PendingJob:
 
 def set_flag(of: PendingJob, new: str) -> Action:
     return Action(OVERSUBSCRIBE, target_of(of), of.oversubscribe, new)
-
-
-def wrote(journal: Journal, world: FakeBackend, *actions: Action) -> None:
-    ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=NOW)
-    journal.settle(ticket, world.apply(Plan(actions)), at=NOW)
 
 
 @pytest.fixture
@@ -50,7 +45,7 @@ def flag_of(world: FakeBackend, job_id: int = 1) -> str:
 
 def test_the_first_word_and_ours_are_kept(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
-    wrote(journal, world, set_flag(exclusive(), "YES"))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     (flag,) = words_in(journal)
     assert (flag.original, flag.value, flag.field) == ("NO", "YES", OVERSUBSCRIBE)
 
@@ -59,7 +54,7 @@ def test_the_first_word_and_ours_are_kept(journal: Journal) -> None:
 
 def test_restore_isolates_the_job_again_and_says_what_it_cannot(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
-    wrote(journal, world, set_flag(exclusive(), "YES"))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     assert flag_of(world) == "YES"
     (item,) = restore(world, journal, FakeClock())
     assert (item.fate, flag_of(world)) == (Fate.RESTORED, "NO")
@@ -78,7 +73,7 @@ SHARING = Knobs(
 def shared_job(journal: Journal) -> FakeBackend:
     """A queue of one job, which rltuned has set to share."""
     world = FakeBackend(snapshot(exclusive()))
-    wrote(journal, world, set_flag(exclusive(), "YES"))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     return world
 
 
@@ -108,7 +103,7 @@ def test_a_job_that_guidance_leaves_is_isolated_again(
     assert not isolating(world, journal, SHARING).actions
     plan = isolating(world, journal, knobs, demoted)
     assert plan.actions == (Action(OVERSUBSCRIBE, target_of(exclusive()), "YES", "NO"),)
-    wrote(journal, world, *plan.actions)
+    noted(journal, *plan.actions, by=world.apply)
     assert flag_of(world) == "NO"
     assert journal.is_clean()
     assert not isolating(world, journal, knobs, demoted).actions
@@ -137,13 +132,13 @@ def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
 @pytest.mark.parametrize("word", ["OK", "USER"])
 def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
     world = FakeBackend(snapshot(exclusive(flag=word)))
-    wrote(journal, world, set_flag(exclusive(flag=word), "YES"))
+    noted(journal, set_flag(exclusive(flag=word), "YES"), by=world.apply)
     assert not give_back(marked_by(journal, world.world)).actions
 
 
 def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
-    wrote(journal, world, set_flag(exclusive(), "YES"))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     world.put(exclusive(flag="NO"))
     assert not give_back(marked_by(journal, world.world)).actions
     (item,) = restore(world, journal, FakeClock())
@@ -154,14 +149,14 @@ def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> No
 def test_ok_cannot_be_set_and_is_reported(journal: Journal) -> None:
     free = job(1, oversubscribe="OK")
     world = FakeBackend(snapshot(free))
-    wrote(journal, world, Action(OVERSUBSCRIBE, target_of(free), "OK", "NO"))
+    noted(journal, Action(OVERSUBSCRIBE, target_of(free), "OK", "NO"), by=world.apply)
     (item,) = restore(world, journal, FakeClock())
     assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")
 
 
 def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
-    wrote(journal, world, set_flag(exclusive(), "YES"))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     assert journal.close_gone("test", set()) == 1
     assert journal.claims("test") == ()
     again = replace(exclusive(), submitted_at=UnixTime(NOW), oversubscribe="YES")
@@ -176,31 +171,25 @@ def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) 
 
 
 def test_a_write_that_was_refused_leaves_nothing(journal: Journal) -> None:
-    action = set_flag(exclusive(), "YES")
-    ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
-    journal.settle(ticket, [Outcome(action, Result.REFUSED, "so it goes")], at=NOW)
+    noted(journal, set_flag(exclusive(), "YES"), by=Result.REFUSED)
     assert journal.is_clean()
 
 
 def test_a_job_that_was_gone_before_the_write_may_come_back(journal: Journal) -> None:
-    action = set_flag(exclusive(), "YES")
-    ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
-    journal.settle(ticket, [Outcome(action, Result.GONE, "so it goes")], at=NOW)
+    noted(journal, set_flag(exclusive(), "YES"), by=Result.GONE)
     assert journal.claims("test") == ()
     assert not journal.is_clean()
 
 
 def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
-    journal.intend(Plan((set_flag(exclusive(), "YES"),)), cluster="test", cycle=1, at=NOW)
+    noted(journal, set_flag(exclusive(), "YES"), by=None)
     assert len(journal.claims("test")) == 1
 
 
 def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
     one = exclusive()
     world = FakeBackend(snapshot(one))
-    plan = Plan((set_flag(one, "YES"), set_priority(one, 77)))
-    ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW)
-    journal.settle(ticket, world.apply(plan), at=NOW)
+    noted(journal, set_flag(one, "YES"), set_priority(one, 77), by=world.apply)
     fates = {item.claim.field: item.fate for item in restore(world, journal, FakeClock())}
     assert fates == {OVERSUBSCRIBE: Fate.RESTORED, PRIORITY: Fate.RESTORED}
 
@@ -211,15 +200,13 @@ def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried
     world = FakeBackend(snapshot(exclusive()))
     for minute, result in enumerate((Result.REFUSED, Result.FAILED, Result.WITHHELD) * 20):
         world.results = {1: result}
-        plan = Plan((set_flag(exclusive(), "YES"),))
         at = NOW + 60 * minute
-        ticket = journal.intend(plan, cluster="test", cycle=minute, at=at)
-        journal.settle(ticket, world.apply(plan), at=at)
+        noted(journal, set_flag(exclusive(), "YES"), by=world.apply, cycle=minute, at=at)
     with reading(tmp_path / FILE_NAME) as db:
         found = db.execute("SELECT count(*), max(cycle), old FROM changes").fetchone()
     assert found == (1, 59, "NO")
     world.results = {}
-    wrote(journal, world, set_flag(exclusive(), "YES"))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     (flag,) = words_in(journal)
     assert (flag.original, flag.value) == ("NO", "YES")
     assert restore(world, journal, FakeClock())[0].fate is Fate.RESTORED
@@ -230,8 +217,6 @@ def test_every_try_counts_against_the_jobs_budget_for_an_hour(journal: Journal) 
     one = exclusive()
     counts: list[int] = []
     for at in (0.0, 60.0, 120.0, 4_000.0):
-        plan = Plan((set_flag(one, "YES"),))
-        ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW + at)
-        journal.settle(ticket, [Outcome(plan.actions[0], Result.REFUSED)], at=NOW + at)
+        noted(journal, set_flag(one, "YES"), by=Result.REFUSED, at=NOW + at)
         counts += journal.recent_writes("test", NOW + at - 3_600).values()
     assert counts == [1, 2, 3, 1]

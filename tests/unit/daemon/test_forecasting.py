@@ -39,6 +39,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, decided, job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
+from tests.programs import executable
 from tests.waits import wait_for
 
 HOUR = 3_600.0
@@ -331,9 +332,7 @@ def test_the_child_is_handed_the_first_of_the_line_and_nothing_else() -> None:
 def test_the_loop_waits_for_no_child(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\nexec sleep 600\n")
-    slow.chmod(0o755)
+    slow = executable(tmp_path / "slow", "#!/bin/sh\nexec sleep 600\n")
     monkeypatch.setattr("sys.executable", str(slow))
     one, began = make(), time.monotonic()
     for _ in range(2):
@@ -386,8 +385,9 @@ RIGHT = {
 )
 def test_a_file_of_impossible_numbers_is_made_again(tmp_path: Path, wrong: dict[str, Any]) -> None:
     keep_file(tmp_path, json.dumps(RIGHT))
+    assert read_file(tmp_path) is not None
     keep_file(tmp_path, json.dumps(RIGHT | wrong))
-    assert sure(read_file(tmp_path)) is None
+    assert read_file(tmp_path) is None
 
 
 def test_what_is_no_plain_file_and_what_is_nested_deep_ends_no_daemon(tmp_path: Path) -> None:

@@ -5,12 +5,11 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.daemon.web.server import MetricsServer
-from rltuned.daemon.web.status import Board, Showing
-from tests.loops import FRESH, UNJUDGED
+from rltuned.daemon.web.status import Showing
+from tests.loops import serving
 
 NAMES = own_names("ctl1.site.example", "192.0.2.1", "Status.Site.Example")
 
@@ -51,15 +50,7 @@ def test_none_and_several_are_no_browsers() -> None:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    board = Board(Showing(jobs=True), lambda: 1.0)
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        lambda: FRESH,
-        status=lambda: board.document(FRESH, UNJUDGED),
-        names=["status.site.example"],
-    )
+    made = serving(showing=Showing(jobs=True), names=["status.site.example"])
     yield made
     made.close()
 

@@ -21,10 +21,9 @@ from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web.answers import NO_DECISION, Answers
 from rltuned.daemon.web.askers import Asker
 from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
-from rltuned.daemon.web.status import Board, Showing
 from rltuned.errors import SettingsError
 from tests import needs
-from tests.loops import FRESH, UNJUDGED
+from tests.loops import FRESH, serving
 
 
 class Doctor:
@@ -143,15 +142,7 @@ def test_what_is_asked_of_a_job_is_read_from_the_address(doctor: Doctor, tmp_pat
 def test_the_status_page_runs_its_own_script_alone_and_is_embedded_nowhere(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board = Board(Showing(), lambda: 1.0)
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        doctor,
-        status=lambda: board.document(doctor(), UNJUDGED),
-    )
-    with closing(made):
+    with closing(serving(doctor)) as made:
         status, kind, text = ask(made, "/")
         assert (status, kind) == (200, "text/html; charset=utf-8")
         assert "http-equiv" not in text

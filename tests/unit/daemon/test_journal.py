@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,14 +14,15 @@ import pytest
 
 from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import LOCK_NAME, Journal
 from rltuned.journal.snapshots import APPLICATION_ID
-from tests.builders import NOW, job, numbers_in, release, set_priority, set_site_factor, sure
+from tests.builders import NOW, job, noted, numbers_in, release, set_priority, set_site_factor, sure
+from tests.programs import ran
 
 CLUSTER = "test"
 
@@ -28,13 +30,6 @@ CLUSTER = "test"
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path)
-
-
-def write(journal: Journal, *actions: Action, result: Result | None = Result.APPLIED) -> None:
-    """Note an intent, and its outcome unless result is None (a crash in between)."""
-    ticket = journal.intend(Plan(actions), cluster=CLUSTER, cycle=1, at=NOW)
-    if result is not None:
-        journal.settle(ticket, [Outcome(a, result) for a in actions], at=NOW + 1)
 
 
 def owned(journal: Journal, of: PendingJob) -> Ownership | None:
@@ -50,8 +45,8 @@ def test_a_new_journal_owns_nothing_and_makes_no_file(journal: Journal) -> None:
 
 def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal: Journal) -> None:
     one = job(1, priority=500, nice=30)
-    write(journal, replace(set_priority(one, 900), rest=120))
-    write(journal, replace(set_priority(job(1, priority=900, nice=0), 700), rest=7))
+    noted(journal, replace(set_priority(one, 900), rest=120))
+    noted(journal, replace(set_priority(job(1, priority=900, nice=0), 700), rest=7))
     ours = Ownership(
         "priority", 700, nice=30, original=500, earlier=(500, 900), rest=120, written_at=NOW
     )
@@ -61,76 +56,77 @@ def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal
 
 def test_a_journal_that_was_closed_goes_on(journal: Journal) -> None:
     one = job(1, priority=500)
-    write(journal, set_priority(one, 900))
+    noted(journal, set_priority(one, 900))
     journal.close()
-    write(journal, set_priority(job(1, priority=900), 700))
+    noted(journal, set_priority(job(1, priority=900), 700))
     found = sure(owned(journal, one))
     assert found.value == 700
 
 
 @pytest.mark.parametrize("result", [None, Result.FAILED])
 def test_a_write_of_unknown_outcome_counts_as_ours(journal: Journal, result: Result | None) -> None:
-    write(journal, set_priority(job(1), 900), result=result)
+    noted(journal, set_priority(job(1), 900), by=result)
     assert owned(journal, job(1)) == Ownership(
         "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
 
 
 def test_a_refused_write_never_happened(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900), result=Result.REFUSED)
+    noted(journal, set_priority(job(1), 900), by=Result.REFUSED)
     assert owned(journal, job(1)) is None
 
 
 def test_a_refused_second_write_leaves_the_first(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900))
-    write(journal, set_priority(job(1, priority=900), 950), result=Result.REFUSED)
+    noted(journal, set_priority(job(1), 900))
+    noted(journal, set_priority(job(1, priority=900), 950), by=Result.REFUSED)
     assert owned(journal, job(1)) == Ownership(
         "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
 
 
 def test_a_release_ends_the_claim_and_one_that_failed_does_not(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900))
-    write(journal, release(job(1, priority=900)), result=Result.FAILED)
-    write(journal, release(job(1, priority=900)))
-    assert sure(owned(journal, job(1))) is None
+    noted(journal, set_priority(job(1), 900))
+    noted(journal, release(job(1, priority=900)), by=Result.FAILED)
+    assert owned(journal, job(1)) is not None
+    noted(journal, release(job(1, priority=900)))
+    assert owned(journal, job(1)) is None
 
 
 def test_a_site_factor_set_back_ends_the_claim(journal: Journal) -> None:
-    write(journal, set_site_factor(job(1, site_factor=5), 100))
+    noted(journal, set_site_factor(job(1, site_factor=5), 100))
     assert owned(journal, job(1)) == Ownership(
         "site_factor", 100, original=5, earlier=(5,), written_at=NOW
     )
-    write(journal, set_site_factor(job(1, site_factor=100), 5))
+    noted(journal, set_site_factor(job(1, site_factor=100), 5))
     assert owned(journal, job(1)) is None
 
 
 def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
-    write(journal, set_site_factor(job(1), 100))
-    write(journal, set_priority(job(1), 900))
+    noted(journal, set_site_factor(job(1), 100))
+    noted(journal, set_priority(job(1), 900))
     assert [c.field for c in journal.claims(CLUSTER)] == [SITE_FACTOR, PRIORITY]
     assert owned(journal, job(1)) == Ownership(
         "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
     )
-    write(journal, release(job(1, priority=900)))
+    noted(journal, release(job(1, priority=900)))
     assert owned(journal, job(1)) == Ownership(
         "site_factor", 100, original=0, earlier=(0,), written_at=NOW
     )
 
 
 def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
-    write(journal, set_priority(job(1, submitted_at=NOW - 500), 900))
+    noted(journal, set_priority(job(1, submitted_at=NOW - 500), 900))
     assert owned(journal, job(1, submitted_at=NOW - 10)) is None
 
 
 def test_another_cluster_has_other_jobs(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900))
+    noted(journal, set_priority(job(1), 900))
     assert journal.owned("elsewhere") == {}
     assert journal.close_gone("elsewhere", ()) == 0
 
 
 def test_jobs_that_left_the_queue_are_closed(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900), set_priority(job(2), 800))
+    noted(journal, set_priority(job(1), 900), set_priority(job(2), 800))
     stays = job(2)
     assert journal.close_gone(CLUSTER, {(stays.job_id, stays.submitted_at)}) == 1
     assert owned(journal, job(1)) is None
@@ -147,25 +143,24 @@ def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> Non
         "j.intend(Plan((set_priority(job(7), 900),)), cluster='test', cycle=3, at=0.0)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=300)
-    assert done.returncode == -9
+    ran(sys.executable, "-c", program, tmp_path, code=-signal.SIGKILL)
     journal = Journal(tmp_path)
     assert owned(journal, job(7)) == Ownership(
         "priority", 900, nice=0, original=1000, earlier=(1000,)
     )
     assert journal.last_cycle() == 3
-    write(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
+    noted(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
 
 
 def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
     first, second = Journal(tmp_path), Journal(tmp_path)
     (tmp_path / LOCK_NAME).write_text("41943040\n")  # of a writer with a longer number
-    write(first, set_priority(job(1), 900))
+    noted(first, set_priority(job(1), 900))
     with pytest.raises(JournalError, match=rf"\(pid {os.getpid()}\).*pause"):
-        write(second, set_priority(job(2), 900))
+        noted(second, set_priority(job(2), 900))
     assert owned(second, job(1)) is not None
     first.let_go()
-    write(second, set_priority(job(2), 900))
+    noted(second, set_priority(job(2), 900))
 
 
 def test_what_is_remembered_outlives_the_process_and_is_replaced(tmp_path: Path) -> None:
@@ -188,8 +183,8 @@ def test_the_diary_keeps_cycles(journal: Journal) -> None:
 
 def test_a_job_that_waits_for_weeks_does_not_fill_the_diary(journal: Journal) -> None:
     for n in range(100):
-        write(journal, set_priority(job(1, priority=1000 + n, nice=9 if n == 0 else 0), 1001 + n))
-        write(journal, set_priority(job(2, priority=500), 600 + n))
+        noted(journal, set_priority(job(1, priority=1000 + n, nice=9 if n == 0 else 0), 1001 + n))
+        noted(journal, set_priority(job(2, priority=500), 600 + n))
     first, second = (claim.owned for claim in numbers_in(journal))
     assert (first.original, first.value, first.nice) == (1000, 1100, 9)
     assert {1000, 1001, 1093} <= set(first.earlier)
@@ -198,7 +193,7 @@ def test_a_job_that_waits_for_weeks_does_not_fill_the_diary(journal: Journal) ->
 
 
 def test_the_file_is_private(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900))
+    noted(journal, set_priority(job(1), 900))
     assert journal.path.stat().st_mode & 0o777 == 0o600
 
 
@@ -240,19 +235,19 @@ def test_a_file_that_cannot_be_trusted_is_refused(
     tmp_path: Path, spoil: Callable[[Path], object], says: str
 ) -> None:
     journal = Journal(tmp_path)
-    write(journal, set_priority(job(1), 900))
+    noted(journal, set_priority(job(1), 900))
     journal.close()
     spoil(journal.path)
     with pytest.raises(JournalError, match=says):
         Journal(tmp_path).owned(CLUSTER)
     with pytest.raises(JournalError, match=says):
-        write(Journal(tmp_path), set_priority(job(2), 900))
+        noted(Journal(tmp_path), set_priority(job(2), 900))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_root_hands_a_new_file_to_the_folders_owner(tmp_path: Path) -> None:
     os.chown(tmp_path, 12_345, 12_345)
-    write(Journal(tmp_path), set_priority(job(1), 900))
+    noted(Journal(tmp_path), set_priority(job(1), 900))
     assert {p.stat().st_uid for p in tmp_path.iterdir()} == {12_345}
     os.chown(tmp_path / "journal.sqlite", 54_321, 0)
     with pytest.raises(JournalError, match="belongs to uid 54321"):
@@ -262,7 +257,7 @@ def test_root_hands_a_new_file_to_the_folders_owner(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "gone")
     with pytest.raises(JournalError, match="No such file"):
-        write(journal, set_priority(job(1), 900))
+        noted(journal, set_priority(job(1), 900))
     with pytest.raises(JournalError, match=f"^{journal.path}: No such file or directory$"):
         journal.probe()
 
@@ -287,14 +282,7 @@ def test_a_full_disk_is_reported_and_nothing_half_written_stays(tmp_path: Path) 
         "note(4)\n"
         "print(len(journal.claims('test')))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "-c", program, tmp_path)
     error, kept, after = done.stdout.splitlines()
     assert "journal.sqlite: " in error
     assert (kept, after) == ("2", "3")
@@ -331,13 +319,13 @@ def test_the_application_id_says_rltu() -> None:
 def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_path: Path) -> None:
     first, again = job(1), job(1, submitted_at=NOW - 9)
     journal = Journal(tmp_path)
-    write(journal, set_priority(first, 900))
-    write(journal, set_priority(again, 800))
-    write(journal, set_priority(first, 901), result=Result.REFUSED)
-    write(journal, release(first))
-    write(journal, Action(OVERSUBSCRIBE, target_of(first), "NO", "YES"))
-    write(journal, Action(OVERSUBSCRIBE, target_of(first), "YES", "NO"))
-    write(journal, Action(OVERSUBSCRIBE, target_of(first), "NO", "YES"), result=Result.WITHHELD)
+    noted(journal, set_priority(first, 900))
+    noted(journal, set_priority(again, 800))
+    noted(journal, set_priority(first, 901), by=Result.REFUSED)
+    noted(journal, release(first))
+    noted(journal, Action(OVERSUBSCRIBE, target_of(first), "NO", "YES"))
+    noted(journal, Action(OVERSUBSCRIBE, target_of(first), "YES", "NO"))
+    noted(journal, Action(OVERSUBSCRIBE, target_of(first), "NO", "YES"), by=Result.WITHHELD)
     journal.close()
     journal = Journal(tmp_path)
     assert journal.recent_writes(CLUSTER, NOW - 3_600) == {
@@ -363,13 +351,13 @@ def test_writes_noted_while_the_clock_was_ahead_count_when_their_time_has_come(
 
 
 def test_no_question_of_a_cycle_reads_the_whole_table(journal: Journal) -> None:
-    write(journal, set_priority(job(1), 900))
+    noted(journal, set_priority(job(1), 900))
     asked: list[str] = []
     db = sure(journal._db)
     db.set_trace_callback(asked.append)
     task = job(7, priority=900, fixed=True, oversubscribe="YES", array=ArrayInfo(JobId(77), 1))
     journal.is_clean()
-    write(journal, set_priority(job(2), 901))
+    noted(journal, set_priority(job(2), 901))
     journal.recent_writes(CLUSTER, NOW - 3_600)
     journal.reclaim(CLUSTER, [task], NOW)
     journal.close_gone(CLUSTER, set())

@@ -1,7 +1,6 @@
 """What a cycle leaves in the registry, and that the whole is conventional."""
 
 import math
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,10 +26,10 @@ from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.runs import JobRun, RunNews, Side
 from rltuned.domain.units import UnixTime
-from scripts.tools.reference.pages import metrics as markdown
 from tests import needs
 from tests.builders import NOW, job, running, snapshot
 from tests.fakes import ConstantOrder
+from tests.programs import ran
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -181,24 +180,13 @@ def test_names_follow_the_conventions(metrics: Metrics) -> None:
             assert not {"job", "job_id", "user", "account"} & sample.labels.keys()
 
 
-def test_the_documentation_is_fresh() -> None:
-    found = (ROOT / "docs" / "metrics.md").read_text()
-    assert found == markdown(), "run: make docs"
-
-
 @pytest.mark.prometheus
 def test_promtool_finds_nothing_to_complain_about(metrics: Metrics) -> None:
     needs.program("promtool")
     metrics.loaded("fcfs", at=NOW)
     metrics.update(live_report())
-    done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=generate_latest(metrics.registry),
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    done = ran("promtool", "check", "metrics", input=generate_latest(metrics.registry).decode())
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def _samples(metrics: Metrics, name: str) -> list[Sample]:

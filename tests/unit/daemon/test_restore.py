@@ -1,7 +1,6 @@
 """Restoring: compare and set, never a held job, and the order of release and site factor."""
 
 import math
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +21,9 @@ from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate, Restored, is_complete
 from rltuned.slurm.job_selector import asked_job
-from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
+from tests.builders import NOW, job, noted, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
+from tests.programs import ran
 
 BEFORE = snapshot(job(1, priority=300, nice=7), job(2, priority=200, site_factor=40))
 
@@ -40,8 +40,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def change(world: FakeBackend, journal: Journal, *actions: Action) -> None:
     """As the daemon does it: intent, write, outcome."""
-    ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=NOW)
-    journal.settle(ticket, world.apply(Plan(actions)), at=NOW)
+    noted(journal, *actions, by=world.apply)
 
 
 def fates(items: tuple[Restored, ...]) -> dict[int, Fate]:
@@ -209,8 +208,7 @@ def test_since_a_time_gives_the_jobs_written_since_back_in_whole(
         (NOW, (set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))),
         (NOW + 600, (set_site_factor(job(2, site_factor=500), 700),)),
     ):
-        ticket = journal.intend(Plan(actions), cluster="test", cycle=1, at=at)
-        journal.settle(ticket, world.apply(Plan(actions)), at=at)
+        noted(journal, *actions, by=world.apply, at=at)
     assert give_back(world, journal, Wanted(since=NOW + 601)) == {}
     assert give_back(world, journal, Wanted(since=NOW + 600)) == {2: Fate.RESTORED}
     assert (world.job(2).site_factor, world.job(1).priority) == (40, 900)
@@ -303,7 +301,7 @@ def test_what_could_not_be_given_back_stays_ours(
 
 def test_an_intent_without_outcome_is_given_back(world: FakeBackend, journal: Journal) -> None:
     action = set_priority(world.job(1), 900)
-    journal.intend(Plan((action,)), cluster="test", cycle=1, at=NOW)
+    noted(journal, action, by=None)
     world.apply(Plan((action,)))  # and then the process died
     assert give_back(world, journal) == {1: Fate.RESTORED}
     assert world.job(1).nice == 7
@@ -462,7 +460,4 @@ def test_restore_needs_no_numpy() -> None:
         "import sys; sys.modules['numpy'] = sys.modules['torch'] = None\n"
         "import rltuned.cli.restore\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    ran(sys.executable, "-c", program)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
-from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleRow
@@ -19,6 +18,7 @@ from rltuned.journal.snapshots import FILE_NAME, Keeping, reading
 from tests.builders import (
     NOW,
     job,
+    noted,
     numbers_in,
     release,
     running,
@@ -29,12 +29,6 @@ from tests.builders import (
 
 DAY_S = 86_400.0
 CLUSTER = "test"
-
-
-def write(journal: Journal, *actions: Action, at: float = NOW, result: Result | None) -> None:
-    ticket = journal.intend(Plan(actions), cluster=CLUSTER, cycle=1, at=at)
-    if result is not None:
-        journal.settle(ticket, [Outcome(a, result) for a in actions], at=at)
 
 
 def rows(folder: Path, query: str) -> list[tuple[int, ...]]:
@@ -52,9 +46,9 @@ def unlike(cycle: int, jobs: int = 400) -> Snapshot:
 
 def test_what_is_old_goes_together(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Keeping(days=30))
-    write(journal, set_priority(job(1), 900), set_priority(job(2), 900), result=Result.APPLIED)
-    write(journal, set_priority(job(3), 900), result=None)
-    write(journal, release(job(1, priority=900)), result=Result.APPLIED)
+    noted(journal, set_priority(job(1), 900), set_priority(job(2), 900))
+    noted(journal, set_priority(job(3), 900), by=None)
+    noted(journal, release(job(1, priority=900)))
     for cycle in (1, 2, 3):
         at = NOW + 20 * DAY_S * (cycle - 1)
         journal.keep(sight(unlike(cycle, 2), cycle=cycle, at=at))
@@ -126,7 +120,7 @@ def test_a_large_write_leaves_no_large_log(tmp_path: Path) -> None:
 def gone(journal: Journal, number: int, values: Sequence[int], at: float) -> None:
     one = job(number, priority=500)
     for step, value in enumerate(values):
-        write(journal, set_priority(one, value), at=at + step, result=Result.APPLIED)
+        noted(journal, set_priority(one, value), at=at + step)
         one = replace(one, priority=value)
     journal.close_gone(CLUSTER, ())
 
@@ -150,8 +144,8 @@ def test_a_job_given_back_and_taken_again_returns_to_what_it_had_the_second_time
     tmp_path: Path,
 ) -> None:
     journal = Journal(tmp_path, Keeping(max_mib=0.0))
-    write(journal, set_priority(job(1, priority=100), 900), result=Result.APPLIED)
-    write(journal, release(job(1, priority=900)), result=Result.APPLIED)
+    noted(journal, set_priority(job(1, priority=100), 900))
+    noted(journal, release(job(1, priority=900)))
     gone(journal, 1, [600, 700, 800], at=NOW)
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
     assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (700, 800)]
@@ -165,7 +159,7 @@ def test_a_job_that_waits_longer_than_anything_is_kept_stays_ours(tmp_path: Path
     journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
     for day in range(40):
         at = NOW + day * DAY_S
-        write(journal, set_priority(job(1, priority=500 + day), 501 + day), at=at, result=None)
+        noted(journal, set_priority(job(1, priority=500 + day), 501 + day), at=at, by=None)
         journal.keep(sight(snapshot(job(1)), cycle=day + 1, at=at))
     (claim,) = numbers_in(journal)
     assert (claim.owned.original, claim.owned.value) == (500, 540)
@@ -177,8 +171,8 @@ def test_flags_go_and_stay_by_the_same_rules(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
     open_one, back, left = (job(i, oversubscribe="NO") for i in (1, 2, 3))
     for one in (open_one, back, left):
-        write(journal, Action(OVERSUBSCRIBE, target_of(one), "NO", "YES"), result=Result.APPLIED)
-    write(journal, Action(OVERSUBSCRIBE, target_of(back), "YES", "NO"), result=Result.APPLIED)
+        noted(journal, Action(OVERSUBSCRIBE, target_of(one), "NO", "YES"))
+    noted(journal, Action(OVERSUBSCRIBE, target_of(back), "YES", "NO"))
     journal.close_gone(CLUSTER, {(j.job_id, j.submitted_at) for j in (open_one, back)})
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
     assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(1,), (3,)]
@@ -230,7 +224,7 @@ def test_the_limit_holds_however_many_jobs_have_ended(tmp_path: Path) -> None:
     limit_mib = 0.3
     journal = Journal(tmp_path, Keeping(days=90, max_mib=limit_mib))
     for number in range(1, 3_001):
-        write(journal, set_priority(job(number), 900), result=None)
+        noted(journal, set_priority(job(number), 900), by=None)
     journal.close_gone(CLUSTER, ())
     for cycle in range(1, 8):
         journal.keep(sight(snapshot(job(9_999)), cycle=cycle, at=NOW + cycle * DAY_S))

@@ -14,13 +14,13 @@ from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import Plan, Result
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from rltuned.settings.keys import Settings
-from tests.builders import NOW, job, set_priority, snapshot, sure
+from tests.builders import NOW, job, noted, set_priority, snapshot, sure
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.loops import Bench, Clocks, rescued
 
@@ -299,13 +299,8 @@ def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) ->
 def test_flags_are_handed_over(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     ours, theirs = Journal(one.folder), Journal(two.folder)
-    plan = Plan((Action(OVERSUBSCRIBE, target_of(job(1)), "NO", "YES"),))
     assert one.seat.take(ours, CLUSTER) == ""
-    ours.settle(
-        ours.intend(plan, cluster=CLUSTER, cycle=1, at=NOW),
-        [Outcome(plan.actions[0], Result.APPLIED)],
-        at=NOW,
-    )
+    noted(ours, Action(OVERSUBSCRIBE, target_of(job(1)), "NO", "YES"))
     one.seat.publish(ours, CLUSTER)
     two.ping.acting = "head2"
     one.seat.take(ours, CLUSTER)

@@ -16,7 +16,6 @@ from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.errors import SettingsError
 from rltuned.settings.service import HttpKeys
-from tests.builders import sure
 from tests.loops import FRESH
 
 
@@ -106,6 +105,7 @@ def test_a_key_that_others_may_read_is_no_secret(
     ):
         endpoint_context(loose)
     key.chmod(0o400)
+    assert endpoint_context(loose) is not None
     tmp_path.chmod(0o777)
     with pytest.raises(SettingsError, match="others may write to it"):
-        sure(endpoint_context(loose))
+        endpoint_context(loose)

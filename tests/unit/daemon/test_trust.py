@@ -9,19 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
 from rltuned.journal.mark import mark_path
-from tests.builders import NOW, job, set_priority, sight, snapshot
+from tests.builders import NOW, job, noted, set_priority, sight, snapshot
 from tests.programs import ran
 
 
 def write(journal: Journal, number: int, at: float = NOW) -> None:
-    action = set_priority(job(number), 900)
-    ticket = journal.intend(Plan((action,)), cluster="test", cycle=1, at=at)
-    journal.settle(ticket, [Outcome(action, Result.APPLIED)], at=at)
+    noted(journal, set_priority(job(number), 900), at=at)
 
 
 @pytest.fixture

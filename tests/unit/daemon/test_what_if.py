@@ -36,6 +36,7 @@ from rltuned.domain.units import JobId
 from rltuned.settings import Settings
 from tests.builders import node, request, running
 from tests.fakes import ConstantOrder, FakeClock
+from tests.programs import executable
 from tests.unit.cli.journalled import live, world
 
 HOUR = 3_600.0
@@ -244,9 +245,7 @@ def test_a_process_of_its_own_answers_the_same(settings: Settings) -> None:
 def test_a_process_that_takes_too_long_is_ended(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\nexec sleep 600\n")
-    slow.chmod(0o755)
+    slow = executable(tmp_path / "slow", "#!/bin/sh\nexec sleep 600\n")
     monkeypatch.setattr("sys.executable", str(slow))
     monkeypatch.setattr(module, "WALL_S", 0.5)
     asked = WhatIf(IdleChild(), lambda: settings, lambda: last_of(world()))

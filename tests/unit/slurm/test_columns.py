@@ -11,6 +11,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.talk import Answer, Stream
+from tests.programs import executable
 from tests.recorded import DATA, Recording, replay
 
 MARKS = Marks(record="\x1e#t")
@@ -31,8 +32,7 @@ HEAD = ("JOBID", "PRIORITY", "ACCOUNT")
 def streamed(folder: Path, text: str) -> Stream:
     """What a program says of a table, in pieces of at most 65,536 bytes."""
     (folder / "table").write_text(text)
-    (folder / "squeue").write_text(f'#!/bin/sh\nexec cat "{folder}/table"\n')
-    (folder / "squeue").chmod(0o755)
+    executable(folder / "squeue", f'#!/bin/sh\nexec cat "{folder}/table"\n')
     return Commands(SlurmCli(bin_dir=folder), lambda _: None).stream("squeue")
 
 

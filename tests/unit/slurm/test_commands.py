@@ -8,13 +8,12 @@ import pytest
 from rltuned.errors import BackendError
 from rltuned.slurm.commands import WHOLE_BYTES, Commands, SlurmCli
 from rltuned.slurm.talk import LINE_CHARACTERS, CallRecord, one_line
+from tests.programs import executable
 from tests.waits import ended
 
 
 def place(folder: Path, script: str, name: str = "squeue") -> Path:
-    file = folder / name
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
+    executable(folder / name, f"#!/bin/sh\n{script}\n")
     return folder
 
 

@@ -8,6 +8,7 @@ from rltuned.errors import BackendError
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.site import parse_ping
+from tests.programs import executable
 
 STARS = "*****************************************"
 RESTORE = f"{STARS}\n** RESTORE SLURMCTLD DAEMON TO SERVICE **\n{STARS}\n"
@@ -15,9 +16,7 @@ BOTH = "Slurmctld(primary) at head1 is UP\nSlurmctld(backup) at head2 is UP\n"
 
 
 def pinging(folder: Path, text: str, code: int = 0) -> SlurmBackend:
-    program = folder / "scontrol"
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nexit {code}\n")
-    program.chmod(0o755)
+    executable(folder / "scontrol", f"#!/bin/sh\ncat <<'END'\n{text}END\nexit {code}\n")
     return SlurmBackend(SlurmCli(bin_dir=folder), lambda: 0.0)
 
 

@@ -17,6 +17,7 @@ from rltuned.slurm.hardware import (
     without_kept,
 )
 from rltuned.slurm.nodes import read_nodes
+from tests.programs import executable
 
 MARKS = Marks(record="\x1e#t")
 NOW = 1_000_000.0
@@ -37,13 +38,13 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "sinfo").write_text(
+        executable(
+            folder / "sinfo",
             "#!/bin/sh\n"
             f'for word; do last=$before; before=$word; [ "$last" = -n ] && name=$word; done\n'
             f'echo "$name" >>"{folder}/asked"\n'
-            f'cat "{folder}/head" && [ -e "{folder}/$name" ] && cat "{folder}/$name"; exit 0\n'
+            f'cat "{folder}/head" && [ -e "{folder}/$name" ] && cat "{folder}/$name"; exit 0\n',
         )
-        (folder / "sinfo").chmod(0o755)
         (folder / "asked").touch()
         self._put("head", [name.upper() for name in NODE_COLUMNS])
         self.hidden = HiddenNodes(Commands(SlurmCli(bin_dir=folder)), lambda: MARKS)

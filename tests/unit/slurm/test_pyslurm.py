@@ -17,6 +17,7 @@ from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError,
 from rltuned.slurm.site import release_of
 from rltuned.slurm.source import PYSLURM, REST_S, TEXT, ReaderChoice
 from rltuned.slurm.talk import CallRecord
+from tests.programs import executable
 from tests.recorded import DATA, Recording, replay, replay_beside
 
 RECORDED = Recording(DATA / "26.05")
@@ -183,8 +184,7 @@ def test_a_line_that_is_no_job_costs_that_job(line: str) -> None:
 def answering(folder: Path, out: str) -> Pyslurm:
     python = folder / "python"
     (folder / "out").write_text(out)
-    python.write_text(f"#!/bin/sh\nexec cat {folder}/out\n")
-    python.chmod(0o755)
+    executable(python, f"#!/bin/sh\nexec cat {folder}/out\n")
     return Pyslurm(Commands(SlurmCli()), python)
 
 

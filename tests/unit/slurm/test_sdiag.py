@@ -11,6 +11,7 @@ from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.sdiag import Bounds, Figure, Load, clock_off_s, parse_sdiag, pressures
 from rltuned.slurm.talk import Answer, CallRecord
+from tests.programs import executable
 from tests.recorded import DATA, RELEASES, Recording, replay
 
 CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
@@ -101,9 +102,7 @@ def test_a_rate_limit_is_counted_from_what_scontrol_says(tmp_path: Path) -> None
     out = "scontrol: RPC rate limited 1 time(s). Sleeping then trying again."  # 24.11 and 26.05
     answer = Answer("", f"{out}\n{out}\nInvalid job id specified for job 99\n", 1)
     assert answer.limited == 2
-    program = tmp_path / "scontrol"
-    program.write_text(f'#!/bin/sh\necho "{out}" >&2\n')
-    program.chmod(0o755)
+    executable(tmp_path / "scontrol", f'#!/bin/sh\necho "{out}" >&2\n')
     calls: list[CallRecord] = []
     Commands(SlurmCli(bin_dir=tmp_path), calls.append).call("scontrol", "-v", feed="x\n")
     assert [c.limited for c in calls] == [1]

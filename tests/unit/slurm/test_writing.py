@@ -27,6 +27,7 @@ from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.factors import Factors
 from rltuned.slurm.writer import SLOW_S, against, command_lines, judge, read_complaints
 from tests.builders import job
+from tests.programs import executable
 from tests.recorded import DATA, MARKS, Recording, replay
 
 RECORDED = Recording(DATA / "22.05")
@@ -227,8 +228,7 @@ def world(folder: Path, *, squeue_s: float = 0.0) -> SlurmBackend:
         "grep -q 'release 13' sent && echo 5 >P13\nexit 0",
     }
     for name, does in programs.items():
-        (folder / name).write_text(f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
-        (folder / name).chmod(0o700)
+        executable(folder / name, f'#!/bin/sh\ncd "{folder}" || exit 1\n{does}\n')
     return SlurmBackend(SlurmCli(bin_dir=folder), lambda: 1.0, marks=MARKS)
 
 
