@@ -13,7 +13,6 @@ from rltuned.core.refusals import Refusal
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate
 from tests.clusters import module_lab
-from tests.fakes import alone
 from tests.integration.site import ON_ONE_NODE, Site
 from tests.switchback_world import switchback_at
 
@@ -38,22 +37,6 @@ without = module_lab(extra=MORE)
 
 
 basic = module_lab(priority_type="priority/basic", extra=MORE[1:])
-
-
-class Constant:
-    """Asks everybody for the same five minutes."""
-
-    name = "constant"
-    static = True
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        return np.zeros(len(matrix))
-
-    def wish(self, matrix: StateMatrix) -> Wish:
-        return alone(self.delay_s(matrix))
-
-    def delay_s(self, matrix: StateMatrix) -> FloatArray:
-        return np.full(len(matrix), 300.0)
 
 
 class Hostile:
@@ -130,17 +113,6 @@ def test_in_an_off_block_the_order_is_that_of_waiting_and_undo_is_exact(site: Si
     if system.slope and site.mode == "site_factor":
         site.assert_as_before(before)
         assert site.give_back() == set()
-
-
-@with_factors
-def test_a_constant_policy_writes_nothing_on_or_off(site: Site) -> None:
-    site.limits(40, 10, 20)
-    assert site.cycle(Constant()).plan.actions == ()
-    assert site.cycle(Constant()).plan.actions == ()
-    for on in (True, False, True):
-        site.switchback = switchback_at(time.time(), on=on)
-        ages = bool(site.world.observe().priorities.slope)
-        assert site.cycle(Constant()).plan.actions == () or not ages
 
 
 @in_both_modes

@@ -7,9 +7,7 @@ from rltuned.core.heft import (
     PlanGraph,
     PlanNode,
     PlanTask,
-    by_rank,
     heft,
-    lower_bound_s,
     upward_ranks,
 )
 from tests.group_plans import check, graphs, published
@@ -22,24 +20,6 @@ def test_the_example_of_the_article() -> None:
     plan = heft(graph)
     check(plan)
     assert plan.makespan_s == 80
-
-
-def test_a_fork_on_two_types_by_hand() -> None:
-    # a: 2 h, then b and c of 4 h and d of 1 h; the fast node takes half as long
-    def task(name: str, hours: float, *parents: int, gpus: int = 1) -> PlanTask:
-        run_s = {"slow": hours * 3_600, "fast": hours * 1_800}
-        return PlanTask(name, run_s, gpus, dict.fromkeys(parents, 0.0))
-
-    nodes = (PlanNode("f1", "fast", 1), PlanNode("s1", "slow", 2))
-    graph = PlanGraph((task("a", 2), task("b", 4, 0), task("c", 4, 0), task("d", 1, 0)), nodes)
-    plan = heft(graph)
-    # a on f1 until 1 h; b on f1 until 3 h; c ends at 5 h on either, and f1 comes first;
-    # d, which would wait on f1, fits on s1 until 2 h
-    assert {graph.tasks[i].name: (r.node.name, r.end_s / 3_600) for i, r in plan.runs.items()} == {
-        "a": ("f1", 1.0), "b": ("f1", 3.0), "c": ("f1", 5.0), "d": ("s1", 2.0),
-    }  # fmt: skip
-    assert by_rank(graph) == [0, 1, 2, 3]
-    assert lower_bound_s(graph) == 3 * 3_600
 
 
 def test_a_gap_is_used() -> None:

@@ -239,26 +239,3 @@ def test_a_job_beyond_its_budget_is_only_put_further_back() -> None:
     assert done.value.tolist() == [-6_000, -9_000]
     assert done.waiting.tolist() == []
     assert done.withheld.tolist() == [1]
-
-
-def test_a_change_of_the_neutral_delay_reaches_ten_thousand_jobs_within_the_cap_and_once() -> None:
-    many, cap, users = 10_000, 500, 40
-    jobs, bound_s = [waiting(n) for n in range(1, many + 1)], np.full(many, 1e9)
-    delay_s = np.linspace(0.0, 400_000.0, many)
-    found = replace(
-        numbers(*jobs, n=130_000.0),
-        value=numbers(*jobs, n=100_000.0).of(delay_s),
-        first=np.zeros(many, dtype=bool),
-        stale=np.ones(many, dtype=bool),
-        user=np.arange(many) % users,
-        users=users,
-    )
-    writes = np.zeros(many, dtype=np.int64)
-    for _ in range(many // cap):
-        value = settle(found, delay_s, bound_s, Writing(max_changes=cap)).value
-        written = value != found.value
-        assert written.sum() == cap
-        writes += written
-        found = replace(found, value=value, stale=found.stale & ~written)
-    assert (writes == 1).all()
-    assert (settle(found, delay_s, bound_s, Writing()).value == found.value).all()

@@ -1,7 +1,6 @@
 """What a user may try with limits and with partitions and deadlines: none of it pays."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, snapshot
 from tests.property.sites import ROOM, Site
-from tests.property.tables import SYSTEM
 
 HOUR, DAY = 3_600.0, 86_400.0
 RULE = BASELINES["delay"]
@@ -44,22 +42,6 @@ def queue(*strangers: PendingJob) -> list[PendingJob]:
         ),
         *strangers,
     ]
-
-
-@pytest.mark.parametrize("limits", [(HOUR, 12 * HOUR), (12 * HOUR, HOUR)])
-def test_a_limit_that_is_changed_while_waiting_is_followed_in_the_next_cycle(
-    limits: tuple[float, float],
-) -> None:
-    first, then = limits
-    site = site_of(*queue(job(20, user="ann", time_limit_s=first)))
-    cycle(site)
-    site.jobs[-1] = replace(
-        site.jobs[-1], request=replace(site.jobs[-1].request, time_limit_s=then)
-    )
-    found = cycle(site)
-    fresh = site_of(*queue(job(20, user="ann", time_limit_s=then)))
-    assert found[20] == pytest.approx(cycle(fresh)[20])
-    assert site.in_force_s(site.jobs[-1]) == pytest.approx(found[20], abs=2 / SYSTEM.slope)
 
 
 @pytest.mark.parametrize("longest_s", [DAY, 7 * DAY, 30 * DAY])

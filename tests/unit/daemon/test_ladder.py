@@ -3,11 +3,9 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rltuned.core.decide import Knobs
-from rltuned.core.features import FloatArray
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
@@ -23,7 +21,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, running, snapshot, sure
-from tests.fakes import NATURAL, ConstantOrder, FakeBackend, HasJobs, dealt
+from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
 from tests.loops import Bench
 from tests.switchback_world import switchback_at
 
@@ -37,13 +35,6 @@ def aging(seen: Snapshot) -> Snapshot:
     pending = tuple(replace(j, priority=9_000) for j in seen.pending)
     system = PrioritySystem("multifactor", ages=True, age_weight=500_000, max_age_s=14 * 86_400.0)
     return replace(seen, pending=pending, priorities=system)
-
-
-class SameForAll(ConstantOrder):
-    """Every job has the same delay."""
-
-    def delay_s(self, matrix: HasJobs) -> FloatArray:
-        return np.full(len(matrix.jobs), 2_000.0)
 
 
 @dataclass
@@ -174,17 +165,6 @@ def test_a_canary_gives_back_in_an_off_block_and_orders_again_in_the_next(tmp_pa
     assert sure(climb.last.verdict).off == ("gpu",)
     loop.cycle()
     assert climb.last.proposed() == {}, "what is restored is restored once"
-
-
-def test_a_constant_policy_writes_nothing_on_or_off(tmp_path: Path) -> None:
-    climb = Climb(tmp_path, world=FakeBackend(aging(MANY)), policy=SameForAll()).on(Rung.CANARY)
-    for on in (True, False, True):
-        climb.switchback = switchback_at(NOW, on=on)
-        loop = climb.loop()
-        loop.cycle()
-        assert climb.last.mode is HealthState.LIVE
-        loop._journal.close()
-    assert climb.world.plans == [], "no cycle had anything to send"
 
 
 def test_errors_open_the_breaker_the_queue_is_restored_and_a_restart_does_not_close_it(

@@ -74,27 +74,6 @@ def test_who_only_gives_back_stops_when_another_host_holds_it(shared: Path) -> N
     assert restoring.elsewhere().startswith("not sent: ")
 
 
-def test_a_clock_that_is_set_does_not_shorten_the_wait(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    b, clocks = side(shared, "head2")
-    a.claim("head1")
-    b.claim("head2")
-    clocks.wall_s += 10_000
-    assert b.claim("head2") == "head1 holds the lease"
-
-
-def test_a_renewal_starts_the_wait_again(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    b, clocks = side(shared, "head2")
-    a.claim("head1")
-    b.claim("head2")
-    clocks.run(LEASE_S - 1)
-    a.claim("head1")
-    b.claim("head2")
-    clocks.run(LEASE_S - 1)
-    assert b.claim("head2") == "head1 holds the lease"
-
-
 @pytest.mark.parametrize("way", ["run", "sleep"])
 def test_a_holder_that_was_stopped_does_not_write(shared: Path, way: str) -> None:
     a, clocks = side(shared, "head1")

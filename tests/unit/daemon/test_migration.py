@@ -73,27 +73,3 @@ def test_another_release_is_refused_and_not_touched(
             with pytest.raises(JournalError, match=says):
                 act()
     assert path.read_bytes() == before
-
-
-def test_a_newer_one_is_not_touched_even_with_its_log_not_copied_yet(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
-    writer = sqlite3.connect(path)
-    writer.execute("PRAGMA journal_mode = WAL")
-    writer.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    writer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    writer.execute("CREATE TABLE marvels (id INTEGER)")
-    writer.commit()
-    for name in (FILE_NAME, f"{FILE_NAME}-wal"):  # as a killed process leaves them
-        (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
-    writer.close()
-    (tmp_path / "left").mkdir()
-    for name in (FILE_NAME, f"{FILE_NAME}-wal"):
-        (tmp_path / f"copy-{name}").rename(tmp_path / "left" / name)
-    files = {f.name: f.read_bytes() for f in (tmp_path / "left").iterdir()}
-    assert len(files[f"{FILE_NAME}-wal"]) > 0
-    (tmp_path / "left" / FILE_NAME).chmod(0o600)
-    journal = Journal(tmp_path / "left")
-    for act in (lambda: journal.claims("test"), lambda: journal.remember("a", 1, NOW)):
-        with pytest.raises(JournalError, match=r"newer rltuned \(schema 8, this release .* 7\)"):
-            act()
-    assert {n: (tmp_path / "left" / n).read_bytes() for n in files} == files
