@@ -14,7 +14,7 @@ from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
 
 UNASKED: Final = Request(total=Resources(0, 0, 0))
 """In place of what a job asks for, where that is not read."""
-_GARBAGE_SITE: Final = -2_147_483_000
+GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 
 
@@ -59,7 +59,7 @@ def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
     if row.tres and not tres:
         raise ValueError(f"{row.tres[:40]!r} is no list of TRES")
     # of a frozen job of several partitions 22.05 still shows the partition's factor
-    frozen = site < _GARBAGE_SITE
+    frozen = site < GARBAGE_SITE
     parts = (age, fair, *others, *tres)
     live = not frozen and any(parts)
     # cut to whole points one by one, the parts may come to a few points less than their sum; at 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.journal.journal import Journal
+from rltuned.slurm.factors import GARBAGE_SITE
 from scripts.studies.experiment_slurm.lab import FastLab
 from tests.accounting import as_user
 from tests.e2e.process import Daemon
@@ -109,7 +110,9 @@ class FastDaemon:
     def factors(self) -> dict[int, int]:
         """What Slurm shows as the site factor of each waiting job that is not held."""
         rows = (row.split() for row in self.lab.run("sprio", "-h", "-o", "%i %S").splitlines())
-        return {int(job): int(factor.split(".")[0]) for job, factor in rows}
+        shown = {int(job): int(factor.split(".")[0]) for job, factor in rows}
+        # as the daemon, which knows no number of a job of which 22.05 prints about -2^31
+        return {job: factor for job, factor in shown.items() if factor >= GARBAGE_SITE}
 
     def waiting(self, *options: str) -> list[str]:
         """Ids of waiting jobs, each once. options: further ones of squeue."""
