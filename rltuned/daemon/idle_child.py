@@ -13,6 +13,8 @@ from rltuned import children
 
 MOST_MIB: Final = 1_024
 """Of address space, and half of what the unit's daemon and child may have together."""
+MOST_SAID: Final = 160
+"""Characters of its last line on standard error in a message."""
 _MIB: Final = 1024 * 1024
 
 
@@ -57,21 +59,22 @@ class IdleChild:
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             cwd="/",
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        broken = True
+        broken, said = True, b""
         try:
-            found, _ = child.communicate(todo, timeout=wall_s)
+            found, said = child.communicate(todo, timeout=wall_s)
             broken = False
         finally:
             code = children.end(child, deadline, broken=broken)
         if code != 0 and self._closed:
             raise ChildEndedError("the daemon is ending")
         if code != 0:
-            raise ChildError(f"the child ended with {code}")
+            last = said.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ChildError(f"the child ended with {code}: {last[:MOST_SAID]}")
         return found
 
     def close(self) -> None:

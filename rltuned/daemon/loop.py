@@ -5,6 +5,7 @@ lost write, a restart or a change by a person needs no code of its own. In doubt
 Slurm continues to schedule alone.
 """
 
+import gc
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -327,6 +328,7 @@ class Loop:
             self._audience.not_loaded(str(error))
         else:
             self._audience.loaded(self.rig)
+            gc.collect()  # its parts refer to each other: memory would rise with each reload
 
     @contextmanager
     def _timed(self, report: CycleReport, stage: CycleStage) -> Iterator[None]:

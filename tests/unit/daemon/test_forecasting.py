@@ -29,7 +29,7 @@ from rltuned.daemon.forecasting import (
     keep_file,
     read_file,
 )
-from rltuned.daemon.idle_child import IdleChild
+from rltuned.daemon.idle_child import ChildError, IdleChild
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.state import HealthState
@@ -68,6 +68,11 @@ def past(waits_h: list[float], raw: tuple[float, float, float]) -> Hindsight:
         rest = [one for one in waiting.pending if one.job_id > number]
         record.look(replace(snapshot(*rest, runs=[run]), taken_at=UnixTime(NOW + wait_h * HOUR)))
     return record
+
+
+def test_a_process_that_fails_is_quoted() -> None:
+    with pytest.raises(ChildError, match=r"ended with 1: Expecting value: line 1 column 1"):
+        IdleChild().run("json.tool", b"no JSON", 30.0)
 
 
 def test_intervals_that_were_too_narrow_become_wider_until_eight_of_ten_lie_within() -> None:
