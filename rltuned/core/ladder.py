@@ -1,8 +1,8 @@
 """The trust ladder: how far rltuned is trusted, and on what terms.
 
-observe looks. shadow decides as well, and compares its order with what Slurm does. canary writes
-in blocks of time, and compares them with blocks without delays. full writes. Up by the settings
-only; down by the settings, or by a partition's circuit breaker (daemon/canary/breaker.py).
+observe looks. shadow decides as well, and logs what it would write. canary writes in blocks of
+time, and compares them with blocks without delays. full writes. Up by the settings only; down by
+the settings, or by a partition's circuit breaker (daemon/canary/breaker.py).
 """
 
 from dataclasses import dataclass

@@ -80,19 +80,10 @@ def log_reading(log: Log, reading: ReaderChoice) -> None:
 
 
 def log_verdict(log: Log, report: CycleReport) -> None:
-    """A line when Slurm started ranked jobs, for each decided pair and each opened breaker."""
+    """A line for each decided pair, each generation that moved and each opened breaker."""
     verdict = report.verdict
     if verdict is None:
         return
-    if (found := verdict.agreement) is not None and report.mode is not HealthState.LIVE:
-        log.info(
-            "shadow",
-            cycle=report.cycle,
-            started=found.started,
-            agreed=found.agreed,
-            ours=None if found.own is None else round(found.own, 3),
-            slurm=None if found.slurms is None else round(found.slurms, 3),
-        )
     for pair in verdict.pairs:
         if (means := pair.wait.means) is not None:
             on_s, off_s = (round(mean) for mean in means)

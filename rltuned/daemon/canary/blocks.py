@@ -2,7 +2,7 @@
 
 A job counts in the block in which it became eligible, unless that was in the washout. A job that
 still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
-others have changed or held (outcomes.Touched), one that was requeued, and one that left without
+others have changed or held (monitor.Touched), one that was requeued, and one that left without
 being seen to run. Only pairs that were watched and written without a gap are decided: a restart, a
 stage that writes nothing or a long pause between two cycles forgets all that is not decided yet.
 """

@@ -13,7 +13,6 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.blocks import Blocks, Pair
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.outcomes import Agreement, Touched, look_back
 from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import Outcome
@@ -72,16 +71,65 @@ def _passed(one: SlaClass, since: UnixTime, last: float, until: float) -> bool:
     return last - since <= one.max_wait_s < until - since
 
 
+class Touched:
+    """Waiting jobs that others have changed or held, from look to look. `units`: those.
+
+    They are no evidence: a user may change, hold and free their own jobs, and sees whether delays
+    are on, so that one user could make on blocks look worse than off blocks, or better.
+    """
+
+    def __init__(self) -> None:
+        self.units: set[JobKey] = set()
+        self._asked: dict[JobKey, tuple[object, ...]] = {}
+        self._eligible: dict[JobKey, UnixTime] = {}
+        self._left: set[JobKey] = set()
+
+    def look(self, seen: Snapshot) -> None:
+        """Take in one look. A job stays touched until it has left the queue, and one look more."""
+        gone = self._asked.keys() - {job.key for job in seen.pending}
+        here = {job.unit for job in seen.pending}
+        self.units -= self._left - here
+        self._left = self.units - here
+        for key in gone:
+            self._asked.pop(key)
+            self._eligible.pop(key, None)
+        self.units.update(job.unit for job in self._changed(seen.pending, seen.taken_at))
+
+    def _changed(self, pending: Iterable[PendingJob], now: float) -> Iterable[PendingJob]:
+        for job in pending:
+            key, asked = job.key, _asked(job)
+            moved = job.eligible_at is None or job.eligible_at > now
+            was = self._eligible.get(key)
+            # a hold and its release between two looks leave nothing but a new eligible time
+            postponed = was is not None and (moved or job.eligible_at != was)
+            if not moved and job.eligible_at is not None:
+                self._eligible[key] = job.eligible_at
+            set_by_others = job.taken_over or (job.fixed and job.owned is None)
+            is_held = job.is_held
+            if is_held or set_by_others or postponed or self._asked.setdefault(key, asked) != asked:
+                yield job
+
+
+def _asked(job: PendingJob) -> tuple[object, ...]:
+    """What its user asked for, without what rltuned changes of it."""
+    ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
+    nice = (job.owned.nice or 0) if ours and job.owned is not None else job.nice
+    request = replace(job.request, exclusive=False) if job.request.exclusive else job.request
+    return (
+        request, job.partitions, job.user, job.account, job.qos, nice, job.reservation,
+        job.required_nodes, job.excluded_nodes,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
     """What one cycle showed; events since the last poll. runs: those that started, and of those
-    before that are over, with sides. agreement: of the last order with what Slurm did. breakers: by
+    before that are over, with sides. breakers: by
     partition, after this cycle; opened: in it. pairs: of blocks, decided in it. blocks, effect:
     empty and None without a switchback.
     """
 
     runs: RunNews = field(default_factory=RunNews)
-    agreement: Agreement | None = None
     breakers: Breakers = field(default_factory=dict)
     opened: tuple[str, ...] = ()
     pairs: tuple[Pair, ...] = ()
@@ -108,7 +156,6 @@ class Monitor:
         self._tracker, self._news = JobTracker(), RunNews()
         self._touched = Touched()
         self._promises = PromiseWatch()
-        self._last: Decision | None = None
         self._terms: tuple[Switchback | None, str] | None = None
         self._blocks: Blocks | None = None
 
@@ -143,8 +190,6 @@ class Monitor:
         runs, self._news = self._on_sides(sides), RunNews()
         self._sides = _sides_of_units(seen.pending, sides)
         self._touched.look(seen)
-        agreement = None if self._last is None else look_back(self._last, runs.started)
-        self._last = decision
         pairs: tuple[Pair, ...] = ()
         if self._blocks is not None:
             pairs = self._blocks.look(
@@ -168,7 +213,7 @@ class Monitor:
             effect = breaker.effect(after, model)
         kept = self._promises.look(sla, seen, runs.started)
         opened_now = tuple(sorted(opened))
-        return CanaryStatus(runs, agreement, after, opened_now, pairs, blocks, effect, kept)
+        return CanaryStatus(runs, after, opened_now, pairs, blocks, effect, kept)
 
     def _on_sides(self, sides: Mapping[JobId, Side]) -> RunNews:
         """The news with sides: a job keeps the one that it had while it waited."""

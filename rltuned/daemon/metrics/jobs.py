@@ -22,7 +22,6 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.groups import open_of
 from rltuned.daemon.metrics.table import FREE, PARTITIONS, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import HealthState
 from rltuned.domain.runs import JobRun, Side
 
 WAIT_BUCKETS_S: Final = (
@@ -128,13 +127,6 @@ def _by_side(values: Iterable[tuple[JobRun, float | None]]) -> Mapping[Any, list
     return found
 
 
-def _shadow_starts(report: CycleReport) -> Mapping[str, int] | None:
-    found = report.verdict.agreement if report.verdict else None
-    if found is None or report.mode is HealthState.LIVE:
-        return None
-    return {"agreed": found.agreed, "otherwise": found.started - found.agreed}
-
-
 def _difference(status: CanaryStatus) -> Mapping[str, float]:
     return dict(zip(AT, (status.effect or Effect()).interval_s or (), strict=False))
 
@@ -201,13 +193,6 @@ JOBS: Final[tuple[Row, ...]] = (
         _of(lambda status: _by_side((run, run.slowdown) for run in status.runs.ended)),
         buckets=SLOWDOWN_BUCKETS,
         labels={"partition": PARTITIONS, "delays": Side},
-    ),
-    counter(
-        "rltuned_shadow_starts",
-        "Jobs that Slurm started while nothing was written. Of n jobs started since the last "
-        "cycle, agreed = in rltuned's top n, otherwise = not.",
-        _shadow_starts,
-        labels={"verdict": ("agreed", "otherwise")},
     ),
     counter(
         "rltuned_sla_jobs",

@@ -16,7 +16,6 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.canary.outcomes import Agreement
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.metrics.jobs import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
@@ -206,7 +205,6 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
     runs = JobRun(job, side=Side.ON), JobRun(job, UnixTime(NOW + 310.0), side=Side.ON)
     verdict = CanaryStatus(
         runs=RunNews(runs[:1], runs[1:]),
-        agreement=Agreement(3, 2, own=0.75, slurms=0.5),
         breakers={"gpu": Breaker(opened_at=NOW, cause=Cause.WAIT)},
         opened=("gpu",),
         blocks={"gpu": replace(Switchback().block("gpu", NOW), on=False)},
@@ -217,8 +215,6 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_job_wait_seconds_sum", **on) == 620
     assert value(metrics, "rltuned_job_bounded_slowdown_ratio_sum", **on) == 3.0
     assert value(metrics, "rltuned_job_wait_seconds_count", partition="gpu", delays="off") == 0
-    assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2
-    assert value(metrics, "rltuned_shadow_starts_total", verdict="otherwise") == 1
     assert value(metrics, "rltuned_breaker_open", partition="gpu") == 1
     assert value(metrics, "rltuned_breaker_opened_total", cause="wait") == 1
     assert value(metrics, "rltuned_canary_delays_on", partition="gpu") == 0
@@ -228,10 +224,6 @@ def test_how_jobs_fare_by_partition_and_delays(metrics: Metrics) -> None:
     metrics.update(replace(live_report(), verdict=CanaryStatus()))
     assert math.isnan(value(metrics, "rltuned_canary_delays_on", partition="gpu") or 0.0)
     assert math.isnan(value(metrics, "rltuned_canary_pairs") or 0.0)
-    metrics.update(
-        replace(live_report(), verdict=CanaryStatus(agreement=Agreement(1, 1, 0.5, 0.25)))
-    )
-    assert value(metrics, "rltuned_shadow_starts_total", verdict="agreed") == 2, "not by a shadow"
     assert value(metrics, "rltuned_breaker_open", partition="gpu") == 0
     assert value(metrics, "rltuned_canary_evidence_ratio", partition="gpu", figure="wait") == 1
 
