@@ -1,3 +1,4 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """One EASY pass, with memory of what cannot have changed; core/backfill has it in numpy."""
 
 import numpy as np
@@ -12,6 +13,7 @@ from rltuned.lab.kernel.state import (
     Setup,
     Shapes,
     State,
+    Verdicts,
     later_of,
     stamp,
 )
@@ -21,14 +23,28 @@ from rltuned.lab.kernel.waiting import EVERY, Gate
 @in_place
 def gate_of(setup: Setup, state: State, now: float, shape: int) -> Gate:
     """Which jobs of a shape's family need not be looked at: what is known of others says so."""
-    verdicts, family = state.verdicts, setup.shapes.family[shape]
     headed = state.head[setup.shapes.partition[shape]] >= 0
-    if headed and not setup.easy:
+    family, passed = setup.shapes.family[shape], state.counters[PASS]
+    return known_of(state.verdicts, family, passed, stamp(state), headed, setup.easy, now)
+
+
+@in_place
+def known_of(
+    verdicts: Verdicts,
+    family: int,
+    passed: int,
+    moment: int,
+    headed: bool,
+    easy: bool,
+    now: float,
+) -> Gate:
+    """The same of a family. passed, moment: the pass, and its stamp."""
+    if headed and not easy:
         return Gate(now, True, 0, 0, 0, -np.inf)
     failed_from = refused_from = EVERY
-    if verdicts.failed[family] == state.counters[PASS]:
+    if verdicts.failed[family] == passed:
         failed_from = verdicts.failed_from[family]
-    if verdicts.refused[family] == stamp(state):
+    if verdicts.refused[family] == moment:
         refused_from = verdicts.refused_from[family]
     fits_to, until_s = verdicts.fits_to[family], verdicts.until_s[family]
     return Gate(now, headed, failed_from, refused_from, fits_to, until_s)

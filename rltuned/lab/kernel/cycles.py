@@ -35,14 +35,14 @@ _ROUNDING = 1e-6
 class Cycles(NamedTuple):
     """What the daemon knows and remembers of n jobs; managed empty: there is no daemon.
 
-    rule: of the policy. first_s: of a cycle, from which the others
+    rule: of the policy; asks: it may ask for a delay. first_s: of a cycle, from which the others
     are counted. on_s: when the daemon is switched on; Slurm looks at its queue every interval
     before it as well, so that both have the same passes. basic: numbers are priorities, not site
     factors. slope: points per second. managed: jobs in scope. origin, per_point: of the key of a
     FIXED order, origin - value x per_point. writes: how often each was written. written_s: (n,
     most) when, in a ring, where a job is written so often within an hour at most; (n, 0) = any
-    number of times. last_s: when each was written last; 0 = not known, as in
-    Ownership. neutral: see DELAY.
+    number of times. last_s: when each was written last; 0 = not known, as in Ownership. neutral:
+    see DELAY.
     """
 
     rule: int
@@ -54,6 +54,7 @@ class Cycles(NamedTuple):
     min_step_s: float
     max_changes: int
     basic: bool
+    asks: bool
     slope: float
     managed: BoolArray
     origin: FloatArray
@@ -67,10 +68,16 @@ class Cycles(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """core/numbers.Numbers of one job, but for its longest delay."""
+    """core/numbers.Numbers of one cycle. zero: the number of the neutral delay; since_s: where a
+    basic one counts from; full_age_s: PriorityMaxAge.
+    """
 
+    now: float
+    basic: bool
+    slope: float
     zero: float
-    offset_s: float
+    since_s: float
+    full_age_s: float
 
 
 @in_place
@@ -104,7 +111,7 @@ def cycle(
     Returns the time, pending jobs, changes, and the mean and the largest shift of ranks; these are
     NaN and -1 where they are not compared.
     """
-    chosen = chosen_now(setup, cycles, jobs, now)
+    chosen = chosen_now(setup, cycles, jobs, now) if cycles.asks or cycles.basic else jobs[:0]
     if len(chosen) == 0:
         return now, len(jobs), 0, 0.0, 0
     wished_s, upper_s = wishes(setup, state, ranking, eyes, cycles.rule, chosen, now)
@@ -192,43 +199,37 @@ def _note(cycles: Cycles, job: int, now: float) -> None:
 
 
 @in_place
-def _scale(setup: Setup, ranking: Ranking, cycles: Cycles, job: int, now: float) -> Scale:
-    wait_s = now - setup.jobs.submit_s[job]
-    if cycles.basic:
-        epoch = (now // EPOCH_S - 1) * EPOCH_S
-        return Scale(float(MAX_PRIORITY), setup.jobs.submit_s[job] - epoch)
-    zero = math.floor(cycles.slope * cycles.neutral[DELAY] + _ROUNDING)
-    beyond_s = wait_s - ranking.constants[1]
-    beyond_s = math.ceil(beyond_s / AHEAD_S) * AHEAD_S if beyond_s > 0 else 0.0
-    return Scale(float(zero), -beyond_s)
+def _scale(ranking: Ranking, cycles: Cycles, now: float) -> Scale:
+    zero, full_age_s = float(MAX_PRIORITY), ranking.constants[1]
+    if not cycles.basic:
+        zero = float(math.floor(cycles.slope * cycles.neutral[DELAY] + _ROUNDING))
+    since_s = (now // EPOCH_S - 1) * EPOCH_S
+    return Scale(now, cycles.basic, cycles.slope, zero, since_s, full_age_s)
 
 
 @in_place
-def _within_room(
-    setup: Setup,
-    ranking: Ranking,
-    cycles: Cycles,
-    job: int,
-    zero: float,
-    delay_s: float,
-    now: float,
-) -> float:
+def _offset_s(scale: Scale, submit_s: float) -> float:
+    """What a job's number counts beside its delay."""
+    if scale.basic:
+        return submit_s - scale.since_s
+    beyond_s = scale.now - submit_s - scale.full_age_s
+    return -(math.ceil(beyond_s / AHEAD_S) * AHEAD_S) if beyond_s > 0 else -0.0
+
+
+@in_place
+def _within_room(setup: Setup, ranking: Ranking, scale: Scale, job: int, delay_s: float) -> float:
     """The delay, or the longest with which the priority would be at least 1 were the job new."""
-    if cycles.basic:
-        return delay_s
-    terms = ranking.terms[job]
-    if delay_s * cycles.slope <= terms[0] + terms[1] + terms[2] + zero - 2.0:
-        return delay_s  # less than the least room there can be: two roundings down
-    wait_s = max(now - setup.jobs.submit_s[job], 0.0)
+    wait_s = max(scale.now - setup.jobs.submit_s[job], 0.0)
     base = natural(ranking, job, wait_s)
-    longest_s = (base + zero - 1) / cycles.slope - min(wait_s, ranking.constants[1])
+    longest_s = (base + scale.zero - 1) / scale.slope - min(wait_s, scale.full_age_s)
     return float(min(delay_s, max(longest_s, 0.0)))
 
 
 @in_place
-def _number(cycles: Cycles, scale: Scale, delay_s: float) -> int:
-    found = scale.zero - math.floor(cycles.slope * (delay_s + scale.offset_s) + _ROUNDING)
-    if cycles.basic:
+def _number(scale: Scale, asked_s: float) -> int:
+    """asked_s: delay and offset."""
+    found = scale.zero - math.floor(scale.slope * asked_s + _ROUNDING)
+    if scale.basic:
         return int(min(max(found, 1.0), float(MAX_PRIORITY)))
     return int(min(max(min(found, scale.zero), -float(MAX_SITE_FACTOR)), float(MAX_SITE_FACTOR)))
 
@@ -238,8 +239,8 @@ def write(
     setup: Setup, ranking: Ranking, cycles: Cycles, job: int, delay_s: float, now: float
 ) -> None:
     """Put a job's delay in force."""
-    scale = _scale(setup, ranking, cycles, job, now)
-    ranking.value[job] = _number(cycles, scale, delay_s)
+    scale = _scale(ranking, cycles, now)
+    ranking.value[job] = _number(scale, delay_s + _offset_s(scale, setup.jobs.submit_s[job]))
     ranking.key[job] = cycles.origin[job] - ranking.value[job] * cycles.per_point
 
 
@@ -262,30 +263,34 @@ def _due(
     """Places of the jobs whose delay in force is off, the most urgent first; all delays."""
     due = np.empty(len(chosen), dtype=np.int64)
     error_s, urgent = np.empty(len(chosen)), np.empty(len(chosen))
-    delay_s = np.empty(len(chosen))
-    point_s, count = 1.0 / cycles.slope, 0
+    delay_s, terms, value = bounded_s.copy(), ranking.terms, ranking.value
+    submit_s, writes, last_s = setup.jobs.submit_s, cycles.writes, cycles.last_s
+    scale, hysteresis = _scale(ranking, cycles, now), cycles.hysteresis
+    min_step_s = cycles.min_step_s
+    point_s, since_s, count = 1.0 / scale.slope, cycles.neutral[SINCE], 0
     for at in range(len(chosen)):
         job = chosen[at]
-        scale = _scale(setup, ranking, cycles, job, now)
-        zero = scale.zero
-        wanted_s = _within_room(setup, ranking, cycles, job, zero, bounded_s[at], now)
-        delay_s[at] = wanted_s
-        have_s = (scale.zero - ranking.value[job]) / cycles.slope - scale.offset_s
-        error = have_s - wanted_s
-        share = cycles.hysteresis
-        if cycles.writes[job] == 0:
+        if not scale.basic:
+            # less than the least room there can be: two roundings down
+            least = terms[job, 0] + terms[job, 1] + terms[job, 2] + scale.zero - 2.0
+            if delay_s[at] * scale.slope > least:
+                delay_s[at] = _within_room(setup, ranking, scale, job, delay_s[at])
+        wanted_s, offset_s = delay_s[at], _offset_s(scale, submit_s[job])
+        have_s = (scale.zero - value[job]) / scale.slope - offset_s
+        error, share = have_s - wanted_s, hysteresis
+        if writes[job] == 0:
             share = min(share, FIRST_HYSTERESIS)
-        elif not cycles.basic and 0.0 < cycles.last_s[job] < cycles.neutral[SINCE]:
+        elif not scale.basic and 0.0 < last_s[job] < since_s:
             share = 0.0
-        off_s = max(share * max(wanted_s, have_s), cycles.min_step_s, point_s)
-        is_due = abs(error) > off_s or have_s > upper_s[at] + point_s
-        number = _number(cycles, scale, wanted_s)
-        if number > ranking.value[job] and _is_spent(cycles, job, now):
+        off_s = max(share * max(wanted_s, have_s), min_step_s, point_s)
+        if not (abs(error) > off_s or have_s > upper_s[at] + point_s):
             continue
-        if is_due and number != ranking.value[job]:
-            due[count], error_s[at] = at, abs(error)
-            urgent[at] = float(number) if cycles.basic else abs(error)
-            count += 1
+        number = _number(scale, wanted_s + offset_s)
+        if number == value[job] or (number > value[job] and _is_spent(cycles, job, now)):
+            continue
+        due[count], error_s[at] = at, abs(error)
+        urgent[at] = float(number) if scale.basic else abs(error)
+        count += 1
     return _by_turn(ranking.demand, cycles, chosen, due[:count], urgent, error_s), delay_s
 
 
@@ -334,8 +339,8 @@ def _follow(
 
 
 NO_CYCLES = Cycles(
-    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, 1.0, np.zeros(0, np.bool_), np.zeros(0), 1.0,
-    np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0),
-    np.zeros(4), False, nothing_listed(0),
+    FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, False, 1.0, np.zeros(0, np.bool_), np.zeros(0),
+    1.0, np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0), np.zeros(4), False,
+    nothing_listed(0),
 )  # fmt: skip
 """Where no daemon writes."""

@@ -113,10 +113,10 @@ def _dense(
             out[k, at] = max(out[k, at], np.float32(0.0))
 
 
-@compiled
-def factor(net: Net, score: float) -> float:
-    """What a network makes of the delay that the rule asks for."""
-    return math.exp(-net.reach * math.tanh(score))
+@in_place
+def factor(reach: float, score: float) -> float:
+    """What a network of this reach makes of the delay that the rule asks for."""
+    return math.exp(-reach * math.tanh(score))
 
 
 @compiled

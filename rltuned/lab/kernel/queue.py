@@ -6,6 +6,7 @@ import numpy as np
 
 from rltuned.lab.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
 from rltuned.lab.kernel.ends import Ends, add_end, empty_ends
+from rltuned.lab.kernel.sorting import Listed, Sorted, nothing_listed, nothing_sorted
 from rltuned.lab.kernel.state import Setup
 from rltuned.lab.kernel.waiting import Waiting, empty_waiting, insert, remove
 
@@ -19,7 +20,8 @@ class PendingQueue(NamedTuple):
     waiting: the same by their keys, where the order is FIXED; key: (n,) those. started: who started
     in this pass, size[STARTED] of them; ends: of those that run. order: (n,) jobs by arrival;
     arrive_s: (n,) when each comes, which may be after its submission. member: (P, N) nodes of the
-    partitions, whatever is down.
+    partitions, whatever is down. listed, ranked: the queue as it was when last looked at, by
+    submission and in the order of the look, where that may change with every look.
     """
 
     jobs: IntArray
@@ -32,6 +34,8 @@ class PendingQueue(NamedTuple):
     order: IntArray
     arrive_s: FloatArray
     member: BoolArray
+    listed: Listed
+    ranked: Sorted
 
 
 def empty_queue(
@@ -52,6 +56,8 @@ def empty_queue(
         order=np.argsort(arrive_s, kind="stable"),
         arrive_s=arrive_s,
         member=setup.hardware.member.copy(),
+        listed=nothing_listed(len(arrive_s)),
+        ranked=nothing_sorted(len(arrive_s), 1),
     )
 
 

@@ -29,7 +29,14 @@ from rltuned.lab.kernel.demand import (
 )
 from rltuned.lab.kernel.features import Features, StaticFeatures, look
 from rltuned.lab.kernel.network import AGENT, QUEUE, Net, corrects, factor, forward
-from rltuned.lab.kernel.run_times import FIRST_X, MEAN_S, PLAN_S, RunTimes, foresee
+from rltuned.lab.kernel.run_times import (
+    FIRST_X,
+    MEAN_S,
+    PLAN_S,
+    RunTimes,
+    foresee,
+    foresee_all,
+)
 from rltuned.lab.kernel.state import Setup, State
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
@@ -149,9 +156,10 @@ def corrected(
     """
     own_s, backlog_s, place = heard(setup, state, ranking, eyes, jobs, now)
     if corrects(eyes.net):
+        reach, said = eyes.net.reach, eyes.scores
         for at in range(len(jobs)):
-            own_s[at] *= factor(eyes.net, eyes.scores[at, 0])
-            place[at] *= factor(eyes.net, eyes.scores[at, 1])
+            own_s[at] *= factor(reach, said[at, 0])
+            place[at] *= factor(reach, said[at, 1])
     return own_s, backlog_s, place
 
 
@@ -194,12 +202,15 @@ def heard(
 @compiled
 def _parts(ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray) -> RuleParts:
     """Own seconds, the keys of the places, and expected areas."""
-    own_s, key, area = np.empty(len(jobs)), np.empty(len(jobs)), np.empty(len(jobs))
-    for at in range(len(jobs)):
-        area[at] = _area(ranking, jobs[at])
-        own_s[at], key[at] = _asked(ranking, eyes, rule, jobs[at], at)
-    if len(ranking.known.slots) > 0:
-        never_cheaper(ranking.demand, jobs, ranking.known.limit_s, own_s, area)
+    known, demand = ranking.known, ranking.demand
+    own_s, key, area = demand.own_s[jobs], demand.key[jobs], _areas(ranking, jobs)
+    if rule == FIT:
+        for at in range(len(jobs)):
+            own_s[at] = key[at] = 0.0 if eyes.scores[at, 0] > 0 else UNLIMITED_AS_S
+    if len(known.slots) > 0:
+        if rule in (PLAN, NET):
+            own_s = np.sqrt(ranking.size[jobs]) * known.foreseen[jobs, PLAN_S]
+        never_cheaper(demand, jobs, known.limit_s, own_s, area)
     if rule == QSSF:
         return RuleParts(area, area, area)
     if rule in (PLAN, NET):
@@ -207,27 +218,23 @@ def _parts(ranking: Ranking, eyes: Eyes, rule: int, jobs: IntArray) -> RuleParts
     return RuleParts(own_s, key, area)
 
 
-@in_place
-def _asked(ranking: Ranking, eyes: Eyes, rule: int, job: int, at: int) -> tuple[float, float]:
-    """A job's own seconds, and the key of its place, but for those that go by expected areas."""
-    if rule in (PLAN, NET):
-        return _ruled_s(ranking, job), 0.0
-    if rule == FIT:
-        asked_s = 0.0 if eyes.scores[at, 0] > 0 else UNLIMITED_AS_S
-        return asked_s, asked_s
-    return ranking.demand.own_s[job], ranking.demand.key[job]
-
-
-@in_place
-def _area(ranking: Ranking, job: int) -> float:
-    """Expected run time x size."""
-    demand, known = ranking.demand, ranking.known
+@compiled
+def _areas(ranking: Ranking, jobs: IntArray) -> FloatArray:
+    """(k,) expected run time x size; brings what is foreseen up to date."""
+    known, demand, found = ranking.known, ranking.demand, np.empty(len(jobs))
     if len(known.slots) > 0:
-        return _predicted_s(ranking, QSSF, job)
-    expected_s = demand.expected_s[job]
-    if math.isnan(expected_s):
-        expected_s = use_of(demand.used) * demand.length_s[job]
-    return float(expected_s * demand.size[job])
+        foresee_all(known, jobs)
+        size, foreseen = ranking.size, known.foreseen
+        for at in range(len(jobs)):
+            found[at] = size[jobs[at]] * foreseen[jobs[at], MEAN_S]
+        return found
+    use, size = use_of(demand.used), demand.size
+    expected_s, length_s = demand.expected_s, demand.length_s
+    for at in range(len(jobs)):
+        job = jobs[at]
+        ran_s = expected_s[job]
+        found[at] = (use * length_s[job] if math.isnan(ran_s) else ran_s) * size[job]
+    return found
 
 
 @compiled
@@ -268,19 +275,12 @@ def _predicted_s(ranking: Ranking, rule: int, job: int) -> float:
 
 
 @in_place
-def _ruled_s(ranking: Ranking, job: int) -> float:
-    """Own seconds of the rule `delay`, which a network corrects."""
-    known = len(ranking.known.slots) > 0
-    return float(_predicted_s(ranking, PLAN, job) if known else ranking.demand.own_s[job])
-
-
-@in_place
 def _fill_quantiles(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None:
-    """Fill the columns of rows (k, F) that a predictor knows: quantiles of x."""
+    """Fill the columns of rows (k, F) that a predictor knows: quantiles of x, as foreseen now."""
+    foreseen = known.foreseen
     for at in range(len(jobs)):
-        foresee(known, jobs[at])
         for place in range(len(QUANTILES)):
-            rows[at, FIRST_QUANTILE + place] = known.foreseen[jobs[at], FIRST_X + place]
+            rows[at, FIRST_QUANTILE + place] = foreseen[jobs[at], FIRST_X + place]
 
 
 @in_place

@@ -96,19 +96,38 @@ _quantile = in_place(run_times.quantile)
 
 @in_place
 def foresee(known: RunTimes, job: int) -> None:
-    """Bring its row of foreseen up to date: while none of its kin ends, a prediction stays. All kin
-    of a job are jobs of its user, where that is known.
-    """
-    ended, user = 0.0, known.slots[job, KIN[0]]
+    """Bring its row of foreseen up to date: while none of its kin ends, a prediction stays."""
+    ended = _ended(known.slots, known.stats, job)
+    if known.foreseen[job, AFTER] != ended:
+        _predict_again(known, job, ended)
+
+
+@in_place
+def foresee_all(known: RunTimes, jobs: IntArray) -> None:
+    """The same of many. Arrays are taken out of their structures once, as each touch would cost."""
+    slots, stats, foreseen = known.slots, known.stats, known.foreseen
+    for job in jobs:
+        ended = _ended(slots, stats, job)
+        if foreseen[job, AFTER] != ended:
+            _predict_again(known, job, ended)
+
+
+@in_place
+def _ended(slots: IntArray, stats: FloatArray, job: int) -> float:
+    """How many of its kin have ended: all of them are jobs of its user, where that is known."""
+    user = slots[job, KIN[0]]
     if user >= 0:
-        ended = known.stats[user, ERROR_COUNT]
-    else:
-        for kind in KIN:
-            slot = known.slots[job, kind]
-            if slot >= 0:
-                ended += known.stats[slot, ERROR_COUNT]
-    if known.foreseen[job, AFTER] == ended:
-        return
+        return float(stats[user, ERROR_COUNT])
+    ended = 0.0
+    for kind in KIN:
+        slot = slots[job, kind]
+        if slot >= 0:
+            ended += stats[slot, ERROR_COUNT]
+    return ended
+
+
+@in_place
+def _predict_again(known: RunTimes, job: int, ended: float) -> None:
     predicted, limit_s = known.predicted[job], known.limit_s[job]
     shift = kin_shift(known.stats, known.slots[job], known.before[job])
     known.foreseen[job, AFTER] = ended

@@ -1,14 +1,13 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """One look at the queue: who starts now, in the order of the queue."""
 
-import numpy as np
-
-from rltuned.lab.kernel.backfill import consider, gate_of, has_failed, note_failed
-from rltuned.lab.kernel.compiler import FloatArray, IntArray, ascending, compiled, in_place
+from rltuned.lab.kernel.backfill import consider, gate_of, known_of, note_failed
+from rltuned.lab.kernel.compiler import FloatArray, IntArray, compiled, in_place
 from rltuned.lab.kernel.placement import fits
 from rltuned.lab.kernel.queue import PENDING, PendingQueue, dequeue
 from rltuned.lab.kernel.ranking import Eyes, Ranking, scores
-from rltuned.lab.kernel.state import LATE, Setup, State, begin_pass
+from rltuned.lab.kernel.sorting import in_submit_order, resorted
+from rltuned.lab.kernel.state import LATE, PASS, Setup, State, begin_pass, stamp
 from rltuned.lab.kernel.waiting import NEXT, NONE, ROOT, follower, passes, put_next, rewind, touch
 
 
@@ -49,18 +48,21 @@ def look_at_changing(
 ) -> None:
     """Look at a queue whose order changes with every look."""
     begin_pass(state)
-    order = np.sort(queue.jobs[: queue.size[PENDING]])
-    if _any_fits(setup, state, order):
-        found = scores(setup, state, ranking, eyes, order, now)
-        _walk(setup, state, queue, now, order[ascending(-found)])
+    jobs = in_submit_order(queue.listed, queue.jobs[: queue.size[PENDING]])
+    if _any_fits(setup, state, jobs):
+        found = scores(setup, state, ranking, eyes, jobs, now)
+        _walk(setup, state, queue, now, jobs[resorted(queue.ranked, 0, jobs, -found)])
 
 
 @in_place
 def _any_fits(setup: Setup, state: State, jobs: IntArray) -> bool:
     """Whether a job can start at all; only then does their order matter."""
+    shape_of, width, family = setup.jobs.shape, setup.shapes.width, setup.shapes.family
+    failed, failed_from = state.verdicts.failed, state.verdicts.failed_from
+    passed = state.counters[PASS]
     for job in jobs:
-        shape = setup.jobs.shape[job]
-        if has_failed(setup.shapes, state, shape):
+        shape = shape_of[job]
+        if failed[family[shape]] == passed and width[shape] >= failed_from[family[shape]]:
             continue
         if fits(setup.shapes, shape, setup.hardware, state.free):
             return True
@@ -79,9 +81,19 @@ def _may_start(setup: Setup, state: State, now: float, job: int) -> bool:
 
 @in_place
 def _walk(setup: Setup, state: State, queue: PendingQueue, now: float, order: IntArray) -> None:
+    """Who may start is asked with arrays that are taken out of their structures once: to hand the
+    structures on for every job took two thirds of a play.
+    """
+    shape_of, limit_s, easy = setup.jobs.shape, setup.jobs.limit_s, setup.easy
+    partition, family, width_of = setup.shapes.partition, setup.shapes.family, setup.shapes.width
+    verdicts, head, counters, moment = state.verdicts, state.head, state.counters, stamp(state)
     for job in order:
-        if _may_start(setup, state, now, job):
+        shape = shape_of[job]
+        headed, width = head[partition[shape]] >= 0, width_of[shape]
+        gate = known_of(verdicts, family[shape], counters[PASS], moment, headed, easy, now)
+        if passes(gate, width, width, limit_s[job]) and consider(setup, state, now, job):
             dequeue(setup, queue, now, job)
+            moment = stamp(state)
 
 
 @in_place

@@ -116,6 +116,7 @@ def in_cycles(
         min_step_s=knobs.writing.min_step_s,
         max_changes=knobs.writing.max_changes,
         basic=basic,
+        asks=not (isinstance(policy, Baseline) and _asks_nothing(policy.name)),
         slope=slope or 1.0,
         managed=_managed(scenario, knobs.rules) if slope else np.zeros(count, dtype=bool),
         origin=_origin(scenario),
