@@ -120,7 +120,7 @@ def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:
 
     stage("shadow")
     with Daemon(tmp_path, *SIM, "--speed", "1200", "--config", str(config)) as daemon:
-        daemon.wait_for_log("agreed=")
+        daemon.wait_for_log("rank_before=")
         assert daemon.metric("rltuned_jobs_owned") == 0
         stage("canary")
         daemon.signal(signal.SIGHUP)
