@@ -47,6 +47,7 @@ class Shims:
 
     def once(self, name: str, script: str, word: str = "") -> None:
         """The next call (whose arguments hold the word) runs this instead."""
+        (self.folder / f"used-{name}").unlink(missing_ok=True)
         self._put(f"once-{name}", script, word)
 
     def always(self, name: str, script: str, word: str = "") -> None:

@@ -129,7 +129,7 @@ def test_the_clock_jumps(case: Case, jump_s: float) -> None:
         assert case.turned
         clock.jump_s = jump_s
         started = clock.monotonic()
-        assert loop.run(cycles=3) == 0
+        assert loop.run(cycles=3) == 1, "in doubt"
         assert clock.monotonic() - started > 1.5, "a jump must not make it hurry"
         assert all(report.ok for report in received.reports)
         case.assert_unharmed()
@@ -250,7 +250,6 @@ def test_a_reload_within_a_cycle_that_changes_how_it_writes(case: Case, program:
                 "update", f"JobId={case.waiting[1]}", f"TimeLimit={MINUTES[1] - 5_000 * fixed}"
             )
             daemon.wait_for(lambda: case.shims.used(program), "a reload within a cycle")
-            (case.shims.folder / f"used-{program}").unlink()
             daemon.wait_for(
                 lambda fixed=fixed: (
                     case.turned and all(map(is_fixed, case.sprio().values())) == fixed

@@ -56,7 +56,9 @@ def give_back(
 def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     assert world.job(1).nice == 0
-    assert give_back(world, journal) == {1: Fate.RESTORED}
+    (item,) = restore(world, journal, FakeClock())
+    assert item.fate is Fate.RESTORED
+    assert item.detail == "priority 900 released to multifactor, nice 7 set again"
     assert (world.job(1).priority, world.job(1).nice) == (NATURAL, 7)
     assert journal.claims("test") == ()
 
@@ -305,12 +307,6 @@ def test_an_intent_without_outcome_is_given_back(world: FakeBackend, journal: Jo
     world.apply(Plan((action,)))  # and then the process died
     assert give_back(world, journal) == {1: Fate.RESTORED}
     assert world.job(1).nice == 7
-
-
-def test_outcomes_are_reported_in_words(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    (item,) = restore(world, journal, FakeClock())
-    assert item.detail == "priority 900 released to multifactor, nice 7 set again"
 
 
 def test_a_job_requeued_with_our_numbers_is_ours_again(
