@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rltuned.durable import write_whole
 from rltuned.lab.kernel.linking import link_once
-from rltuned.lab.kernel.sources import sources
+from rltuned.lab.kernel.sources import Package
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -26,7 +26,7 @@ _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_w
 _COUNTED: dict[str, Any] = {"_nrt": True}
 """Explicit: a function inherits it from the one that calls it first."""
 _BORROWED: dict[str, Any] = {"_nrt": False}
-_SOURCES = sources().encode()
+_PACKAGE = Package()
 
 
 def compiled(function: F) -> F:
@@ -57,7 +57,8 @@ def entry(function: F) -> F:
     other sources, an older release's too, is never opened.
     """
     own = Path(function.__code__.co_filename).read_bytes()
-    function.__qualname__ += f".{hashlib.sha256(_SOURCES + own).hexdigest()[:12]}"
+    uses = _PACKAGE.sources_of(function.__module__, function.__name__)
+    function.__qualname__ += f".{hashlib.sha256(uses.encode() + own).hexdigest()[:12]}"
     try:
         made = numba.njit(cache=True, nogil=True)(function)
         _take_over(made, Path(function.__code__.co_filename))

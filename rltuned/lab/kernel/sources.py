@@ -1,5 +1,5 @@
-"""The source that is compiled: the kernel, and what it uses of other modules, definition by
-definition. To compile takes minutes, and no other line of the package asks for it.
+"""The source that a function is compiled from: its own, and the definitions that it uses of the
+package. To compile takes minutes, and no other line asks for it.
 """
 
 import ast
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-_PACKAGE: Final = Path(__file__).parents[2]
-_KERNEL: Final = "rltuned.lab.kernel"
+_FOLDER: Final = Path(__file__).parents[2]
 Name = tuple[str, str]
 """A module, and a name at its top."""
 
@@ -62,10 +61,26 @@ def _uses(node: ast.AST) -> Iterator[str]:
             yield from _uses(part)
 
 
-class _Package:
-    def __init__(self, folder: Path) -> None:
+class Package:
+    """The sources of the package. folder: of it."""
+
+    def __init__(self, folder: Path = _FOLDER) -> None:
         self._folder = folder
         self._modules: dict[str, _Module | None] = {}
+        self._known: dict[Name, tuple[str, list[Name]]] = {}
+
+    def sources_of(self, module: str, function: str) -> str:
+        """All definitions that a function may use; none where it is no module of the package.
+        Raises ImportError: one of them is nowhere.
+        """
+        todo: list[Name] = [(module, function)] if module.startswith("rltuned.") else []
+        found: dict[Name, str] = {}
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found[name], more = self._used(*name)
+                todo += more
+        return "".join(found[name] for name in sorted(found))
 
     def _module(self, name: str) -> _Module | None:
         if name not in self._modules:
@@ -74,8 +89,13 @@ class _Package:
             self._modules[name] = _Module(files[0].read_text("utf-8")) if files else None
         return self._modules[name]
 
-    def used(self, where: str, what: str) -> tuple[str, Iterable[Name]]:
-        """The text of a definition, and what it uses itself. Raises ImportError: there is none."""
+    def _used(self, where: str, what: str) -> tuple[str, list[Name]]:
+        """The text of a definition, and what it uses itself."""
+        if (where, what) not in self._known:
+            self._known[where, what] = self._look_up(where, what)
+        return self._known[where, what]
+
+    def _look_up(self, where: str, what: str) -> tuple[str, list[Name]]:
         inner = f"{where}.{what}"
         if (whole := self._module(inner)) is not None:
             return "", [(inner, name) for name in whole.defined]
@@ -89,19 +109,3 @@ class _Package:
         taken = [here.imported[name] for name in names & here.imported.keys()]
         own = [(where, name) for name in names & here.defined.keys()]
         return "".join(map(here.text, nodes)), [*taken, *own]
-
-
-def sources(folder: Path = _PACKAGE) -> str:
-    """All definitions that compiled functions may use. folder: of the package. Raises ImportError:
-    one of them is nowhere.
-    """
-    package = _Package(folder)
-    kernel = folder.joinpath(*_KERNEL.split(".")[1:])
-    todo: list[Name] = [(_KERNEL, file.stem) for file in kernel.glob("[!_]*.py")]
-    found: dict[Name, str] = {}
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found[name], more = package.used(*name)
-            todo += more
-    return "".join(found[name] for name in sorted(found))
