@@ -100,6 +100,10 @@ class SacctRecord:
         return tuple(map(int, sacct_values.NUMBERS.findall(self.key)))
 
 
+OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
+"""What a job of a trace has by the same name."""
+
+
 @dataclass(slots=True)
 class SacctAnswer:
     """What a source reported. left_out: reason -> rows. lines: reason -> which lines, from 1.

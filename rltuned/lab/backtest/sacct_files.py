@@ -159,10 +159,6 @@ def _fitted(cells: list[str], names: tuple[str, ...], text: str) -> list[str]:
     return cells
 
 
-OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
-"""What a job of a trace has by the same name."""
-
-
 def read_history(
     lines: Iterable[str],
     source: str,

@@ -12,7 +12,7 @@ import typer
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
-from rltuned.lab.backtest.sacct_files import OF_A_TRACE, lines_of, read_history
+from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.options import shown_trace, warn_of_bad
 from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
@@ -32,7 +32,7 @@ from rltuned.sim.limits import Strength
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Bad, Trace, TraceJob
-from rltuned.slurm.accounting import STEPS, SacctRecord
+from rltuned.slurm.accounting import OF_A_TRACE, STEPS, SacctRecord
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
 """Of sacct -X --parsable2; those of `rltuned backtest --collect` are as good."""
