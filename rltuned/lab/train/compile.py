@@ -4,8 +4,8 @@
 machine code: it fits one type of processor.
 """
 
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Final
 
 from rltuned.lab.replay import play
 from rltuned.lab.replay.prepared import net_of
@@ -18,15 +18,20 @@ from rltuned.policies.shelf import MODELS_DIR, find_bundle, shipped_predictor
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 
-_JOBS = 32
+_JOBS: Final = 32
 
 
 def compile_all() -> None:
-    """The simulator in a process beside; here the replay of a history, and what training plays."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
-        played = beside.submit(play.load)
-        _train()
-        played.result()
+    """The simulator in a process beside; here the replay of a history, and what training plays.
+
+    Raises RuntimeError: the other process failed, and has said why.
+    """
+    beside = get_context("spawn").Process(target=play.load)
+    beside.start()
+    _train()
+    beside.join()
+    if beside.exitcode:
+        raise RuntimeError(f"compiling the simulator ended with {beside.exitcode}")
 
 
 def _train() -> None:
