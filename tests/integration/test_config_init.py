@@ -25,12 +25,7 @@ def test_a_real_cluster_gets_a_file_that_fits(slurm: SlurmLab, tmp_path: Path) -
     assert tree["slurm"] == {"conf": str(slurm.conf), "bin_dir": BIN}
     assert tree["limits"] == {"write_mode": "auto"}
     assert tree["scope"] == {}, "no partition is taken for an SLA partition"
-    assert "# GPUs: 4 k80 on 2 nodes, 1 m40 on 1 node, 8 p100 on 2 nodes." in text
-    assert (
-        "weights: Age 10000, JobSize 1000, Partition 1000 (nothing for Age: no slurmdbd)." in text
-    )
-    for name in ("gpu*", "sla", "short", "whole", "closed (down)"):
-        assert f"# {name} " in text
+    assert "# Cluster rltlab, Slurm " in text
     assert rltuned("config", "check", str(path)).returncode == 0
     assert rltuned("config", "init", str(path), *where).returncode == 2
     # what comes out is used as it is; a rule, because torch takes its time
