@@ -22,18 +22,22 @@ pools = st.tuples(st.lists(part, min_size=9, max_size=9), st.lists(counts, min_s
 @pytest.fixture(scope="module", autouse=True)
 def in_python() -> Iterator[None]:
     """The functions as they are written: compiled, they can be called by compiled ones alone."""
-    of_demand = ("backlog_of", "_backlog_of_pool", "places_of", "_places_in_pool", "_most_jobs")
+    of_demand = (
+        "users_among", "backlog_of", "_backlog_of_pool", "places_of", "_places_in_pool",
+        "_most_jobs",
+    )  # fmt: skip
     of_sorting = ("ascending", "resorted", "_parted", "_stands_before")
     with pytest.MonkeyPatch.context() as patch:
         for module, names in ((sorting, of_sorting), (demand, of_demand)):
             for name in names:
                 patch.setattr(module, name, getattr(module, name).py_func)
         patch.setattr(demand, "resorted", sorting.resorted)
+        patch.setattr(demand, "ascending", sorting.ascending)
         patch.setattr(demand, "leader", influence.leader)
         yield
 
 
-@given(st.lists(job, max_size=MOST), pools, st.sampled_from((0, 4)))
+@given(st.lists(job, max_size=MOST), pools, st.sampled_from((0, 4, 1_000)))
 def test_one_pass_says_what_the_core_says(
     jobs: list[tuple[float, int, int]], cluster: tuple[list[float], list[float]], users: int
 ) -> None:

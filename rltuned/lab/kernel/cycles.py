@@ -20,7 +20,7 @@ from rltuned.lab.kernel.compiler import (
     compiled,
     in_place,
 )
-from rltuned.lab.kernel.demand import Demand, in_turns, median_of_users
+from rltuned.lab.kernel.demand import Demand, in_turns, median_of_users, users_among
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
 from rltuned.lab.kernel.sorting import Listed, in_submit_order, nothing_listed, shifts
 from rltuned.lab.kernel.state import Setup, State
@@ -307,7 +307,8 @@ def _by_turn(
     again = (cycles.writes[chosen] > 0).astype(np.float64)
     order = due[ascending(-urgent[due])]
     order = order[ascending(again[order])]
-    found = in_turns(order, demand.user[chosen], demand.users)
+    user, users = users_among(demand, chosen)
+    found = in_turns(order, user, users)
     if not cycles.basic:
         return found
     is_risen = (again[found] > 0.0) & (error_s[found] > EPOCH_S / 2)
@@ -318,7 +319,8 @@ def _by_turn(
 @compiled
 def _median_s(demand: Demand, jobs: IntArray, delay_s: FloatArray) -> float:
     """core/order._median_s."""
-    return median_of_users(delay_s, ascending(delay_s), demand.user[jobs], demand.users)
+    user, users = users_among(demand, jobs)
+    return median_of_users(delay_s, ascending(delay_s), user, users)
 
 
 @compiled

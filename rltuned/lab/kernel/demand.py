@@ -10,6 +10,7 @@ from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
     IntArray,
+    ascending,
     compiled,
     in_place,
     with_inner,
@@ -28,6 +29,8 @@ use_of = in_place(with_inner(limits.use_of, use_without=_use_without))
 BY_AREA, BY_PLAN, BY_SIZE, BY_LIMIT = range(4)
 """The orders that are kept from cycle to cycle."""
 ORDERS = 4
+_MANY = 4
+"""So many users for each waiting job are too many to go through."""
 
 
 class Demand(NamedTuple):
@@ -108,33 +111,56 @@ def reopen(demand: Demand, usable: BoolArray) -> None:
 
 
 @compiled
+def users_among(demand: Demand, jobs: IntArray) -> tuple[IntArray, int]:
+    """(k,) a number for the user of each job, in the order of all users, and how many; no more of
+    them than jobs where few of many users wait. A job of no known user is a user of its own, so a
+    trace may have thousands.
+    """
+    user = demand.user[jobs]
+    if demand.users <= _MANY * (1 + len(jobs)):
+        return user, demand.users
+    found, count = np.empty(len(jobs), dtype=np.int64), 0
+    order = ascending(user.astype(np.float64))
+    for at in range(len(order)):
+        count += at > 0 and user[order[at]] != user[order[at - 1]]
+        found[order[at]] = count
+    return found, count + 1
+
+
+@compiled
 def backlog_of(demand: Demand, jobs: IntArray, area: FloatArray) -> FloatArray:
     """(k,) B of the jobs, in seconds: core/backlog.backlogs_s, one pass for each pool."""
-    found = np.zeros(len(jobs))
+    found, (user, users) = np.zeros(len(jobs)), users_among(demand, jobs)
     for own in range(len(demand.gpus)):
         if demand.gpus[own] > 0.0:
-            _backlog_of_pool(demand, own, jobs, area, found)
+            _backlog_of_pool(demand, own, jobs, user, users, area, found)
     return found
 
 
 @compiled
 def _backlog_of_pool(
-    demand: Demand, own: int, jobs: IntArray, area: FloatArray, found: FloatArray
+    demand: Demand,
+    own: int,
+    jobs: IntArray,
+    user: IntArray,
+    users: int,
+    area: FloatArray,
+    found: FloatArray,
 ) -> None:
-    pool, user, overlap, gpus = demand.pool, demand.user, demand.overlap[own], demand.gpus[own]
-    by_user, total = np.zeros(demand.users), 0.0
+    pool, overlap, gpus = demand.pool, demand.overlap[own], demand.gpus[own]
+    by_user, total = np.zeros(users), 0.0
     for at in range(len(jobs)):
         work = overlap[pool[jobs[at]]] * area[at]
         total += work
-        if demand.users > 0:
-            by_user[user[jobs[at]]] += work
+        if users > 0:
+            by_user[user[at]] += work
     total_s = total / gpus
     others_s, (first, factor) = total_s, leader(by_user)
-    if demand.users > 0:
+    if users > 0:
         others_s = total_s - (1.0 - factor) * by_user[first] / gpus
     for at in range(len(jobs)):
         if pool[jobs[at]] == own:
-            found[at] = total_s if user[jobs[at]] == first else others_s
+            found[at] = total_s if user[at] == first else others_s
 
 
 @compiled
@@ -143,24 +169,32 @@ def places_of(demand: Demand, which: int, jobs: IntArray, key: FloatArray) -> Fl
     which: of the orders that are kept.
     """
     found, order = np.zeros(len(jobs)), resorted(demand.orders, which, jobs, key)
+    user, users = users_among(demand, jobs)
     for own in range(len(demand.gpus)):
-        _places_in_pool(demand, own, jobs[order], key[order], order, found)
+        _places_in_pool(demand, own, jobs[order], user[order], users, key[order], order, found)
     return found
 
 
 @compiled
 def _places_in_pool(
-    demand: Demand, own: int, jobs: IntArray, key: FloatArray, order: IntArray, found: FloatArray
+    demand: Demand,
+    own: int,
+    jobs: IntArray,
+    user: IntArray,
+    users: int,
+    key: FloatArray,
+    order: IntArray,
+    found: FloatArray,
 ) -> None:
-    """Fill found at the places in order (k,) of the pool's jobs; jobs, key: in that order."""
-    first, factor = _most_jobs(demand, own, jobs)
-    pool, user, overlap = demand.pool, demand.user, demand.overlap[own]
+    """Fill found at the places in order (k,) of the pool's jobs; jobs, user, key: in that order."""
+    first, factor = _most_jobs(demand, own, jobs, user, users)
+    pool, overlap = demand.pool, demand.overlap[own]
     counts_whole = np.empty(len(jobs), dtype=np.bool_)
     whole, bounded, begin = 0.0, 0.0, 0
     while begin < len(jobs):
         end, whole_before, bounded_before = begin, whole, bounded
         while end < len(jobs) and key[end] == key[begin]:
-            is_first = user[jobs[end]] == first
+            is_first = user[end] == first
             counts_whole[end] = factor >= 1.0 or is_first
             if overlap[pool[jobs[end]]] > 0.0:
                 whole += 1.0
@@ -178,13 +212,15 @@ def _places_in_pool(
 
 
 @compiled
-def _most_jobs(demand: Demand, own: int, jobs: IntArray) -> tuple[int, float]:
+def _most_jobs(
+    demand: Demand, own: int, jobs: IntArray, user: IntArray, users: int
+) -> tuple[int, float]:
     """The user with most jobs that compete with those of a pool, and by what they count."""
-    has = np.zeros(demand.users)
-    if demand.users > 0:
-        for job in jobs:
-            if demand.overlap[own, demand.pool[job]] > 0.0:
-                has[demand.user[job]] += 1.0
+    has = np.zeros(users)
+    if users > 0:
+        for at in range(len(jobs)):
+            if demand.overlap[own, demand.pool[jobs[at]]] > 0.0:
+                has[user[at]] += 1.0
     return leader(has)
 
 
