@@ -24,7 +24,7 @@ def in_python() -> Iterator[None]:
     """The functions as they are written: compiled, they can be called by compiled ones alone."""
     of_demand = (
         "users_among", "backlog_of", "_backlog_of_pool", "places_of", "_places_in_pool",
-        "_most_jobs",
+        "_most_jobs", "ascending",
     )  # fmt: skip
     of_sorting = ("ascending", "resorted", "_parted", "_stands_before")
     with pytest.MonkeyPatch.context() as patch:
@@ -32,7 +32,6 @@ def in_python() -> Iterator[None]:
             for name in names:
                 patch.setattr(module, name, getattr(module, name).py_func)
         patch.setattr(demand, "resorted", sorting.resorted)
-        patch.setattr(demand, "ascending", sorting.ascending)
         patch.setattr(demand, "leader", influence.leader)
         yield
 
