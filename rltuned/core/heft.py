@@ -4,7 +4,7 @@ Heterogeneous Earliest Finish Time (Topcuoglu, Hariri, Wu 2002): jobs in falling
 where it ends first, in a gap if there is one. A job takes its GPUs on one node. Pure.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -182,7 +182,3 @@ def lower_bound_s(graph: PlanGraph) -> float:
         path[i] = least_s + max((path[p] for p in task.parents), default=0.0)
         work += least_s * task.gpus
     return max(max(path.values(), default=0.0), work / sum(node.gpus for node in graph.nodes))
-
-
-Planner = Callable[[PlanGraph, int], GroupPlan]
-"""Graph and seed -> plan."""

@@ -92,6 +92,11 @@ def differs(file: Path, old: str, new: str) -> bool:
         file.write_text(text)
 
 
+def test_what_a_function_of_another_package_calls_is_not_known() -> None:
+    found = Package().sources_of("elsewhere", "anything")
+    assert all(f"def {name}(" in found for name in ("play", "episode", "weigh"))
+
+
 def test_a_name_that_is_nowhere_is_said(package: Path) -> None:
     with pytest.raises(ImportError, match=r"core\.numbers defines no FIRST_HYSTERESIS"):
         differs(package / "core/numbers.py", "FIRST_HYSTERESIS", "HYSTERESIS")

@@ -1,8 +1,10 @@
 """The planners for study keep the rules of a plan, and their seeds."""
 
+from collections.abc import Callable
+
 import pytest
 
-from rltuned.core.heft import Planner, heft
+from rltuned.core.heft import GroupPlan, PlanGraph, heft
 from rltuned.lab.train import group_dqn
 from rltuned.lab.train.group_dqn import double_dqn, whales_dqn
 from rltuned.lab.train.whales import whales
@@ -11,7 +13,7 @@ from tests.group_plans import check, published
 
 @pytest.mark.parametrize("planner", [whales, double_dqn, whales_dqn])
 def test_a_seed_gives_one_plan_that_can_be_carried_out(
-    planner: Planner, monkeypatch: pytest.MonkeyPatch
+    planner: Callable[[PlanGraph, int], GroupPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_dqn, "EPISODES", 5)  # what it learns is no matter here
     graph = published()

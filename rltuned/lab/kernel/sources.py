@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _FOLDER: Final = Path(__file__).parents[2]
+_KERNEL: Final = "rltuned.lab.kernel"
 Name = tuple[str, str]
 """A module, and a name at its top."""
 
@@ -70,10 +71,12 @@ class Package:
         self._known: dict[Name, tuple[str, list[Name]]] = {}
 
     def sources_of(self, module: str, function: str) -> str:
-        """All definitions that a function may use; none where it is no module of the package.
-        Raises ImportError: one of them is nowhere.
+        """All definitions that a function may use; of another package's one all that the kernel
+        has, as what it calls is not known. Raises ImportError: one of them is nowhere.
         """
-        todo: list[Name] = [(module, function)] if module.startswith("rltuned.") else []
+        kernel = self._folder.joinpath(*_KERNEL.split(".")[1:])
+        every = [(_KERNEL, file.stem) for file in kernel.glob("[!_]*.py")]
+        todo: list[Name] = [(module, function)] if module.startswith("rltuned.") else every
         found: dict[Name, str] = {}
         while todo:
             name = todo.pop()
