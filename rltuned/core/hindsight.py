@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.core.select import cannot_start
+from rltuned.core.select import Reservations, cannot_start
 from rltuned.core.starts import Start
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -91,13 +91,13 @@ class Hindsight:
     def _still(self, seen: Snapshot) -> dict[Key, float]:
         """The jobs that wait for nodes alone, and from when on they ask for what they do now."""
         full, before, found = seen.full_arrays(), self._asked, dict[Key, float]()
-        self._asked = {}
+        self._asked, reservations = {}, Reservations(seen)
         for job in seen.pending:
             key: Key = job.key
             if key not in self.waiting:
                 continue
             asked = self._asked[key] = _asked_besides(job)
-            if cannot_start(job, seen.taken_at) or (job.array and job.array.array_job_id in full):
+            if cannot_start(job, reservations) or (job.array and job.array.array_job_id in full):
                 continue
             if before.get(key, asked) == asked:
                 found[key] = job.changed_at

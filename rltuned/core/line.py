@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rltuned.core.decide import Decision
-from rltuned.core.select import cannot_start
+from rltuned.core.select import Reservations, cannot_start
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -42,9 +42,9 @@ def _line(
     proposed: Mapping[JobId, int],
     delays_s: Mapping[JobId, float],
 ) -> Line:
-    jobs, cannot = [], {}
+    jobs, cannot, reservations = [], {}, Reservations(snapshot)
     for job in snapshot.pending:
-        reason = cannot_start(job, snapshot.taken_at)
+        reason = cannot_start(job, reservations)
         if reason is None:
             jobs.append(job)
         else:

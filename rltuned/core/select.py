@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.numbers import base_now
@@ -14,7 +15,7 @@ from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, NodeName
 
 SETTLE_S = 10.0
 """Slurm 22.05 answers updates of a job whose accounting row is still being written with an error
@@ -42,12 +43,12 @@ _UNFULFILLABLE_REASONS = frozenset(
     }
 )
 """Reasons that no order of the queue can change (squeue(1), JOB REASON CODES)."""
-_BLOCKED = re.compile(
-    r"(QOS|Assoc)(?!.*NotAllowed)\w*|Max\w+PerAccount|AccountingPolicy"
-    r"|ReqNodeNotAvail, May be reserved for other job"
-)
-"""Reasons that hold whatever stands before the job: a limit of its QOS or association is reached,
-or the nodes that it may use are kept for a reservation."""
+_LIMITED = re.compile(r"(QOS|Assoc)(?!.*NotAllowed)\w*|Max\w+PerAccount|AccountingPolicy")
+"""Reasons that hold whatever stands before it: a limit of its QOS or association is reached."""
+_PERHAPS_RESERVED = "ReqNodeNotAvail, May be reserved for other job"
+"""What Slurm says of a job whose nodes a reservation keeps; 24.11 and 26.05 say it also of one that
+only waits behind another for the same nodes."""
+_RESERVED = re.compile(r"\b(RESERVED|MAINT)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,9 @@ def select(snapshot: Snapshot, rules: Scope, demoted: Collection[str] = ()) -> S
     """Part the pending jobs into those in scope and the others. demoted: see Context."""
     chosen: list[PendingJob] = []
     refused: list[tuple[JobId, Refusal]] = []
-    reach = Reach(snapshot)
+    reach, reservations = Reach(snapshot), Reservations(snapshot)
     for job in snapshot.pending:
-        reason = _reason(job, reach.of(job), snapshot, rules, demoted)
+        reason = _reason(job, reach.of(job), reservations, rules, demoted)
         if reason is None:
             chosen.append(job)
         else:
@@ -127,7 +128,7 @@ def scope(snapshot: Snapshot, rules: Scope, demoted: Collection[str]) -> tuple[s
 def _reason(
     job: PendingJob,
     could: tuple[str, ...],
-    snapshot: Snapshot,
+    reservations: "Reservations",
     rules: Scope,
     demoted: Collection[str],
 ) -> Refusal | None:
@@ -141,8 +142,8 @@ def _reason(
         _by_partition(could, demoted, rules)
         or _by_rule(job, rules)
         or _by_hold(job)
-        or _by_state(job, snapshot, rules)
-        or _by_time(job, snapshot, rules)
+        or _by_state(job, reservations, rules)
+        or _by_time(job, reservations.snapshot, rules)
     )
 
 
@@ -164,13 +165,13 @@ def _by_rule(job: PendingJob, rules: Scope) -> Refusal | None:
     return None
 
 
-def cannot_start(job: PendingJob, now: float) -> Refusal | None:
+def cannot_start(job: PendingJob, reservations: "Reservations") -> Refusal | None:
     """Why a job is not in line for the nodes, so that no one waits behind it; None = it is. Whether
-    rltuned orders it makes no difference.
+    rltuned orders it makes no difference. reservations: of the job's snapshot.
     """
     if job.unreadable:
         return Refusal.UNREADABLE
-    return _held(job) or _by_wait(job, now)
+    return _held(job) or _by_wait(job, reservations)
 
 
 def _held(job: PendingJob) -> Refusal | None:
@@ -193,28 +194,28 @@ def _by_hold(job: PendingJob) -> Refusal | None:
     return None
 
 
-def _by_state(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | None:
-    now = snapshot.taken_at
+def _by_state(job: PendingJob, reservations: "Reservations", rules: Scope) -> Refusal | None:
     if job.cron:
         return Refusal.CRON
     if job.job_id >= FEDERATED_FROM:
         return Refusal.FEDERATED  # a write to one sibling changes it in every cluster
-    if held_back := _by_wait(job, now):
+    if held_back := _by_wait(job, reservations):
         return held_back
-    if now - job.submitted_at < rules.min_age_s:
+    if reservations.snapshot.taken_at - job.submitted_at < rules.min_age_s:
         return Refusal.TOO_YOUNG
     return _by_numbers(job, rules)
 
 
-def _by_wait(job: PendingJob, now: float) -> Refusal | None:
+def _by_wait(job: PendingJob, reservations: "Reservations") -> Refusal | None:
     """What a job waits for that no order of the queue gives it."""
     if job.reservation:
         return Refusal.RESERVATION
     if job.is_dependent:
         return Refusal.DEPENDENCY
-    if _BLOCKED.fullmatch(job.reason):
+    if _LIMITED.fullmatch(job.reason) or reservations.hold(job):
         return Refusal.BLOCKED
     # Slurm leaves the eligible time unset while a dependency or a begin time holds the job back
+    now = reservations.snapshot.taken_at
     if job.eligible_at is None or job.eligible_at > now or job.reason == "BeginTime":
         return Refusal.NOT_ELIGIBLE
     return None
@@ -240,6 +241,31 @@ def _by_time(job: PendingJob, snapshot: Snapshot, rules: Scope) -> Refusal | Non
     if rules.one_number and aged and base_now(job, system, now) is None:
         return Refusal.BASE_UNKNOWN  # giving it back takes no base
     return None
+
+
+class Reservations:
+    """The nodes of a snapshot that reservations keep now."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def hold(self, job: PendingJob) -> bool:
+        """Whether one keeps a node that the job names, or all nodes of its partitions from it."""
+        if job.reason != _PERHAPS_RESERVED:
+            return False
+        if job.required_nodes:
+            return not self._nodes.isdisjoint(job.required_nodes)
+        return self._open.isdisjoint(job.partitions)
+
+    @cached_property
+    def _nodes(self) -> frozenset[NodeName]:
+        return frozenset(n.name for n in self.snapshot.nodes if _RESERVED.search(n.state))
+
+    @cached_property
+    def _open(self) -> frozenset[str]:
+        """Partitions with a node that none of them keeps."""
+        free = (n.partitions for n in self.snapshot.nodes if n.name not in self._nodes)
+        return frozenset(chain.from_iterable(free))
 
 
 class Reach:

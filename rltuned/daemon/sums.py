@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from rltuned.core.decide import Decision
 from rltuned.core.features import StateMatrix, encode
-from rltuned.core.select import cannot_start
+from rltuned.core.select import Reservations, cannot_start
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -92,7 +92,8 @@ def sums_of(
 
 def in_line(seen: Snapshot) -> list[PendingJob]:
     """The jobs that wait for nodes, and for nothing else."""
-    return [job for job in seen.pending if cannot_start(job, seen.taken_at) is None]
+    reservations = Reservations(seen)
+    return [job for job in seen.pending if cannot_start(job, reservations) is None]
 
 
 def tasks(job: PendingJob) -> int:

@@ -89,6 +89,7 @@ def test_a_job_whose_nodes_are_kept_for_another_has_no_place(lab: SlurmLab) -> N
 
 
 def test_a_job_that_waits_for_resources_alone_keeps_its_place(lab: SlurmLab) -> None:
+    """Slurm 24.11 and 26.05 say of the second that its node may be reserved for another job."""
     busy = lab.sbatch("-n4", "-t60", "--mem=100", "-wm1")
     lab.wait_for(lambda: lab.state(busy) == "R", "the node is in use")
     jobs = [lab.sbatch("-n4", f"-t{10 * i}", "--mem=100", "-wm1") for i in (1, 2)]

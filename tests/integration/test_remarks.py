@@ -14,8 +14,8 @@ from tests.programs import rltuned
 
 pytestmark = pytest.mark.slurm
 
-ODD = "NodeName=odd1 CPUs=16 Sockets=2 CoresPerSocket=4 ThreadsPerCore=3"
-"""Has the commands complain of the node, and answer as ever."""
+ODD = "ControlMachine=gone"
+"""Has the commands of every release complain of the option, and answer as ever."""
 SETTINGS = """\
 [daemon]
 interval_s = 1
@@ -56,11 +56,11 @@ def test_an_answer_with_a_remark_is_used_and_the_remark_is_shown_once(
     (said,) = (row for row in rows if row["name"] == "remarks")
     assert (status["queue"], said["status"]) == ("ok", "warn")
     assert "squeue: squeue: error: " in said["detail"]
-    assert "odd1" in said["detail"]
+    assert "ControlMachine" in said["detail"]
     with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= 4, "four cycles")
         log = daemon.log()
     assert "cycle_skipped" not in log
     of_squeue = [x for x in log.splitlines() if "slurm_remark" in x and "command=squeue" in x]
     assert len(of_squeue) == len(set(of_squeue)) <= 3
-    assert any("odd1" in x for x in of_squeue)
+    assert any("ControlMachine" in x for x in of_squeue)

@@ -229,8 +229,8 @@ FREE = "bf_continue,bf_min_prio_reserve=100"
 ORDINARY = [
     Trial(
         "correct what they name in the slurm.conf of this host",
-        {"NodeName=odd1 CPUs": "16 Sockets=2 CoresPerSocket=4 ThreadsPerCore=3"},
-        follow={"NodeName=odd1 CPUs": None},
+        {"ControlMachine": "gone"},
+        follow={"ControlMachine": None},
     ),
     Trial("set PriorityType=priority/multifactor", BASIC, follow=MULTIFACTOR),
     Trial(

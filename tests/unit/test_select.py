@@ -44,7 +44,6 @@ RULES = Scope(
         ({"reason": "AssocGrpCPURunMinutesLimit"}, Refusal.BLOCKED),
         ({"reason": "AssociationJobLimit"}, Refusal.BLOCKED),
         ({"reason": "MaxGRESPerAccount"}, Refusal.BLOCKED),
-        ({"reason": "ReqNodeNotAvail, May be reserved for other job"}, Refusal.BLOCKED),
         # as Slurm says also of a job behind another one for the same node
         ({"reason": "ReqNodeNotAvail, UnavailableNodes:n1"}, None),
         ({"reason": "Licenses"}, None),
@@ -73,6 +72,28 @@ def test_each_job_is_ours_or_refused_with_its_reason(
     found = select(snapshot(job(**fields)), RULES)
     assert [r for _, r in found.refused] == ([] if reason is None else [reason])
     assert len(found.chosen) == (reason is None)
+
+
+@pytest.mark.parametrize(
+    ("states", "names", "reason"),
+    [
+        ({"n1": "ALLOCATED", "n2": "IDLE"}, (), None),  # 24.11 says it of jobs behind another one
+        ({"n1": "ALLOCATED", "n2": "IDLE"}, ("n1",), None),
+        ({"n1": "MIXED+PLANNED", "n2": "IDLE+RESERVED"}, (), None),
+        ({"n1": "MIXED", "n2": "IDLE+RESERVED"}, ("n1",), None),
+        ({"n1": "MIXED", "n2": "IDLE+RESERVED"}, ("n1", "n2"), Refusal.BLOCKED),
+        ({"n1": "IDLE+MAINTENANCE", "n2": "MIXED+RESERVED"}, (), Refusal.BLOCKED),
+        ({"n1": "IDLE+REBOOT_REQUESTED"}, (), None),
+    ],
+)
+def test_nodes_that_may_be_reserved_are_those_that_are(
+    states: dict[str, str], names: tuple[str, ...], reason: Refusal | None
+) -> None:
+    waits = job(reason="ReqNodeNotAvail, May be reserved for other job", required_nodes=names)
+    nodes = [node(name, state=state, partitions=waits.partitions) for name, state in states.items()]
+    nodes.append(node("x1", partitions=["other"]))
+    found = select(snapshot(waits, nodes=nodes), RULES)
+    assert [r for _, r in found.refused] == ([] if reason is None else [reason])
 
 
 def test_without_a_scope_every_partition_but_the_sla_ones_is_ours() -> None:

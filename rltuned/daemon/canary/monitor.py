@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import Ladder
 from rltuned.core.refusals import Consequence
-from rltuned.core.select import Scope, cannot_start, scope, select
+from rltuned.core.select import Reservations, Scope, cannot_start, scope, select
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
@@ -45,11 +45,11 @@ class PromiseWatch:
         counts = {one: [0, 0] for one in classes}
         if last is None or not classes:
             return {one: ClassCount() for one in counts}
-        full = seen.full_arrays()
+        full, reservations = seen.full_arrays(), Reservations(seen)
         for job in seen.pending:
             one = class_of(job, classes)
             # one that cannot start, whatever the order, is not late
-            if one is None or cannot_start(job, seen.taken_at) is not None:
+            if one is None or cannot_start(job, reservations) is not None:
                 continue
             if job.array is not None and job.array.array_job_id in full:
                 continue
