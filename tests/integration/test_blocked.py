@@ -83,7 +83,7 @@ def test_a_job_whose_nodes_are_kept_for_another_has_no_place(lab: SlurmLab) -> N
     )  # fmt: skip
     job = lab.sbatch(*ONE, "-wm1")
     lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "Slurm says so")
-    assert blocked(lab) == {job}
+    lab.wait_for(lambda: blocked(lab) == {job}, "and of the node too, on 24.11 seconds later")
     lab.scontrol("delete", "reservation", "kept")
     lab.wait_for(lambda: lab.state(job) == "R", "it is free")
 

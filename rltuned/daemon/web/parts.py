@@ -32,7 +32,7 @@ REASONS: Final[Mapping[str, str]] = {
     "JobHeldAdmin": "held by an administrator",
     "JobArrayTaskLimit": "as many tasks of their array run as it allows",
     "Reservation": "they wait for a reservation",
-    "ReqNodeNotAvail": "nodes that they name are not available",
+    "ReqNodeNotAvail": "nodes that they ask for are down, reserved or kept for jobs before them",
     "Licenses": "licences are in use",
 }
 """Slurm's reasons in words; others are shown as Slurm says them."""
