@@ -29,7 +29,7 @@ def lab() -> Iterator[SlurmLab]:
         *(f"add qos {name} {limit}" for name, limit in LIMITS.items()),
         f"modify user root set qos+={names}",
         "add account tight GrpJobs=1",
-        *(f"add user {user} account=tight qos={names},normal" for user in ("root", "nobody")),
+        *(f"add user {user} account=tight qos={names},normal" for user in ("root", "daemon")),
     )
     enforced = ("AccountingStorageEnforce=limits,qos",)
     with cluster(*accounts, accounting=True, extra=enforced) as started:
@@ -79,7 +79,7 @@ def test_a_job_that_a_limit_holds_has_no_place_until_the_limit_lets_it_go(
 def test_a_job_whose_nodes_are_kept_for_another_has_no_place(lab: SlurmLab) -> None:
     lab.scontrol(
         "create", "reservation", "ReservationName=kept", "StartTime=now", "Duration=60",
-        "Nodes=m1", "Users=nobody",
+        "Nodes=m1", "Users=daemon",
     )  # fmt: skip
     job = lab.sbatch(*ONE, "-wm1")
     lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "Slurm says so")

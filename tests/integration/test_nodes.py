@@ -155,7 +155,7 @@ def drain(lab: PoweredLab) -> None:
 def reserve(lab: PoweredLab) -> None:
     lab.scontrol(
         "create", "reservation", "ReservationName=kept", "StartTime=now", "Duration=60",
-        "Nodes=p1", "Users=nobody", "Flags=IGNORE_JOBS",
+        "Nodes=p1", "Users=daemon", "Flags=IGNORE_JOBS",
     )  # fmt: skip
     lab.wait_for(
         lambda: "reserved" in lab.run("sinfo", "-h", "-N", "-n", "p1", "-O", "statecomplete:60"),
