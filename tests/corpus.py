@@ -275,7 +275,9 @@ class Batch:
 
 
 def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
-    """Do these, let rltuned cycle twice, restore, repair nodes and partitions, empty the queue."""
+    """Do these, let rltuned look and cycle twice, restore, repair nodes and partitions, empty the
+    queue. Numbers of others that it has not looked at before would keep it from writing.
+    """
     state = folder / "state"
     state.mkdir(mode=0o700, exist_ok=True)
     limits, log = {"max_changes_per_job_hour": 1000}, {"format": "json"}
@@ -285,6 +287,7 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
     jobs = [lab.sbatch(*FULL, f"--time={minutes}") for minutes in (90, 60, 30)]
     taken = [put(lab, odd, jobs[0], lambda: lab.sbatch(*FULL)) for odd in entries]
     lab.wait_for(lambda: lab.state(jobs[0]) == "PD", "a job waits")
+    rltuned("run", "--stage", "observe", "--once", config=config, code=0)
     ran = rltuned("run", "--live", "--cycles", "2", "--interval", "1", config=config)
     back = rltuned("restore", "--all", config=config)
     wrong = [line for line in ran.stderr.splitlines() if "cycle_skipped" in line]
