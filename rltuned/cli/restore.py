@@ -21,7 +21,7 @@ from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.restore_shown import Shown, give_back_shown, shown
 from rltuned.daemon.signals import SignalFlags, listening
-from rltuned.daemon.unexplained import in_words, unexplained
+from rltuned.daemon.unexplained import in_words, unexplained, within
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
@@ -188,7 +188,7 @@ class _Work:
         asked = self.wanted.job
         jobs = [
             replace(job, owned=owned.get(job.key))
-            for job in seen.pending
+            for job in within(seen.pending, self.settings.scope.partitions)
             if job.key not in done and (asked is None or asked.means(job))
         ]
         found = unexplained(self.journal, seen.cluster, jobs, seen.priorities.kind)
@@ -228,12 +228,15 @@ class _Work:
                 open_lease(self.settings.ha, self.settings.slurm.timeout_s, self.clock)
             )
             self._keep_others_out()
-            found = shown(self._look(undoer), job)
+            scope = self.settings.scope.partitions
+            found = shown(self._look(undoer), job, scope)
             for line in found.unknown():
                 warn(line)
             if not self._may_zero(found, known=known):
                 return LEFT
-            items = give_back_shown(undoer, self.clock, self.effort, job=job, fixed=self.fixed)
+            items = give_back_shown(
+                undoer, self.clock, self.effort, job=job, scope=scope, fixed=self.fixed
+            )
         except (errors.BackendError, errors.SnapshotError) as error:
             warn(f"nothing was restored: {error}")
             return LEFT

@@ -12,7 +12,7 @@ from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.unexplained import FirstLook, number_of
+from rltuned.daemon.unexplained import FirstLook, number_of, within
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
 from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import PendingJob
@@ -131,14 +131,16 @@ class PlanApplier:
             self.journal.close_gone(cluster, here)
         return self.journal.reclaim(cluster, pending, self._clock.now())
 
-    def doubt(self, snapshot: Snapshot, cycle: int) -> str:
-        """Why nothing may be written by this process yet; empty = it may: see unexplained."""
+    def doubt(self, snapshot: Snapshot, cycle: int, partitions: Collection[str]) -> str:
+        """Why nothing may be written by this process yet; empty = it may: see unexplained.
+        partitions: that it manages; empty = all.
+        """
         if self._first_look.is_over:
             return ""
         cluster, kind = snapshot.cluster, snapshot.priorities.kind
         bare = [j for j in snapshot.pending if j.owned is None and number_of(j, kind) is not None]
         back = set(self.follow(snapshot)) if bare else set()
-        jobs = [job for job in bare if job.key not in back]
+        jobs = [job for job in within(bare, partitions) if job.key not in back]
         return self._first_look.judge(self.journal, cluster, jobs, kind, cycle)
 
     def write(

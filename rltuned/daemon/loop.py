@@ -216,7 +216,8 @@ class Loop:
             return False
         if report.mode is HealthState.LIVE and report.snapshot is not None:
             self._journal.claim()  # also where nothing changes: one process is the writer
-            report.unexplained = self._writer.doubt(report.snapshot, self._number)
+            partitions = self.rig.knobs.rules.partitions
+            report.unexplained = self._writer.doubt(report.snapshot, self._number, partitions)
             report.mode = HealthState.OBSERVE if report.unexplained else report.mode
         return not report.unexplained
 

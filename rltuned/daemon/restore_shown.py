@@ -5,11 +5,12 @@ plugin, and a priority without factors was fixed by rltuned or by an administrat
 was, and which nice, flag or excluded node was there before, only the journal knows.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rltuned.daemon.restore import Undo, carry_out
 from rltuned.daemon.restore_patience import Effort, persist
-from rltuned.daemon.unexplained import in_words, number_of
+from rltuned.daemon.unexplained import in_words, number_of, within
 from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
@@ -54,9 +55,9 @@ class Shown:
         return (always, hidden) if self.hidden else (always,)
 
 
-def shown(seen: Snapshot, job: AskedJob | None = None) -> Shown:
-    """Count it. job: only this one; None = all."""
-    jobs = [j for j in seen.pending if job is None or job.means(j)]
+def shown(seen: Snapshot, job: AskedJob | None = None, scope: Collection[str] = ()) -> Shown:
+    """Count it. job: only this one; None = all. scope: partitions that are managed; () = all."""
+    jobs = [j for j in within(seen.pending, scope) if job is None or job.means(j)]
     numbers = {
         j.key: (j.address, number)
         for j in jobs
@@ -73,19 +74,27 @@ def shown(seen: Snapshot, job: AskedJob | None = None) -> Shown:
 
 
 def give_back_shown(
-    undoer: Undoer, clock: Clock, effort: Effort, *, job: AskedJob | None, fixed: bool
+    undoer: Undoer,
+    clock: Clock,
+    effort: Effort,
+    *,
+    job: AskedJob | None,
+    scope: Collection[str] = (),
+    fixed: bool,
 ) -> tuple[Restored, ...]:
-    """Zero every site factor, or one job's. fixed: release fixed priorities too, but no held job.
-    Raises BackendError, SnapshotError: Slurm could not be read within the patience.
+    """Zero every site factor in the scope, or one job's. fixed: release fixed priorities too, but
+    no held job. Raises BackendError, SnapshotError: Slurm could not be read within the patience.
     """
-    return persist(lambda: _as_shown(undoer, job, fixed=fixed), clock, effort)
+    return persist(lambda: _as_shown(undoer, job, scope, fixed=fixed), clock, effort)
 
 
-def _as_shown(undoer: Undoer, asked: AskedJob | None, *, fixed: bool) -> list[Restored]:
+def _as_shown(
+    undoer: Undoer, asked: AskedJob | None, scope: Collection[str], *, fixed: bool
+) -> list[Restored]:
     seen = undoer.look()
     planned: list[Undo] = []
     # under priority/basic a released job goes behind all others: the oldest goes first
-    for job in sorted(seen.pending, key=lambda job: (job.ages_since, job.job_id)):
+    for job in sorted(within(seen.pending, scope), key=lambda job: (job.ages_since, job.job_id)):
         number = number_of(job, seen.priorities.kind)
         if number is None or (asked is not None and not asked.means(job)):
             continue

@@ -36,6 +36,13 @@ def number_of(job: PendingJob, kind: PriorityKind) -> _Number | None:
     return (SITE_FACTOR, job.site_factor) if job.site_factor else None
 
 
+def within(jobs: Iterable[PendingJob], partitions: Collection[str]) -> list[PendingJob]:
+    """Those to which this daemon may write; another one may order the others. partitions: those
+    that it manages; empty = all.
+    """
+    return [j for j in jobs if not partitions or not set(partitions).isdisjoint(j.partitions)]
+
+
 def unexplained(
     journal: Journal,
     cluster: str,

@@ -2,9 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import (
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from rltuned.journal.snapshots import Keeping
 from rltuned.settings.key import AbsolutePath, FilePath, Keys, Names, OptionalPath, key
@@ -157,8 +163,25 @@ class LogKeys(Keys):
     """Lines below this level are dropped."""
 
 
+class RescuedScope(Keys):
+    """The partitions that the daemon manages; empty = all."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    partitions: Names = key([])
+
+
+def _or_all(table: object, check: ValidatorFunctionWrapHandler) -> RescuedScope:
+    """Also where the table has an error."""
+    try:
+        found: RescuedScope = check(table)
+    except ValidationError:
+        return RescuedScope()
+    return found
+
+
 class Rescue(Keys):
-    """What `rltuned restore` reads: where the journal lies, and how Slurm is called.
+    """What `rltuned restore` reads: where the journal lies, how Slurm is called, and the scope.
 
     An error in any other table stops the daemon, and must not stop the command that takes the
     daemon's changes back.
@@ -170,6 +193,7 @@ class Rescue(Keys):
     slurm: SlurmKeys = SlurmKeys()
     ha: HaKeys = HaKeys()
     journal: JournalKeys = JournalKeys()
+    scope: Annotated[RescuedScope, WrapValidator(_or_all)] = RescuedScope()
 
 
 def check_lease(ha: HaKeys, interval_s: float, timeout_s: float) -> None:

@@ -150,3 +150,23 @@ def test_a_second_daemon_on_the_same_folder_says_who_holds_it(case: Case) -> Non
             second.signal(signal.SIGTERM)
             assert second.ends() == 0
     case.assert_given_back()
+
+
+def test_numbers_outside_the_scope_are_another_daemons(case: Case) -> None:
+    """Two instances share a cluster by partitions: neither doubts, names nor zeroes the other's."""
+    text = case.config.read_text()
+    case.config.write_text(text.replace("[scope]\n", '[scope]\npartitions = ["gpu"]\n'))
+    others = case.lab.sbatch(*FULL, "-psla", "--time=10")
+    case.lab.wait_for(lambda: others in case.sprio(), "sprio shows it")
+    case.lab.scontrol("update", f"JobId={others}", "SiteFactor=7")
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.order()[1:] == [*reversed(case.waiting)], "the first order")
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    case.lab.scontrol("update", f"JobId={others}", "SiteFactor=9")
+    for more in ((), ("--as-shown",)):
+        done = case.rltuned("restore", "--all", *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert int(case.sprio()[others].split()[-1]) == 9
+    case.lab.run("scancel", str(others))
+    case.assert_given_back()

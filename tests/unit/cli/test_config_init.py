@@ -14,6 +14,7 @@ from rltuned.settings.reference import KeyLine, draft
 from rltuned.settings.source import Flag
 from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
 from tests.configs import settings_file
+from tests.pages import ROOT, differs, session
 from tests.recorded import DATA, RELEASES, Recording, replay
 from tests.unit.cli.runner import run
 
@@ -45,6 +46,13 @@ def test_a_cluster(tmp_path: Path) -> None:
     assert "# Cluster c1, Slurm 24.11.5." in text
     assert "Here: gpu, sla." in text
     assert "# sla_partitions = []" in text
+
+
+def test_the_page_of_the_installation_shows_what_is_written() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    step = next(s for s in session(page) if s.command == "cat /etc/rltuned/rltuned.toml")
+    text = fitted(found_in("gpu", "sla"), None, {}, "written by `rltuned config init` 0.3.0")
+    assert differs(step.shown, text) == ""
 
 
 def test_a_file_is_whole_and_checked(tmp_path: Path) -> None:

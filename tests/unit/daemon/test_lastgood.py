@@ -66,6 +66,8 @@ def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
     with closing(Journal(tmp_path)) as journal:
         keep_settings(journal, Settings(), NOW)
     assert _settings(spoilt) == Rescue()
+    unclear = settings_file(tmp_path, '[scope]\npartitions = 7\n[order]\nown = "much"\n')
+    assert _settings(unclear).scope.partitions == [], "an error of the scope keeps nothing back"
     assert "restoring by the settings that the daemon last ran with" in capsys.readouterr().err
 
 
