@@ -10,6 +10,7 @@ from rltuned.slurm.columns import PriorityRow, WatchRow
 from rltuned.slurm.jobs import PriorityState
 from rltuned.slurm.records import Record, parse_job_id, read_record
 from rltuned.slurm.site import SlurmSite
+from rltuned.slurm.stepped import Whole
 from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
 
 UNASKED: Final = Request(total=Resources(0, 0, 0))
@@ -105,13 +106,18 @@ def standing_of(
 
 
 def read_pending(
-    rows: list[WatchRow], records: int, factors: Mapping[JobId, Factors], site: SlurmSite
+    rows: list[WatchRow],
+    records: int,
+    factors: Mapping[JobId, Factors],
+    site: SlurmSite,
+    whole: Whole,
 ) -> PendingJob:
     """A pending record as few columns show it, by its rows, one for each task; what it asks for is
-    not read. records: pending ones of its array. Raises ValueError: a column cannot be read.
+    not read. records: pending ones of its array. Raises ValueError: a column cannot be read, or not
+    all tasks are known.
     """
     row, partitions = rows[0], tuple(rows[0].partition.split(","))
-    named = read_record(row, [r.arraytaskid for r in rows], records)
+    named = read_record(row, whole(row.jobid, [r.arraytaskid for r in rows]), records)
     state = standing_of(named, len(partitions), factors.get(named.job_id), site)
     return PendingJob(
         **(named._asdict() | state._asdict()),

@@ -19,6 +19,7 @@ from rltuned.slurm.columns import JobRow
 from rltuned.slurm.queue_rows import Known, KnownJobs, RecordRows, Same, records_of
 from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
 from rltuned.slurm.request import Requests, shares_of
+from rltuned.slurm.stepped import Whole
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch, parse_number
@@ -75,6 +76,7 @@ class _PendingReader:
     requests: Requests
     stands: Callable[[Record, int], PriorityState]
     odd: Callable[[JobId, tuple[str, ...]], str]
+    whole: Whole
 
     def again(self, same: Same) -> PendingJob | RunningJob:
         """A job that is known; a pending one with its numbers of now. Raises ValueError."""
@@ -98,7 +100,7 @@ class _PendingReader:
         or what rules its priority, cannot be read.
         """
         row, ask = record.row, record.ask
-        named = read_record(row, record.tasks, pending_records)
+        named = read_record(row, self.whole(row.jobid, record.tasks), pending_records)
         partitions = _names(ask.partition)
         numbers = dict(zip(_NUMBERS, self._numbers(named, partitions, record.kinds), strict=True))
         try:
@@ -147,6 +149,7 @@ def read_queue(
     stands: Callable[[Record, int], PriorityState] = as_shown,
     *,
     odd: Callable[[JobId, tuple[str, ...]], str] = lambda _job, _partitions: "",
+    whole: Whole = lambda _number, shown: shown,
     remembered: Remembered = NOTHING,
     kinds: Mapping[str, Kinds] = _NO_KINDS,
 ) -> SqueueAnswer:
@@ -158,8 +161,8 @@ def read_queue(
 
     rows: the columns of Layout.job_columns; one row per record or one per array task. extras: those
     of columns.EXTRA_COLUMNS that the rows have, in front of the account. odd: what else is wrong
-    with a pending job of these partitions; empty = nothing. kinds: of jobs by their numbers as
-    squeue prints them, each there once its row is. known: is brought up to date.
+    with a pending job of these partitions; empty = nothing. whole: see stepped. kinds: of jobs by
+    their numbers as squeue prints them, each there once its row is. known: is brought up to date.
     """
     known.forget_where_nodes_changed(nodes.values())
     records = records_of(rows, extras, kinds, known.jobs)
@@ -169,7 +172,7 @@ def read_queue(
         for r in records.values()
         if isinstance(r, RecordRows) and r.row.statecompact == "PD"
     )
-    reader = _PendingReader(known.requests, stands, odd)
+    reader = _PendingReader(known.requests, stands, odd, whole)
     pending: list[PendingJob] = []
     running: list[RunningJob] = []
     lingering: set[JobId] = set()

@@ -39,6 +39,7 @@ from rltuned.slurm.request import Requests, parse_speeds, read_node_range
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
+from rltuned.slurm.stepped import SteppedTasks
 from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import parse_epoch
 
@@ -82,6 +83,7 @@ class Reader:
         self._source = JobSource(commands, self._new_marks, source, on_reading, digester)
         self._site: tuple[float, SlurmSite, Layout] | None = None
         self._hardware: tuple[float, Mapping[str, KeptBack], frozenset[str]] | None = None
+        self.tasks = SteppedTasks(commands)
         self._hidden = HiddenNodes(commands, self._new_marks)
         self._earlier = Known(Requests(frozenset(), memory_counts=True))
         self._nodes: KnownNodes = {}
@@ -104,6 +106,7 @@ class Reader:
             taken_at += self.clock_off_s
         says = remembered(site.cluster, taken_at)
         kept, names = self._known_hardware(site, taken_at)
+        self.tasks.look()
         jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
         sinfo = self._commands.stream(
@@ -136,6 +139,7 @@ class Reader:
                 record, partitions, factors.get(record.job_id), site
             ),
             odd=wrong,
+            whole=self.tasks.whole,
             remembered=says,
             kinds=jobs.kinds,
         )
@@ -249,7 +253,7 @@ class Reader:
             # as if other records were pending: a task held this instant stays out of a release
             siblings = records[rows[0].arrayjobid] + 1
             try:
-                found[job_id] = read_pending(rows, siblings, parts, site)
+                found[job_id] = read_pending(rows, siblings, parts, site, self.tasks.whole)
             except ValueError as error:
                 found[job_id] = unreadable(job_id, f"its row in squeue cannot be read: {error}")
         return found

@@ -50,10 +50,10 @@ class SlurmUndoer:
         factors = self._reader.factors() if site.multifactor else {}
         node_ranges = self._reader.node_ranges(now) if self._node_ranges else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
-        pending, bad = [], []
+        pending, bad, whole = [], [], self._reader.tasks.whole
         for name, rows in records.items():
             try:
-                job = read_pending(rows, siblings[rows[0].arrayjobid], factors, site)
+                job = read_pending(rows, siblings[rows[0].arrayjobid], factors, site, whole)
                 pending.append(replace(job, node_range=node_ranges.get(job.job_id)))
             except ValueError as error:
                 bad.append(Unreadable("job", name, str(error), id_of(name)))

@@ -438,5 +438,5 @@ def test_a_record_that_cannot_be_read_counts_as_held() -> None:
     row = WatchRow("7", "7", "N/A", "PD", "Priority", "many", "0", "1700000000", "0", "0", "OK")
     site = read_site(parse_config((DATA / "22.05" / "config.txt").read_text()))
     with pytest.raises(ValueError, match="'many'"):
-        read_pending([row], 1, {}, site)
+        read_pending([row], 1, {}, site, lambda _number, shown: shown)
     assert unreadable(JobId(7), "its row").is_held  # so that nothing releases it
