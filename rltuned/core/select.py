@@ -179,7 +179,8 @@ def _held(job: PendingJob) -> Refusal | None:
         return Refusal.HELD_USER
     if job.held_by == "admin":
         return Refusal.HELD_ADMIN
-    if job.reason in _UNFULFILLABLE_REASONS:
+    # without accounting 23.11 says InvalidAccount of jobs that start all the same
+    if job.reason in _UNFULFILLABLE_REASONS and (job.account or job.reason != "InvalidAccount"):
         return Refusal.UNFULFILLABLE
     return Refusal.HELD if job.priority == 0 else None
 

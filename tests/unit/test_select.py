@@ -38,6 +38,8 @@ RULES = Scope(
         ({"priority": 0}, Refusal.HELD),
         ({"priority": 0, "reason": "BadConstraints"}, Refusal.UNFULFILLABLE),
         ({"reason": "QOSNotAllowed"}, Refusal.UNFULFILLABLE),
+        ({"reason": "InvalidAccount", "account": "gone"}, Refusal.UNFULFILLABLE),
+        ({"reason": "InvalidAccount", "account": ""}, None),
         ({"reason": "QOSMaxJobsPerUserLimit"}, Refusal.BLOCKED),
         ({"reason": "QOSGrpGRES"}, Refusal.BLOCKED),
         ({"reason": "QOSUsageThreshold"}, Refusal.BLOCKED),
