@@ -5,7 +5,7 @@
 #   scripts/other-slurm.sh run DIR COMMAND... run a command whose PATH begins with DIR/bin
 #   scripts/other-slurm.sh run DIR .venv/bin/python -m scripts.tools.record
 # The mounts that a root needs live in a mount namespace of the command alone: nothing is left mounted.
-# Needs root and debootstrap. Suites tried: trixie (24.11), testing (26.05 in November 2026).
+# Needs root and debootstrap. Suites tried: noble (Ubuntu, 23.11), trixie (24.11), testing (26.05).
 set -eu
 
 packages=slurmctld,slurmd,slurmdbd,slurm-client,munge,util-linux
@@ -28,7 +28,12 @@ root=$dir/root
 if [ -n "$suite" ]; then
     [ -e "$dir/made" ] || {
         rm -rf "$root"
-        debootstrap --variant=minbase "--include=$packages" "$suite" "$root"
+        case $suite in
+        noble) # Debian has neither Ubuntu's script nor its keys
+            debootstrap --no-check-gpg --variant=minbase --components=main,universe "--include=$packages" \
+                "$suite" "$root" http://archive.ubuntu.com/ubuntu /usr/share/debootstrap/scripts/jammy ;;
+        *) debootstrap --variant=minbase "--include=$packages" "$suite" "$root" ;;
+        esac
         touch "$dir/made"
     }
     # who is not root may not chroot: they enter by a user namespace that keeps their id

@@ -380,9 +380,10 @@ class SlurmLab:
             (self.root / "dev" / f"gpu{index}").touch()
         self.conf.write_text(self._slurm_conf(sock))
         (self.root / "gres.conf").write_text(self._gres_conf())
-        if "slurm-wlm 22." not in self.run("squeue", "--version"):
+        if "slurm-wlm 22." not in (version := self.run("squeue", "--version")):
             # newer daemons look for control groups even where nothing uses them
-            (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+            plugin = "cgroup/v1" if "slurm-wlm 23." in version else "disabled"
+            (self.root / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\n")
 
     def _slurm_conf(self, sock: Path) -> str:
         ports = _free_ports(2 + len(self.node_names))

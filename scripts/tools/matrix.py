@@ -1,6 +1,6 @@
-"""The tests that drive a real Slurm, against every release that Debian has (`make test-matrix`).
+"""The tests that drive a real Slurm, on Debian's and Ubuntu's releases (`make test-matrix`).
 
-Each release is another Debian's, in a root of its own under .run/roots/slurm that is made once
+Each release is of another suite, in a root of its own under .run/roots/slurm that is made once
 (scripts/other-slurm.sh: root and debootstrap). Nothing is skipped silently: a skip is a failure,
 and what a release cannot run is left out by name, with its reason in the table.
 
@@ -64,6 +64,7 @@ IN_JOBS = tuple(
 )
 RELEASES = (
     Release("22.05", "bookworm"),
+    Release("23.11", "noble", IN_JOBS),
     Release("24.11", "trixie", IN_JOBS),
     Release("26.05", "testing", IN_JOBS),
 )
