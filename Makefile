@@ -120,7 +120,7 @@ test-systemd: $(STAMP) ## the package on a Debian 12 that systemd boots (root; h
 fuzz: $(STAMP) ## 10,000 files and 2,000 arguments with something wrong in them; minutes
 	@RLTUNED_MUTATIONS=10000 $(BIN)/python -m pytest -q tests/property/test_mutated_files.py tests/unit/cli/test_arguments.py
 
-test-matrix: $(STAMP) ## the tests that drive Slurm, on 22.05, 23.11, 24.11 and 26.05 (root; half an hour)
+test-matrix: $(STAMP) ## the tests that drive Slurm, on five releases from 22.05 to 26.05 (root; 40 minutes)
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.tools.matrix
 

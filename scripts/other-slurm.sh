@@ -5,7 +5,8 @@
 #   scripts/other-slurm.sh run DIR COMMAND... run a command whose PATH begins with DIR/bin
 #   scripts/other-slurm.sh run DIR .venv/bin/python -m scripts.tools.record
 # The mounts that a root needs live in a mount namespace of the command alone: nothing is left mounted.
-# Needs root and debootstrap. Suites tried: noble (Ubuntu, 23.11), trixie (24.11), testing (26.05).
+# Needs root and debootstrap. Suites tried: noble and resolute (Ubuntu, 23.11 and
+# 25.11), trixie (24.11), testing (26.05).
 set -eu
 
 packages=slurmctld,slurmd,slurmdbd,slurm-client,munge,util-linux
@@ -17,7 +18,7 @@ case "${1:-} $#" in
 "make 4") suite=$2 dir=$3 packages=$packages,$4 ;;
 "run "[3-9]* | "run "[12][0-9]*) suite='' dir=$2 ;;
 *)
-    sed -n '2,8p' "$0" >&2
+    sed -n '2,9p' "$0" >&2
     exit 2
     ;;
 esac
@@ -29,7 +30,7 @@ if [ -n "$suite" ]; then
     [ -e "$dir/made" ] || {
         rm -rf "$root"
         case $suite in
-        noble) # Debian has neither Ubuntu's script nor its keys
+        noble | resolute) # Debian has neither Ubuntu's script nor its keys
             debootstrap --no-check-gpg --variant=minbase --components=main,universe "--include=$packages" \
                 "$suite" "$root" http://archive.ubuntu.com/ubuntu /usr/share/debootstrap/scripts/jammy ;;
         *) debootstrap --variant=minbase "--include=$packages" "$suite" "$root" ;;

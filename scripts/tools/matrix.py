@@ -66,6 +66,7 @@ RELEASES = (
     Release("22.05", "bookworm"),
     Release("23.11", "noble", IN_JOBS),
     Release("24.11", "trixie", IN_JOBS),
+    Release("25.11", "resolute", IN_JOBS),
     Release("26.05", "testing", IN_JOBS),
 )
 WITH_PYSLURM = Release("26.05", "testing", pyslurm=True)
