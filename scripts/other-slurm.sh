@@ -30,9 +30,9 @@ if [ -n "$suite" ]; then
     [ -e "$dir/made" ] || {
         rm -rf "$root"
         case $suite in
-        noble | resolute) # Debian has neither Ubuntu's script nor its keys
-            debootstrap --no-check-gpg --variant=minbase --components=main,universe "--include=$packages" \
-                "$suite" "$root" http://archive.ubuntu.com/ubuntu /usr/share/debootstrap/scripts/jammy ;;
+        noble | resolute) # Debian's debootstrap knows neither; a package of Ubuntu's has the keys
+            debootstrap --keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg --variant=minbase --components=main,universe \
+                "--include=$packages" "$suite" "$root" http://archive.ubuntu.com/ubuntu /usr/share/debootstrap/scripts/jammy ;;
         *) debootstrap --variant=minbase "--include=$packages" "$suite" "$root" ;;
         esac
         touch "$dir/made"

@@ -57,8 +57,10 @@ class SteppedTasks:
         found = re.search(rf"^JobId={number} ArrayJobId=\d+ ArrayTaskId=(\S+)", out, re.MULTILINE)
         if found is None:
             raise ValueError("squeue -r may leave out its last task, and scontrol shows none")
-        tasks = parse_tasks(found[1]).named.split(",")
-        if {*tasks[: len(shown)]} != {*shown} or len(tasks) > len(shown) + 1:
+        listed = parse_tasks(found[1])
+        # counted before they are listed: a job's name may hold a line that looks like this one
+        tasks = listed.named.split(",") if listed.count <= len(shown) + 1 else []
+        if {*tasks[: len(shown)]} != {*shown}:
             raise ValueError("its tasks changed while they were read")
         return tasks
 

@@ -105,7 +105,10 @@ def prefix(release: Release) -> list[str]:
 
 def run(release: Release, more: Sequence[str]) -> Outcome:
     """Run the tests against one release."""
-    before = prefix(release)
+    try:
+        before = prefix(release)
+    except subprocess.CalledProcessError as error:
+        return Outcome(release, "", 0, (f"its root cannot be made: {error}",), 0.0)
     version = _version([*before, "slurmctld", "-V"])
     REPORTS.mkdir(parents=True, exist_ok=True)
     report = REPORTS / f"{release.root.name}-{release.name}.xml"

@@ -21,6 +21,7 @@ import pytest
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.configs import write_settings
 from tests.lab import SEARCH, SlurmLab
+from tests.needs import skip_or_fail
 from tests.programs import ran
 
 pytestmark = pytest.mark.slurm
@@ -276,7 +277,7 @@ def without_rights(config: Path, *args: str) -> "subprocess.CompletedProcess[str
     # as Python says it of a package, and of a module in it; and setpriv of Python itself
     unreachable = ("No module named rltuned\n", "No module named 'rltuned", "failed to execute")
     if any(why in done.stderr for why in unreachable):
-        pytest.skip("the checkout lies where users may not read")
+        skip_or_fail("the checkout lies where users may not read")
     return done
 
 
