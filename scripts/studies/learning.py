@@ -1,6 +1,6 @@
 """Does PPO find an order that is known to be the best? Four problems on a node with one GPU.
 
-    python -m scripts.studies.learning judge [--only SEED]
+    python -m scripts.studies.learning judge [--train-seed SEED]
     python -m scripts.studies.learning run [--minutes M]
     python -m scripts.studies.learning table
     python -m scripts.studies.learning draw
@@ -320,7 +320,7 @@ def draw(_: argparse.Namespace) -> None:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", type=int, default=1, help="the seed that `judge` trains with")
+    parser.add_argument("--train-seed", type=int, default=1, help="that `judge` trains with")
 
 
 if __name__ == "__main__":
