@@ -11,8 +11,9 @@ from rltuned.cli import flags, group_plan
 from rltuned.cli.plan import STANDING_STILL, grouped, predicting
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.cli.world import open_world
+from rltuned.core.groups import MOST_EDGES
 from rltuned.core.heft import heft
-from rltuned.daemon.groups import Groups, documents
+from rltuned.daemon.groups import Groups, documents, edges_left_out
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.text import span, when
@@ -57,14 +58,21 @@ def groups(
     if ctx.invoked_subcommand is not None:
         return
     snapshot, status = _seen(config, backend)
-    found = documents(status)
+    found, left_out = documents(status), edges_left_out(status, snapshot)
     if as_json:
-        document = {"taken_at": snapshot.taken_at, "cluster": snapshot.cluster, "groups": found}
+        document = {
+            "taken_at": snapshot.taken_at,
+            "cluster": snapshot.cluster,
+            "edges_left_out": left_out,
+            "groups": found,
+        }
         flags.say(json.dumps(document, indent=2, allow_nan=False))
     elif found:
         show_table(console(), COLUMNS, [_row(group) for group in found])
-    else:
+    elif not left_out:
         flags.say("no job waits for another")
+    if left_out:
+        flags.warn(f"{left_out} dependencies are left out: {MOST_EDGES} are kept of a cluster")
 
 
 @app.command("plan")

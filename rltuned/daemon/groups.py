@@ -43,6 +43,20 @@ def documents(groups: Groups) -> list[Document]:
     return [document(g) for g in sorted(groups, key=lambda group: (group.has_ended, group.group))]
 
 
+def edges_left_out(groups: Groups, seen: Snapshot) -> int:
+    """Edges between jobs that Slurm shows and that no group holds: core/groups.MOST_EDGES is the
+    bound.
+    """
+    held = {node for group in groups for node in group.jobs}
+    shown = {node_of(job) for job in (*seen.pending, *seen.running)}
+    return sum(
+        parent in shown
+        for job in seen.pending
+        if job.dependency and node_of(job) not in held
+        for parent, _ in parse_dependency(job.dependency).parents
+    )
+
+
 def looked(before: GroupStore, seen: Snapshot, predicted: RunTimes) -> GroupStore:
     """The groups after one more look."""
     waits = {job.job_id: parse_dependency(job.dependency) for job in seen.pending if job.dependency}

@@ -13,6 +13,7 @@ every policy (core/order). docs/write-a-policy.md shows one.
 
 import hashlib
 import inspect
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -104,7 +105,10 @@ def _as(kind: type[RltunedError], where: str) -> Iterator[None]:
     """Give every error of another package's code, which may fail in any way, one name."""
     try:
         yield
-    except (Exception, SystemExit) as error:  # sys.exit must not end the daemon
+    except BaseException as error:  # nothing that it raises may end the daemon
+        by_hand = isinstance(error, KeyboardInterrupt)
+        if by_hand and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            raise  # Ctrl-C at a command; the daemon has a handler of its own
         text = " ".join(str(error).split())[:300]
         raise kind(f"{where}: {type(error).__name__}: {text}") from error
 

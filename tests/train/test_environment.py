@@ -98,6 +98,57 @@ def test_many_at_once_are_windows_of_their_own() -> None:
         QueueVectorEnv(1, protocol=Protocol(mode="event"))
 
 
+def test_each_environment_has_a_seed_and_can_begin_alone() -> None:
+    """As gymnasium.vector.SyncVectorEnv does it: seeds in a list, a mask of those that begin."""
+    envs, one = QueueVectorEnv(2, TRACE, jobs=24, slots=4), QueueEnv(TRACE, jobs=24, slots=4)
+    rows, _ = envs.reset(seed=[3, 8])
+    for number, seed in enumerate((3, 8)):
+        np.testing.assert_array_equal(rows[number], one.reset(seed=seed)[0])
+    np.testing.assert_array_equal(envs.reset(seed=7)[0][1], rows[1])
+    zeros = np.zeros((2, 4), dtype=np.float32)
+    later, *_ = envs.step(zeros)
+    mask = np.array([False, True])
+    masked, _ = envs.reset(seed=[None, 8], options={"reset_mask": mask})
+    np.testing.assert_array_equal(masked, np.stack([later[0], rows[1]]))
+    one.reset(seed=7)
+    for _ in range(2):
+        expected, *_ = one.step(zeros[0])
+    np.testing.assert_array_equal(envs.step(zeros)[0][0], expected)
+
+
+@pytest.mark.parametrize(
+    ("seed", "mask", "why"),
+    [
+        ([1], None, "1 seeds for 2"),
+        (1, np.zeros(2, dtype=bool), "with a True"),
+        (1, np.array([1, 0]), "of bool"),
+        (1, np.array([True]), "reset_mask must be"),
+        (1, np.array([True, False]), "must begin all"),
+    ],
+)
+def test_a_reset_that_means_nothing_is_refused(seed: Any, mask: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        QueueVectorEnv(2, TRACE, jobs=24, slots=4).reset(
+            seed=seed, options=None if mask is None else {"reset_mask": mask}
+        )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_no_number_is_no_action(bad: float) -> None:
+    one, many = QueueEnv(TRACE, jobs=24, slots=4), QueueVectorEnv(2, TRACE, jobs=24, slots=4)
+    one.reset(seed=1)
+    rows, _ = many.reset(seed=1)
+    actions = np.zeros((2, 4), dtype=np.float32)
+    actions[1, 2] = bad
+    with pytest.raises(gymnasium.error.InvalidAction, match=r"action \[1, 2\]"):
+        many.step(actions)
+    with pytest.raises(gymnasium.error.InvalidAction, match=r"action \[2\]"):
+        one.step(actions[1])
+    with pytest.raises(gymnasium.error.InvalidAction, match=r"shape \(3,\)"):
+        one.step(np.zeros(3, dtype=np.float32))
+    np.testing.assert_array_equal(many.reset(seed=1)[0], rows)
+
+
 def test_an_agent_can_change_the_order() -> None:
     found = []
     for sign in (1.0, -1.0):

@@ -8,6 +8,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Order, bounded
+from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import ModelError, PolicyError, SettingsError
 from rltuned.policies.baselines import BASELINES
@@ -51,6 +52,9 @@ def test_a_package_s_function_is_a_policy(
         ("matrix.limit_s[:] = 1e9\n    return matrix.limit_s", "read-only"),
         ("matrix.slack_s *= 0\n    return matrix.limit_s", "read-only"),
         ("import sys\n    sys.exit(3)", "policy plugin:ours: SystemExit: 3"),
+        ("raise GeneratorExit", "policy plugin:ours: GeneratorExit"),
+        ("import asyncio\n    raise asyncio.CancelledError", "CancelledError"),
+        ("raise BaseException('of its own')", "BaseException: of its own"),
         ("return matrix.limit_s * 1j", "TypeError: complex numbers"),
     ],
 )
@@ -65,6 +69,21 @@ def test_what_it_does_wrong_is_a_policy_error(
     with pytest.raises(PolicyError, match=why):
         bounded(policy, matrix, DEFAULT)
     assert np.array_equal(matrix.limit_s, before)
+
+
+def test_ctrl_c_ends_a_command_but_not_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon has a handler of its own, so what looks like Ctrl-C there is the package's."""
+    install(tmp_path, monkeypatch, "def ours(matrix):\n    raise KeyboardInterrupt", "ours")
+    policy = load_plugin("plugin:ours")
+    with pytest.raises(KeyboardInterrupt):
+        decide(SEEN, policy, Knobs())
+    with (
+        listening(SignalFlags(), lambda _stop: None),
+        pytest.raises(PolicyError, match="KeyboardInterrupt"),
+    ):
+        decide(SEEN, policy, Knobs())
 
 
 def test_what_it_does_to_its_copy_moves_no_bound(

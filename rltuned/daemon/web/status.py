@@ -17,7 +17,7 @@ from rltuned.core.explaining import sentence
 from rltuned.core.starts import Expected
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.groups import documents, open_of, phases
+from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health
@@ -296,4 +296,10 @@ def _groups(report: CycleReport, showing: Showing) -> Document | None:
         {**one, "user": one["user"] if showing.users else None}
         for one in (documents(found)[:GROUPS] if showing.jobs else ())
     ]
-    return {"open": len(open_of(found)), "jobs": phases(found), "listed": listed}
+    seen = report.snapshot
+    return {
+        "open": len(open_of(found)),
+        "jobs": phases(found),
+        "edges_left_out": 0 if seen is None else edges_left_out(found, seen),
+        "listed": listed,
+    }

@@ -155,7 +155,9 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         """Decide, and let time pass until the next decision."""
         if self._due is None:
             raise gymnasium.error.ResetNeeded("the last window has come to its end")
-        self._decided.decide(self._due, CorrectedRule(np.asarray(action, dtype=np.float32)))
+        self._decided.decide(
+            self._due, CorrectedRule(checked(action, self.action_space.shape or ()))
+        )
         seen = self._seen(self._decided.due())
         done = self._due is None
         info = {"mean_wait_s": self._waited_s / self._jobs} if done else {}
@@ -181,6 +183,17 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     def _chosen(self, due: Snapshot) -> tuple[PendingJob, ...]:
         return select(due, self._decided.knobs.rules).chosen
+
+
+def checked(actions: object, shape: tuple[int, ...]) -> Float32Array:
+    """Actions as they are taken. Raises InvalidAction: of another shape, or not finite."""
+    found = np.asarray(actions, dtype=np.float32)
+    if found.shape != shape:
+        raise gymnasium.error.InvalidAction(f"actions of shape {found.shape}: {shape} is needed")
+    if not np.isfinite(found).all():
+        where = ", ".join(map(str, np.argwhere(~np.isfinite(found))[0]))
+        raise gymnasium.error.InvalidAction(f"action [{where}] is not a finite number")
+    return found
 
 
 def nobody_waits() -> TraceError:

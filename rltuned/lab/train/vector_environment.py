@@ -4,15 +4,18 @@
     gymnasium.make_vec(name, num_envs=64, jobs=64, slots=16)
 
 What is seen, done and rewarded is the same, step by step; tests hold the two equal. A window that
-has come to its end is followed by the first observation of another one in the same step.
+has come to its end is followed by the first observation of another one in the same step. Each
+environment draws its windows by a generator of its own; without a trace, the jobs are those of the
+first environment's seed.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -29,7 +32,14 @@ from rltuned.lab.replay.play import faults_of, setup_of
 from rltuned.lab.replay.prepared import eyes_on
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.environment import REACH, TRIES, Windows, nobody_waits, spaces_of
+from rltuned.lab.train.environment import (
+    REACH,
+    TRIES,
+    Windows,
+    checked,
+    nobody_waits,
+    spaces_of,
+)
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.trace import Trace
 from rltuned.sim.world import Rules
@@ -84,22 +94,44 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._actions = np.zeros((num_envs, slots), dtype=np.float32)
         self._waited_s, self._counted_s = np.zeros((num_envs, 1)), np.zeros(num_envs)
         self._episodes: list[_Episode] = []
+        self._draws: dict[int, np.random.Generator] = {}
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Submit windows to empty clusters."""
-        super().reset(seed=seed, options=options)
-        if seed is not None:
-            self._windows.seeded(self.np_random)
-        self._episodes = [self._begun(number) for number in range(self.num_envs)]
+        """Submit windows to empty clusters. seed: of all; an int s is s, s + 1, ... options:
+        `reset_mask` (num_envs,) bool = only those begin anew. Raises ValueError: a list or a mask
+        of another length, or a mask of nothing.
+        """
+        count = self.num_envs
+        mask = np.asarray((options or {}).get("reset_mask", np.ones(count, dtype=bool)))
+        if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
+            raise ValueError(f"reset_mask must be ({count},) of bool with a True in it")
+        if seed is None or isinstance(seed, int):
+            seeds = [None if seed is None else seed + number for number in range(count)]
+        elif len(seed) == count:
+            seeds = list(seed)
+        else:
+            raise ValueError(f"{len(seed)} seeds for {count} environments")
+        if not self._episodes and not mask.all():
+            raise ValueError("the first reset must begin all environments")
+        for number in np.flatnonzero(mask):
+            if seeds[number] is not None or len(self._draws) <= number:
+                self._draws[int(number)] = seeding.np_random(seeds[number])[0]
+                if number == 0:
+                    self._windows.seeded(self._draws[0])
+        begun = {int(number): self._begun(int(number)) for number in np.flatnonzero(mask)}
+        self._episodes = [begun.get(n) or self._episodes[n] for n in range(count)]
         return self._rows.copy(), {}
 
     def step(
         self, actions: Float32Array
     ) -> tuple[Float32Array, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         """Decide in each of them, and let time pass until the next decision there."""
-        self._actions[:] = actions
+        self._actions[:] = checked(actions, self._actions.shape)
         infos: dict[str, Any] = {}
         ended = [n for n, one in enumerate(self._episodes) if next(one.stops, None) is None]
         waited_s, done = self._waited_s[:, 0] - self._counted_s, np.zeros(self.num_envs, dtype=bool)
@@ -117,7 +149,7 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def _begun(self, number: int) -> _Episode:
         """Another window, at its first decision."""
         for _ in range(TRIES):
-            episode = self._episode(number, self._windows.drawn(self.np_random))
+            episode = self._episode(number, self._windows.drawn(self._draws[number]))
             if next(episode.stops, None) is not None:
                 self._counted_s[number] = 0.0
                 return episode

@@ -3,11 +3,14 @@
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from rltuned.cli.explain import in_words
+from rltuned.core import groups as core_groups
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.group_forecast import foresee
 from rltuned.daemon.documents import explanation
-from rltuned.daemon.groups import documents, kept_groups, open_of, place_of, take_in
+from rltuned.daemon.groups import documents, edges_left_out, kept_groups, open_of, place_of, take_in
 from rltuned.domain.context import NO_CONTEXT, RunTime
 from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
 from rltuned.domain.snapshot import Snapshot
@@ -53,6 +56,22 @@ def test_nothing_is_kept_where_nothing_depends(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
         assert take_in(journal, snapshot(job(1)), {}) == ()
     assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_edges_that_no_group_holds_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than fit: 40 jobs that all wait for the same 40."""
+    monkeypatch.setattr(core_groups, "MOST_EDGES", 1_000)
+    parents = ",".join(f"afterok:{n}" for n in range(1, 41))
+    children = [job(n, dependency=parents, reason="Dependency") for n in range(41, 81)]
+    seen = snapshot(*(job(n) for n in range(1, 41)), *children)
+    with closing(Journal(tmp_path)) as journal:
+        groups = take_in(journal, seen, {})
+    assert (groups, edges_left_out(groups, seen)) == ((), 1_600)
+    monkeypatch.setattr(core_groups, "MOST_EDGES", 2_000)
+    with closing(Journal(tmp_path)) as journal:
+        assert edges_left_out(take_in(journal, seen, {}), seen) == 0
 
 
 def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
