@@ -241,7 +241,7 @@ def judge(asked: argparse.Namespace) -> None:
     """Train on each problem with one seed, and exit with 1 if a target is missed."""
     missed = 0
     for name, kind in GROUNDS.items():
-        row = play(Run(name, "default", asked.only), _told(name))
+        row = play(Run(name, "default", asked.train_seed), _told(name))
         missed += not passed(row)
         print(
             f"\r{name}: {_shown(row)} of the best order's cost, at most {kind.most}: "
@@ -323,7 +323,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-seed", type=int, default=1, help="that `judge` trains with")
 
 
-if __name__ == "__main__":
+def main() -> None:
     plays.main(
         __doc__,
         RESULTS,
@@ -332,3 +332,7 @@ if __name__ == "__main__":
         views={"judge": judge, "table": table, "draw": draw},
         options=_options,
     )
+
+
+if __name__ == "__main__":
+    main()

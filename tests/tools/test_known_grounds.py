@@ -62,6 +62,26 @@ def test_a_training_is_judged_against_the_best_order(monkeypatch: pytest.MonkeyP
     assert row["ratio"] < curve[0]
 
 
+@pytest.mark.parametrize(("high", "code"), [(1.0, 0), (2.0, 1)])
+def test_judge_plays_every_problem_with_one_seed(
+    monkeypatch: pytest.MonkeyPatch, high: float, code: int
+) -> None:
+    """`make check-learning`, but for the trainings, which take ten minutes."""
+    asked: list[tuple[str, int]] = []
+
+    def played(run: Run, _told: object) -> dict[str, object]:
+        asked.append((run.ground, run.seed))
+        figures = {"ratio": 1.0, "low": 1.0, "high": high, "curve": [1.5, 1.0], "cpu_s": 1.0}
+        return {"ground": run.ground, **figures}
+
+    monkeypatch.setattr(learning, "play", played)
+    monkeypatch.setattr("sys.argv", ["learning", "judge", "--train-seed", "3"])
+    with pytest.raises(SystemExit) as ended:
+        learning.main()
+    assert ended.value.code == code
+    assert asked == [(name, 3) for name in GROUNDS]
+
+
 def test_the_whole_interval_must_be_within_the_target() -> None:
     row = {"ground": "shortest", "low": 1.0, "ratio": 1.05, "high": 1.10}
     assert passed(row)  # type: ignore[arg-type]
