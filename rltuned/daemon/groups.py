@@ -48,7 +48,7 @@ def edges_left_out(groups: Groups, seen: Snapshot) -> int:
     bound.
     """
     held = {node for group in groups for node in group.jobs}
-    shown = {node_of(job) for job in (*seen.pending, *seen.running)}
+    shown = {node_of(job) for job in seen.pending} | {node_of(run) for run in seen.running}
     return sum(
         parent in shown
         for job in seen.pending

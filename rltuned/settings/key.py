@@ -1,5 +1,6 @@
 """What a table of keys is made of: documented fields, no unknown key, no silent conversion."""
 
+import stat
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -32,9 +33,35 @@ def _possible(path: Path | None) -> Path | None:
 
 
 def _from_the_root(path: Path | None) -> Path | None:
-    if path is not None and not path.is_absolute():
-        raise ValueError("must be an absolute path, for Slurm's commands run in /")
+    """The daemon and Slurm's commands run in /, so nothing is relative to a folder of a user's."""
+    if path is None:
+        return None
+    if not path.is_absolute():
+        raise ValueError(f"must be an absolute path: {path} depends on where rltuned starts")
+    if ".." in path.parts:
+        raise ValueError("must be without ..")
     return path
+
+
+def _own_folder(path: Path | None) -> Path | None:
+    """Refuse what cannot be a folder of rltuned's own."""
+    if path is None:
+        return None
+    if str(path) in {"/", "/dev"} or str(path).startswith(("/proc", "/sys")):
+        raise ValueError(f"{path} cannot be a folder of rltuned's own")
+    try:
+        is_other = not stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:  # not there yet, or not to be seen by this user
+        is_other = isinstance(error, NotADirectoryError)
+    if is_other:
+        raise ValueError(f"{path} is not a folder")
+    return path
+
+
+def _a_folder_name(name: str) -> str:
+    if name in {".", ".."} or not is_file_name(name):
+        raise ValueError("must be the name of one folder, without /")
+    return name
 
 
 def _not_empty(value: Any) -> Any:
@@ -50,13 +77,17 @@ def _a_name(name: str) -> str:
     return name
 
 
-FilePath = Annotated[
-    Path, Field(strict=False), AfterValidator(_possible), BeforeValidator(_not_empty)
-]
-OptionalPath = Annotated[
-    Path | None, Field(strict=False), AfterValidator(_possible), BeforeValidator(_not_empty)
-]
-AbsolutePath = Annotated[OptionalPath, AfterValidator(_from_the_root)]
+_CHECKS = (
+    Field(strict=False),
+    AfterValidator(_possible),
+    AfterValidator(_from_the_root),
+    BeforeValidator(_not_empty),
+)
+FilePath = Annotated[Path, *_CHECKS]
+OptionalPath = Annotated[Path | None, *_CHECKS]
+FolderPath = Annotated[FilePath, AfterValidator(_own_folder)]
+OptionalFolder = Annotated[OptionalPath, AfterValidator(_own_folder)]
+FolderName = Annotated[str, AfterValidator(_a_folder_name)]
 OptionalName = Annotated[str, AfterValidator(_a_name)]
 """Empty = none."""
 Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]

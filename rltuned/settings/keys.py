@@ -15,7 +15,7 @@ from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.policies.shelf import PREDICTOR_NAME
 from rltuned.settings import service
-from rltuned.settings.key import FilePath, Keys, Names, OptionalName, key
+from rltuned.settings.key import FilePath, FolderName, Keys, Names, OptionalName, key
 
 if TYPE_CHECKING:
     from rltuned.core.decide import Knobs
@@ -202,7 +202,7 @@ class PredictorKeys(Keys):
     enabled: bool = True
     """Predict the run time of waiting jobs from jobs that ended. false = every policy goes by time
     limits alone. Read at start only."""
-    model: str = PREDICTOR_NAME
+    model: FolderName = PREDICTOR_NAME
     """Folder of the predictor in policy.models_dir; the shipped one lies there too. `rltuned train
     predictor` makes one of a site's own jobs."""
     kinds: list[KindName] = key(list(KIND_NAMES))

@@ -13,7 +13,15 @@ from pydantic import (
 )
 
 from rltuned.journal.snapshots import Keeping
-from rltuned.settings.key import AbsolutePath, FilePath, Keys, Names, OptionalPath, key
+from rltuned.settings.key import (
+    FilePath,
+    FolderPath,
+    Keys,
+    Names,
+    OptionalFolder,
+    OptionalPath,
+    key,
+)
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 
@@ -31,7 +39,7 @@ class DaemonKeys(Keys):
     often; a shorter interval costs slurmctld more than it helps."""
     max_backoff_s: float = key(600.0, "seconds", ge=1.0, le=86400.0)
     """Longest pause between two tries while Slurm does not answer; it doubles up to this."""
-    state_dir: FilePath = Path("/var/lib/rltuned")
+    state_dir: FolderPath = Path("/var/lib/rltuned")
     """Folder of the journal. Without a writable journal nothing is written to Slurm, because
     nothing could be restored."""
     pause_file: FilePath = Path("/run/rltuned/PAUSE")
@@ -44,9 +52,9 @@ class DaemonKeys(Keys):
 class SlurmKeys(Keys):
     """How Slurm's commands are called."""
 
-    bin_dir: AbsolutePath = None
+    bin_dir: OptionalPath = None
     """Folder of squeue, sinfo, sprio and scontrol; absent = found through PATH."""
-    conf: AbsolutePath = None
+    conf: OptionalPath = None
     """slurm.conf to use; absent = where Slurm was built to find it. SLURM_CONF of the environment
     is not used."""
     timeout_s: float = key(20.0, "seconds", ge=1.0, le=600.0)
@@ -55,7 +63,7 @@ class SlurmKeys(Keys):
     """The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from
     pyslurm, and what it asks for from squeue; if pyslurm is missing or of another release than
     slurmctld, squeue replaces it."""
-    pyslurm_python: AbsolutePath = None
+    pyslurm_python: OptionalPath = None
     """Python interpreter that has pyslurm; absent = the one that runs rltuned."""
 
     def pyslurm(self) -> Path | None:
@@ -98,7 +106,7 @@ class LoadKeys(Keys):
 class HaKeys(Keys):
     """A second daemon beside the backup slurmctld. Read at start only."""
 
-    lease_dir: OptionalPath = None
+    lease_dir: OptionalFolder = None
     """Folder that the hosts of all slurmctld share and where rltuned may write: not
     StateSaveLocation itself, but a place beside it. Only the daemon beside the acting slurmctld
     writes, while it holds the lease there. Absent = this is the only daemon."""

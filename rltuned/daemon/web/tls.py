@@ -1,7 +1,6 @@
 """TLS for the endpoint, as prometheus-client's own server offers it."""
 
 import ssl
-from pathlib import Path
 from typing import Final
 
 from rltuned.errors import SettingsError
@@ -13,8 +12,8 @@ _MOST_BYTES: Final = 1024 * 1024
 
 def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
     """TLS 1.2 or later with the certificates of the settings, read once; None = without TLS. Raises
-    SettingsError: a file cannot be read, is not trusted, or they do not belong together; of the key
-    also: other users may read it.
+    SettingsError: a file cannot be read, other users may write it, or they do not belong together;
+    of the key also: other users may read it.
     """
     if http.tls_cert is None or http.tls_key is None:
         return None
@@ -23,7 +22,8 @@ def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
     what = f"certificate {http.tls_cert} with key {http.tls_key}"
     try:
         context.load_cert_chain(http.tls_cert, http.tls_key, password=_no_password)
-        _check_key(http.tls_key)
+        what = f"key {http.tls_key}"
+        read_secret(http.tls_key, _MOST_BYTES, follow=True)
         if http.tls_clients is not None:
             what = f"client authorities {http.tls_clients}"
             context.verify_mode = ssl.CERT_REQUIRED
@@ -31,19 +31,12 @@ def endpoint_context(http: HttpKeys) -> ssl.SSLContext | None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SettingsError(f"http: {what} cannot be used: {reason}") from None
-    return context
-
-
-def _check_key(path: Path) -> None:
-    """Raises SettingsError: another user can read it, or put another in its place."""
-    try:
-        read_secret(path, _MOST_BYTES, follow=True)
+    for path in filter(None, (http.tls_cert, http.tls_key, http.tls_clients)):
         # a group may share a folder on the way, but not the file
         flaws = [flaw for flaw in flaws_on(path) if not flaw.by_group]
-    except OSError as error:
-        raise SettingsError(f"http: key {path} cannot be used: {error.strerror}") from None
-    if flaws:
-        raise SettingsError(f"http: key {path} cannot be used: {flaws[0]}")
+        if flaws:
+            raise SettingsError(f"http: {path} cannot be used: {flaws[0]}")
+    return context
 
 
 def _no_password() -> str:

@@ -103,7 +103,7 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         options: dict[str, Any] | None = None,
     ) -> tuple[Float32Array, dict[str, Any]]:
         """Submit windows to empty clusters. seed: of all; an int s is s, s + 1, ... options:
-        `reset_mask` (num_envs,) bool = only those begin anew. Raises ValueError: a list or a mask
+        `reset_mask` (num_envs,) bool = only those begin again. Raises ValueError: a list or a mask
         of another length, or a mask of nothing.
         """
         count = self.num_envs

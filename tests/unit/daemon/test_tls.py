@@ -109,3 +109,16 @@ def test_a_key_that_others_may_read_is_no_secret(
     tmp_path.chmod(0o777)
     with pytest.raises(SettingsError, match="others may write to it"):
         endpoint_context(loose)
+
+
+@pytest.mark.parametrize("name", ["tls_cert", "tls_clients"])
+def test_a_certificate_that_others_may_write_is_refused(
+    signed: HttpKeys, tmp_path: Path, name: str
+) -> None:
+    cert = Path(shutil.copy(str(signed.tls_cert), tmp_path / "cert.pem"))
+    loose = signed.model_copy(update={name: cert})
+    cert.chmod(0o666)
+    with pytest.raises(SettingsError, match=r"cert\.pem cannot be used: .*others may write"):
+        endpoint_context(loose)
+    cert.chmod(0o644)
+    assert endpoint_context(loose) is not None

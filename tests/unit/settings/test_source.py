@@ -16,6 +16,7 @@ from rltuned.settings.source import check_reload, key_lines
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 from tests.configs import settings_file
+from tests.programs import rltuned
 
 
 def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
@@ -266,10 +267,38 @@ def test_bounds_of_the_load_reach_the_code_they_steer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["conf", "bin_dir"])
 def test_a_path_for_slurms_commands_is_absolute(tmp_path: Path, name: str) -> None:
     file = settings_file(tmp_path, f'[slurm]\n{name} = "etc/slurm"\n')
-    says = rf"rltuned.toml:2: slurm.{name}: must be an absolute path, for Slurm's commands run in /"
+    says = rf"rltuned.toml:2: slurm.{name}: must be an absolute path: etc/slurm depends on where"
     with pytest.raises(SettingsError, match=says):
         load(file)
     assert load(settings_file(tmp_path, f'[slurm]\n{name} = "/etc/slurm"\n')).path == file
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("daemon.state_dir", "state", "must be an absolute path"),
+        ("daemon.state_dir", "~/state", "must be an absolute path"),
+        ("daemon.state_dir", "/var/lib/../tmp", "must be without .."),
+        ("daemon.state_dir", "/", "/ cannot be a folder of rltuned's own"),
+        ("daemon.state_dir", "/proc/self", "/proc/self cannot be a folder of rltuned's own"),
+        ("daemon.state_dir", "/dev/null", "/dev/null is not a folder"),
+        ("daemon.state_dir", "/dev/null/state", "/dev/null/state is not a folder"),
+        ("daemon.pause_file", "PAUSE", "must be an absolute path"),
+        ("policy.models_dir", "models", "must be an absolute path"),
+        ("ha.lease_dir", "../lease", "must be an absolute path"),
+        ("ha.lease_dir", "/etc/passwd", "/etc/passwd is not a folder"),
+        ("http.tls_cert", "cert.pem", "must be an absolute path"),
+        ("predictor.model", "../other", "must be the name of one folder"),
+        ("predictor.model", "..", "must be the name of one folder"),
+    ],
+)
+def test_an_odd_path_is_refused_with_its_line(
+    tmp_path: Path, key: str, value: str, says: str
+) -> None:
+    table, name = key.split(".")
+    file = settings_file(tmp_path, f'[{table}]\n{name} = "{value}"\n')
+    done = rltuned("config", "check", file, code=2)
+    assert f"rltuned.toml:2: {key}: {says}" in done.stderr
 
 
 @pytest.mark.parametrize(
