@@ -22,9 +22,12 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.web.answers import Answers
+from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings.keys import Settings
 from rltuned.settings.service import Rescue
 from tests.builders import NOW, job, snapshot
@@ -45,6 +48,23 @@ def serving(
         CollectorRegistry(),
         health,
         status=lambda: board.document(health(), UNJUDGED),
+        **more,
+    )
+
+
+def asked(
+    folder: Path,
+    health: Callable[[], Health] = lambda: FRESH,
+    verdict: CanaryStatus = UNJUDGED,
+    **more: Any,
+) -> QuestionServer:
+    """The daemon's socket, beside the pause file of settings whose state folder this is."""
+    board = Board(Showing(), lambda: NOW)
+    return QuestionServer(
+        folder / "socket",
+        Answers(folder / FILE_NAME),
+        lambda: board.document(health(), verdict),
+        state_dir=folder,
         **more,
     )
 

@@ -1,4 +1,4 @@
-"""The state of the daemon for `rltuned status`: from its port, and from the journal.
+"""The state of the daemon for `rltuned status`: from its socket, and from the journal.
 
 The daemon need not answer, and only its owner and root may read the journal. Either is of use
 without the other.
@@ -8,28 +8,26 @@ import http.client
 import json
 import os
 import sqlite3
-import ssl
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
-from rltuned.daemon.state import FRESH_CYCLES, Condition, HealthState, KeptState, kept_state
+from rltuned.daemon.state import Condition, HealthState, KeptState, kept_state
+from rltuned.daemon.web.questions import Connection
 from rltuned.errors import JournalError
 from rltuned.journal import cycles, named_values
 from rltuned.journal.cycles import CycleRow, Document
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded, Settings
-from rltuned.settings.service import HttpKeys
 
 PATIENCE_S: Final = 3.0
 PLAYED_S: Final = 60.0
 """For what the daemon has to play first."""
 _MOST: Final = 256 * 1024 * 1024
 """Bytes of an answer: a plan has about 1 KiB for each waiting job."""
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
 CHANGES: Final = 8
 """Last changes that are shown."""
 _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
@@ -105,17 +103,12 @@ class DaemonState:
     kept: Glance | None = None
     unread: str = ""
 
-    @property
-    def asked(self) -> bool:
-        """Whether the daemon could be asked at all, by the settings."""
-        return self.settings.http.enabled and self.settings.http.port != 0
-
     def age_s(self, now: float) -> float | None:
         """Since the last cycle in the journal; None = none is known."""
         cycle = self.kept.cycle if self.kept else None
         return None if cycle is None else max(0.0, now - cycle.at)
 
-    def sentences(self, now: float) -> list[tuple[str, bool]]:
+    def sentences(self) -> list[tuple[str, bool]]:
         """The state, worst first: each sentence, and whether it is trouble.
 
         The daemon's own sentences, or those of the journal; a circuit breaker may have been closed
@@ -125,8 +118,6 @@ class DaemonState:
         if self.daemon is not None:
             shown = self.daemon.get("conditions", ())  # an older daemon does not say them
             found = [(c["state"], c["sentence"], c["trouble"]) for c in shown]
-        elif self.kept is not None and not self.asked:
-            found = [(c.state, c.sentence, c.is_trouble) for c in self._by_journal(self.kept, now)]
         if self.kept is not None:
             found = [row for row in found if row[0] != HealthState.BREAKER_OPEN]
         names = [name for _, name, _ in self.kept.breakers] if self.kept else []
@@ -136,29 +127,20 @@ class DaemonState:
         return worst + sorted(ranked, key=lambda one: not one[1])
 
     def _unanswered(self) -> Iterator[tuple[str, bool]]:
-        if self.daemon is None and self.asked:
+        if self.daemon is None:
             yield f"the daemon does not answer: {self.silent}", True
         if self.daemon is None and self.kept is None:
             yield f"the journal cannot be read: {self.unread}", True
 
-    def _by_journal(self, kept: Glance, now: float) -> Iterator[Condition]:
-        age_s = self.age_s(now)
-        if age_s is None:
-            yield Condition(HealthState.STARTING)
-        elif age_s > FRESH_CYCLES * self.settings.daemon.interval_s:
-            yield Condition(HealthState.STALE, f"{age_s:.0f} s old")
-        elif kept.state is not None:
-            yield from kept.state.conditions
+    def troubles(self) -> list[str]:
+        return [sentence for sentence, trouble in self.sentences() if trouble]
 
-    def troubles(self, now: float) -> list[str]:
-        return [sentence for sentence, trouble in self.sentences(now) if trouble]
-
-    def document(self, now: float) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """For --json; without single jobs, which `rltuned plan --json` has."""
         return {
-            "ok": not self.troubles(now),
-            "state": [sentence for sentence, _ in self.sentences(now)],
-            "troubles": self.troubles(now),
+            "ok": not self.troubles(),
+            "state": [sentence for sentence, _ in self.sentences()],
+            "troubles": self.troubles(),
             "daemon": self.daemon,
             "daemon_silent": self.silent or None,
             "journal": None if self.kept is None else self.kept.document(),
@@ -169,11 +151,7 @@ class DaemonState:
 def ask(loaded: Loaded) -> DaemonState:
     """Find out what can be found out; nothing that fails here is an error."""
     settings = loaded.settings
-    state = DaemonState(
-        settings, None, "the settings give it no fixed port (http.enabled, http.port)"
-    )
-    if state.asked:
-        state.daemon, state.silent = ask_daemon(settings.http)
+    state = DaemonState(settings, *ask_daemon(settings))
     try:
         with reading(settings.daemon.state_dir / FILE_NAME) as db:
             state.kept = glance(db)
@@ -198,47 +176,35 @@ def ask_about(
     settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
 ) -> tuple[dict[str, Any] | None, str]:
     """One part of what the daemon answers to this user; None = it does not, and why."""
-    http = settings.http
-    if not http.enabled or http.port == 0:
-        return None, "the settings give the daemon no fixed port (http.enabled, http.port)"
-    found, why = ask_daemon(http, path, patience_s)
+    found, why = ask_daemon(settings, path, patience_s)
     if found is None:
         return None, f"the daemon does not answer: {why}"
-    return found.get(key), f"the daemon on {http.address} answers: {found.get('why')}"
+    return found.get(key), f"the daemon answers: {found.get('why')}"
 
 
 def ask_daemon(
-    keys: HttpKeys, path: str = "/status.json", patience_s: float = PATIENCE_S
+    settings: Settings, path: str = "/status.json", patience_s: float = PATIENCE_S
 ) -> tuple[dict[str, Any] | None, str]:
-    """What the daemon on this port shows; None = none answers there, and why."""
-    where, port = _ANYWHERE.get(keys.address, keys.address), keys.port
-    try:
-        connection = _connection(keys, where, patience_s)
-    except (OSError, ssl.SSLError) as error:
-        return None, f"{keys.tls_cert}: {error}"
+    """What the daemon of these settings answers over its socket; None = none answers, and why."""
+    where, state_dir = settings.daemon.socket, settings.daemon.state_dir
+    connection = Connection(where, patience_s)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
         if answer.status != http.client.OK:
-            return None, f"{where}:{port} answered {answer.status}"
+            return None, f"{where} answered {answer.status}"
         body = answer.read(_MOST + 1)
         if len(body) > _MOST:
-            return None, f"{where}:{port}: its answer is longer than {_MOST // 2**20} MiB"
+            return None, f"{where}: its answer is longer than {_MOST // 2**20} MiB"
         found = json.loads(body)
-    except (OSError, http.client.HTTPException, RecursionError, ValueError) as error:
-        return None, f"{where}:{port}: {error}"
+    except OSError as error:
+        return None, f"{where}: {error.strerror or error}"
+    except (http.client.HTTPException, RecursionError, ValueError) as error:
+        return None, f"{where}: {error}"
     finally:
         connection.close()
     if not isinstance(found, dict) or "rltuned" not in found:
-        return None, f"{where}:{port} is not rltuned"
+        return None, f"{where} is not rltuned"
+    if found.get("state_dir") != str(state_dir):
+        return None, f"{where} is of a daemon with another state_dir than {state_dir}"
     return found, ""
-
-
-def _connection(keys: HttpKeys, where: str, patience_s: float) -> http.client.HTTPConnection:
-    """With TLS the very certificate of the settings is believed, whatever name it bears."""
-    if keys.tls_cert is None:
-        return http.client.HTTPConnection(where, keys.port, timeout=patience_s)
-    trust = ssl.create_default_context(cafile=str(keys.tls_cert))
-    trust.check_hostname = False
-    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return http.client.HTTPSConnection(where, keys.port, timeout=patience_s, context=trust)

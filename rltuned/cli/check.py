@@ -248,7 +248,8 @@ def _predictor(loaded: Loaded) -> Check:
 
 
 def _http(loaded: Loaded) -> Check:
-    http = loaded.settings.http
+    settings = loaded.settings
+    http = settings.http
     if not http.enabled:
         return Check.ok("http", "switched off")
     try:
@@ -265,8 +266,8 @@ def _http(loaded: Loaded) -> Check:
             tls=tls,
         )
     except errors.SettingsError as error:
-        if http.port and ask_daemon(http)[0] is not None:
-            return Check.ok("http", f"rltuned listens on {http.address}:{http.port}")
+        if http.port and ask_daemon(settings)[0] is not None:
+            return Check.ok("http", f"rltuned runs; {http.address}:{http.port} is taken")
         return Check.warn("http", str(error), "choose another http.port")
     server.close()
     return Check.ok("http", f"{http.address}:{http.port} is free")

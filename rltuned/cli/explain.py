@@ -9,15 +9,19 @@ import typer
 
 from rltuned.cli import flags
 from rltuned.cli.asking import PLAYED_S, ask_about, is_private
-from rltuned.cli.explained import explained
+from rltuned.cli.explained import explained, starts_of
 from rltuned.cli.history import lines_of
-from rltuned.cli.plan import NOT_KNOWN, look
+from rltuned.cli.plan import ALONE, NOT_KNOWN, Look, look
+from rltuned.cli.world import open_world
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import BY_LABEL, Refusal
 from rltuned.daemon.documents import find_job
 from rltuned.daemon.what_if import other_of
+from rltuned.domain.units import JobId
+from rltuned.errors import BackendError
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.text import between, counted, escaped, span, when
 
 app = typer.Typer()
@@ -66,27 +70,41 @@ def explain(
     is_slurm = backend is flags.BackendChoice.SLURM
     private = is_slurm and is_private(loaded.settings.daemon.state_dir)
     document, why = None, ""
-    if is_slurm and (private or (other is not None and policy is None)):
+    if is_slurm and (private or policy is None):
         document, why = _answered(loaded, {"job": job, "limit": limit, "gpus": gpus})
-    if private and document is None:
-        flags.warn((NOT_KNOWN if other is None else OTHER_NOT_KNOWN).format(why))
-    if not private or document is None:
-        answered = document or {}
-        seen = look(loaded, backend, seed, is_private=private)
-        document = explained(seen, job, is_private=private)
         if document is None:
-            flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
-            raise typer.Exit(1)
-        waits = find_job(seen.decision.snapshot, job)
-        if other is not None and waits is not None and not private:
-            # the daemon says the same to all who ask
-            known = answered.get("what_if") is not None
-            document |= {"what_if": answered["what_if"]} if known else seen.what_if(waits, other)
+            known = NOT_KNOWN if other is None else OTHER_NOT_KNOWN
+            flags.warn((known if private else ALONE).format(why))
+    if document is None:
+        document = _alone(look(loaded, backend, seed, is_private=private), job, other, private)
+    elif not private and document["state"] == "PENDING":
+        document["starts"] = _by_slurm(loaded, document["job_id"])
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
         return
     for line in in_words(document):
         flags.say(line)
+
+
+def _alone(seen: Look, job: str, other: OtherRequest | None, is_private: bool) -> dict[str, Any]:
+    """What is known without the daemon. Raises Exit: there is no such job."""
+    document = explained(seen, job, is_private=is_private)
+    if document is None:
+        flags.warn(f"{seen.decision.snapshot.cluster} shows no pending or running job {job}")
+        raise typer.Exit(1)
+    waits = find_job(seen.decision.snapshot, job)
+    if other is not None and waits is not None and not is_private:
+        document |= seen.what_if(waits, other)
+    return document
+
+
+def _by_slurm(loaded: Loaded, job_id: JobId) -> dict[str, Any] | None:
+    """Slurm's own plan of a job that the daemon has explained; None = Slurm cannot be asked."""
+    try:
+        slurm = open_world(flags.BackendChoice.SLURM).backend(loaded)
+    except BackendError:
+        return None
+    return starts_of(slurm, job_id) if isinstance(slurm, SlurmBackend) else None
 
 
 def _answered(loaded: Loaded, asked: Mapping[str, object]) -> tuple[dict[str, Any] | None, str]:

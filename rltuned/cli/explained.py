@@ -1,6 +1,6 @@
 """All that is known of one job, as the document that `rltuned explain --json` prints."""
 
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rltuned.cli.flags import BackendChoice
@@ -9,6 +9,7 @@ from rltuned.core.explaining import advised_nodes
 from rltuned.core.starts import NEVER, expectation
 from rltuned.daemon.documents import OF_NUMBERS, explanation, find_job, past_of, situation
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.slurm.backend import SlurmBackend
@@ -42,20 +43,27 @@ def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, 
 
 def _starts(look: Look, job: PendingJob) -> dict[str, Any]:
     """When Slurm plans to start it, and on how many nodes of a range it ends soonest."""
-    by_slurm, why = None, "the built-in cluster makes no plan"
-    speeds: Mapping[int, float] = {}
-    if isinstance(look.rig.backend, SlurmBackend):
-        why = "Slurm gives no estimate"
-        try:
-            if job.request.nodes_most is not None:
-                speeds = look.rig.backend.speeds(job.job_id)
-            by_slurm = look.rig.backend.expected_start(job.job_id)
-        except (BackendError, SnapshotError) as error:
-            why = str(error)
+    if not isinstance(look.rig.backend, SlurmBackend):
+        why = "the built-in cluster makes no plan"
+        return {"slurm_expects_at": None, "slurm_unknown": why, "advised_nodes": None}
+    starts, speeds = starts_of(look.rig.backend, job.job_id), dict[int, float]()
+    if job.request.nodes_most is not None:
+        with suppress(BackendError, SnapshotError):  # that it cannot be asked is said in `starts`
+            speeds = dict(look.rig.backend.speeds(job.job_id))
+    return {**starts, "advised_nodes": advised_nodes(look.decision, job, speeds)}
+
+
+def starts_of(backend: SlurmBackend, job_id: JobId) -> dict[str, Any]:
+    """When Slurm plans to start a job, by itself."""
+    by_slurm, why = None, "Slurm gives no estimate"
+    try:
+        by_slurm = backend.expected_start(job_id)
+    except (BackendError, SnapshotError) as error:
+        why = str(error)
     return {
         "slurm_expects_at": by_slurm,
         "slurm_unknown": None if by_slurm is not None else why,
-        "advised_nodes": advised_nodes(look.decision, job, speeds),
+        "advised_nodes": None,
     }
 
 

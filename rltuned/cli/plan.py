@@ -44,6 +44,7 @@ from rltuned.settings import Loaded
 
 app = typer.Typer()
 
+ALONE: Final = "decided without the daemon: {}"
 NOT_KNOWN: Final = "the journal is private, so what rltuned holds is not known here; {}"
 
 STANDING_STILL: Final = 1e-6
@@ -62,18 +63,21 @@ def plan(
     seed: flags.SeedOption = 0,
     as_json: flags.JsonOption = False,
 ) -> None:
-    """Decide once, show what would change, and write nothing.
+    """Show what would change, and write nothing: the last decision of the daemon if it answers and
+    no other policy is named, else a decision of now.
 
     Exit codes: 0 = a plan was made, empty or not; 1 = the cluster or the policy gave no usable
     answer; 2 = settings or model cannot be used.
     """
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
     document, young = None, list[str]()
-    if backend is flags.BackendChoice.SLURM and is_private(loaded.settings.daemon.state_dir):
+    if backend is flags.BackendChoice.SLURM and policy is None:
         document, why = ask_about(loaded.settings, "/plan.json", "plan")
-        if document is None:
+        if document is None and is_private(loaded.settings.daemon.state_dir):
             flags.warn(NOT_KNOWN.format(why))
             raise typer.Exit(1)
+        if document is None:
+            flags.warn(ALONE.format(why))
     if document is None:
         seen = look(loaded, backend, seed)
         document = plan_document(seen.decision, seen.expected())

@@ -33,13 +33,14 @@ from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.answers import Answers
+from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
-from rltuned.errors import JournalError, ModelError
+from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
@@ -234,6 +235,8 @@ class _Process:
                 answers=answers,
                 forecaster=forecaster,
             )
+            if (asked := self._questions(publisher, answers, everyone=showing.jobs)) is not None:
+                stack.enter_context(closing(asked))
             if settings.http.enabled:
                 endpoint = self._endpoint(publisher, board, answers, everyone=showing.jobs)
                 stack.enter_context(closing(endpoint))
@@ -282,6 +285,23 @@ class _Process:
         keep_settings(journal, loaded.settings, place.system.now())
         self._in_force = loaded
         return rig
+
+    def _questions(
+        self, publisher: Publisher, answers: Answers, *, everyone: bool
+    ) -> QuestionServer | None:
+        """For users of this machine; the daemon orders the queue without it too."""
+        daemon = self.loaded.settings.daemon
+        try:
+            return QuestionServer(
+                daemon.socket,
+                answers,
+                publisher.document,
+                state_dir=daemon.state_dir,
+                everyone=everyone,
+            )
+        except SettingsError as error:
+            self.log.warning("no_questions", detail=str(error))
+            return None
 
     def _endpoint(
         self, publisher: Publisher, board: Board, answers: Answers, *, everyone: bool

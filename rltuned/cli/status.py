@@ -29,7 +29,7 @@ def status(
 ) -> None:
     """Show the daemon's state: its cycles, stage, circuit breakers, last changes, model, journal.
 
-    Reads the daemon's own port and the journal; asks Slurm nothing. With --all
+    Asks the daemon over its socket and reads the journal; asks Slurm nothing. With --all
     there is a row for each daemon of this machine.
 
     Exit codes: 0 = it works; 1 = it is down, does not work, or a circuit breaker is open; 2 =
@@ -40,11 +40,11 @@ def status(
     loaded = settings_of(config)
     state, now = ask(loaded), SystemClock().now()
     if as_json:
-        say(json.dumps(state.document(now), indent=2, allow_nan=False))
+        say(json.dumps(state.document(), indent=2, allow_nan=False))
     else:
         for line in lines_of(state, now):
             say(line)
-    if state.troubles(now):
+    if state.troubles():
         raise typer.Exit(1)
 
 
@@ -58,8 +58,8 @@ def _overview(those: Iterator[Instance], *, as_json: bool) -> int:
             rows.append((one.name, *[""] * (len(_COLUMNS) - 2), one.error))
             continue
         state = ask(one.loaded)
-        worst = max(worst, 1 if state.troubles(now) else 0)
-        documents.append({**named, **state.document(now)})
+        worst = max(worst, 1 if state.troubles() else 0)
+        documents.append({**named, **state.document()})
         rows.append(_row(one, state, now))
     if as_json:
         say(json.dumps({"ok": not worst, "instances": documents}, indent=2, allow_nan=False))
@@ -80,7 +80,7 @@ def _row(one: Instance, state: DaemonState, now: float) -> tuple[str, ...]:
         daemon.get("policy") or settings.policy.name,
         "" if cycle is None else str(cycle.pending),
         "" if age_s is None else f"{span(age_s)} ago",
-        "; ".join(sentence for sentence, _ in state.sentences(now)),
+        "; ".join(sentence for sentence, _ in state.sentences()),
     )
 
 
@@ -91,7 +91,7 @@ def lines_of(state: DaemonState, now: float) -> list[str]:
 
 def headlines(state: DaemonState, now: float) -> Iterator[str]:
     """What matters first."""
-    yield "rltuned: " + "; ".join(sentence for sentence, _ in state.sentences(now))
+    yield "rltuned: " + "; ".join(sentence for sentence, _ in state.sentences())
     yield from _daemon(state)
     yield from _journal(state, now)
 
@@ -112,7 +112,7 @@ def changes(state: DaemonState) -> Iterator[str]:
 def _daemon(state: DaemonState) -> Iterator[str]:
     daemon = state.daemon
     if daemon is None:
-        yield f"daemon: not asked: {state.silent}" if not state.asked else "daemon: no answer"
+        yield "daemon: no answer"
         yield f"stage: {state.settings.ladder.stage} by the settings"
         if state.kept is not None and (known := state.kept.state) is not None:
             yield f"state since {when(known.at)}: {known.health}"

@@ -5,6 +5,7 @@ is shown to its user, to root and the daemon's user, and to all where http.jobs 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,15 +17,29 @@ from rltuned.daemon.documents import explanation, find_job, past_of, plan_docume
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.askers import Asker
 from rltuned.daemon.what_if import WhatIf
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 
 Document = dict[str, Any]
-NOT_SHOWN: Final = "it shows jobs to their own users on its machine, and to all with http.jobs"
+NOT_SHOWN: Final = "it shows jobs to their own users over its socket, and to all with http.jobs"
 NO_DECISION: Final = "it has made no decision yet, or only observes"
 NO_JOB: Final = "it sees no pending or running job {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """user: empty = not known. is_admin: root, or the daemon's own user. sees_all: or all are shown
+    to all.
+    """
+
+    user: str = ""
+    is_admin: bool = False
+    sees_all: bool = False
+
+    def sees(self, user: str) -> bool:
+        """Whether it may see the jobs of a user."""
+        return self.sees_all or bool(self.user and self.user == user)
 
 
 class Answers:

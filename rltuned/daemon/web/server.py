@@ -20,8 +20,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from rltuned import __version__
 from rltuned.daemon.state import Health
 from rltuned.daemon.web import pages
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.askers import asker_of
+from rltuned.daemon.web.answers import Answers, Asker
 from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.what_if import other_of
@@ -33,7 +32,7 @@ MAX_CONNECTIONS = 32
 """When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
 PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
-_JSON = "application/json"
+JSON = "application/json"
 _HTML, _CSS = "text/html; charset=utf-8", "text/css; charset=utf-8"
 _SCRIPT = "text/javascript; charset=utf-8"
 CSP: Final = (
@@ -83,7 +82,7 @@ class MetricsServer:
     ) -> None:
         handler = type(
             "Handler",
-            (_Handler,),
+            (Handler,),
             {
                 "registry": registry,
                 "health": staticmethod(health),
@@ -96,7 +95,7 @@ class MetricsServer:
             },
         )
         try:
-            self._server = _Server((address, port), handler, tls)
+            self._server = Endpoint((address, port), handler, tls)
         except (OSError, OverflowError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise SettingsError(
@@ -126,7 +125,9 @@ class MetricsServer:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class Endpoint(ThreadingHTTPServer):
+    """Takes connections, and cuts the oldest where there are too many."""
+
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
@@ -215,7 +216,7 @@ class _Request(io.RawIOBase):
         return count
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """One request per connection."""
 
     registry: CollectorRegistry
@@ -244,16 +245,16 @@ class _Handler(BaseHTTPRequestHandler):
                 encode, content_type = choose_encoder(self.headers.get("Accept") or "")
             except (TypeError, ValueError):  # a version that is none: it asks for nothing
                 encode, content_type = choose_encoder("")
-            self._answer(HTTPStatus.OK, encode(self.registry), content_type)
+            self.answer(HTTPStatus.OK, encode(self.registry), content_type)
         elif path == "/healthz":
-            self._answer(HTTPStatus.OK, b"alive\n")
+            self.answer(HTTPStatus.OK, b"alive\n")
         elif path == "/readyz":
             health = type(self).health()
             status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
             body = json.dumps(health.document()) + "\n"
-            self._answer(status, body.encode(), _JSON)
+            self.answer(status, body.encode(), JSON)
         elif not self._shown(path, query):
-            self._answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
+            self.answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
 
     def _shown(self, path: str, query: str) -> bool:
         """Answer with a part of the status page; False = there is no such part."""
@@ -261,32 +262,35 @@ class _Handler(BaseHTTPRequestHandler):
         if status is None or path not in _STATUS_PATHS:
             return False
         if not is_asked_by(self.headers.get_all("Host"), self.names):
-            self._answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
+            self.answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
         elif path in {"/", "/job"}:
             asked = {name: values[0] for name, values in parse_qs(query).items()}
             code, text = pages.answer(path, status(), type(self).board, asked)
-            self._answer(code, text.encode(), _HTML)
+            self.answer(code, text.encode(), _HTML)
         elif path == "/status.css":
-            self._answer(HTTPStatus.OK, "".join(map(style, _STYLES)).encode(), _CSS)
+            self.answer(HTTPStatus.OK, "".join(map(style, _STYLES)).encode(), _CSS)
         elif path == "/status.js":
-            self._answer(HTTPStatus.OK, style("status.js").encode(), _SCRIPT)
+            self.answer(HTTPStatus.OK, style("status.js").encode(), _SCRIPT)
         elif path in _TEXTS:
             texts = [file.read_text("utf-8") for file in shared_files("docs", _TEXTS[path])]
             if texts:
-                self._answer(HTTPStatus.OK, pages.text_page(texts[0]).encode(), _HTML)
+                self.answer(HTTPStatus.OK, pages.text_page(texts[0]).encode(), _HTML)
             else:
-                self._answer(HTTPStatus.NOT_FOUND, _NO_TEXT)
+                self.answer(HTTPStatus.NOT_FOUND, _NO_TEXT)
         else:
-            found = self._asked(path, query) if path in _ASKED else status()
-            self._answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), _JSON)
+            found = (
+                self.asked(path, query, Asker(sees_all=type(self).everyone))
+                if path in _ASKED
+                else status()
+            )
+            self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), JSON)
         return True
 
-    def _asked(self, path: str, query: str) -> dict[str, Any]:
+    def asked(self, path: str, query: str, asker: Asker) -> dict[str, Any]:
         """What the asker may know of single jobs."""
         answers = type(self).answers
         if answers is None:
             return {}
-        asker = asker_of(self.connection, everyone=type(self).everyone)
         if path != _ASKED[0]:
             return answers.plan(asker)
         asked = {name: values[0] for name, values in parse_qs(query).items()}
@@ -298,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
 
-    def _answer(
+    def answer(
         self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
     ) -> None:
         self.send_response(status)

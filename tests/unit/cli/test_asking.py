@@ -1,26 +1,37 @@
-"""What answers on the daemon's port: an answer of any size a daemon gives, and nothing else."""
+"""What answers at the daemon's socket: an answer of any size a daemon gives, and nothing else."""
 
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from rltuned.cli import asking
 from rltuned.cli.asking import ask_daemon
-from rltuned.settings.service import HttpKeys
+from rltuned.daemon.web.questions import reached
+from rltuned.settings import Settings, load
+from tests.configs import settings_file
 
-Serve = Callable[[bytes], HttpKeys]
+Serve = Callable[[bytes], Settings]
+
+
+def settings_at(folder: Path) -> Settings:
+    text = f'[daemon]\nstate_dir = "{folder}"\npause_file = "{folder}/PAUSE"\n'
+    return load(settings_file(folder, text)).settings
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(tmp_path: Path) -> Iterator[Serve]:
     """Answers one request with these bytes."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.socket(socket.AF_UNIX) as listener:
+        with reached(tmp_path / "socket") as address:
+            listener.bind(address)
+        listener.listen()
         threads: list[threading.Thread] = []
 
-        def served(body: bytes, status: str = "200 OK") -> HttpKeys:
+        def served(body: bytes, status: str = "200 OK") -> Settings:
             def answer() -> None:
                 with listener.accept()[0] as peer:
                     peer.recv(65_536)
@@ -32,15 +43,19 @@ def serve() -> Iterator[Serve]:
 
             threads.append(threading.Thread(target=answer, daemon=True))
             threads[-1].start()
-            return HttpKeys(address="127.0.0.1", port=listener.getsockname()[1])
+            return settings_at(tmp_path)
 
         yield served
         for thread in threads:
             thread.join(10)
 
 
-def test_the_plan_of_a_long_queue_is_read_whole(serve: Serve) -> None:
-    plan = {"rltuned": "0.3.0", "plan": {"jobs": [{"why": "x" * 600}] * 10_000}}
+def test_the_plan_of_a_long_queue_is_read_whole(serve: Serve, tmp_path: Path) -> None:
+    plan = {
+        "rltuned": "0.3.0",
+        "state_dir": str(tmp_path),
+        "plan": {"jobs": [{"why": "x" * 600}] * 10_000},
+    }
     found, why = ask_daemon(serve(json.dumps(plan).encode()), "/plan.json")
     assert (found, why) == (plan, "")
 
@@ -58,5 +73,18 @@ def test_what_is_longer_than_any_answer_is_one_sentence(
 def test_what_is_no_daemon_is_one_sentence(serve: Serve, body: bytes) -> None:
     found, why = ask_daemon(serve(body))
     assert found is None
-    assert why.startswith("127.0.0.1:")
+    assert "/socket" in why
     assert "\n" not in why
+
+
+def test_the_daemon_of_another_state_folder_is_not_believed(serve: Serve) -> None:
+    found, why = ask_daemon(serve(b'{"rltuned": "0.4.0", "state_dir": "/elsewhere"}'))
+    assert found is None
+    assert "is of a daemon with another state_dir than" in why
+
+
+def test_without_a_socket_there_is_no_answer(tmp_path: Path) -> None:
+    assert ask_daemon(settings_at(tmp_path)) == (
+        None,
+        f"{tmp_path}/socket: No such file or directory",
+    )

@@ -1,10 +1,5 @@
 """What the daemon answers about single jobs, and to whom."""
 
-import os
-import pwd
-import socket
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +11,7 @@ from rltuned.core.other_request import OtherRequest
 from rltuned.core.starts import expectation, expected_of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers
-from rltuned.daemon.web.askers import Asker, asker_of
+from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers, Asker
 from rltuned.daemon.what_if import Document, WhatIf
 from rltuned.domain.units import JobId
 from tests.builders import NOW, decided, job, running, snapshot
@@ -137,27 +131,3 @@ def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) ->
     assert "expected to start now (by time limits); 2nd of 2." in text[0]
     assert "The forecast is 3m old." in text
     assert "The daemon only observes: it orders nothing." in text
-
-
-@pytest.fixture(params=["127.0.0.1", "::1"])
-def connections(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
-    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
-    try:
-        server = socket.create_server((request.param, 0), family=family)
-    except OSError:
-        pytest.skip(f"no {request.param} here")
-    with closing(server), socket.create_connection(server.getsockname()[:2]) as client:
-        accepted, _ = server.accept()
-        with closing(accepted):
-            yield client, accepted
-
-
-def test_the_kernel_says_who_is_at_the_other_end(
-    connections: tuple[socket.socket, socket.socket],
-) -> None:
-    client, accepted = connections
-    name = pwd.getpwuid(os.geteuid()).pw_name
-    assert asker_of(accepted) == Asker(name, is_admin=True, sees_all=True)
-    client.close()  # what is left of it would be uid 0's
-    assert asker_of(accepted) == Asker()
-    assert asker_of(accepted, everyone=True) == EVERYONE

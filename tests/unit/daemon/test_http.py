@@ -18,8 +18,7 @@ from prometheus_client import CollectorRegistry
 from rltuned.core.other_request import OtherRequest
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web.answers import NO_DECISION, Answers
-from rltuned.daemon.web.askers import Asker
+from rltuned.daemon.web.answers import NO_DECISION, Answers, Asker
 from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
 from rltuned.errors import SettingsError
 from tests import needs

@@ -1,0 +1,183 @@
+"""Questions of users of this machine over a unix socket: the kernel says who asks (SO_PEERCRED).
+
+The socket lies beside the pause file, in the runtime directory of the service. What comes over TCP
+is anonymous, whoever connects: a proxy there speaks for everybody.
+"""
+
+import http.client
+import json
+import os
+import pwd
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.daemon.web.answers import Answers, Asker
+from rltuned.daemon.web.server import JSON, PATIENCE_S, Endpoint, Handler
+from rltuned.errors import SettingsError
+
+_CREDENTIALS: Final = struct.Struct("3i")
+_EVERYONE: Final = 0o666
+"""May ask; what is answered depends on who asks."""
+
+
+@contextmanager
+def reached(path: Path) -> Iterator[str]:
+    """An address of a socket, by a file descriptor of its folder: the kernel takes no more than 107
+    characters. Raises OSError.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def connected(path: Path, patience_s: float) -> socket.socket:
+    """A connection to the daemon there. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(patience_s)
+        with reached(path) as address:
+            made.connect(address)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP to the daemon's socket."""
+
+    def __init__(self, path: Path, patience_s: float) -> None:
+        super().__init__("localhost", timeout=patience_s)
+        self._path, self._patience_s = path, patience_s
+
+    def connect(self) -> None:
+        self.sock = connected(self._path, self._patience_s)
+
+
+def asker_of(connection: socket.socket) -> Asker:
+    """The user at the other end of a unix socket; root and the daemon's own see all."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(raw)
+    name, is_admin = "", uid in {0, os.geteuid()}
+    with suppress(KeyError):
+        name = pwd.getpwuid(uid).pw_name
+    return Asker(name, is_admin=is_admin, sees_all=is_admin)
+
+
+class QuestionServer:
+    """Answers until closed, in threads of its own.
+
+    path: of the socket; its folder is made where that can be done. status: what `rltuned status`
+    shows. everyone: may see all jobs. state_dir: said in every answer, so that nobody takes the
+    daemon of another state folder for his own. Raises SettingsError: it cannot listen there, or
+    another daemon does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        answers: Answers,
+        status: Callable[[], dict[str, Any]],
+        *,
+        state_dir: Path,
+        everyone: bool = False,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        given = {
+            "answers": answers,
+            "status": staticmethod(status),
+            "everyone": everyone,
+            "state_dir": state_dir,
+            "timeout": patience_s,
+        }
+        self._path = path
+        try:
+            with suppress(OSError):
+                path.parent.mkdir(mode=0o755)
+            _make_room(path)
+            self._server = _Server(path, type("Questions", (_Questions,), given))
+            self._inode = path.lstat().st_ino
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise SettingsError(f"daemon.pause_file: no socket at {path}: {reason}") from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            name="questions",
+            kwargs={"poll_interval": 0.2},
+            daemon=True,
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.cut_all()
+        self._server.server_close()
+        self._thread.join()
+        with suppress(OSError):
+            if self._path.lstat().st_ino == self._inode:
+                self._path.unlink()
+
+
+def _make_room(path: Path) -> None:
+    """Remove the socket of a daemon that is no more. Raises OSError: another one answers there, or
+    something else lies there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(0, "something else lies there")
+    try:
+        connected(path, 1.0).close()
+    except ConnectionRefusedError:
+        path.unlink()
+    else:
+        raise FileExistsError(0, "another daemon answers there")
+
+
+class _Server(Endpoint):
+    address_family = socket.AF_UNIX
+
+    def __init__(self, path: Path, handler: type[Handler]) -> None:
+        self._path = path
+        super().__init__(("", 0), handler, None)
+
+    def server_bind(self) -> None:
+        with reached(self._path) as address:
+            self.socket.bind(address)
+        self._path.chmod(_EVERYONE)
+
+
+class _Questions(Handler):
+    """Of single jobs, of the plan, of the state; nothing else."""
+
+    state_dir: Path
+
+    def do_GET(self) -> None:  # noqa: N802 - the standard library's spelling
+        path, _, query = self.path.partition("?")
+        status = type(self).status
+        if path == "/status.json" and status is not None:
+            found = status()
+        elif path in {"/job.json", "/plan.json"}:
+            asker = asker_of(self.connection)
+            everyone = type(self).everyone
+            found = self.asked(
+                path, query, Asker(asker.user, asker.is_admin, asker.sees_all or everyone)
+            )
+        else:
+            self.answer(HTTPStatus.NOT_FOUND, b"not found\n")
+            return
+        found = {**found, "state_dir": str(type(self).state_dir)}
+        self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), JSON)
+
+    do_HEAD = do_GET  # noqa: N815 - the standard library's spelling

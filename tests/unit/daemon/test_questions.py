@@ -1,0 +1,169 @@
+"""The socket of the daemon: who asks is what the kernel says, and nothing else."""
+
+import http.client
+import json
+import os
+import pwd
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rltuned.core.decide import Knobs, decide
+from rltuned.daemon.web.answers import NOT_SHOWN, Answers, Asker
+from rltuned.daemon.web.questions import Connection, QuestionServer, asker_of, connected
+from rltuned.daemon.web.server import MetricsServer
+from rltuned.errors import SettingsError
+from tests.accounting import as_user
+from tests.builders import decided, job, snapshot
+from tests.fakes import ConstantOrder
+from tests.loops import FRESH
+from tests.needs import skip_or_fail
+from tests.programs import ran
+
+OTHER = "daemon"
+ASK = """
+import json, sys
+from pathlib import Path
+from rltuned.daemon.web.questions import Connection
+made = Connection(Path(sys.argv[1]), 10.0)
+made.request("GET", sys.argv[2])
+print(made.getresponse().read().decode())
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """That other users reach, as /run/rltuned is."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Answers:
+    made = Answers(tmp_path / "journal.sqlite")
+    seen = snapshot(job(1, user="root"), job(2, user=OTHER), job(3, user="ann"))
+    made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    return made
+
+
+def serving(folder: Path, answers: Answers, **more: Any) -> QuestionServer:
+    status = {"rltuned": "0", "reason": str(FRESH)}
+    return QuestionServer(
+        folder / "socket", answers, lambda: status, state_dir=folder / "state", **more
+    )
+
+
+def asked(folder: Path, path: str) -> dict[str, Any]:
+    with closing(Connection(folder / "socket", 10.0)) as made:
+        made.request("GET", path)
+        found: dict[str, Any] = json.loads(made.getresponse().read())
+        return found
+
+
+def asked_by(user: str, folder: Path, path: str) -> dict[str, Any]:
+    """The same in a process of another user."""
+    if os.geteuid():
+        skip_or_fail("only root starts processes of other users")
+    asks = (sys.executable, "-c", ASK, folder / "socket", path)
+    done = ran(*as_user(user), *asks, cwd="/")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def numbers(found: dict[str, Any]) -> list[int]:
+    return [one["job_id"] for one in found["plan"]["jobs"]]
+
+
+def test_each_user_is_answered_about_own_jobs(folder: Path, answers: Answers) -> None:
+    with closing(serving(folder, answers)):
+        assert numbers(asked(folder, "/plan.json")) == [1, 2, 3]
+        assert numbers(asked_by(OTHER, folder, "/plan.json")) == [2]
+        assert asked_by(OTHER, folder, "/job.json?job=2")["job"]["job_id"] == 2
+        assert asked_by(OTHER, folder, "/job.json?job=3")["why"] == NOT_SHOWN
+        told = asked_by(OTHER, folder, "/status.json")
+    assert (told["reason"], told["state_dir"]) == (str(FRESH), str(folder / "state"))
+
+
+def test_with_http_jobs_everyone_sees_all(folder: Path, answers: Answers) -> None:
+    with closing(serving(folder, answers, everyone=True)):
+        assert numbers(asked_by(OTHER, folder, "/plan.json")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/job?id=1", "/job", "/../etc/passwd"])
+def test_nothing_else_is_there(folder: Path, answers: Answers, path: str) -> None:
+    with (
+        closing(serving(folder, answers)),
+        closing(Connection(folder / "socket", 10.0)) as made,
+    ):
+        made.request("GET", path)
+        assert made.getresponse().status == 404
+
+
+@pytest.mark.parametrize("path", ["/plan.json", "/job.json?job=1", "/job.json?job=2"])
+def test_over_tcp_everybody_is_a_stranger(answers: Answers, path: str) -> None:
+    """A proxy on the daemon's machine, run by root or by the daemon's user, speaks for all who
+    reach it; so does a listener whose port an own one borrows.
+    """
+    server = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), lambda: FRESH, status=dict, answers=answers
+    )
+    with (
+        closing(server),
+        closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as made,
+    ):
+        made.request("GET", path, headers={"X-Forwarded-User": "root"})
+        found = json.loads(made.getresponse().read())
+    assert found["why"] == NOT_SHOWN
+    assert set(found) == {"rltuned", "why"}
+
+
+def test_the_kernel_says_who_is_at_the_other_end() -> None:
+    one, other = socket.socketpair()
+    with closing(one), closing(other):
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        assert asker_of(one) == Asker(name, is_admin=True, sees_all=True)
+
+
+def test_the_socket_of_a_dead_daemon_is_replaced_and_goes_with_the_daemon(
+    folder: Path, answers: Answers
+) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(folder / "socket"))
+    with closing(serving(folder, answers)):
+        assert numbers(asked(folder, "/plan.json")) == [1, 2, 3]
+    assert not (folder / "socket").exists()
+
+
+def test_the_socket_of_a_living_one_stays(folder: Path, answers: Answers) -> None:
+    with closing(serving(folder, answers)):
+        with pytest.raises(SettingsError, match="another daemon answers there"):
+            serving(folder, answers)
+        assert numbers(asked(folder, "/plan.json")) == [1, 2, 3]
+    (folder / "socket").write_text("a file")
+    with pytest.raises(SettingsError, match="something else lies there"):
+        serving(folder, answers)
+    assert (folder / "socket").read_text() == "a file"
+
+
+def test_a_long_path_and_a_folder_that_is_not_there(folder: Path, answers: Answers) -> None:
+    deep = folder / ("x" * 120)
+    with closing(serving(deep, answers)):
+        assert numbers(asked(deep, "/plan.json")) == [1, 2, 3]
+    with pytest.raises(SettingsError, match=r"no socket at .*: No such file"):
+        serving(folder / "none" / "there", answers)
+
+
+def test_who_asks_and_says_nothing_keeps_no_one_out(folder: Path, answers: Answers) -> None:
+    with closing(serving(folder, answers, patience_s=30.0)):
+        silent = [connected(folder / "socket", 10.0) for _ in range(40)]
+        assert numbers(asked(folder, "/plan.json")) == [1, 2, 3]
+        for one in silent:
+            one.close()
