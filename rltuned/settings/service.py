@@ -43,8 +43,8 @@ class DaemonKeys(Keys):
     """Folder of the journal. Without a writable journal nothing is written to Slurm, because
     nothing could be restored."""
     pause_file: FilePath = Path("/run/rltuned/PAUSE")
-    """While this file exists nothing is written. It is checked right before every write. Beside it
-    lies the socket over which plan, explain and status ask the daemon."""
+    """While this file exists nothing is written. It is checked right before every write. The
+    socket over which plan, explain and status ask the daemon lies in the same folder."""
     max_snapshot_age_s: float = key(120.0, "seconds", ge=1.0, le=3600.0)
     """Nothing is written from an older snapshot than this: a daemon that was stopped must read the
     queue again first."""

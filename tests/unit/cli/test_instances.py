@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from rltuned.errors import SettingsError
-from tests.loops import serving
+from tests.loops import asked
 from tests.unit.cli.journalled import live
 
 
@@ -23,16 +23,14 @@ def run(*args: str) -> Result:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Settings of two clusters, a third file that is none, and something else."""
     (tmp_path / "bin").mkdir()
-    with closing(serving()) as made:
-        for name, text in (
-            ("alpha", f"[http]\nport = {made.port}\n"),
-            ("beta", "[http]\nenabled = false\n"),
-        ):
-            state = tmp_path / "state" / name
-            state.mkdir(parents=True)
-            live(state)
-            more = f'[daemon]\nstate_dir = "{state}"\n[slurm]\nbin_dir = "{tmp_path / "bin"}"\n'
-            (tmp_path / f"{name}.toml").write_text(text + more)
+    for name in ("alpha", "beta"):
+        state = tmp_path / "state" / name
+        state.mkdir(parents=True)
+        live(state)
+        places = f'state_dir = "{state}"\npause_file = "{state}/PAUSE"\n'
+        more = f'[daemon]\n{places}[slurm]\nbin_dir = "{tmp_path / "bin"}"\n'
+        (tmp_path / f"{name}.toml").write_text(more)
+    with closing(asked(tmp_path / "state" / "alpha")):
         (tmp_path / "gamma.toml").write_text("[order]\nown = -1.0\n")
         (tmp_path / "notes.txt").write_text("no settings")
         yield tmp_path
