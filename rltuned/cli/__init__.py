@@ -167,6 +167,9 @@ def main() -> None:
     """Run the command line; ends the process with the documented exit codes."""
     # numpy's threads wait busily, and the controller's cores are Slurm's
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # prometheus_client would share metrics by files, or name them otherwise
+    for name in [name for name in os.environ if name.upper().startswith("PROMETHEUS_")]:
+        del os.environ[name]
     out = guard()
     code = code_of()
     try:

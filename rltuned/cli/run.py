@@ -289,8 +289,12 @@ class _Process:
     def _questions(
         self, publisher: Publisher, answers: Answers, *, everyone: bool
     ) -> QuestionServer | None:
-        """For users of this machine; the daemon orders the queue without it too."""
+        """For users of this machine, not of the built-in cluster; the daemon orders the queue
+        without it too.
+        """
         daemon = self.loaded.settings.daemon
+        if self.is_sim:
+            return None
         try:
             return QuestionServer(
                 daemon.socket,

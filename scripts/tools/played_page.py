@@ -110,5 +110,5 @@ def page_of(publisher: Publisher, board: Board) -> str:
     """The page with its style in it, and no script."""
     text = pages.answer("/", publisher.document(), board, {})[1]
     rules = f"<style>{style('page.css')}{style('status.css')}</style>"
-    text = text.replace("<link rel=stylesheet href=/status.css>", rules)
+    text = text.replace("<link rel=stylesheet href=status.css>", rules)
     return text.replace("<script src=/status.js defer></script>", "")

@@ -95,6 +95,20 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
             assert daemon.ends() == 0
 
 
+def test_the_environment_steers_no_metric(tmp_path: Path, config: Path) -> None:
+    """prometheus_client would end at the start, or put files there."""
+    names = ("MULTIPROC_DIR", "DISABLE_CREATED_SERIES", "LEGACY_NAME_VALIDATION")
+    environ = {f"PROMETHEUS_{name}": str(tmp_path / "none") for name in names}
+    environ["prometheus_multiproc_dir"] = str(tmp_path)
+    before = set(tmp_path.iterdir())
+    with Daemon(tmp_path, *SIM, "--config", str(config), environ=environ) as daemon:
+        daemon.wait_for_log("proposed=")
+        assert daemon.metric("rltuned_config_last_reload_successful") == 1
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    assert not [p for p in set(tmp_path.iterdir()) - before if p.suffix == ".db"]
+
+
 def test_exit_codes_of_a_bad_start(config: Path) -> None:
     config.write_text("[ladder]\nstagge = 'full'\n")
     done = rltuned("run", *SIM, "--once", config=config)

@@ -46,7 +46,7 @@ def test_the_browser_finds_landmarks_tables_and_no_users(daemon: Daemon, tmp_pat
 
 
 def test_a_job_has_a_page(daemon: Daemon) -> None:
-    first = re.findall(r'<th scope=row><a href="/job\?id=([^"]+)">', daemon.get("/"))[0]
+    first = re.findall(r'<th scope=row><a href="job\?id=([^"]+)">', daemon.get("/"))[0]
     code, found = daemon.ask(f"/job?id={first}")
     assert code == 404 or f"<h1>Job {first}</h1>" in found  # it may have started meanwhile
     assert daemon.ask("/job?id=999999")[0] == 404
@@ -69,7 +69,7 @@ def test_it_can_be_read(daemon: Daemon, tmp_path: Path, size: str, dark: bool) -
 def alone(page: str, daemon: Daemon) -> str:
     """A page that holds its own style, and no script."""
     style = f"<style>{daemon.get('/status.css')}</style>"
-    page = page.replace("<link rel=stylesheet href=/status.css>", style)
+    page = page.replace("<link rel=stylesheet href=status.css>", style)
     return page.replace("<script src=/status.js defer></script>", "")
 
 

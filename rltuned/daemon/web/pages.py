@@ -211,4 +211,4 @@ def _text(job: Document) -> str:
 def _href(asked: Asked, **changed: str) -> str:
     known = {k: v for k, v in asked.items() if k in {"range", "q", "sort", "way"}} | changed
     query = urlencode({k: v for k, v in known.items() if v and v != "0"})
-    return f"/?{query}" if query else "/"
+    return f"./?{query}" if query else "./"

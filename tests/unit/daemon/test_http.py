@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -20,9 +22,11 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web.answers import NO_DECISION, Answers, Asker
 from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
+from rltuned.daemon.web.status import Showing
 from rltuned.errors import SettingsError
 from tests import needs
-from tests.loops import FRESH, serving
+from tests.loops import FRESH, UNJUDGED, serving
+from tests.unit.daemon.test_board import board_after
 
 
 class Doctor:
@@ -152,7 +156,7 @@ def test_the_status_page_runs_its_own_script_alone_and_is_embedded_nowhere(
             assert (status, kind) == (200, "text/html; charset=utf-8")
             assert f">{title}</h1>" in text
             assert "```" not in text
-            assert f"<a href={path}>" in ask(made, "/")[2]
+            assert f"<a href={path[1:]}>" in ask(made, "/")[2]
         monkeypatch.setattr("rltuned.daemon.web.server.shared_files", lambda *_: [])
         assert ask(made, "/runbook")[0] == 404
         assert json.loads(ask(made, "/status.json")[2])["reason"] == str(FRESH)
@@ -164,6 +168,35 @@ def test_the_status_page_runs_its_own_script_alone_and_is_embedded_nowhere(
     assert "script-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
+
+
+LINK = re.compile(r"(?:href|src|action)=\"?([^\s\">]+)")
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=gpu&sort=waited", "/job?id=3", "/your-job", "/runbook"])
+def test_links_of_a_page_stay_below_the_path_of_a_proxy(
+    path: str, doctor: Doctor, tmp_path: Path
+) -> None:
+    """Behind https://site/rltuned/ a link to /status.css would leave rltuned."""
+    board = board_after(tmp_path, Showing(jobs=True))
+    made = MetricsServer(
+        "127.0.0.1",
+        0,
+        CollectorRegistry(),
+        doctor,
+        status=lambda: board.document(FRESH, UNJUDGED),
+        board=board,
+    )
+    with closing(made):
+        status, _, text = ask(made, path)
+        assert status == 200
+        links = [one for one in LINK.findall(text) if not one.startswith(("data:", "#"))]
+        assert len(links) > 4
+        assert [one for one in links if one.startswith("/")] == []
+        for one in links:
+            if "://" not in one:
+                target = urljoin(f"/{path[1:]}", one).partition("#")[0]
+                assert ask(made, target)[0] == 200, one
 
 
 SAFE = {
