@@ -111,4 +111,4 @@ def page_of(publisher: Publisher, board: Board) -> str:
     text = pages.answer("/", publisher.document(), board, {})[1]
     rules = f"<style>{style('page.css')}{style('status.css')}</style>"
     text = text.replace("<link rel=stylesheet href=status.css>", rules)
-    return text.replace("<script src=/status.js defer></script>", "")
+    return text.replace("<script src=status.js defer></script>", "")

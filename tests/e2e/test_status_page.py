@@ -70,7 +70,7 @@ def alone(page: str, daemon: Daemon) -> str:
     """A page that holds its own style, and no script."""
     style = f"<style>{daemon.get('/status.css')}</style>"
     page = page.replace("<link rel=stylesheet href=status.css>", style)
-    return page.replace("<script src=/status.js defer></script>", "")
+    return page.replace("<script src=status.js defer></script>", "")
 
 
 def test_an_audit_finds_what_is_wrong(tmp_path: Path) -> None:
