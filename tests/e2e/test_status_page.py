@@ -41,7 +41,7 @@ def test_the_browser_finds_landmarks_tables_and_no_users(daemon: Daemon, tmp_pat
     assert re.search(r"down \d+<", dom)
     assert "of 13 used" in dom
     assert "user0" not in dom
-    assert re.findall(r"<script[^>]*>", dom) == ['<script src="/status.js" defer="">']
+    assert re.findall(r"<script[^>]*>", dom) == ['<script src="status.js" defer="">']
     assert "http://" not in dom.replace(daemon.url(), "").replace("http://www.w3.org/2000/svg", "")
 
 
