@@ -90,9 +90,9 @@ def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> 
     if (recording.folder / "partitions.txt").exists():  # asked from 26.05 on
         (answers / "partitions").write_text(changed.get("partitions", recording.text("partitions")))
     scripts = {
-        "squeue": """case "$*" in
+        "squeue": """case "$SQUEUE_FORMAT2 $*" in
             *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;;
-            *"-O jobid:"*) f=asked;; *) f=squeue;;
+            "jobid:"*) f=asked;; *) f=squeue;;
         esac""",
         "sinfo": "f=sinfo",
         "sprio": "f=sprio",

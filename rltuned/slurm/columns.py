@@ -3,12 +3,13 @@
 Every table is asked for with a control character between fields and a mark of this process at the
 end of each record, and *with* its header line. The header proves that an answer came at all (an
 empty queue still has one) and that Slurm knows every column: for a name it does not know it prints
-an error, leaves the column empty, and ends with 0. The mark is random per process: a user who puts
-these separators, a newline or a forged row into an account name (which Slurm accepts when
-accounting is off) cannot know it. Of the texts that users choose freely the account comes last of
-the fields, and job names, commands and folders behind it, parted by a second random mark and cut to
-a width; they are asked for where a Digester is there to take them. A comment is asked for
-of a job that is explained, and of no other.
+an error, leaves the column empty, and ends with 0. The mark is random per call, and squeue and
+sprio take it from their environment, which no other user can read: whoever puts these separators, a
+newline or a forged row into an account name (which Slurm accepts when accounting is off), a job's
+name or its folder cannot know it. sinfo, which prints no text of a user's, takes it as an argument.
+Of the texts that users choose freely the account comes last of the fields, and job names, commands
+and folders behind it, parted by a second random mark and cut to a width; they are asked for where a
+Digester is there to take them. A comment is asked for of a job that is explained, and of no other.
 """
 
 import secrets
@@ -180,20 +181,19 @@ def read_layout(usage: str, known_columns: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks of one call: at the end of each record, and in front of each user's text. Everyone
-    can read the arguments of a command, so the next one has others.
-    """
+    """The marks of one call: at the end of each record, and in front of each user's text."""
 
     record: str = field(default_factory=lambda: "\x1e" + secrets.token_hex(6))
     text: str = field(default_factory=lambda: FIELD + secrets.token_hex(6))
 
     def columns(self, names: tuple[str, ...], texts: tuple[KindName, ...] = ()) -> str:
-        """The argument of squeue -O and sinfo -O; texts: columns of TEXT_COLUMNS to come last."""
+        """As SQUEUE_FORMAT2 and sinfo -O take it; texts: columns of TEXT_COLUMNS to come last."""
         wide = [f"{names[-1]}:", *(f"{TEXT_COLUMNS[t]}:{WIDTHS[t]}" for t in texts)]
         last = f"{self.text},".join(wide) + self.record
         return ",".join([*(f"{n}:{FIELD}" for n in names[:-1]), last])
 
     def letters(self, letters: str) -> str:
+        """As SPRIO_FORMAT takes it."""
         return FIELD.join(f"%{letter}" for letter in letters) + self.record
 
     def rows(

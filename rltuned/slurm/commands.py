@@ -6,12 +6,14 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from rltuned.errors import BackendError
 from rltuned.slurm.talk import Answer, CallRecord, Stream
 
 _KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
+_NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 WHOLE_BYTES: Final = 8 * 1024 * 1024
 """A longer answer is refused where it is held as a whole: configuration, statistics, partitions."""
 
@@ -48,7 +50,7 @@ class Commands:
 
     cli: the knobs. on_call: called with every finished call; must not raise. environ: where PATH,
     HOME, LD_LIBRARY_PATH and TZ are taken from. Nothing else passes: with SLURM_JOB_ID some updates
-    write files, and SQUEUE_FORMAT and its kin change the answers.
+    write files, and SQUEUE_FORMAT and its kin change the answers: a call names its own.
     """
 
     def __init__(
@@ -80,14 +82,18 @@ class Commands:
         feed: str | None = None,
         at: Path | None = None,
         most_bytes: int | None = None,
+        environ: Mapping[str, str] = _NO_MORE,
     ) -> Stream:
-        """A command that may say very much, to be read piece by piece. args: no shell sees them.
-        feed: its standard input. at: of one that is not Slurm's. most_bytes: None = as the knobs
-        say.
+        """A command that may say very much, to be read piece by piece. args: no shell sees them,
+        and every user of the machine can read them. feed: its standard input. at: of one that is
+        not Slurm's. most_bytes: None = as the knobs say. environ: beside what passes; its owner and
+        root alone can read it.
         """
         most = self.cli.max_answer_bytes
         return Stream(
-            lambda: self._start(program, args, at, subprocess.PIPE if feed else subprocess.DEVNULL),
+            lambda: self._start(
+                program, args, at, subprocess.PIPE if feed else subprocess.DEVNULL, environ
+            ),
             program,
             (feed or "").encode(),
             (self.cli.timeout_s, min(most, most_bytes or most)),
@@ -104,7 +110,12 @@ class Commands:
         return str(self.cli.bin_dir) if self.cli.bin_dir else self._env.get("PATH", "")
 
     def _start(
-        self, program: str, args: Sequence[str], at: Path | None, stdin: int
+        self,
+        program: str,
+        args: Sequence[str],
+        at: Path | None,
+        stdin: int,
+        environ: Mapping[str, str],
     ) -> subprocess.Popen[bytes]:
         path = self.where(str(at or program))
         why = f"is not installed in {at or self._place}"
@@ -115,7 +126,7 @@ class Commands:
                     stdin=stdin,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env=self._env,
+                    env={**self._env, **environ},
                     cwd="/",
                     start_new_session=True,  # so that what it starts can be ended with it
                 )

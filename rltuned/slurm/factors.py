@@ -8,7 +8,7 @@ from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.columns import PriorityRow, WatchRow
 from rltuned.slurm.jobs import PriorityState
-from rltuned.slurm.records import Record, parse_job_id, read_record
+from rltuned.slurm.records import TWICE, Record, parse_job_id, read_record
 from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.stepped import Whole
 from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
@@ -117,6 +117,8 @@ def read_pending(
     all tasks are known.
     """
     row, partitions = rows[0], tuple(rows[0].partition.split(","))
+    if any(other._replace(arraytaskid=row.arraytaskid) != row for other in rows[1:]):
+        raise ValueError(TWICE)
     named = read_record(row, whole(row.jobid, [r.arraytaskid for r in rows]), records)
     state = standing_of(named, len(partitions), factors.get(named.job_id), site)
     return PendingJob(

@@ -17,7 +17,7 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import JobRow
 from rltuned.slurm.queue_rows import Known, KnownJobs, RecordRows, Same, records_of
-from rltuned.slurm.records import Record, id_of, parse_job_id, read_record
+from rltuned.slurm.records import TWICE, Record, id_of, parse_job_id, read_record
 from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.stepped import Whole
 from rltuned.slurm.strings import expand_hosts
@@ -165,7 +165,8 @@ def read_queue(
     their numbers as squeue prints them, each there once its row is. known: is brought up to date.
     """
     known.forget_where_nodes_changed(nodes.values())
-    records = records_of(rows, extras, kinds, known.jobs)
+    doubted = set[str]()
+    records = records_of(rows, extras, kinds, known.jobs, doubted)
     total = len(records)
     pending_of = Counter(
         r.row.arrayjobid
@@ -181,6 +182,8 @@ def read_queue(
     for number in tuple(records):
         record = records.pop(number)  # its text goes as its job comes
         try:
+            if number in doubted:
+                raise ValueError(TWICE)  # noqa: TRY301 - as any other that cannot be read
             job = _job_of(record, reader, pending_of, nodes)
         except ValueError as error:
             bad.append(Unreadable("job", one_line(number, 20), str(error), id_of(number)))

@@ -64,7 +64,9 @@ class Same(NamedTuple):
 
 @dataclass(slots=True)
 class RecordRows:
-    """One job record; squeue -r prints a row for each of its tasks. hashed: of Known; 0 = none."""
+    """One job record; squeue -r prints a row for each of its tasks. hashed: of Known; 0 = none.
+    told: what those rows have in common, hashed; 0 = it is no array's.
+    """
 
     ask: Ask
     row: JobRow
@@ -73,6 +75,7 @@ class RecordRows:
     cron: bool
     kinds: Kinds
     hashed: int
+    told: int
 
 
 def records_of(
@@ -80,17 +83,21 @@ def records_of(
     extras: tuple[str, ...],
     kinds: Mapping[str, Kinds],
     known: Mapping[str, tuple[int, PendingJob | RunningJob]],
+    doubted: set[str],
 ) -> dict[str, RecordRows | Same]:
-    """The records by their numbers as squeue prints them; see jobs.read_queue. Raises
-    SnapshotError: there are too many.
+    """The records by their numbers as squeue prints them; see jobs.read_queue. doubted: takes the
+    numbers that stand in rows that are not of one record. Raises SnapshotError: there are too many.
     """
     records: dict[str, RecordRows | Same] = {}
     asks: dict[Ask, Ask] = {}
     for raw in rows:
         number = raw[_ASK]
         if number in records:
-            if isinstance(other := records[number], RecordRows):
+            other = records[number]
+            if isinstance(other, RecordRows) and other.told == _told(raw):
                 other.tasks.append(raw[_TASK])
+            else:
+                doubted.add(number)
             continue
         if len(records) == MOST_RECORDS:
             raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
@@ -112,8 +119,14 @@ def records_of(
             more.get("CronJob", "").lower() in {"yes", "1", "true"},
             texts,
             hashed,
+            0 if absent(row.arraytaskid) else _told(raw),
         )
     return records
+
+
+def _told(raw: list[str]) -> int:
+    """What all rows of an array's record say alike, hashed."""
+    return hash((*raw[:_TASK], *raw[_TASK + 1 :]))
 
 
 def _means(job: PendingJob | RunningJob, kinds: Kinds) -> bool:

@@ -34,7 +34,7 @@ from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.queue_rows import Known
-from rltuned.slurm.records import id_of
+from rltuned.slurm.records import TWICE, id_of
 from rltuned.slurm.request import Requests, parse_speeds, read_node_range
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
@@ -261,8 +261,8 @@ class Reader:
     def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
         """Every pending record by its id, in the first columns of WatchRow; a row per task too."""
         marks = self._new_marks()
-        words = ("-t", "PD", "-O", marks.columns(columns))
-        answer = squeue(self._commands, self._known_site(now)[1], *words)
+        layout = self._known_site(now)[1]
+        answer = squeue(self._commands, layout, marks.columns(columns), "-t", "PD")
         found: dict[str, list[WatchRow]] = {}
         for raw in marks.rows("squeue", answer, len(columns)):
             row = WatchRow(*raw)
@@ -285,18 +285,23 @@ class Reader:
     def _of_job(self, job_id: JobId, column: str, now: float) -> list[str]:
         """A column of the rows of a pending record."""
         marks, (_, layout) = self._new_marks(), self._known_site(now)
-        asked = ("-t", "PD", "-j", str(job_id), "-O", marks.columns(("jobid", column)))
-        rows = marks.rows("squeue", squeue(self._commands, layout, *asked), 2)
-        return [value for own, value in rows if id_of(own) == job_id]
+        columns, asked = marks.columns(("jobid", column)), ("-t", "PD", "-j", str(job_id))
+        rows = marks.rows("squeue", squeue(self._commands, layout, columns, *asked), 2)
+        found = [value for own, value in rows if id_of(own) == job_id]
+        if len(frozenset(found)) > 1:
+            raise SnapshotError(f"squeue: job {job_id}: {TWICE}")
+        return found
 
     def node_ranges(self, now: float) -> dict[JobId, NodeRange]:
         """Node ranges of pending records, where readable."""
         marks = self._new_marks()
-        words = ("-t", "PD", "-O", marks.columns(REQUEST_COLUMNS))
-        answer = squeue(self._commands, self._known_site(now)[1], *words)
-        rows = marks.rows("squeue", answer, len(REQUEST_COLUMNS), [])
-        found = {id_of(number): read_node_range(most, tres) for number, most, tres in rows}
-        return {job_id: one for job_id, one in found.items() if one is not None}
+        layout = self._known_site(now)[1]
+        answer = squeue(self._commands, layout, marks.columns(REQUEST_COLUMNS), "-t", "PD")
+        found = dict[JobId, set[NodeRange | None]]()
+        for number, most, tres in marks.rows("squeue", answer, len(REQUEST_COLUMNS), []):
+            found.setdefault(id_of(number), set()).add(read_node_range(most, tres))
+        alone = ((job_id, one) for job_id, (one, *more) in found.items() if not more)
+        return {job_id: one for job_id, one in alone if one is not None}
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""
@@ -308,7 +313,8 @@ class Reader:
         """The same, and what is wrong with other lines, by job; 0 = not known whose."""
         marks = self._new_marks()
         letters = marks.letters(PRIORITY_LETTERS)
-        answer = self._commands.stream("sprio", "--local", "-o", letters)
+        environ = {"SPRIO_FORMAT": letters}
+        answer = self._commands.stream("sprio", "--local", environ=environ)
         found: dict[JobId, Factors] = {}
         odd: list[str] = []
         bad: dict[JobId, str] = {}

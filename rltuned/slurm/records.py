@@ -1,6 +1,6 @@
 """What names a pending record and what it shows: one reading of squeue's columns for all."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId, UnixTime
@@ -8,6 +8,8 @@ from rltuned.slurm.columns import JobRow, WatchRow
 from rltuned.slurm.strings import Tasks, pack_tasks, parse_tasks
 from rltuned.slurm.values import absent, parse_epoch, parse_number
 
+TWICE: Final = "its id stands in rows of different jobs, or of one task twice: one is not true"
+"""No answer of Slurm's is like this, so it cannot be told what is forged of it."""
 _HOLDERS = {"JobHeldUser": "user", "JobHeldAdmin": "admin"}
 
 
@@ -62,8 +64,8 @@ def id_of(text: str) -> JobId:
 
 
 def parse_job_id(text: str) -> JobId:
-    """A record's number. Raises ValueError: no positive number."""
-    number = parse_number(text) if text.isascii() and text.isdigit() else 0
+    """A record's number. Raises ValueError: no positive number, or not as Slurm prints it."""
+    number = parse_number(text) if text.isascii() and text.isdigit() and text[0] != "0" else 0
     if not number:
         raise ValueError(f"{text[:40]!r} is no job id")
     return JobId(number)
@@ -75,7 +77,10 @@ def read_tasks(texts: list[str]) -> Tasks | None:
         return None
     if len(texts) == 1:
         return parse_tasks(texts[0])
-    return pack_tasks(parse_number(t) for t in texts)
+    numbers = [parse_number(t) for t in texts]
+    if len(frozenset(numbers)) != len(numbers):
+        raise ValueError(TWICE)
+    return pack_tasks(numbers)
 
 
 def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records: int) -> str:

@@ -44,9 +44,12 @@ class JobRows:
     kinds: dict[str, Kinds] = field(default_factory=dict)
 
 
-def squeue(commands: Commands, layout: Layout, *args: str) -> Stream:
-    """One squeue over all records of this cluster, in the order of their numbers."""
-    return commands.stream("squeue", "--local", "-a", layout.per_record, "-S", "i", *args)
+def squeue(commands: Commands, layout: Layout, columns: str, *args: str) -> Stream:
+    """One squeue over all records of this cluster, in the order of their numbers. columns: from
+    Marks; every user could read them as an argument.
+    """
+    words = ("--local", "-a", layout.per_record, "-S", "i", *args)
+    return commands.stream("squeue", *words, environ={"SQUEUE_FORMAT2": columns})
 
 
 class JobSource:
@@ -114,7 +117,7 @@ class JobSource:
         texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
         marks = self._new_marks()
         columns = marks.columns(names, texts)
-        answer = squeue(self._commands, layout, "--noconvert", "-O", columns)
+        answer = squeue(self._commands, layout, columns, "--noconvert")
         broken: list[str] = []
         rows = marks.rows("squeue", answer, len(names), broken, len(texts))
         at, width = names.index("jobid"), len(names)

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from rltuned.slurm.commands import Commands
+from rltuned.slurm.records import TWICE
 from rltuned.slurm.strings import parse_tasks
 from rltuned.slurm.values import parse_number
 
@@ -54,11 +55,13 @@ class SteppedTasks:
             raise ValueError("squeue -r may leave out its last task; scontrol is asked later")
         self._left -= 1
         out = self._commands.call("scontrol", "-o", "show", "job", number).stdout
-        found = re.search(rf"^JobId={number} ArrayJobId=\d+ ArrayTaskId=(\S+)", out, re.MULTILINE)
-        if found is None:
+        found = re.findall(rf"^JobId={number} ArrayJobId=\d+ ArrayTaskId=(\S+)", out, re.MULTILINE)
+        if not found:
             raise ValueError("squeue -r may leave out its last task, and scontrol shows none")
-        listed = parse_tasks(found[1])
-        # counted before they are listed: a job's name may hold a line that looks like this one
+        if len(found) > 1:  # a job's name may hold a line that looks like this one
+            raise ValueError(f"scontrol: {TWICE}")
+        listed = parse_tasks(found[0])
+        # counted before they are listed: there may be very many
         tasks = listed.named.split(",") if listed.count <= len(shown) + 1 else []
         if {*tasks[: len(shown)]} != {*shown}:
             raise ValueError("its tasks changed while they were read")
