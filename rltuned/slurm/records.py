@@ -74,6 +74,8 @@ def parse_job_id(text: str) -> JobId:
 def read_tasks(texts: list[str]) -> Tasks | None:
     """The tasks of one record, from one list or from one row per task; None = not an array."""
     if absent(texts[0]):
+        if len(texts) > 1:
+            raise ValueError(TWICE)
         return None
     if len(texts) == 1:
         return parse_tasks(texts[0])

@@ -39,7 +39,7 @@ class SlurmUndoer:
         self._plugin: str | None = None
         self._fence = fence
         commands = Commands(cli)
-        self._reader = Reader(commands, marks or Marks())
+        self._reader = Reader(commands, marks)
         self._writer = Writer(commands, self._reader, now, fence)
 
     def look(self) -> Snapshot:

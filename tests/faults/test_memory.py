@@ -106,8 +106,8 @@ def programs(folder: Path, answers: Path, pattern: str, script: str) -> Path:
     squeue = folder / "squeue"
     executable(
         squeue,
-        f'#!/bin/sh\ncd "{answers}"\ncase "$SQUEUE_FORMAT2 $*" in {pattern}) ;; *) exec ./squeue "$@";; esac\n'
-        f"{script}\n",
+        f'#!/bin/sh\ncd "{answers}"\n'
+        f'case "$SQUEUE_FORMAT2 $*" in {pattern}) ;; *) exec ./squeue "$@";; esac\n{script}\n',
     )
     return folder
 
@@ -148,7 +148,7 @@ def test_peak_memory_of_pyslurms_answer(
     answers: dict[int, Path], tmp_path: Path, jobs: int, wide: int, says: str
 ) -> None:
     pending, show = (MOST_RECORDS + 10, CUT) if jobs == FULL else (FEW, "exec cat")
-    place = programs(tmp_path, answers[pending], 'jobid:*', f"{show} asked.txt")
+    place = programs(tmp_path, answers[pending], "jobid:*", f"{show} asked.txt")
     printed = tmp_path / "printed"
     with printed.open("w") as out:
         reply = [sys.executable, "-c", TELL, str(jobs), str(wide)]

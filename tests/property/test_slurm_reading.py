@@ -1,18 +1,21 @@
 """Damaged answers are refused or understood whole; nothing else ever comes out of the readers."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Node
 from rltuned.domain.context import NOTHING, Remembered
-from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
+from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
 from rltuned.slurm.jobs import SqueueAnswer, read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.queue_rows import Known
+from rltuned.slurm.records import TWICE
 from rltuned.slurm.request import Requests
 from rltuned.slurm.talk import Answer
 from tests.recorded import DATA, MARKS, Recording
@@ -175,3 +178,36 @@ def test_shares_of_a_running_job_add_up(names: list[str]) -> None:
     assert sum(s.taken.cpus for s in job.shares) == job.request.total.cpus
     assert sum(s.taken.mem_mib for s in job.shares) == job.request.total.mem_mib
     assert sum(s.taken.gpus for s in job.shares) == job.request.total.gpus
+
+
+Forged = tuple[int, dict[str, str], int]
+cells = st.dictionaries(
+    st.sampled_from(JOB_COLUMNS).filter(lambda name: name != "jobid"),
+    st.sampled_from(["", "0", "1", "7", "PD", "R", "N/A", "(null)", "gres:gpu:8", "1000000000"]),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 999), cells, st.integers(0, 999)), min_size=1, max_size=3))
+def test_a_job_with_a_second_row_is_left_alone_and_no_other_changes(forged: list[Forged]) -> None:
+    end, at = MARKS.record + "\n", JOB_COLUMNS.index("jobid")
+    header, *records = (record.split(FIELD) for record in SQUEUE.split(end)[:-1])
+    shown, doubted = list(records), set[JobId]()
+    for which, changed, place in forged:
+        row = records[which % len(records)]
+        known = dict(zip(JOB_COLUMNS, row, strict=True)) | changed
+        shown.insert(place % (len(shown) + 1), [known[name] for name in JOB_COLUMNS])
+        if {name for name in changed if known[name] != row[JOB_COLUMNS.index(name)]}:
+            doubted.add(JobId(int(row[at])))
+    found = queue("".join(FIELD.join(row) + end for row in (header, *shown)))
+    twice = {one.job_id for one in found.unreadable if one.why == TWICE}
+    copied = {JobId(int(records[which % len(records)][at])) for which, *_ in forged}
+    assert doubted <= twice <= copied
+    for left, before in ((found.pending, WHOLE.pending), (found.running, WHOLE.running)):
+        known = {job.job_id: what(job) for job in before if job.job_id not in twice}
+        assert {job.job_id: what(job) for job in left} == known
+        assert len(left) == len(known)
+
+
+def what(job: PendingJob | RunningJob) -> PendingJob | RunningJob:
+    """Without its address: how many records its array has may not be known."""
+    return replace(job, address="") if isinstance(job, PendingJob) else job

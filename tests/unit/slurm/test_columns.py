@@ -1,16 +1,19 @@
 """Tables cannot be forged, cut or short without our noticing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rltuned.errors import BackendError, SnapshotError
+from rltuned.domain.kinds import Digester
+from rltuned.domain.units import JobId
+from rltuned.errors import SnapshotError
 from rltuned.slurm import columns
-from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.reader import Reader
 from rltuned.slurm.talk import Answer, Stream
+from rltuned.slurm.undoer import SlurmUndoer
 from tests.programs import executable
 from tests.recorded import DATA, Recording, replay
 
@@ -109,17 +112,35 @@ def test_a_whole_answer_is_used_whatever_stands_beside_it(word: str) -> None:
     assert rows(table(HEAD, ("1", "2", "x")), f"squeue: {word}: old") == [["1", "2", "x"]]
 
 
-def test_no_call_has_the_marks_of_the_one_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "name"), [("squeue", "SQUEUE_FORMAT2"), ("sprio", "SPRIO_FORMAT")]
+)
+def test_marks_stand_where_their_owner_alone_reads_them(
+    tmp_path: Path, program: str, name: str
+) -> None:
     """Everyone can read the arguments of a command, and then name a folder after them."""
     replay(tmp_path, RECORDED)
-    sinfo = tmp_path / "sinfo"
-    sinfo.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\nexec false\n')
-    world = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: RECORDED.taken_at)
-    for _ in range(3):
-        with pytest.raises((BackendError, SnapshotError)):
-            world.observe()
-    asked = (tmp_path / "asked").read_text().split("\n")[:-1]
-    assert len(asked) == len(set(asked)) == 3
+    (tmp_path / program).rename(tmp_path / "said")
+    noted = f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\necho "${name}" >>{tmp_path}/told\n'
+    executable(tmp_path / program, f'{noted}exec {tmp_path}/said "$@"\n')
+    cli, digester = SlurmCli(bin_dir=tmp_path), Digester(bytes(32))
+    reader = Reader(Commands(cli), digester=digester)
+    asks: list[Callable[[], object]] = [reader.factors]
+    if program == "squeue":
+        undoer = SlurmUndoer(cli, lambda: RECORDED.taken_at)
+        asks = [
+            lambda: reader.watch(0.0, [], factors=False),
+            lambda: reader.speeds(JobId(7), 0.0),
+            lambda: reader.expected_start(JobId(7), 0.0),
+            lambda: reader.node_ranges(0.0),
+            undoer.look,
+        ]
+    for ask in asks * 2:
+        with pytest.raises(SnapshotError, match="no header"):  # it knows no other mark than its own
+            ask()
+    assert not {"\x1e", "\x1f"} & set((tmp_path / "asked").read_text())
+    told = [line for line in (tmp_path / "told").read_text().split("\n") if "\x1e" in line]
+    assert len(told) == len(set(told)) == 2 * len(asks)
 
 
 def test_marks_differ_between_calls_and_formats_are_pinned() -> None:

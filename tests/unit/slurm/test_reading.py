@@ -8,17 +8,21 @@ import pytest
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope, select
 from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import NodeRow, WatchRow
+from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow, WatchRow
+from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import read_pending, unreadable
 from rltuned.slurm.nodes import is_schedulable, read_nodes
-from rltuned.slurm.records import address, read_tasks
+from rltuned.slurm.reader import Reader
+from rltuned.slurm.records import TWICE, address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
+from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import sure
-from tests.recorded import DATA, Recording, replay
+from tests.recorded import DATA, MARKS, Recording, replay
 from tests.unit.slurm.rows import ASK
 
 RECORDED = Recording(DATA / "22.05")
@@ -425,6 +429,44 @@ def test_expected_start_and_speeds_are_those_of_the_job_that_is_asked_for(
     (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec cat {tmp_path}/table\n")
     ask = it.speeds if column == "COMMENT" else it.expected_start
     assert ask(JobId(12)) == known
+    if known:
+        with (tmp_path / "table").open("a") as more:
+            more.write("12\x1f1600000000\x1e#recorded\n")
+        with pytest.raises(SnapshotError, match=f"job 12: {TWICE}"):
+            ask(JobId(12))
+
+
+@pytest.mark.parametrize("changed", ["", "submittime", "nice", "reason"])
+def test_a_job_whose_id_stands_twice_is_not_written_to(tmp_path: Path, changed: str) -> None:
+    site = replay(tmp_path, RECORDED)
+    jobs = [job for job in site.observe().pending if not job.is_held][:2]
+    texts = [dict.fromkeys(UNDO_COLUMNS, "1") | _watched(job) for job in jobs]
+    forged = texts[0] | ({changed: "7"} if changed else {})
+
+    def shown(names: tuple[str, ...]) -> None:
+        rows = (names, *([known[name] for name in names] for known in (*texts, forged)))
+        answer = "".join("\x1f".join(row) + MARKS.record + "\n" for row in rows)
+        (tmp_path / "answers" / "watch").write_text(answer, newline="")
+
+    shown(UNDO_COLUMNS)
+    seen = SlurmUndoer(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS).look()
+    assert [job.job_id for job in seen.pending] == [jobs[1].job_id]
+    assert [(bad.job_id, bad.why) for bad in seen.unreadable] == [(jobs[0].job_id, TWICE)]
+    reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), MARKS)
+    shown(WATCH_COLUMNS)
+    watched = reader.watch(1.0, [job.job_id for job in jobs], factors=False)
+    assert [TWICE in watched[job.job_id].unreadable for job in jobs] == [True, False]
+
+
+def _watched(job: PendingJob) -> dict[str, str]:
+    return {
+        "jobid": str(job.job_id),
+        "arrayjobid": str(job.job_id),
+        "arraytaskid": "N/A",
+        "statecompact": "PD",
+        "submittime": str(int(job.submitted_at)),
+        "hetjobid": "0",
+    }
 
 
 def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
