@@ -6,11 +6,13 @@ Unknown is not zero: a row that cannot be read with certainty is left out and co
 """
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
+from operator import attrgetter
 from sys import intern
 from typing import Final
 
@@ -21,13 +23,15 @@ from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.slurm import sacct_values
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS
-from rltuned.slurm.strings import parse_tres
+from rltuned.slurm.strings import Tasks, parse_tres
 from rltuned.slurm.values import absent
 
 MOST_RECORDS: Final = 400_000
 """About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
 --since chooses what counts."""
 RESIZED: Final = "the part of a job before it was resized; the job counts once, as a whole"
+AGAIN: Final = "the same record again"
+CONTRARY: Final = "rows of this job contradict each other: one is not true"
 STEPS: Final = "steps of jobs"
 """A reason to leave a row out that is no fault of the row."""
 _BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {
@@ -47,8 +51,8 @@ class SacctRecord:
     gpus, cpus, mem_mib, nodes: what it asked for; whole: it held whole nodes without asking for all
     that is on them. priority: the last one that slurmdbd recorded, None = not recorded.
     tasks: of an array that waits undivided. het: a part of a heterogeneous job. line: from 1.
-    suspended_s: of the time between start and end. array: number of the array that it is a task of.
-    key: JobIDRaw, or JobID where that is all there is.
+    suspended_s: of the time between start and end. array: number of the array that it is a task of;
+    task: which, None = several or none. key: JobIDRaw, or JobID where that is all there is.
     """
 
     key: str
@@ -79,6 +83,7 @@ class SacctRecord:
     line: int = 0
     suspended_s: float = 0.0
     array: str = ""
+    task: int | None = None
     kinds: Kinds = NO_KINDS
 
     @property
@@ -136,29 +141,39 @@ def read_rows(
     reading = Reading(names, zone, since, digester)
     for line, cells in rows:
         reading.take(source, line, partial(list, cells))
-    return reading.found
+    return reading.end()
+
+
+_Key = tuple[str, float]
+"""A job id, and when it was submitted: a requeued job has several records."""
 
 
 class Reading:
-    """What is known while the rows of a history are read, one after the other."""
+    """What is known while the rows of a history are read, in whatever order and however often.
+
+    A row with an end says most of its record, and else the one of the later look.
+    """
 
     def __init__(
         self, names: tuple[str, ...], zone: tzinfo, since: float, digester: Digester | None
     ) -> None:
-        self.found = SacctAnswer(missing=tuple(c for c in COLUMNS if c not in names))
+        self._found = SacctAnswer(missing=tuple(c for c in COLUMNS if c not in names))
         self._names = names
         self._zone = zone
         self._since = since
         self._digester = digester
         wanted = () if digester is None else digester.wanted
         self._texts = {k: c for k, c in TEXT_COLUMNS.items() if k in wanted and c in names}
-        self._seen: dict[tuple[str, float], int] = {}
-        self._parts: dict[str, tuple[float, float | None, float]] = {}
-        """When a job before it was resized was submitted, eligible and started."""
+        self._known: dict[_Key, SacctRecord] = {}
+        self._open: dict[_Key, tuple[float, list[Tasks]]] = {}
+        """Of those that have not ended: how long they had run, and which tasks wait undivided."""
+        self._gone: set[_Key] = set()
+        """Those of which a row with an end is left out: no earlier look at them counts either."""
+        self._doubted: set[_Key] = set()
 
     def take(self, source: str, line: int, cells: Callable[[], list[str]]) -> None:
         """Take a row, or count why not. Raises TraceError: there are too many records."""
-        found = self.found
+        found = self._found
         found.rows += 1
         try:
             self._add(cells(), line)
@@ -166,36 +181,99 @@ class Reading:
             found.leave_out(str(why), line)
         except (ValueError, OverflowError) as error:
             found.leave_out(f"cannot be read: {error}"[:120], line)
-        if len(found.records) > MOST_RECORDS:
+        if len(self._known) > MOST_RECORDS:
             raise TraceError(f"{source}: more than {MOST_RECORDS} records: choose a later --since")
 
-    def _add(self, cells: list[str], line: int) -> None:
-        """Take a row; the rest of a resized job replaces it. Raises LeaveOut, ValueError."""
-        record, records = self._record(cells, line), self.found.records
-        at = self._seen.setdefault((record.key, record.submit_s), len(records))
-        if at == len(records):
-            records.append(record)
-            return
-        before = records[at]
-        if before.start_s != record.start_s or _end_s(before) >= _end_s(record):
-            raise sacct_values.LeaveOut("the same record again")
-        self.found.leave_out(RESIZED, before.line)
-        records[at] = record
+    def end(self) -> SacctAnswer:
+        """Each job once; there are no more rows."""
+        found, waiting = self._found, list[_Key]()
+        runs: dict[_Key, list[SacctRecord]] = {}
+        tasks: dict[_Key, list[int]] = {}
+        for key, record in self._known.items():
+            if record.task is not None:
+                tasks.setdefault((record.array, record.submit_s), []).append(record.task)
+            if key in self._doubted:
+                found.leave_out(CONTRARY, record.line)
+            elif key in self._gone and record.end_s is None:
+                found.leave_out(AGAIN, record.line)
+            elif record.start_s is None:
+                waiting.append(key)
+            else:
+                runs.setdefault((record.key, record.start_s), []).append(record)
+        records = [one for parts in runs.values() for one in self._joined(parts)]
+        for key in waiting:
+            record, undivided = self._known[key], self._open[key][1]
+            apart = tasks.get((record.array, record.submit_s), []) if undivided else []
+            left = record.tasks - sum(any(u.holds(task) for u in undivided) for task in apart)
+            if left > 0:
+                records.append(record if left == record.tasks else replace(record, tasks=left))
+            else:
+                found.leave_out(AGAIN, record.line)
+        found.records = sorted(records, key=attrgetter("line"))
+        return found
 
-    def _record(self, cells: list[str], line: int) -> SacctRecord:
+    def _joined(self, parts: list[SacctRecord]) -> Iterator[SacctRecord]:
+        """Records of one id that started at one moment. One that is resized gets a new record, with
+        the old start and the moment of the change as its submit time.
+        """
+        parts.sort(key=attrgetter("submit_s"))
+        whole = [part for part in parts if part.submit_s <= (part.start_s or 0.0)]
+        rest = parts[len(whole) :]
+        yield from whole[:-1]
+        if whole and rest:
+            first, last = whole[-1], rest.pop()
+            yield replace(last, submit_s=first.submit_s, eligible_s=first.eligible_s)
+            for part in (first, *rest):
+                self._found.leave_out(RESIZED, part.line)
+        elif whole:
+            yield whole[-1]
+        else:
+            for part in rest:
+                self._found.leave_out("starts before it is submitted (clocks)", part.line)
+
+    def _add(self, cells: list[str], line: int) -> None:
+        """Take a row, or leave out what it or an earlier one says. Raises LeaveOut, ValueError."""
+        row = self._row(cells)
+        record = self._record(row, line)
+        undivided = sacct_values.waiting_tasks(row["JobID"]) if record.start_s is None else []
+        # without JobIDRaw its name changes with the tasks that wait
+        key = (f"{record.array}_[" if "[" in record.key else record.key), record.submit_s
+        opened = None
+        if record.end_s is None:
+            opened = sacct_values.elapsed_s_of(row) or 0.0, undivided
+        before = self._known.get(key)
+        if before is not None:
+            if record.end_s is not None and before.end_s is not None and not _agree(before, record):
+                self._doubted.add(key)
+            looked = self._open.get(key, (0.0, []))[0], opened[0] if opened else 0.0
+            if not _is_later(record, before, *reversed(looked)):
+                raise sacct_values.LeaveOut(AGAIN)
+            self._found.leave_out(AGAIN, before.line)
+        self._known[key] = record
+        self._open.pop(key, None)
+        if opened:
+            self._open[key] = opened
+
+    def _row(self, cells: list[str]) -> Mapping[str, str]:
+        """By column, with those that every row has. Raises LeaveOut, ValueError."""
         if len(cells) != len(self._names):
             raise ValueError(f"{len(cells)} fields instead of {len(self._names)}")
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
-        key = row["JobIDRaw"] if "JobIDRaw" in row else row["JobID"]
+        key = _key_of(row)
         if "." in key.partition("[")[0]:  # not the dots of a list of tasks that is cut
             raise sacct_values.LeaveOut(STEPS)
         sacct_values.check_key(key, raw="JobIDRaw" in row)
-        row = _BLANK | row
+        return _BLANK | row
+
+    def _record(self, row: Mapping[str, str], line: int) -> SacctRecord:
+        key = _key_of(row)
         state = row["State"].split(" ")[0]
         submit_s, eligible_s, start_s, end_s = self._times(row, key, state)
         asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
         if not asked and not given:
             raise sacct_values.LeaveOut("neither ReqTRES nor AllocTRES")
+        undivided = sacct_values.waiting_tasks(row["JobID"]) if start_s is None else []
+        array, _, task = row["JobID"].partition("_")
         nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
         names_gpus = any(name.startswith("gres/gpu") for name in asked)
         return SacctRecord(
@@ -222,13 +300,14 @@ class Reading:
             ),
             priority=sacct_values.priority_of(row["Priority"]),
             main="SchedMain" in row["Flags"],
-            tasks=sacct_values.waiting_tasks(row["JobID"]) if start_s is None else 1,
+            tasks=max(1, sum(u.count for u in undivided)),
             het="+" in row["JobID"],
             reserved=bool(row["Reservation"]),
             constrained=bool(row["Constraints"]),
             line=line,
             suspended_s=sacct_values.suspended_s_of(row, start_s, end_s),
-            array=row["JobID"].partition("_")[0] if "_" in row["JobID"] else "",
+            array=array if task else "",
+            task=int(task) if _TASK.fullmatch(task) else None,
             kinds=self._kinds(row),
         )
 
@@ -248,18 +327,20 @@ class Reading:
         )
         if submit_s is None:
             raise sacct_values.LeaveOut("no submit time")
+        try:
+            start_s = self._started(row, state, start_s, end_s)
+        except sacct_values.LeaveOut:
+            if end_s is not None:
+                self._gone.add((key, submit_s))
+            raise
+        return submit_s, sacct_values.eligible_at(submit_s, eligible_s, start_s), start_s, end_s
+
+    def _started(
+        self, row: Mapping[str, str], state: str, start_s: float | None, end_s: float | None
+    ) -> float | None:
         if end_s is not None and end_s < self._since:
             raise sacct_values.LeaveOut("ended before the record begins")
-        if start_s is not None:
-            # one that is resized gets a new record, with the old start and the moment of the
-            # change as its submit time
-            known = self._parts.get(key)
-            if known is not None and known[2] == start_s < submit_s:
-                submit_s, eligible_s, _ = known
-            else:
-                self._parts[key] = submit_s, eligible_s, start_s
-        start_s = sacct_values.started_at(row, state, start_s, end_s)
-        return submit_s, sacct_values.eligible_at(submit_s, eligible_s, start_s), start_s, end_s
+        return sacct_values.started_at(row, state, start_s, end_s)
 
     def _moment(self, text: str, name: str) -> float | None:
         """Unix seconds; None = Slurm says that it is not known (yet)."""
@@ -277,9 +358,35 @@ class Reading:
             raise ValueError(f"{name} is no time") from None
         if not 0 <= found < sacct_values.LATEST_S:
             raise ValueError(f"{name} is no time")
-        self.found.zoneless += zoneless
+        self._found.zoneless += zoneless
         return found
 
 
-def _end_s(record: SacctRecord) -> float:
-    return math.inf if record.end_s is None else record.end_s
+_TASK: Final = re.compile("[0-9]{1,10}")
+
+
+def _key_of(row: Mapping[str, str]) -> str:
+    """JobIDRaw, or JobID where that is all there is."""
+    return row.get("JobIDRaw") or row["JobID"]
+
+
+def _agree(one: SacctRecord, other: SacctRecord) -> bool:
+    """Whether two rows with an end tell of one run."""
+    return (one.start_s, one.end_s, one.user) == (other.start_s, other.end_s, other.user)
+
+
+def _is_later(record: SacctRecord, before: SacctRecord, ran_s: float, before_s: float) -> bool:
+    """Whether a row says more of its record than another one does, which ran for before_s. Which of
+    two came first does not matter.
+    """
+
+    def said(one: SacctRecord, elapsed_s: float) -> tuple[float, ...]:
+        ends, starts = one.end_s is not None, one.start_s is not None
+        return ends, starts, one.start_s or 0.0, elapsed_s, -one.tasks
+
+    mine, other = said(record, ran_s), said(before, before_s)
+    return mine > other or (mine == other and _bare(record) > _bare(before))
+
+
+def _bare(record: SacctRecord) -> str:
+    return repr(replace(record, line=0))

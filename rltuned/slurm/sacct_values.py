@@ -7,7 +7,7 @@ from sys import intern
 from typing import Final
 
 from rltuned.slurm.sacct import ELAPSED
-from rltuned.slurm.strings import parse_tasks
+from rltuned.slurm.strings import Tasks, parse_tasks
 from rltuned.slurm.values import absent, parse_limit_s
 
 _NEVER: Final = frozenset({"CANCELLED", "DEADLINE", "FAILED", "REVOKED"})
@@ -49,8 +49,6 @@ def started_at(
 
 def eligible_at(submit_s: float, eligible_s: float | None, start_s: float | None) -> float:
     """From when on it could start: dependencies, --begin and holds are over then."""
-    if start_s is not None and start_s < submit_s:
-        raise LeaveOut("starts before it is submitted (clocks)")
     known = submit_s if eligible_s is None else max(submit_s, eligible_s)
     return known if start_s is None else min(known, start_s)
 
@@ -61,13 +59,19 @@ def suspended_s_of(row: Mapping[str, str], start_s: float | None, end_s: float |
     """
     if start_s is None or end_s is None:
         return 0.0
-    span_s = end_s - start_s
+    span_s, elapsed_s = end_s - start_s, elapsed_s_of(row)
+    if elapsed_s is not None:
+        return min(span_s, max(0.0, span_s - elapsed_s))
+    return min(span_s, parse_limit_s(row.get("Suspended", "")) or 0.0)
+
+
+def elapsed_s_of(row: Mapping[str, str]) -> float | None:
+    """How long it has run, without suspensions; None = the source does not say."""
     elapsed = row.get(ELAPSED, "")
     if _RAW.fullmatch(elapsed):
-        return min(span_s, max(0.0, span_s - float(elapsed)))
-    if (shown := row.get("Elapsed", "")) and not absent(shown):
-        return min(span_s, max(0.0, span_s - (parse_limit_s(shown) or 0.0)))
-    return min(span_s, parse_limit_s(row.get("Suspended", "")) or 0.0)
+        return float(elapsed)
+    shown = row.get("Elapsed", "")
+    return None if absent(shown) else parse_limit_s(shown) or 0.0
 
 
 def check_key(key: str, *, raw: bool) -> None:
@@ -108,12 +112,12 @@ def priority_of(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and int(text) else None
 
 
-def waiting_tasks(job_id: str) -> int:
+def waiting_tasks(job_id: str) -> list[Tasks]:
     """Of an array that waits undivided, `17_[1-5]`; cut lists count as far as they go."""
     _, bracket, listed = job_id.partition("_[")
-    count = 0
+    found = list[Tasks]()
     for part in listed.rstrip("]").partition("%")[0].split(",") if bracket else ():
         if part.endswith(_CUT):
             break
-        count += parse_tasks(part).count
-    return max(1, count)
+        found.append(parse_tasks(part))
+    return found

@@ -204,6 +204,7 @@ def test_a_job_with_a_second_row_is_left_alone_and_no_other_changes(forged: list
     twice = {one.job_id for one in found.unreadable if one.why == TWICE}
     copied = {JobId(int(records[which % len(records)][at])) for which, *_ in forged}
     assert doubted <= twice <= copied
+    assert not what(found, set()).keys() & twice
     assert what(found, twice) == what(WHOLE, twice)
 
 

@@ -10,7 +10,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
 from itertools import chain, islice
@@ -175,7 +175,6 @@ def read_history(
     """
     columns, rows = read_columns(lines, source, required)
     reading = Reading(columns.names, zone, since, None)
-    reading.found.missing = columns.missing
     for line, text in rows:
         reading.take(source, line, partial(columns.cells, text))
-    return reading.found
+    return replace(reading.end(), missing=columns.missing)
