@@ -13,14 +13,13 @@ from rltuned.core.sla import class_of
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.groups import Groups, place_of
 from rltuned.domain.context import Context
-from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.queries import changes_of
 from rltuned.journal.snapshots import reading
 from rltuned.slurm.job_selector import asked_job
-from rltuned.slurm.strings import parse_tasks
 
 DECIDED: Final = (
     "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
@@ -40,6 +39,7 @@ def explanation(
     """All that is known of one job, for JSON; None = the cluster shows no such job. decision: of
     this look; None = nothing is decided, and what follows from a decision is null.
     """
+    asked = _here(asked, snapshot.cluster)
     found = find_job(snapshot, asked)
     if found is None:
         return _running(snapshot, asked) or _hidden(snapshot, asked)
@@ -60,22 +60,24 @@ def explanation(
 
 def find_job(snapshot: Snapshot, asked: str) -> PendingJob | None:
     """The pending record of that name; a task of an array is found by its array."""
+    asked = _here(asked, snapshot.cluster)
     by_name = {job.address: job for job in snapshot.pending}
     by_name |= {str(job.job_id): job for job in snapshot.pending}
     if asked in by_name:
         return by_name[asked]
-    array, _, task = asked.partition("_")
+    try:
+        named = asked_job(asked)
+    except ValueError:
+        return None
+    if not named.is_on(snapshot.cluster):
+        return None
     # held or changed tasks live in records of their own beside the array's head
-    records = [j for j in snapshot.pending if j.array and str(j.array.array_job_id) == array]
-    if not task:
-        return next(iter(records), None)
-    return next((j for j in records if j.array is not None and _lists(j.array, task)), None)
+    return next((job for job in snapshot.pending if named.means(job)), None)
 
 
-def _lists(array: ArrayInfo, task: str) -> bool:
-    if not array.listed or not (task.isascii() and task.isdigit()):
-        return not array.listed
-    return parse_tasks(array.listed).holds(int(task))
+def _here(asked: str, cluster: str) -> str:
+    """A job's name without the cluster's, where it is this one."""
+    return asked.removesuffix(f";{cluster}")
 
 
 def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:

@@ -55,6 +55,8 @@ class Wanted:
             return False
         if self.job is None:
             return True
+        if not self.job.is_on(claim.cluster):
+            return False
         if job is not None:
             return self.job.means(job)
         return self.job.named(claim.target.job_id, claim.target.address)

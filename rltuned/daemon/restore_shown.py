@@ -12,6 +12,7 @@ from rltuned.daemon.restore import Undo, carry_out
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.unexplained import in_words, number_of, within
 from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
 from rltuned.domain.snapshot import Snapshot
@@ -57,7 +58,7 @@ class Shown:
 
 def shown(seen: Snapshot, job: AskedJob | None = None, scope: Collection[str] = ()) -> Shown:
     """Count it. job: only this one; None = all. scope: partitions that are managed; () = all."""
-    jobs = [j for j in within(seen.pending, scope) if job is None or job.means(j)]
+    jobs = [j for j in within(seen.pending, scope) if _is_meant(job, j, seen.cluster)]
     numbers = {
         j.key: (j.address, number)
         for j in jobs
@@ -88,6 +89,10 @@ def give_back_shown(
     return persist(lambda: _as_shown(undoer, job, scope, fixed=fixed), clock, effort)
 
 
+def _is_meant(asked: AskedJob | None, job: PendingJob, cluster: str) -> bool:
+    return asked is None or (asked.is_on(cluster) and asked.means(job))
+
+
 def _as_shown(
     undoer: Undoer, asked: AskedJob | None, scope: Collection[str], *, fixed: bool
 ) -> list[Restored]:
@@ -96,7 +101,7 @@ def _as_shown(
     # under priority/basic a released job goes behind all others: the oldest goes first
     for job in sorted(within(seen.pending, scope), key=lambda job: (job.ages_since, job.job_id)):
         number = number_of(job, seen.priorities.kind)
-        if number is None or (asked is not None and not asked.means(job)):
+        if number is None or not _is_meant(asked, job, seen.cluster):
             continue
         if number[0] is PRIORITY and fixed:
             field, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)

@@ -23,7 +23,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.settings import Settings
-from rltuned.slurm.values import LONGER_THAN_A_YEAR, SHOWN, parse_limit_s
+from rltuned.slurm.values import SHOWN, asked_limit_s
 
 APART_S: Final = 10.0
 """Between the end of one and the next of the same user."""
@@ -44,10 +44,7 @@ def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
     """What a user names, the limit as sbatch takes it; None = nothing. Raises ValueError."""
     if not limit and not gpus:
         return None
-    limit_s = parse_limit_s(limit) if limit else None
-    # which squeue shows for more than a year, and sbatch does not take
-    if limit and (limit_s is None or limit.strip().lower() == LONGER_THAN_A_YEAR):
-        raise ValueError(f"{limit[:SHOWN]!r} is no time limit")
+    limit_s = asked_limit_s(limit) if limit else None
     is_number = gpus and gpus.isascii() and gpus.isdigit() and len(gpus) <= SHOWN
     if gpus and not (is_number and int(gpus) <= MOST_GPUS):
         raise ValueError(f"{gpus[:SHOWN]!r} is no number of GPUs")

@@ -80,7 +80,8 @@ def latest(db: sqlite3.Connection, count: int) -> tuple[JobChange, ...]:
 def _changes(db: sqlite3.Connection, asked: AskedJob) -> list[JobChange]:
     prefixes = (asked.job_id, f"{asked.job_id}[_]*", f"{asked.job_id}+*")
     rows = db.execute(_CHANGES + _OF_JOB, prefixes).fetchall()
-    return [_change(row) for row in rows if asked.named(row[3], row[5])]
+    changes = (_change(row) for row in rows if asked.named(row[3], row[5]))
+    return [change for change in changes if asked.is_on(change.cluster)]
 
 
 def _change(row: tuple[Any, ...]) -> JobChange:

@@ -22,13 +22,10 @@ from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
 from rltuned.domain.units import GpuType
 from rltuned.errors import TraceError
 from rltuned.slurm import sacct_values
-from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS
+from rltuned.slurm.sacct import COLUMNS, MOST_RECORDS, TEXT_COLUMNS
 from rltuned.slurm.strings import Tasks, parse_tres
 from rltuned.slurm.values import absent
 
-MOST_RECORDS: Final = 400_000
-"""About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
---since chooses what counts."""
 RESIZED: Final = "the part of a job before it was resized; the job counts once, as a whole"
 AGAIN: Final = "the same record again"
 CONTRARY: Final = "rows of this job contradict each other: one is not true"

@@ -1,4 +1,6 @@
-"""Which jobs and since when, in the words of a person: `4711`, `4711_4`, `4711+1`, `2h`."""
+"""Which jobs and since when, in the words of a person: `4711`, `4711_4`, `4711_[1-40%2]` as squeue
+prints it, `4711+1`, `4711;cluster` as sbatch --parsable does, `2h`.
+"""
 
 import re
 from dataclasses import dataclass
@@ -6,10 +8,11 @@ from datetime import datetime
 from typing import Final
 
 from rltuned.domain.jobs import PendingJob
-from rltuned.slurm.strings import parse_tasks
+from rltuned.slurm.strings import Tasks, parse_tasks
 
 _NAME: Final = re.compile(
-    r"(?P<id>[1-9][0-9]{0,9})(?:_(?:(?P<task>[0-9]{1,9})|\[.+\])|\+[0-9]{1,9})?"
+    r"(?P<name>(?P<id>[1-9][0-9]{0,9})(?:_(?P<tasks>[0-9]{1,9}|\[.+\])|\+[0-9]{1,9})?)"
+    r"(?:;(?P<cluster>[^;]+))?"
 )
 _AGO: Final = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>[smhd])")
 _UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -17,15 +20,21 @@ _UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 @dataclass(frozen=True, slots=True)
 class AskedJob:
-    """A job as squeue names it: an id, an array's task (or record), a heterogeneous job's part.
+    """A job as squeue names it: an id, an array's tasks, a heterogeneous job's part. cluster: ""
+    = whichever.
 
-    An id alone stands for all records of its array. A task stands for the record that holds it:
-    tasks that Slurm has not parted share one priority, and are restored together.
+    An id alone stands for all records of its array. Tasks stand for the records that hold some of
+    them: tasks that Slurm has not parted share one priority, and are restored together.
     """
 
     text: str
     job_id: int
-    task: int | None
+    tasks: Tasks | None
+    cluster: str = ""
+
+    def is_on(self, cluster: str) -> bool:
+        """Whether a job of this cluster may be meant."""
+        return self.cluster in {"", cluster}
 
     def means(self, job: PendingJob) -> bool:
         """Whether a job of the queue is meant."""
@@ -33,9 +42,9 @@ class AskedJob:
             return True
         if job.array is None or job.array.array_job_id != self.job_id:
             return False
-        if self.task is None:
+        if self.tasks is None:
             return self.text == str(self.job_id)
-        return not job.array.listed or parse_tasks(job.array.listed).holds(self.task)
+        return not job.array.listed or parse_tasks(job.array.listed).meets(self.tasks)
 
     def named(self, job_id: int, address: str) -> bool:
         """The same of a row of the journal, which knows a record by its id and address only."""
@@ -44,18 +53,26 @@ class AskedJob:
         array, _, tasks = address.partition("_")
         if array.partition("+")[0] != str(self.job_id):
             return False
-        if self.task is None:
+        if self.tasks is None:
             return self.text == str(self.job_id)
-        return "+" not in address and (not tasks or parse_tasks(tasks).holds(self.task))
+        return "+" not in address and (not tasks or parse_tasks(tasks).meets(self.tasks))
 
 
 def asked_job(text: str) -> AskedJob:
     """Read a job's name. Raises ValueError: it is none."""
     match = _NAME.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1")
-    task = match["task"]
-    return AskedJob(text, int(match["id"]), None if task is None else int(task))
+    try:
+        if match is None:
+            raise ValueError  # noqa: TRY301 - as tasks that are none
+        tasks = None if match["tasks"] is None else parse_tasks(_uncut(match["tasks"]))
+    except ValueError:
+        raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1") from None
+    return AskedJob(match["name"], int(match["id"]), tasks, match["cluster"] or "")
+
+
+def _uncut(tasks: str) -> str:
+    """Without the end of a list that squeue cuts, "[1-40,50,6...]"."""
+    return tasks[: tasks.rfind(",")] if tasks.endswith("...]") else tasks
 
 
 def asked_span_s(text: str) -> float | None:

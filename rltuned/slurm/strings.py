@@ -120,6 +120,18 @@ class Tasks:
             for first, last, step in self.ranges
         )
 
+    def meets(self, other: "Tasks") -> bool:
+        """Whether the two have a task in common."""
+        return any(_meet(one, two) for one in self.ranges for two in other.ranges)
+
+
+def _meet(one: tuple[int, int, int], two: tuple[int, int, int]) -> bool:
+    (first, last, step), (begin, end, stride) = sorted((one, two), key=lambda r: -r[2])
+    at = first + max(0, -((first - begin) // step)) * step
+    # what is left over by the shorter step comes again after so many
+    stop = min(last, end, at + step * (stride - 1))
+    return any((task - begin) % stride == 0 for task in range(at, stop + 1, step))
+
 
 def parse_tasks(text: str) -> Tasks:
     """Tasks as squeue prints them, "[...]" allowed around."""

@@ -114,6 +114,19 @@ def parse_limit_s(text: str) -> float | None:
     return float(seconds) if seconds > 0 else None
 
 
+def asked_limit_s(text: str) -> float:
+    """The limit that sbatch's --time gives a job, in seconds; inf = none. Zero is none, and seconds
+    are rounded up to whole minutes. Raises ValueError: sbatch refuses it.
+    """
+    if text == "-1" or text.lower() in {"unlimited", "infinite"}:
+        return math.inf
+    clock = f"{text}0" if text.endswith("-") else text  # "2-" is two days
+    if _CLOCK.fullmatch(clock) is None:
+        raise ValueError(f"{text[:SHOWN]!r} is no time limit")
+    seconds = parse_limit_s(clock)
+    return math.inf if seconds is None else 60.0 * math.ceil(seconds / 60.0)
+
+
 def _seconds(hms: Sequence[int]) -> int:
     return hms[0] * 3600 + hms[1] * 60 + hms[2]
 

@@ -3,16 +3,22 @@
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from rltuned.errors import BackendError
+from rltuned.lab.backtest.sacct_files import ask_history, read_history
 from rltuned.lab.cli.backtest import app
+from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.sacct import sacct_words
 from tests.accounting import OWNER, PLAIN, as_user
 from tests.clusters import LAB, cluster
 from tests.configs import settings_file
 from tests.lab import NodeSpec, SlurmLab
+from tests.programs import executable
 
 pytestmark = pytest.mark.slurm
 NODE = (NodeSpec(("g1",), cpus=8, mem_mib=8_000, gpu_type="t4", gpus=4),)
@@ -103,3 +109,35 @@ def test_the_live_cluster_is_asked_when_there_are_no_files(
     page = (report / "index.html").read_text()
     assert "How far is the simulator off?" in page
     assert OWNER not in page.replace("mailto", "")
+
+
+@pytest.mark.parametrize("most", ["1-00:00:00", "23:59:59", "00:10:00"])
+def test_a_slurmdbd_that_bounds_the_time_of_a_question_is_asked_in_parts(
+    site: tuple[SlurmLab, float, list[int]], tmp_path: Path, most: str
+) -> None:
+    """Whoever is no operator; of jobs at the edges of the parts none is lost or there twice."""
+    lab, began, ids = site
+    before = (lab.root / "slurmdbd.conf").read_text()
+    try:
+        _configured(lab, f"{before}MaxQueryTimeRange={most}\n")
+        asks = " ".join(("setpriv", f"--reuid={PLAIN}", f"--regid={PLAIN}", "--clear-groups"))
+        search = lab.environ()["PATH"]
+        executable(tmp_path / "sacct", f'#!/bin/sh\nPATH={search} exec {asks} sacct "$@"\n')
+        commands = Commands(SlurmCli(bin_dir=tmp_path, conf=lab.conf), environ={"TZ": "UTC"})
+        with pytest.raises(BackendError, match="wide"):
+            commands.ask("sacct", *sacct_words(began - 200_000, began + 3_600))
+        rows = ask_history(commands, began - 30_000, began + 70_000)
+        found = read_history(rows, "sacct", UTC)
+    finally:
+        _configured(lab, before)
+    assert sorted(int(record.key) for record in found.records) == sorted(ids)
+    assert all(record.end_s is not None for record in found.records)
+
+
+def _configured(lab: SlurmLab, text: str) -> None:
+    """slurmdbd with this configuration."""
+    (lab.root / "slurmdbd.conf").write_text(text)
+    lab.stop_slurmdbd()
+    lab.start_slurmdbd()
+    shown = ("sacctmgr", "show", "cluster")
+    lab.wait_for(lambda: "Cluster" in lab.run(*shown, check=False), "slurmdbd")

@@ -161,6 +161,8 @@ class Board:
             return None
         if decision is None or not self._showing.jobs:
             return None
+        if not asked.is_on(decision.snapshot.cluster):
+            return None
         job = next((j for j in decision.snapshot.pending if asked.means(j)), None)
         if job is None:
             return None

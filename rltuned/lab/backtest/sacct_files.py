@@ -22,11 +22,13 @@ from rltuned.errors import TraceError
 from rltuned.slurm.accounting import Reading, SacctAnswer
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands
-from rltuned.slurm.sacct import COLUMNS, ELAPSED, sacct_words
+from rltuned.slurm.sacct import COLUMNS, ELAPSED, ask_rows
 
 REQUIRED: Final = tuple(name for name in COLUMNS[:14] if name != ELAPSED)
 """Without these a backtest cannot be played; the others are reported as missing."""
 PORTION_S: Final = 86_400.0
+_PLAIN: Final = dict.fromkeys(map(ord, f"{FIELD}\n"), "?")
+"""No text of a user's ends a field or a row of a file."""
 Report = Callable[[float], None]
 """Called with how much of the time has been asked for, 0..1."""
 FORMAT: Final = ",".join(COLUMNS)
@@ -43,8 +45,8 @@ def ask_history(
     begin = since
     while begin < until:
         end = min(begin + PORTION_S, until)
-        words = (*sacct_words(begin, end), f"--delimiter={FIELD}")
-        yield from commands.stream("sacct", *words).lines()
+        for cells in ask_rows(commands, begin, end, COLUMNS):
+            yield FIELD.join(cell.translate(_PLAIN) for cell in cells)
         begin = end
         report((begin - since) / max(1.0, until - since))
 

@@ -49,6 +49,17 @@ SHORT = OtherRequest(limit_s=600.0)
         (None, None, None),
         ("2:00:00", None, OtherRequest(7_200.0)),
         ("UNLIMITED", "0", OtherRequest(math.inf, 0)),
+        # as Slurm 22.05 shows jobs that are submitted with them
+        *(
+            (text, None, OtherRequest(math.inf))
+            for text in ("0", "-1", "0-0", "0:0", "0:0:0", "INFINITE", "Infinite", "unlimited")
+        ),
+        ("2-", None, OtherRequest(172_800.0)),
+        ("1:30", None, OtherRequest(120.0)),
+        ("0:30", None, OtherRequest(60.0)),
+        ("1-1:1:1", None, OtherRequest(90_120.0)),
+        ("1-99:99:99", None, OtherRequest(448_860.0)),
+        ("0-1", None, OtherRequest(3_600.0)),
         (None, "8", OtherRequest(None, 8)),
     ],
 )
@@ -60,7 +71,26 @@ def test_what_is_asked(limit: str | None, gpus: str | None, found: OtherRequest 
     ("limit", "gpus"),
     [
         ("soon", None),
-        ("0", None),
+        *(
+            (text, None)
+            for text in (
+                "-2:",
+                "2-:",
+                "1:",
+                ":5",
+                "-",
+                "--",
+                "1-1-",
+                "1:1:1:1",
+                "5 ",
+                "inf",
+                "5m",
+                "N/A",
+                "none",
+                "(null)",
+                "1-2-3",
+            )
+        ),
         ("INVALID", None),
         (" invalid ", None),
         (None, "-1"),

@@ -1,6 +1,7 @@
 """Texts that users choose: only digests of them are kept, and an odd one costs only its key."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
 from rltuned.slurm.backend import SlurmBackend, ended_jobs
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS
+from tests.programs import executable
 from tests.recorded import DATA, MARKS, Recording, answers_of_pyslurm, programs, replay
 
 DIGESTER = Digester(bytes(range(32)))
@@ -106,7 +107,6 @@ def test_a_snapshot_of_an_older_release_has_no_kinds(tmp_path: Path) -> None:
 
 # -- sacct ----------------------------------------------------------------------------------------
 
-NAMES = (*COLUMNS, *TEXT_COLUMNS.values(), "JobIDRaw")
 BEGAN, DAY_S = 1_795_000_000, 86_400
 
 
@@ -139,15 +139,17 @@ def row(number: int = 7, **changed: str) -> dict[str, str]:
 
 
 def sacct(folder: Path, *rows: dict[str, str]) -> SlurmCli:
-    """A sacct that says these rows with the delimiter that it is asked to use."""
-    joined = "".join("\0".join(r[name] for name in NAMES) + "\n" for r in rows)
-    (folder / "out").write_text(joined, errors="surrogateescape", newline="")
-    script = """#!/bin/sh
-for word; do case "$word" in --delimiter=*) mark="${word#--delimiter=}";; esac; done
-exec perl -0777 -pe 'BEGIN { $m = shift } s/\\0/$m/g' "$mark" "$(dirname "$0")/out"
+    """A sacct that says these rows, with the delimiter and the columns that it is asked for."""
+    (folder / "rows").write_text(json.dumps(rows))
+    script = f"""#!{sys.executable} -SI
+import json, sys
+said = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+names, mark = said["--format"].split(","), said["--delimiter"]
+for row in json.load(open("{folder}/rows")):
+    text = mark.join(row[name] for name in names).replace("<mark>", mark) + chr(10)
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 """
-    (folder / "sacct").write_text(script)
-    (folder / "sacct").chmod(0o755)
+    executable(folder / "sacct", script)
     return SlurmCli(bin_dir=folder)
 
 
@@ -173,6 +175,36 @@ def test_an_odd_text_in_sacct_costs_nothing_but_its_key(tmp_path: Path, text: st
         (8, 60.0),
         (9, 60.0),
     ]
+
+
+SPOKEN = f"9<mark>{BEGAN}<mark>forged<mark><mark>x<mark>x<mark>x<mark>9"
+
+
+@pytest.mark.parametrize("name", ["JobName", "SubmitLine", "Account", "Constraints"])
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"\n{SPOKEN}\n", [7]),  # another's row: job 9 has two
+        (f"x<mark>x<mark>x<mark>8\n{SPOKEN}\n8<mark>{BEGAN}<mark>", [7]),
+        (f"\n9<mark>{BEGAN}<mark>", [7]),
+        (f"\n10<mark>{BEGAN}<mark>forged<mark><mark>x<mark>x<mark>x<mark>10\n", [7, 9]),
+        ("<mark>", [7, 9]),
+        ("<mark>" * 9, [7, 9]),
+        ("x\n" * 700_000, [7, 9]),
+        (SPOKEN, [7, 9]),  # in the middle of a line
+    ],
+)
+def test_who_knows_the_mark_of_a_sacct_changes_no_job_of_another(
+    tmp_path: Path, name: str, text: str, left: list[int]
+) -> None:
+    """He can make a job one that is left alone, and no more."""
+    told = [row(7), row(8, **{name: f"x{text}"}), row(9)]
+    commands = Commands(sacct(tmp_path, *told))
+    runs = ended_jobs(commands, BEGAN - 10, BEGAN + 1000, DIGESTER)
+    (true,) = ended_jobs(Commands(sacct(tmp_path, row(7))), BEGAN - 10, BEGAN + 1000, DIGESTER)
+    found = {int(run.job.job_id): replace(run.job, job_id=true.job.job_id) for run in runs}
+    others = {number: job for number, job in found.items() if number != 8}
+    assert others == dict.fromkeys(left, true.job)
 
 
 @pytest.mark.parametrize(
