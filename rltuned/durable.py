@@ -1,7 +1,11 @@
-"""Files and folders that are there whole or not at all; files also after the power has failed."""
+"""Files and folders that are there whole or not at all, files also after the power has failed; and
+others' files, read up to a bound.
+"""
 
 import errno
 import glob
+import gzip
+import io
 import os
 import shutil
 import stat
@@ -9,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 
 def write_whole(
@@ -63,6 +68,42 @@ def sync_folder(folder: Path) -> None:
             os.fsync(place)
     finally:
         os.close(place)
+
+
+MOST_TEXT_BYTES: Final = 512 * 1024**2
+"""Of a file as it is unpacked: three million packed bytes can make three thousand million."""
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, plain or gzip, never all at once. Raises OSError, EOFError, zlib.error:
+    it is a device or cannot be read, or more than MOST_TEXT_BYTES come out of it.
+    """
+    refuse_device(path)
+    with path.open("rb") as probe:
+        packed = probe.read(2) == b"\x1f\x8b"
+    opened: Callable[..., Any] = gzip.open if packed else open
+    with opened(path, "rb") as file, io.BufferedReader(_Bounded(file)) as bounded:
+        yield bounded
+
+
+class _Bounded(io.RawIOBase):
+    """Another file's bytes, up to the bound."""
+
+    def __init__(self, file: io.BufferedIOBase) -> None:
+        super().__init__()
+        self._file = file
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        got = self._file.readinto(into)
+        self._count += got
+        if self._count > MOST_TEXT_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_TEXT_BYTES} bytes of text")
+        return got
 
 
 def refuse_device(path: Path) -> None:

@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from rltuned import durable
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
+from rltuned.lab.replay.tables import read_text
 from rltuned.lab.train import history
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import SacctAnswer
@@ -182,6 +184,31 @@ def test_gzip_is_read_and_a_truncated_one_named(tmp_path: Path) -> None:
         read_history(lines_of(path), "x", UTC)
     with pytest.raises(TraceError, match=r"nothing.txt: cannot be read: No such file"):
         list(lines_of(tmp_path / "nothing.txt"))
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_with_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three million bytes can make three thousand million, of one line or of many."""
+    path = tmp_path / "sacct.txt.gz"
+    path.write_bytes(gzip.compress(b"\n" * 100_000))
+    for bound, ends in ((100_000, True), (99_999, False)):
+        monkeypatch.setattr(durable, "MOST_TEXT_BYTES", bound)
+        for read_it in (lambda: list(lines_of(path)), lambda: read_text(path)):
+            if ends:
+                read_it()
+                continue
+            with pytest.raises(TraceError, match=rf"sacct.txt.gz: .*more than {bound} bytes"):
+                read_it()
+    monkeypatch.undo()
+    path.write_bytes(gzip.compress(b"x" * 2_000_000))
+    with pytest.raises(TraceError, match=r"sacct.txt.gz: .*a line of more than 1048576 char"):
+        list(lines_of(path))
+    with gzip.open(path, "wb", compresslevel=1) as packed:
+        for _ in range(600):
+            packed.write(bytes(1024**2))
+    with pytest.raises(TraceError, match=r"sacct.txt.gz: .*more than 536870912 bytes"):
+        read_text(path)
 
 
 OLDER = tuple(name for name in COLUMNS if name != "ElapsedRaw")

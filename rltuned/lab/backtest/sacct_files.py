@@ -6,23 +6,25 @@ command has `|`, which may stand in a job's constraint, and in texts that a file
 has besides: a row with too many fields is parted from both ends.
 """
 
-import gzip
+import errno
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
+from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from rltuned.durable import refuse_device
+from rltuned.durable import unpacked
 from rltuned.errors import TraceError
 from rltuned.slurm.accounting import Reading, SacctAnswer
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.commands import Commands
 from rltuned.slurm.sacct import COLUMNS, ELAPSED, ask_rows
+from rltuned.slurm.talk import LINE_CHARACTERS
 
 REQUIRED: Final = tuple(name for name in COLUMNS[:14] if name != ELAPSED)
 """Without these a backtest cannot be played; the others are reported as missing."""
@@ -54,12 +56,14 @@ def ask_history(
 def lines_of(path: Path) -> Iterator[str]:
     """Lines of a text file, plain or gzip, never all at once. Raises TraceError."""
     try:
-        refuse_device(path)
-        with path.open("rb") as probe:
-            packed = probe.read(2) == b"\x1f\x8b"
-        opened = gzip.open if packed else open
-        with opened(path, "rt", encoding="utf-8-sig", errors="backslashreplace") as file:
-            for line in file:
+        with (
+            unpacked(path) as raw,
+            TextIOWrapper(raw, encoding="utf-8-sig", errors="backslashreplace") as file,
+        ):
+            while line := file.readline(LINE_CHARACTERS + 1):
+                if len(line) > LINE_CHARACTERS:
+                    why = f"a line of more than {LINE_CHARACTERS} characters"
+                    raise OSError(errno.EFBIG, why)  # noqa: TRY301 - as all that is wrong with it
                 yield line.rstrip("\n")
     except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -203,7 +203,7 @@ def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, floa
 def _srpt_ends(submit_s: FloatArray, work_s: FloatArray) -> FloatArray:
     ends = np.empty(len(submit_s))
     left: list[tuple[float, int]] = []
-    now, arrived = 0.0, 0
+    now, arrived = -np.inf, 0  # a trace may begin before its epoch
     while arrived < len(submit_s) or left:
         if not left:
             now = max(now, float(submit_s[arrived]))

@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import gzip
 import io
 import math
 import zlib
@@ -12,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from rltuned.durable import refuse_device
+from rltuned.durable import unpacked
 from rltuned.errors import TraceError
 from rltuned.sim.trace import Bad
 
@@ -28,10 +27,8 @@ def read_text(path: Path) -> str:
     TraceError: it cannot be read.
     """
     try:
-        refuse_device(path)
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
+        with unpacked(path) as file:
+            raw = file.read()
     except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(f"{path}: cannot be read: {why}") from error

@@ -171,7 +171,8 @@ def test_explain_says_what_another_request_would_change() -> None:
     text = run("explain", name, "--limit", "10", "--gpus", "1", *SIM).stdout.splitlines()[1]
     assert text.startswith("With a limit of 10m and 1 GPU: ")
     assert run("explain", name, "--limit", "soon", *SIM).exit_code == 2
-    assert run("explain", name, "--limit", "0", *SIM).exit_code == 2
+    unlimited = document("explain", name, "--json", "--limit", "0", *SIM)["what_if"]
+    assert (unlimited["limit_s"], unlimited["unlimited"]) == (None, True)
 
 
 def test_explain_says_how_far_off_a_promise_is(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_job_of_another_cluster_is_none_of_this_one() -> None:
     assert (asked.is_on("emmy"), asked.is_on("fritz"), asked_job("33").is_on("fritz")) == (
         True, False, True,
     )  # fmt: skip
-    world = snapshot([HEAD, PLAIN])
+    world = snapshot(HEAD, PLAIN)
     for name, address in (("10_[0-3%2]", HEAD.address), (f"4;{world.cluster}", PLAIN.address)):
         found = find_job(world, name)
         assert found is not None
