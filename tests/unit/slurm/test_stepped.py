@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.records import TWICE
 from rltuned.slurm.stepped import MOST_ASKED, SteppedTasks, may_be_cut
 
 
@@ -67,6 +68,7 @@ def test_scontrol_is_asked_once_as_long_as_squeue_shows_the_same(
         (line("4-98:2"), "changed while"),
         (line("0-100:2"), "changed while"),
         (line("0-4000000000:2"), "changed while"),  # a job's name, and two thousand million tasks
+        (f"{line('0-98:2')}; {line('0-96:2')}", TWICE),  # one of them is a job's name
         (line("0,2,4,x"), "no array tasks"),
         ("echo JobId=30 ArrayJobId=3 ArrayTaskId=0-98:2", "scontrol shows none"),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", "shows none"),
