@@ -221,6 +221,8 @@ def _job_of(
         return reader.again(record)
     if record.row.statecompact == "PD":
         return reader.read(record, pending_of[record.row.arrayjobid])
+    if len(record.tasks) > 1:  # one that waits no longer has a record for each task
+        raise ValueError(TWICE)
     if record.row.statecompact in _RUNNING and not absent(record.row.starttime):
         return _running(record, reader.requests, nodes)
     return _others(record.row)

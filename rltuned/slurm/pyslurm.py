@@ -143,20 +143,15 @@ def rows_of(
     """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
 
     asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs that
-    are in one of both alone are left out. A job of which rows differ has a second row here too, so
-    that read_queue leaves it alone. bad: takes the jobs of which a value is not of its kind.
+    are in one of both alone are left out. A further row of a job (squeue -r has one for each task)
+    ends with its number. bad: takes the jobs of which a value is not of its kind.
     """
-    width, told = len(ASK_COLUMNS), dict[str, int]()
+    width = len(ASK_COLUMNS)
     for name, *ask in asks:
-        if name in told:  # squeue -r has a row for each task
-            if told[name] != hash(tuple(ask)):
-                blank = [""] * (len(JobRow._fields) + len(ask) - width - 1)
-                yield [*ask[:width], name, *blank]
-            continue
         line = answer.jobs.pop(name, None)
         if line is None:
+            yield [*ask[:width], name]
             continue
-        told[name] = hash(tuple(ask))
         try:
             row, excluded, cron = _row(_job(line), accruetime=ask[width], deadline=ask[width + 1])
         except ValueError as error:

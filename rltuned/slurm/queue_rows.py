@@ -92,11 +92,9 @@ def records_of(
     asks: dict[Ask, Ask] = {}
     for raw in rows:
         number = raw[_ASK]
-        if number in records:
-            other = records[number]
-            if isinstance(other, RecordRows) and other.told == _told(raw):
-                other.tasks.append(raw[_TASK])
-            else:
+        beside = len(raw) == _ASK + 1  # pyslurm, which has all tasks in its one row
+        if beside or number in records:
+            if number in records and not _is_another_task(records[number], raw, beside=beside):
                 doubted.add(number)
             continue
         if len(records) == MOST_RECORDS:
@@ -122,6 +120,19 @@ def records_of(
             0 if absent(row.arraytaskid) else _told(raw),
         )
     return records
+
+
+def _is_another_task(record: RecordRows | Same, raw: list[str], *, beside: bool) -> bool:
+    """Whether a further row of a number may be of one more task, which the record then takes.
+    beside: the row is of squeue, and the record of pyslurm.
+    """
+    if isinstance(record, Same) or not record.told:
+        return False
+    if beside:
+        ask = Ask._make(raw[:_ASK])._replace(oversubscribe=record.ask.oversubscribe)
+        return ask == record.ask
+    record.tasks.append(raw[_TASK])
+    return record.told == _told(raw)
 
 
 def _told(raw: list[str]) -> int:

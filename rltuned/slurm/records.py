@@ -79,10 +79,9 @@ def read_tasks(texts: list[str]) -> Tasks | None:
         return None
     if len(texts) == 1:
         return parse_tasks(texts[0])
-    numbers = [parse_number(t) for t in texts]
-    if len(frozenset(numbers)) != len(numbers):
+    if len(frozenset(texts)) != len(texts) or not all(map(str.isdecimal, texts)):
         raise ValueError(TWICE)
-    return pack_tasks(numbers)
+    return pack_tasks(parse_number(t) for t in texts)
 
 
 def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, pending_records: int) -> str:

@@ -182,7 +182,7 @@ def test_shares_of_a_running_job_add_up(names: list[str]) -> None:
 
 Forged = tuple[int, dict[str, str], int]
 cells = st.dictionaries(
-    st.sampled_from(JOB_COLUMNS).filter(lambda name: name != "jobid"),
+    st.sampled_from(JOB_COLUMNS).filter(lambda name: name not in {"jobid", "arraytaskid"}),
     st.sampled_from(["", "0", "1", "7", "PD", "R", "N/A", "(null)", "gres:gpu:8", "1000000000"]),
 )
 

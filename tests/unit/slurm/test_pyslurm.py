@@ -10,15 +10,21 @@ import pytest
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Unreadable
+from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
 from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, rows_of
+from rltuned.slurm.queue_rows import Known
+from rltuned.slurm.records import TWICE
+from rltuned.slurm.request import Requests
 from rltuned.slurm.site import release_of
 from rltuned.slurm.source import PYSLURM, REST_S, TEXT, ReaderChoice
 from rltuned.slurm.talk import CallRecord
 from tests.programs import executable
 from tests.recorded import DATA, Recording, replay, replay_beside
+from tests.unit.slurm.rows import ASK
 
 RECORDED = Recording(DATA / "26.05")
 CHILD_OF = """#!/bin/sh
@@ -179,6 +185,24 @@ def test_a_line_that_is_no_job_costs_that_job(line: str) -> None:
     ask = [""] * len(ASK_COLUMNS)
     assert list(rows_of(reply, [["7", *ask, "", ""]], bad)) == []
     assert [u.job_id for u in bad] == [7]
+
+
+@pytest.mark.parametrize(("task", "changed"), [(None, False), (None, True), (3, True), (3, False)])
+def test_a_second_row_of_squeue_is_doubt_unless_it_is_of_another_task(
+    task: int | None, changed: bool
+) -> None:
+    known = {"array_id": None if task is None else 7, "array_tasks_waiting": task and "3-4"}
+    lines = {str(n): line_of(job(id=n, **known)) for n in (7, 8)}
+    first = list(ASK)
+    second = list(ASK._replace(timelimit="30-00:00:00") if changed else ASK)
+    asks = [[n, *told, "N/A", "N/A"] for n, told in (("7", first), ("8", first), ("7", second))]
+    rows = rows_of(PyslurmAnswer("26.5.0", lines), [*asks, ["9", *first, "N/A", "N/A"]], [])
+    queue = read_queue(
+        rows, Known(Requests(frozenset(), memory_counts=True)), {}, ("ExcNodes", "CronJob")
+    )
+    doubted = [JobId(7)] if changed or task is None else []
+    assert [(u.job_id, u.why) for u in queue.unreadable] == [(n, TWICE) for n in doubted]
+    assert sorted(j.job_id for j in queue.pending) == [n for n in (7, 8) if n not in doubted]
 
 
 def answering(folder: Path, out: str) -> Pyslurm:
