@@ -8,12 +8,19 @@
 | expected time | e      | s     | its predicted mean run time; else L x the site's use of limits |
 | plan          | p      | s     | what the rule goes by, see core/run_times.plan_s; else L       |
 | area          | a      | GPU s | e x m                                                          |
+| tasks         | w      | jobs  | how many jobs the record stands for, see below                 |
 | pool          | P      |       | the nodes that it could run on: partitions and GPU types       |
 | backlog       | B      | s     | the area that waits on its pool, over the usable GPUs there    |
-| place         | q      | 0..1  | the part of the competing jobs with a smaller area             |
+| place         | q      | 0..1  | the part of the competing tasks with a smaller area            |
 
-    B_i = sum_j o_ij a_j / G_i        o_ij: the part of the GPUs of j's pool that i's pool has too
-    q_i = (jobs before i + half of those equal to it, itself among them) / jobs with o_ij > 0
+    B_i = sum_j o_ij w_j a_j / G_i    o_ij: the part of the GPUs of j's pool that i's pool has too
+    q_i = (tasks before i + half of those equal to it, its own among them) / tasks with o_ij > 0
+
+The same work counts the same, as one array, as several, or as jobs: w is the number of tasks that
+wait. Of an array with a bound (%) it is as many as may start besides those that run, over all its
+records: the others wait for tasks of their own array, as a dependent job waits for another job, and
+need nothing of the cluster yet. w is the weight in backlogs, places, the neutral delay, the shares
+of users and all sums that are shown (core/pools.waiting_tasks).
 
 A job's work is spread evenly over the GPUs of its own pool, so that no work counts twice where
 pools overlap. Only jobs that rltuned may order now are counted: what is held, or waits for another
@@ -21,7 +28,7 @@ job or for a quota, needs nothing of the cluster yet.
 
 No user moves others by more than all others together (core/influence): the jobs of the user with
 the most work count for others at most as much as the work of all others, and in places likewise its
-number of jobs. For its own jobs they count whole, so that its numbers do not jump when a second
+number of tasks. For its own jobs they count whole, so that its numbers do not jump when a second
 user comes or goes.
 
 The functions work on arrays alone; core/pools and core/sizes make those of a queue and a cluster.
@@ -45,27 +52,27 @@ USE_GUESS: Final = 0.5
 
 
 def backlogs_s(
-    area: FloatArray,
+    work: FloatArray,
     pool: IntArray,
     overlap: FloatArray,
     gpus: FloatArray,
     user: IntArray,
     users: int,
 ) -> FloatArray:
-    """(n,) B of jobs with areas (n,) and pools (n,). overlap: (P, P) o of pools i, j; gpus: (P,) G.
-    user: (n,) numbers below users; users = 0: they are not known, and no one is bounded.
+    """(n,) B of jobs with work w a (n,) and pools (n,). overlap: (P, P) o of pools i, j; gpus: (P,)
+    G. user: (n,) numbers below users; users = 0: they are not known, and no one is bounded.
     """
-    found = np.zeros(len(area))
+    found = np.zeros(len(work))
     for own in range(len(gpus)):
         mine = pool == own
         if not mine.any() or gpus[own] <= 0.0:
             continue
-        work = overlap[own][pool] * area
-        total_s = np.cumsum(work)[-1] / gpus[own]
+        here = overlap[own][pool] * work
+        total_s = np.cumsum(here)[-1] / gpus[own]
         if users == 0:
             found = np.where(mine, total_s, found)
             continue
-        by_user = np.bincount(user, work, users).astype(np.float64)
+        by_user = np.bincount(user, here, users).astype(np.float64)
         first, factor = leader(by_user)
         others_s = total_s - (1.0 - factor) * by_user[first] / gpus[own]
         found = np.where(mine, np.where(user == first, total_s, others_s), found)
@@ -75,12 +82,15 @@ def backlogs_s(
 def places(
     key: FloatArray,
     order: IntArray,
+    tasks: FloatArray,
     pool: IntArray,
     overlap: FloatArray,
     user: IntArray,
     users: int,
 ) -> FloatArray:
-    """(n,) q of jobs by a key (n,), smaller first. order: (n,) the jobs by that key."""
+    """(n,) q of jobs by a key (n,), smaller first. order: (n,) the jobs by that key. tasks: (n,)
+    w.
+    """
     count = len(key)
     found = np.zeros(count)
     if count == 0:
@@ -100,7 +110,7 @@ def places(
         mine = pool == own
         if not mine.any():
             continue
-        beside = (overlap[own][pool] > 0.0).astype(np.float64)
+        beside = np.where(overlap[own][pool] > 0.0, tasks, 0.0)
         until[1:] = np.cumsum(beside[order])
         place = (until[begin] + until[end]) / (2.0 * max(until[-1], 1.0))
         if users > 0:

@@ -267,8 +267,7 @@ def _entries(
     rank_before = np.empty(len(matrix), dtype=np.int64)
     rank_before[ranked.before] = np.arange(1, len(matrix) + 1)
     fits = matrix.column("can_schedule_now") > 0
-    median_s = float(np.median(matrix.limit_s)) if len(matrix) else 0.0
-    beside = np.sign(matrix.limit_s - median_s)
+    beside = np.sign(matrix.limit_s - _median_limit_s(matrix))
     of_each = (
         delays.delay_s, delays.upper_s, ranked.in_force_s, rank_before, ranked.current,
         ranked.proposed, ranked.settled, ranked.written, matrix.wait_s, fits, beside,
@@ -287,6 +286,17 @@ def _entries(
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _median_limit_s(matrix: StateMatrix) -> float:
+    """Of the tasks that wait; 0 = none does."""
+    if not matrix.pools.tasks.any():
+        return 0.0
+    order = np.argsort(matrix.limit_s, kind="stable")
+    total = np.cumsum(matrix.pools.tasks[order])
+    low = np.searchsorted(total, 0.5 * total[-1])
+    high = np.searchsorted(total, 0.5 * total[-1], side="right")
+    return float(0.5 * (matrix.limit_s[order[low]] + matrix.limit_s[order[high]]))
 
 
 def _notes(

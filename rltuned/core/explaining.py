@@ -61,7 +61,8 @@ def _length(decision: Decision, row: int) -> str:
 def _place(decision: Decision, row: int) -> str:
     matrix, share_s = decision.matrix, decision.order.share * decision.matrix.backlog_s[row]
     place = float(decision.delays.queue_s[row] / share_s) if share_s else 0.0
-    return f"more GPU time than {min(place, 1.0):.0%} of {len(matrix)} waiting jobs"
+    jobs = f"{matrix.pools.tasks.sum():,.0f} waiting jobs"
+    return f"more GPU time than {min(place, 1.0):.0%} of {jobs}"
 
 
 def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, float]) -> int | None:

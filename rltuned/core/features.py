@@ -140,8 +140,13 @@ class StateMatrix:
 
     @property
     def area(self) -> FloatArray:
-        """(n,) expected areas in GPU s."""
+        """(n,) expected areas of one task each, in GPU s."""
         return self.expected_s * self.size
+
+    @property
+    def work(self) -> FloatArray:
+        """(n,) expected areas of all tasks that wait, in GPU s."""
+        return self.pools.tasks * self.area
 
     def column(self, name: str) -> Float32Array:
         return self.values[:, COLUMN[name]]
@@ -176,7 +181,7 @@ def encode(
     length, run_s = length_s(limit_s), _never_cheaper(run_s, chosen, shapes, limit_s)
     use = USE_GUESS if context.limit_use is None else context.limit_use
     expected_s = expected(run_s, length, use)
-    pools = pools_of(chosen, capacity, where)
+    pools = pools_of(chosen, capacity, snapshot.room_in_arrays(), where)
     return StateMatrix(
         jobs=chosen,
         values=_scaled(gpus, cpus, mem_mib, wait_s, limit_s, seen=seen),

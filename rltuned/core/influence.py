@@ -36,20 +36,22 @@ def leader(amounts: FloatArray) -> tuple[int, float]:
     return first, others / amounts[first]
 
 
-def median_of_users(values: FloatArray, order: IntArray, user: IntArray, users: int) -> float:
+def median_of_users(
+    values: FloatArray, order: IntArray, tasks: FloatArray, user: IntArray, users: int
+) -> float:
     """The median of values (n,) in which each user counts once, however many values it has.
 
-    order: (n,) places by value. user: (n,) numbers below users; users = 0: they are not known, and
-    each value counts.
+    order: (n,) places by value. tasks: (n,) how many jobs each value is of, above 0. user: (n,)
+    numbers below users; users = 0: they are not known, and each job counts.
     """
     count = len(values)
-    weight = np.ones(count)
+    weight = tasks.copy()
     if users > 0:
         has = np.zeros(users)
-        for one in user:
-            has[one] += 1.0
         for at in range(count):
-            weight[at] = 1.0 / has[user[at]]
+            has[user[at]] += tasks[at]
+        for at in range(count):
+            weight[at] = tasks[at] / has[user[at]]
     half = 0.5 * weight.sum()
     below, slack = 0.0, 1e-9 * half
     for at in range(count):

@@ -224,10 +224,10 @@ def next_neutral(
     It is the median of the first queue that is seen, over users: it is the same however many jobs
     one of them submits. From then on a running median follows the queue with a time constant of a
     week, and takes its place when it is off by a quarter, at most once a day: a change moves every
-    number that rltuned has written. before: None = this is the first cycle. delay_s: (n,) as asked
-    for, since the neutral delay is room itself.
+    number that rltuned has written. It stays where no task may start. before: None = this is the
+    first cycle. delay_s: (n,) as asked for, since the neutral delay is room itself.
     """
-    if not len(delay_s):
+    if not pools.tasks.any():
         return before
     if before is None:
         median_s = _median_s(delay_s, pools)
@@ -245,5 +245,7 @@ def next_neutral(
 
 
 def _median_s(delay_s: FloatArray, pools: Pools) -> float:
-    order = np.argsort(delay_s, kind="stable")
-    return median_of_users(delay_s, order, pools.user, pools.users)
+    rows = np.flatnonzero(pools.tasks)  # of an array at its bound no task may start
+    waits_s, tasks = delay_s[rows], pools.tasks[rows]
+    order = np.argsort(waits_s, kind="stable")
+    return median_of_users(waits_s, order, tasks, pools.user[rows], pools.users)

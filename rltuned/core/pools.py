@@ -1,6 +1,6 @@
 """Who competes with whom: the pools of a queue on the nodes that Slurm starts jobs on now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ IntArray = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Pools:
     """Who competes with whom: pool (n,) of each job, user (n,) and their number, overlap (P, P),
-    gpus (P,) usable.
+    gpus (P,) usable; tasks (n,) as waiting_tasks.
     """
 
     pool: IntArray
@@ -27,24 +27,27 @@ class Pools:
     users: int
     overlap: FloatArray
     gpus: FloatArray
+    tasks: FloatArray
 
     def backlogs_s(self, area: FloatArray) -> FloatArray:
-        """(n,) seconds."""
-        return backlogs_s(area, self.pool, self.overlap, self.gpus, self.user, self.users)
+        """(n,) seconds. area: (n,) of one task each."""
+        work = self.tasks * area
+        return backlogs_s(work, self.pool, self.overlap, self.gpus, self.user, self.users)
 
     def places(self, key: FloatArray) -> FloatArray:
         """(n,) from 0 to 1 by a key, smaller first."""
         order = np.argsort(key, kind="stable")
-        return places(key, order, self.pool, self.overlap, self.user, self.users)
+        return places(key, order, self.tasks, self.pool, self.overlap, self.user, self.users)
 
 
 def pools_of(
     jobs: Sequence[PendingJob],
     capacity: Capacity,
+    room: Mapping[JobId, int],
     where: Mapping[JobId, tuple[str, ...]] = MappingProxyType({}),
 ) -> Pools:
-    """The pools of a queue on the nodes that Slurm starts jobs on now. where: see
-    core/features.encode.
+    """The pools of a queue on the nodes that Slurm starts jobs on now. room: of
+    Snapshot.room_in_arrays. where: see core/features.encode.
     """
     numbers: dict[tuple[tuple[str, ...], tuple[int, ...]], int] = {}
     pool = np.empty(len(jobs), dtype=np.int64)
@@ -56,7 +59,22 @@ def pools_of(
     table = np.array(units).reshape(len(numbers), len(capacity.names))
     overlap, gpus = shared(table * capacity.usable)
     user, users = numbered([job.user for job in jobs])
-    return Pools(pool, user, users, overlap, gpus)
+    return Pools(pool, user, users, overlap, gpus, waiting_tasks(jobs, room))
+
+
+def waiting_tasks(jobs: Iterable[PendingJob], room: Mapping[JobId, int]) -> FloatArray:
+    """(n,) w of core/backlog: how many jobs each record stands for. room: how many more tasks of
+    each bounded array may start, which its records share in their order.
+    """
+    left, found = dict(room), []
+    for job in jobs:
+        array = job.array
+        tasks = 1 if array is None else max(1, array.tasks)
+        if array is not None and array.array_job_id in left:
+            tasks = min(tasks, left[array.array_job_id])
+            left[array.array_job_id] -= tasks
+        found.append(tasks)
+    return np.array(found, dtype=np.float64)
 
 
 def numbered(names: Sequence[str]) -> tuple[IntArray, int]:

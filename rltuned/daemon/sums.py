@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from rltuned.core.decide import Decision
 from rltuned.core.features import StateMatrix, encode
+from rltuned.core.pools import waiting_tasks
 from rltuned.core.select import Reservations, cannot_start
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId
 
 GpuState = Literal["used", "free", "down"]
 GPU_STATES: Final[tuple[GpuState, ...]] = ("used", "free", "down")
@@ -29,9 +29,9 @@ NO_TYPE: Final = "gpu"
 class Sums:
     """gpus: by state and type; down = on nodes that start no jobs. Of the jobs that could start:
     wanted: GPUs, by the first partition that a job names; backlog_s: by it too, seconds of expected
-    work for the GPUs that they could run on; waiting: their number; longest_s: the longest wait.
-    work_s: of all for all GPUs; None = not known. waits_s: of the jobs that started since the last
-    cycle. off: share of the partitions in an off block.
+    work for the GPUs that they could run on; waiting: their number, by core/pools.waiting_tasks;
+    longest_s: the longest wait. work_s: of all for all GPUs; None = not known. waits_s: of the jobs
+    that started since the last cycle. off: share of the partitions in an off block.
     """
 
     gpus: Mapping[tuple[GpuState, str], int]
@@ -71,7 +71,8 @@ def sums_of(
     """None = nothing was seen."""
     if seen is None:
         return None
-    line, room = in_line(seen), seen.room_in_arrays()
+    line = in_line(seen)
+    counts = waiting_tasks(line, seen.room_in_arrays()).astype(int).tolist()
     matrices = _matrices(seen, line, decision)
     waits_s = (
         [run.wait_s for run in verdict.runs.started if run.wait_s is not None] if verdict else []
@@ -79,8 +80,8 @@ def sums_of(
     blocks = verdict.blocks if verdict else {}
     return Sums(
         gpus=_gpus(seen),
-        wanted=_wanted(line, room),
-        waiting=sum(_startable(job, room) for job in line),
+        wanted=_wanted(line, counts),
+        waiting=sum(counts),
         longest_s=max((job.waited_s(seen.taken_at) for job in line), default=0.0),
         backlog_s=_backlog_s(matrices),
         work_s=_work_s(seen, matrices),
@@ -101,12 +102,6 @@ def tasks(job: PendingJob) -> int:
     return 1 if job.array is None else max(1, job.array.tasks)
 
 
-def _startable(job: PendingJob, room: Mapping[JobId, int]) -> int:
-    """How many of them may start: an array allows no more than its bound at once."""
-    count = tasks(job)
-    return count if job.array is None else min(count, room.get(job.array.array_job_id, count))
-
-
 def _gpus(seen: Snapshot) -> Mapping[tuple[GpuState, str], int]:
     found: Counter[tuple[GpuState, str]] = Counter()
     for node in seen.nodes:
@@ -118,10 +113,10 @@ def _gpus(seen: Snapshot) -> Mapping[tuple[GpuState, str], int]:
     return found
 
 
-def _wanted(line: Iterable[PendingJob], room: Mapping[JobId, int]) -> Mapping[str, int]:
+def _wanted(line: Sequence[PendingJob], counts: Sequence[int]) -> Mapping[str, int]:
     found: Counter[str] = Counter()
-    for job in line:
-        found[job.partitions[0]] += job.request.size.gpus * _startable(job, room)
+    for job, count in zip(line, counts, strict=True):
+        found[job.partitions[0]] += job.request.size.gpus * count
     return found
 
 
@@ -153,7 +148,7 @@ def _work_s(seen: Snapshot, matrices: Sequence[StateMatrix]) -> float | None:
     usable = sum(g.total for node in seen.nodes if node.schedulable for g in node.gpus)
     if not matrices or not usable:
         return None
-    return sum(float((m.expected_s * m.size).sum()) for m in matrices) / usable
+    return sum(float(m.work.sum()) for m in matrices) / usable
 
 
 def _some(waits_s: list[float]) -> list[float]:

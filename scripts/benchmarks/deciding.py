@@ -186,7 +186,7 @@ def measure_order() -> list[Figure]:
 
 
 def _order(seen: Snapshot, capacity: Capacity, area: FloatArray) -> None:
-    pools = pools_of(seen.pending, capacity)
+    pools = pools_of(seen.pending, capacity, seen.room_in_arrays())
     sizes = Sizes(capacity)
     for request, partitions in {(id(j.request), j.partitions): (j.request, j.partitions)
                                 for j in seen.pending}.values():  # fmt: skip

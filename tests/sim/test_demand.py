@@ -52,5 +52,5 @@ def test_one_pass_says_what_the_core_says(
     core_s = backlog.backlogs_s(area, pool, overlap, gpus, user, users)
     assert demand.backlog_of(asked, every, area).tolist() == core_s.tolist()
     order = np.argsort(area, kind="stable")
-    core = backlog.places(area, order, pool, overlap, user, users)
+    core = backlog.places(area, order, np.ones(len(jobs)), pool, overlap, user, users)
     assert demand.places_of(asked, BY_AREA, every, area).tolist() == core.tolist()

@@ -182,7 +182,7 @@ def test_backlogs_and_places_are_the_plain_sums(
     known = any(name for _, _, name in queue)
     numbers = {name: at for at, name in enumerate(dict.fromkeys(names))}
     user = np.array([numbers[name] for name in names])
-    pools = Pools(pool, user, len(numbers) if known else 0, overlap, gpus)
+    pools = Pools(pool, user, len(numbers) if known else 0, overlap, gpus, np.ones(len(queue)))
     found_s, found = pools.backlogs_s(area), pools.places(area)
     for i, own in enumerate(pool):
         part = {j: overlap[own, pool[j]] for j in range(len(queue))}
@@ -298,6 +298,6 @@ def test_for_equal_requests_of_one_user_a_shorter_limit_costs_no_more() -> None:
 def test_pools_are_those_of_the_nodes_that_slurm_starts_jobs_on() -> None:
     nodes = [node("p1", gpus=4), node("p2", gpus=8, schedulable=False)]
     seen = snapshot(job(1, gpus=1), job(2, gpus=0, cpus=1), nodes=nodes)
-    pools = pools_of(seen.pending, Capacity.of(seen))
+    pools = pools_of(seen.pending, Capacity.of(seen), {})
     assert pools.gpus.tolist()[0] == 4.0
     assert pools.overlap[0, 1] == 1.0

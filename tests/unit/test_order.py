@@ -131,7 +131,8 @@ def test_delays_that_are_not_finite_are_refused() -> None:
 def of_users(*names: str) -> Pools:
     """Jobs of these users on one pool."""
     user, users = numbered(names)
-    return Pools(np.zeros(len(names), dtype=np.int64), user, users, np.ones((1, 1)), np.ones(1))
+    pool, one = np.zeros(len(names), dtype=np.int64), np.ones(1)
+    return Pools(pool, user, users, np.ones((1, 1)), one, np.ones(len(names)))
 
 
 def one_user(jobs: int) -> Pools:

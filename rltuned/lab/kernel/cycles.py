@@ -320,7 +320,7 @@ def _by_turn(
 def _median_s(demand: Demand, jobs: IntArray, delay_s: FloatArray) -> float:
     """core/order._median_s."""
     user, users = users_among(demand, jobs)
-    return median_of_users(delay_s, ascending(delay_s), user, users)
+    return median_of_users(delay_s, ascending(delay_s), np.ones(len(delay_s)), user, users)
 
 
 @compiled

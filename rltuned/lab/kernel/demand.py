@@ -1,5 +1,8 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
-"""core/backlog, compiled: what jobs ask for, who competes with whom, and how long the queue is."""
+"""core/backlog, compiled: what jobs ask for, who competes with whom, and how long the queue is.
+
+Each row of a trace is one job, so it knows no arrays: every job counts as one task.
+"""
 
 from typing import NamedTuple
 

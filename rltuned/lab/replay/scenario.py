@@ -254,7 +254,7 @@ class Scenario:
             length_s=length,
             expected_s=expected(run_s, length, USE_GUESS),
             backlog_s=nothing,
-            pools=Pools(nobody, nobody, 0, np.zeros((0, 0)), np.zeros(0)),
+            pools=Pools(nobody, nobody, 0, np.zeros((0, 0)), np.zeros(0), np.zeros(0)),
             cff=0.0,
         )
 
