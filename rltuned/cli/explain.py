@@ -38,7 +38,6 @@ _BOUNDS = {
     "would put it, and never earlier",
 }
 _ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
-_GUESS = "a guess by the predictor alone: no job is known to have ended here"
 OTHER_NOT_KNOWN = (
     "the journal is private, so what rltuned holds and what another request would change is not "
     "known here; {}"
@@ -197,9 +196,8 @@ def _expected(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return []
     low, high = span(found["low_s"]), span(found["high_s"])
-    known = f"after {counted(found['ends'], 'job')} of its user"
-    if not found["ends"]:
-        known = _GUESS if found["is_guess"] else "its user is new"
+    ends = found["ends"]
+    known = f"after {counted(ends, 'job')} of its user" if ends else "its user is new"
     return [f"It is expected to run {span(found['mean_s'])} ({low} to {high}; {known})."]
 
 

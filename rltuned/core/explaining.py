@@ -54,8 +54,7 @@ def _length(decision: Decision, row: int) -> str:
     text = f"limit {span(limit_s)}" if known and limit_s else "no time limit"
     if np.isnan(mean_s):
         return text
-    guess = ", a guess from other clusters" if decision.context.limit_use is None else ""
-    return f"{text}, {span(mean_s)} expected{guess}"
+    return f"{text}, {span(mean_s)} expected"
 
 
 def _place(decision: Decision, row: int) -> str:

@@ -1,8 +1,12 @@
 """What ended jobs say of time limits: whether limits tell run times, and how much of them is used.
 
 The sums are kept for all users together and for each, in the rows of one table: row 0 is all of
-them, and jobs of no known user are in that alone. What they show leaves out the user who moves it
-most, see core/influence.
+them, and jobs of no known user are in that alone.
+
+Whether limits tell run times is said by all jobs but those of the user who moves it most, see
+core/influence, and believed as far as _BEYOND from the mean of what the jobs of each user say: k of
+n users move that mean by at most 2 k / n, however many jobs they end. It holds from _USERS_LEAST
+users on. What is used of limits leaves out the one user alone.
 """
 
 import math
@@ -14,24 +18,35 @@ from numpy.typing import NDArray
 
 from rltuned.core.backlog import LONGEST_S, USE_GUESS
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
-from rltuned.core.influence import moves_more
+from rltuned.core.influence import leader, moves_more
 from rltuned.core.run_times import LOG_FULL
 
 FloatArray = NDArray[np.float64]
 
-PAIRS, LIMITS, RUNS, LIMIT_SQUARES, RUN_SQUARES, PRODUCTS, LEFT_OUT, ENDED = range(8)
-LIMIT_SUMS: Final = 8
-"""Of ended jobs that had a limit: weight, and sums over the x of limit and run, see run_times; the
-row of the user left out, and the ends since the weights began at 1, both of row 0 alone."""
-RAN, ALLOWED, USE_LEFT_OUT = range(3)
-USE_SUMS: Final = 3
-"""GPU s that ended jobs ran, and that their limits allowed; the row of the user left out."""
+PAIRS, LIMITS, RUNS, LIMIT_SQUARES, RUN_SQUARES, PRODUCTS, NAMED = range(7)
+LEFT_OUT, ENDED, MET, OWN = range(7, 11)
+LIMIT_SUMS: Final = 11
+"""Of ended jobs that had a limit: weight, and sums over the x of limit and run, see run_times. Of
+row 0 alone: the weight of jobs of known users, the row of the user left out, and the ends since the
+weights began at 1. MET, OWN: of a user its ends, and the correlation of its jobs from _OWN_LEAST
+ends on; of row 0 how many users have one, and the sum of these."""
+RAN, ALLOWED, USE_LEFT_OUT, RUNS_ENDED = range(4)
+USE_SUMS: Final = 4
+"""GPU s that ended jobs ran, and that their limits allowed; the row of the user left out; ends."""
 _LIMITS_KEPT: Final = 0.999
 """What a job still counts once another one has ended; kept as weights that grow."""
 _MOST_ENDS: Final = 100_000.0
 """With more, the weights begin at 1 again."""
 _PAIRS_LEAST: Final = 100.0
 """With fewer ended jobs the limits are not judged."""
+_OWN_LEAST: Final = 20.0
+"""With fewer ended jobs a user has no say of its own."""
+_USERS_LEAST: Final = 10.0
+"""With fewer users who have one, their mean would be that of a few."""
+_BEYOND: Final = 0.1
+"""What all jobs together say is believed so far beyond what their users say."""
+_NAMED_LEAST: Final = 0.9
+"""Where fewer jobs are of known users, their users say too little."""
 _SAME: Final = 1e-12
 """Variances whose product is no larger are those of equal numbers."""
 _ALONE: Final = 0.1
@@ -57,6 +72,30 @@ def share_without(sums: FloatArray, user: int) -> float:
     return float(0.5 + 0.5 * min(max(strength, 0.0), 1.0))
 
 
+def own_correlation(sums: FloatArray, user: int) -> float:
+    """Of the limits and runs of a user's jobs; 0 where they are all alike."""
+    count = sums[user, PAIRS]
+    limit, run = sums[user, LIMITS] / count, sums[user, RUNS] / count
+    limits = sums[user, LIMIT_SQUARES] / count - limit**2
+    runs = sums[user, RUN_SQUARES] / count - run**2
+    if limits <= _SAME or runs <= _SAME:
+        return 0.0
+    found = (sums[user, PRODUCTS] / count - limit * run) / math.sqrt(limits * runs)
+    return float(min(max(found, -1.0), 1.0))
+
+
+def note_own(sums: FloatArray, user: int) -> None:
+    """Bring a user's own correlation, and the sum of all users', up to date."""
+    sums[user, MET] += 1.0
+    if sums[user, MET] < _OWN_LEAST:
+        return
+    own = own_correlation(sums, user)
+    sums[0, OWN] += own - sums[user, OWN]
+    sums[user, OWN] = own
+    if sums[user, MET] == _OWN_LEAST:
+        sums[0, MET] += 1.0
+
+
 def note_limit(sums: FloatArray, user: int, ran_s: float, limit_s: float) -> None:
     """A job of the user in this row ran so long of its limit. sums: (1 + users, LIMIT_SUMS)."""
     if limit_s >= LIMIT_FULL_S:
@@ -65,7 +104,7 @@ def note_limit(sums: FloatArray, user: int, ran_s: float, limit_s: float) -> Non
     sums[0, ENDED] += 1.0
     if sums[0, ENDED] > _MOST_ENDS:
         for row in range(len(sums)):
-            for place in range(PRODUCTS + 1):
+            for place in range(NAMED + 1):
                 sums[row, place] *= _LIMITS_KEPT**_MOST_ENDS
         sums[0, ENDED] = 1.0
     weight = _LIMITS_KEPT ** -sums[0, ENDED]
@@ -78,6 +117,8 @@ def note_limit(sums: FloatArray, user: int, ran_s: float, limit_s: float) -> Non
         sums[row, PRODUCTS] += weight * limit * run
     if user == 0:
         return
+    sums[0, NAMED] += weight
+    note_own(sums, user)
     whole, now = share_without(sums, 0), share_without(sums, int(sums[0, LEFT_OUT]))
     if moves_more(whole, now, share_without(sums, user)):
         sums[0, LEFT_OUT] = user
@@ -89,7 +130,12 @@ def limit_share(sums: FloatArray) -> float:
     It goes by the correlation of the logarithms. Where that is strong, the limits alone order jobs
     as well as true run times do, and what a prediction errs costs; see docs/adr/0020.
     """
-    return share_without(sums, int(sums[0, LEFT_OUT]))
+    found = share_without(sums, int(sums[0, LEFT_OUT]))
+    if sums[0, MET] < _USERS_LEAST or sums[0, NAMED] < _NAMED_LEAST * sums[0, PAIRS]:
+        return found
+    strength = (sums[0, OWN] / sums[0, MET] - _WEAK) / (_STRONG - _WEAK)
+    of_users = 0.5 + 0.5 * min(max(strength, 0.0), 1.0)
+    return min(max(found, of_users - _BEYOND), of_users + _BEYOND)
 
 
 def use_without(sums: FloatArray, user: int) -> float:
@@ -106,10 +152,12 @@ def note_use(sums: FloatArray, user: int, ran_s: float, length_s: float, size: f
     """
     sums[0, RAN] += ran_s * size
     sums[0, ALLOWED] += length_s * size
+    sums[0, RUNS_ENDED] += 1.0
     if user == 0:
         return
     sums[user, RAN] += ran_s * size
     sums[user, ALLOWED] += length_s * size
+    sums[user, RUNS_ENDED] += 1.0
     whole, now = use_without(sums, 0), use_without(sums, int(sums[0, USE_LEFT_OUT]))
     if moves_more(whole, now, use_without(sums, user)):
         sums[0, USE_LEFT_OUT] = user
@@ -144,6 +192,16 @@ class LimitMemory:
     def share(self) -> float:
         """What a limit counts in the plan of a job submitted now."""
         return limit_share(self._sums)
+
+    @property
+    def ends(self) -> float:
+        """How many jobs have ended, those of one user at most as many as those of all others; where
+        it is the only one, all of them.
+        """
+        total, of_users = float(self._use[0, RUNS_ENDED]), self._use[1:, RUNS_ENDED]
+        nameless = total - float(of_users.sum())
+        first, factor = leader(np.append(of_users, nameless))
+        return total if factor >= 1.0 else total - (1.0 - factor) * float(of_users[first])
 
     @property
     def use(self) -> float | None:

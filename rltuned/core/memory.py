@@ -23,7 +23,13 @@ from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId
 
 _USER: Final = runs.KEYS.index("user")
+_ARRAY: Final = runs.KEYS.index("array")
 
+LEAST_ENDS: Final = 30
+"""Until so many of the site's jobs have ended, those of one user counting for no more than all
+others' together, orders go by limits: a guess from other clusters alone orders jobs worse than
+their limits do. From about here on it orders them better in most of the parts of four public traces
+that were tried (docs/results.md)."""
 SizeOf = Callable[[Request, tuple[str, ...]], float]
 """What a request takes away from others in these partitions, in GPUs; see core/sizes."""
 Logits = Callable[[runs.Float32Array], runs.FloatArray]
@@ -75,6 +81,11 @@ class RunTimeMemory:
         return len(self._kinds)
 
     @property
+    def is_known(self) -> bool:
+        """Whether enough jobs of this site have ended to go by what is predicted."""
+        return self._limits.ends >= LEAST_ENDS
+
+    @property
     def limit_share(self) -> float:
         """What a limit counts in the plan of a job submitted now; see core/limits."""
         return self._limits.share
@@ -89,7 +100,9 @@ class RunTimeMemory:
         met: list[_Known] = []
         for job in jobs:
             if key_of(job) not in self._jobs:
-                known = self._jobs[key_of(job)] = self._meet(asked_of(job), _came_s(job))
+                several = isinstance(job, PendingJob) and job.array is not None
+                known = self._meet(asked_of(job), _came_s(job), several=several)
+                self._jobs[key_of(job)] = known
                 known.predicted[runs.LIMIT_SHARE] = self.limit_share
                 met.append(known)
         self._predict(met)
@@ -196,8 +209,8 @@ class RunTimeMemory:
         self._kinds.restore(arrays)
         self.ends, self.error = int(totals[0]), float(totals[1])
 
-    def _meet(self, asked: Asked, at_s: float) -> _Known:
-        """Describe a job as it is submitted."""
+    def _meet(self, asked: Asked, at_s: float, *, several: bool) -> _Known:
+        """Describe a job as it is submitted; an array, as all but the first of so many jobs are."""
         known = _Known(
             asked=asked,
             slots=self._slots(asked, at_s),
@@ -207,6 +220,12 @@ class RunTimeMemory:
             earlier=np.zeros(runs.SLOTS),
         )
         self._describe(known, at_s)
+        if several:
+            earlier, slots = known.earlier, known.slots.copy()
+            slots[_ARRAY] = -1  # other jobs have no such kind
+            runs.note_submit(self._stats, slots, at_s)
+            self._describe(known, at_s)
+            known.earlier = earlier
         runs.note_submit(self._stats, known.slots, at_s)
         return known
 

@@ -149,13 +149,9 @@ class ToPlay:
 
 
 def to_play(line: Line, running: RunTimes, arrivals: Arrivals) -> ToPlay:
-    """From a line. Where no job is known to have ended, what is predicted is a guess from other
-    clusters, and the limits count.
-    """
+    """From a line."""
     snapshot, now = line.snapshot, float(line.snapshot.taken_at)
-    is_guess = line.context.limit_use is None
-    known = {} if is_guess else line.context.run_times
-    running = {} if is_guess else running
+    known = line.context.run_times
     played: list[PlayedJob] = []
     key_s = -math.inf
     for job in line.jobs:

@@ -136,9 +136,7 @@ def _seen(job: PendingJob, snapshot: Snapshot, context: Context) -> dict[str, An
             "outside": list(request.outside),
         },
         "request_changed_at": _outdated_since(job),
-        "run_time": None
-        if run_time is None
-        else {**run_time._asdict(), "is_guess": context.limit_use is None},
+        "run_time": None if run_time is None else run_time._asdict(),
         "unreadable": job.unreadable or None,
         "changed_by_rltuned": None
         if owned is None

@@ -127,7 +127,8 @@ class RunTimeLearner:
 
     def of_running(self, seen: Snapshot) -> dict[JobId, RunTime]:
         """What is predicted of the whole runs of those that run."""
-        return {} if self._memory is None else self._memory.predicted(seen.running)
+        memory = self._memory
+        return memory.predicted(seen.running) if memory is not None and memory.is_known else {}
 
     def exchange(self, make: Callable[[], RunTimeMemory]) -> None:
         """Predict with another network from now on; what was learned stays."""
@@ -222,7 +223,7 @@ class RunTimeLearner:
         memory = self._memory
         if memory is None:
             return context
-        predicted = memory.predicted(seen.pending)
+        predicted = memory.predicted(seen.pending) if memory.is_known else {}
         return replace(context, run_times=predicted, limit_use=memory.limit_use)
 
     def _note(self, **changed: Any) -> None:

@@ -35,9 +35,7 @@ def test_a_predicted_run_time_is_named() -> None:
     context = Context(run_times=dict(zip([j.job_id for j in jobs], expected, strict=True)))
     found = decide(snapshot(*jobs), BASELINES["delay"], Knobs(), context=context)
     row = found.matrix.jobs.index(jobs[2])
-    assert "(limit 9h00m, 3h00m expected, a guess from other clusters on" in sentence(found, row)
-    own = replace(found, context=replace(context, limit_use=0.4))
-    assert "(limit 9h00m, 3h00m expected on" in sentence(own, row)
+    assert "(limit 9h00m, 3h00m expected on" in sentence(found, row)
 
 
 def test_the_bound_that_holds_a_job_is_named() -> None:
@@ -89,17 +87,11 @@ def test_a_job_of_several_sizes_is_advised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_use", "ends", "words"),
-    [
-        (None, 0, "a guess by the predictor alone: no job is known to have ended here"),
-        (0.3, 0, "its user is new"),
-        (0.3, 1, "after 1 job of its user"),
-    ],
+    ("ends", "words"), [(0, "its user is new"), (1, "after 1 job of its user")]
 )
-def test_what_a_prediction_rests_on_is_said(limit_use: float | None, ends: int, words: str) -> None:
-    """An empty lab has no jobs to learn from: what is printed is what the predictor brought."""
+def test_what_a_prediction_rests_on_is_said(ends: int, words: str) -> None:
     run_time = RunTime(HOUR, 60.0, 2.0, 60.0, 120.0, ends=ends)
-    context = Context(run_times={JobId(1): run_time}, limit_use=limit_use)
+    context = Context(run_times={JobId(1): run_time}, limit_use=0.3)
     decision = decide(snapshot(job(1)), BASELINES["delay"], Knobs(), context=context)
     document = sure(explanation("1", decision.snapshot, decision.context, decision))
     odd = {"starts": None, "verdict": None, "reason": "x\nJob 2: starts now"}

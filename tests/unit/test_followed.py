@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.memory import RunTimeMemory
+from rltuned.core.memory import LEAST_ENDS, RunTimeMemory
 from rltuned.core.run_times import BURST_S, RUNNING, STARTED
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
@@ -18,7 +18,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob, Request, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.runs import JobRun
+from rltuned.domain.runs import JobRun, RunNews
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import load_predictor
@@ -218,8 +218,13 @@ def test_a_daemon_that_starts_again_puts_it_where_it_was(
     """Before, the order of a job whose limit was changed was another one after a restart."""
 
     def daemon(name: str) -> RunTimeLearner:
+        """One that has seen enough jobs of another user end."""
         (tmp_path / name).mkdir(exist_ok=True)
-        return RunTimeLearner(memory, tmp_path / name, make_log("console", "error"))
+        found = RunTimeLearner(memory, tmp_path / name, make_log("console", "error"))
+        past = (STRANGER.ended(100 + n, NOW - 900, 100.0) for n in range(LEAST_ENDS))
+        found.look(snapshot(taken_at=NOW - 750))
+        found.look(snapshot(taken_at=NOW - 700), RunNews(over=tuple(past)))
+        return found
 
     other = STRANGER.waits(2, NOW - 500)
     watching = daemon("one")

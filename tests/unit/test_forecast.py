@@ -48,8 +48,6 @@ def starts(
 
 
 def of_line(line: Line, draws: int = 24) -> dict[int, Start]:
-    """Jobs are known to have ended here."""
-    line = replace(line, context=replace(line.context, limit_use=0.5))
     runs = line.snapshot.running
     known = {run.job_id: exactly(run.request.time_limit_s or 1.0) for run in runs}
     found = expected_of(line, known, draws=draws)
@@ -280,20 +278,6 @@ def test_without_a_prediction_the_interval_is_by_limits() -> None:
     seen = snapshot(unpredicted(), nodes=[node(free_gpus=4)])
     assert starts(seen)[7].by_limits
     assert not starts(seen, context=predicted(seen, 60.0))[7].by_limits
-
-
-def test_where_no_job_has_ended_what_is_predicted_is_a_guess_and_limits_count() -> None:
-    first = job(1, gpus=4, submitted_at=NOW - 900, time_limit_s=HOUR)
-    seen = snapshot(first, job(2, gpus=4))
-    context = predicted(seen, 600.0)
-    both = (context, replace(context, limit_use=0.5))
-    guessed, told = (expected_of(present_line(seen, one), {}).starts for one in both)
-    assert told[JobId(2)].low_s == 600.0
-    assert (told[JobId(2)].high_s or HOUR) < 0.5 * HOUR
-    wide = guessed[JobId(2)]
-    assert wide.by_limits
-    assert sure(wide.low_s) < 0.2 * HOUR
-    assert sure(wide.high_s) > 0.8 * HOUR
 
 
 # -- In words -------------------------------------------------------------------------------------

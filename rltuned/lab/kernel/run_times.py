@@ -43,7 +43,14 @@ note_end = in_place(
 )
 _share_without = in_place(limits.share_without)
 note_limit = in_place(
-    with_inner(limits.note_limit, share_without=_share_without, moves_more=moves_more)
+    with_inner(
+        limits.note_limit,
+        share_without=_share_without,
+        moves_more=moves_more,
+        note_own=in_place(
+            with_inner(limits.note_own, own_correlation=in_place(limits.own_correlation))
+        ),
+    )
 )
 limit_share = in_place(with_inner(limits.limit_share, share_without=_share_without))
 floor_of = in_place(run_times.floor_of)

@@ -46,6 +46,7 @@ class Diary:
         self.met, self.began = set[JobKey](), set[JobKey]()
         self.ends, self.error, self.limit_share = 0, math.nan, 0.75
         self.limit_use: float | None = None
+        self.is_known = True
         self.logits: Logits = untaught
         self.broken, self.followed = False, tuple[int, ...]()
 
