@@ -15,7 +15,7 @@ from rltuned.cli.plan import ALONE, NOT_KNOWN, Look, look
 from rltuned.cli.world import open_world
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import BY_LABEL, Refusal
-from rltuned.daemon.documents import find_job
+from rltuned.daemon.documents import find_job, of_task
 from rltuned.daemon.what_if import other_of
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
@@ -93,7 +93,9 @@ def _alone(seen: Look, job: str, other: OtherRequest | None, is_private: bool) -
         raise typer.Exit(1)
     waits = find_job(seen.decision.snapshot, job)
     if other is not None and waits is not None and not is_private:
-        document |= seen.what_if(waits, other)
+        told = seen.what_if(waits, other)
+        played = told["what_if"]
+        document |= {**told, "what_if": played and of_task(played, waits, job)}
     return document
 
 
@@ -281,7 +283,11 @@ def _times(document: dict[str, Any]) -> str:
 
 
 def _place(document: dict[str, Any]) -> str:
-    return f"{ordinal(document['line_place'])} of {document['line_jobs']}"
+    said = f"{ordinal(document['line_place'])} of {document['line_jobs']}"
+    left_out = document.get("expected_left_out")
+    if not left_out:
+        return said
+    return f"{said}; it may be later: {counted(left_out, 'task')} of arrays ahead not played"
 
 
 def ordinal(number: int) -> str:

@@ -7,7 +7,14 @@ from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
 from rltuned.core.explaining import advised_nodes
 from rltuned.core.starts import NEVER, expectation
-from rltuned.daemon.documents import OF_NUMBERS, explanation, find_job, past_of, situation
+from rltuned.daemon.documents import (
+    OF_NUMBERS,
+    explanation,
+    find_job,
+    of_task,
+    past_of,
+    situation,
+)
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
@@ -31,7 +38,8 @@ def explained(look: Look, asked: str, *, is_private: bool = False) -> dict[str, 
     job = find_job(seen, asked)
     if job is None:
         return document
-    document |= expectation(look.expected(job.job_id), job.job_id, seen.taken_at)
+    told = expectation(look.expected(job.job_id), job.job_id, seen.taken_at)
+    document |= of_task(told, job, asked)
     refusal = document["refusal"]
     document |= situation(job, seen, look.rig.knobs, look.groups, decision, refusal=refusal)
     if is_private:

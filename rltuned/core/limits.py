@@ -135,7 +135,7 @@ def limit_share(sums: FloatArray) -> float:
         return found
     strength = (sums[0, OWN] / sums[0, MET] - _WEAK) / (_STRONG - _WEAK)
     of_users = 0.5 + 0.5 * min(max(strength, 0.0), 1.0)
-    return min(max(found, of_users - _BEYOND), of_users + _BEYOND)
+    return float(min(max(found, of_users - _BEYOND), of_users + _BEYOND))
 
 
 def use_without(sums: FloatArray, user: int) -> float:

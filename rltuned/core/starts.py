@@ -1,6 +1,7 @@
 """What is expected of each waiting job of a line: a start and an interval, or why not."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,6 +12,7 @@ from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
 from rltuned.core.constraints import why_outside
 from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
 from rltuned.core.line import Line
+from rltuned.core.pools import waiting_tasks
 from rltuned.domain.context import RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
@@ -19,7 +21,8 @@ from rltuned.domain.units import JobId
 MOST: Final = 1_000
 """Jobs of the order that are played, tasks of arrays among them."""
 TASKS: Final = 64
-"""Tasks of one array that are played; its first start is what is shown."""
+"""Tasks of one array that are played at least, if it has so many: they share MOST. The start of the
+first is what is shown."""
 ARRIVALS: Final = 4_000
 """Jobs that stand for those that still arrive, at most."""
 TOO_FAR: Final = "it is too far back: only the first 1,000 of the order are played forward"
@@ -32,6 +35,7 @@ THROTTLED: Final = "as many tasks of its array run as the array allows"
 class Start:
     """When a job starts, in seconds from the look: 10, 50 and 90% of the plays; None = not
     known, and why. place: in line, from 1; 0 = it is not. by_limits: no run time of it is known.
+    left_out: tasks of arrays ahead of it that are not played, so that it may start later.
     """
 
     job_id: JobId
@@ -41,6 +45,7 @@ class Start:
     high_s: float | None = None
     by_limits: bool = False
     why: str = ""
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,9 @@ class Expected:
 
 def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
     """Of one job, for JSON, in Unix seconds."""
-    none = {"expected_start": None, "line_place": None, "expected_by_limits": None}
+    none = dict.fromkeys(
+        ("expected_start", "line_place", "expected_by_limits", "expected_left_out")
+    )
     start = None if found is None else found.start_of(job_id)
     if found is None or start is None:
         why = (
@@ -88,6 +95,7 @@ def start_document(found: Expected | None, job_id: JobId) -> dict[str, Any]:
         "expected_start": {k: None if s is None else found.at + s for k, s in times.items()},
         "line_place": place,
         "expected_by_limits": start.by_limits,
+        "expected_left_out": start.left_out,
         "expected_why": None,
     }
 
@@ -153,30 +161,34 @@ def to_play(line: Line, running: RunTimes, arrivals: Arrivals) -> ToPlay:
     snapshot, now = line.snapshot, float(line.snapshot.taken_at)
     known = line.context.run_times
     played: list[PlayedJob] = []
-    key_s = -math.inf
-    for job in line.jobs:
+    tasks = _tasks(line)
+    most, key_s = _most_of_one(tasks), -math.inf
+    for job, waiting_here in zip(line.jobs, tasks, strict=True):
         if len(played) >= MOST:
             break
         if job.job_id in line.delays_s or not line.delays_s:
             key_s = max(key_s, job.waits_since + line.delays_s.get(job.job_id, 0.0) - now)
-        count = min(_tasks(snapshot, job), MOST - len(played))
+        count = min(waiting_here, most, MOST - len(played))
         if count:
             played += [PlayedJob(bare(job), key_s, known.get(job.job_id))] * count
     return ToPlay(replace(snapshot, pending=()), tuple(played), running, arrivals)
 
 
-def _tasks(snapshot: Snapshot, job: PendingJob) -> int:
-    """How many tasks of a record may start; 0 = its array's bound is reached, or it is outside."""
-    if job.het_job_id is not None or why_outside(job.request.outside):
-        return 0
-    array = job.array
-    if array is None:
-        return 1
-    left = TASKS
-    if array.throttle is not None:
-        runs = snapshot.running
-        left = array.throttle - sum(r.array_job_id == array.array_job_id for r in runs)
-    return max(0, min(array.tasks, left, TASKS))
+def _tasks(line: Line) -> list[int]:
+    """How many tasks of each record may start; 0 = its array's bound is reached, or it is outside."""
+    count = waiting_tasks(line.jobs, line.snapshot.room_in_arrays()).astype(int).tolist()
+    return [0 if _is_outside(job) else n for job, n in zip(line.jobs, count, strict=True)]
+
+
+def _is_outside(job: PendingJob) -> bool:
+    return job.het_job_id is not None or bool(why_outside(job.request.outside))
+
+
+def _most_of_one(tasks: Sequence[int]) -> int:
+    """How many tasks of one record are played: the arrays share what MOST leaves."""
+    first = np.array(tasks[:MOST], dtype=np.int64)
+    levels = range(MOST, TASKS, -1)
+    return next((most for most in levels if np.minimum(first, most).sum() <= MOST), TASKS)
 
 
 def expected_of(
@@ -211,9 +223,13 @@ def told(
     last = played[-1].job.job_id if len(played) >= MOST else None
     by_limits = {one.job.job_id for one in played if one.run_time is None}
     starts: dict[JobId, Start] = {}
+    counts, left_out = Counter(one.job.job_id for one in played), 0
     for place, job in enumerate(line.jobs, start=1):
         row = found.get(job.job_id)
-        starts[job.job_id] = _start(job, place, row, by_limits=job.job_id in by_limits)
+        start = _start(job, place, row, by_limits=job.job_id in by_limits)
+        starts[job.job_id] = replace(start, left_out=left_out)
+        if job.array is not None and not _is_outside(job):
+            left_out += job.array.tasks - counts[job.job_id]
         if job.job_id == last:
             break
     places = enumerate(line.jobs[len(starts) :], start=len(starts) + 1)

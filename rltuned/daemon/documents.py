@@ -33,6 +33,10 @@ OF_NUMBERS: Final = (
 """What follows from a decision, or from numbers of rltuned, in JSON."""
 
 
+OF_START: Final = ("expected_start", "expected_by_limits", "expected_left_out")
+"""What is known of a start, in JSON."""
+
+
 def explanation(
     asked: str, snapshot: Snapshot, context: Context, decision: Decision | None
 ) -> dict[str, Any] | None:
@@ -78,6 +82,25 @@ def find_job(snapshot: Snapshot, asked: str) -> PendingJob | None:
 def _here(asked: str, cluster: str) -> str:
     """A job's name without the cluster's, where it is this one."""
     return asked.removesuffix(f";{cluster}")
+
+
+def of_task(told: dict[str, Any], job: PendingJob, asked: str) -> dict[str, Any]:
+    """A start as `expectation` tells it, of the task that is asked for: that of its record is the
+    start of the record's next task.
+    """
+    try:
+        task = asked_job(asked).task
+    except ValueError:
+        return told
+    if job.array is None or task is None:
+        return told
+    ranges = parse_tasks(job.array.listed).ranges if job.array.listed else ()
+    following = min((first for first, _, _ in ranges), default=None)
+    if following == task:
+        return told
+    known = f", {job.array.array_job_id}_{following}" if following is not None else ""
+    why = f"the forecast is of the next task of its array{known}: of task {task} nothing"
+    return {**told, **dict.fromkeys(OF_START), "expected_why": f"{why} is known"}
 
 
 def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from rltuned.core.order import Policy
 from rltuned.daemon.sums import Sums, sums_of
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.units import JobId
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot, sure
 from tests.examples import examples
@@ -93,8 +93,10 @@ def test_a_job_that_overtakes_a_hundred_jobs_overtakes_an_array_of_a_hundred_tas
     hundred: Work = (8, 3_600.0, "ann", 100)
     newcomer = job(9_000, gpus=1, time_limit_s=600.0, user="bob", submitted_at=NOW - 60.0)
     for sizes in ([], [100], [60, 40]):
-        jobs = [replace(one, submitted_at=NOW - 7_200.0, eligible_at=NOW - 7_200.0)
-                for one in split([hundred], [sizes])]  # fmt: skip
+        came = UnixTime(NOW - 7_200.0)
+        jobs = [
+            replace(one, submitted_at=came, eligible_at=came) for one in split([hundred], [sizes])
+        ]
         decision = decided([*jobs, newcomer], BASELINES["delay"])
         assert decision.entries[0].job.job_id == 9_000, sizes
 

@@ -13,7 +13,14 @@ from rltuned import __version__
 from rltuned.core.decide import Knobs
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.starts import Expected, expectation
-from rltuned.daemon.documents import explanation, find_job, past_of, plan_document, situation
+from rltuned.daemon.documents import (
+    explanation,
+    find_job,
+    of_task,
+    past_of,
+    plan_document,
+    situation,
+)
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
@@ -86,12 +93,14 @@ class Answers:
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
-            found |= self._start(job.job_id, asker)
+            found |= of_task(self._start(job.job_id, asker), job, name)
             refusal = found["refusal"]
             found |= situation(job, seen, knobs, report.groups, report.decision, refusal=refusal)
             if other is not None and self._what_if is not None:
                 asks = self._what_if.ask
-                found |= asks(job.job_id, other, asker.user, is_admin=asker.is_admin)
+                told = asks(job.job_id, other, asker.user, is_admin=asker.is_admin)
+                played = told["what_if"]
+                found |= {**told, "what_if": played and of_task(played, job, name)}
         return {"rltuned": __version__, "job": found}
 
     def _start(self, job_id: JobId, asker: Asker) -> Document:
