@@ -114,9 +114,11 @@ def expectation(found: Expected | None, job_id: JobId, now: float) -> dict[str, 
 def arrivals_of(seen: Snapshot, predicted: RunTimes) -> Arrivals:
     """What one look shows of the jobs of the last day: those that came and ended are missing."""
     now = float(seen.taken_at)
-    jobs = [*seen.pending, *(waiting(run) for run in seen.running if run.submitted_at is not None)]
+    runs = (waiting(run) for run in seen.running if run.submitted_at is not None)
+    jobs = [*seen.pending, *runs]
     ages = [(now - job.submitted_at, job.job_id, job) for job in jobs]
-    came = sorted(row for row in ages if 0.0 <= row[0] < DAY_S)
+    here = sorted(row for row in ages if 0.0 <= row[0] < DAY_S)
+    came = [row for row in here for _ in range(come_of(row[2]))]
     window_s = DAY_S if len(came) <= ARRIVALS else came[ARRIVALS][0]
     return Arrivals(
         tuple(
@@ -125,6 +127,11 @@ def arrivals_of(seen: Snapshot, predicted: RunTimes) -> Arrivals:
         ),
         window_s,
     )
+
+
+def come_of(job: PendingJob) -> int:
+    """How many jobs came with a record, as far as a forecast counts them."""
+    return 1 if job.array is None else min(max(1, job.array.tasks), MOST)
 
 
 def waiting(run: RunningJob) -> PendingJob:
@@ -175,7 +182,7 @@ def to_play(line: Line, running: RunTimes, arrivals: Arrivals) -> ToPlay:
 
 
 def _tasks(line: Line) -> list[int]:
-    """How many tasks of each record may start; 0 = its array's bound is reached, or it is outside."""
+    """How many tasks of each record may start; 0 = as many run as it allows, or it is outside."""
     count = waiting_tasks(line.jobs, line.snapshot.room_in_arrays()).astype(int).tolist()
     return [0 if _is_outside(job) else n for job, n in zip(line.jobs, count, strict=True)]
 

@@ -11,7 +11,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from itertools import accumulate
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +22,12 @@ from rltuned.core.hindsight import Hindsight, corrected, finite
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.starts import (
     ARRIVALS,
+    MOST,
     Expected,
     Start,
     arrivals_of,
     bare,
+    come_of,
     to_play,
     told,
     waiting,
@@ -39,6 +42,7 @@ from rltuned.daemon.what_if import LastForecast
 from rltuned.domain.context import Context, RunTime, RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobKey
 from rltuned.durable import write_whole
 from rltuned.journal.storage import hand_to_folder_owner
 from rltuned.trusted import owner_of, read_trusted
@@ -63,12 +67,12 @@ OfRunning = Callable[[Snapshot], RunTimes]
 @dataclass(slots=True)
 class RecentArrivals:
     """Jobs that came while the daemon watched, the last days' and at most ARRIVALS. at: of the last
-    look.
+    look. jobs: by unit, each with how many came at once: the tasks of an array.
     """
 
     since: float = 0.0
     at: float = 0.0
-    jobs: dict[tuple[int, float], tuple[PendingJob, RunTime | None]] = field(default_factory=dict)
+    jobs: dict[JobKey, tuple[PendingJob, RunTime | None, int]] = field(default_factory=dict)
 
     def look(self, seen: Snapshot, run_times: RunTimes) -> None:
         now = float(seen.taken_at)
@@ -80,15 +84,22 @@ class RecentArrivals:
         # pending jobs stand by their submission: only the last ones are new
         first = bisect_left(seen.pending, after, key=lambda job: job.submitted_at)
         came: list[PendingJob | RunningJob] = [*seen.pending[first:], *seen.running]
-        fresh = {key: job for job in came if (key := _key(job))[1] >= after}.items()
-        for key, job in fresh:
-            if key in self.jobs:
+        known = set(self.jobs)
+        for job in came:
+            key = job.unit
+            if key in known or float(job.submitted_at or 0.0) < after:
                 continue
-            as_waits = bare(job) if isinstance(job, PendingJob) else waiting(job)
-            self.jobs[key] = as_waits, run_times.get(job.job_id)
+            if isinstance(job, PendingJob):
+                as_waits, count = bare(job), come_of(job)
+            else:
+                as_waits, count = waiting(job), 1
+            # the tasks of one array may stand in several records
+            count += self.jobs[key][2] if key in self.jobs else 0
+            self.jobs[key] = as_waits, run_times.get(job.job_id), min(count, MOST)
         begin = now - SEEN_DAYS * DAY_S
-        ordered = sorted(key for key in self.jobs if key[1] >= begin)
-        kept = sorted(ordered, key=lambda key: key[1])[-ARRIVALS:]
+        ordered = sorted((key for key in self.jobs if key[1] >= begin), key=itemgetter(1, 0))
+        totals = accumulate(self.jobs[key][2] for key in reversed(ordered))
+        kept = ordered[len(ordered) - sum(total <= ARRIVALS for total in totals) :]
         if len(kept) < len(ordered):
             self.since = kept[0][1]
         self.since = max(self.since, begin)
@@ -98,12 +109,12 @@ class RecentArrivals:
         now = float(seen.taken_at)
         if now - self.since < KNOWN_S:
             return arrivals_of(seen, predicted)
-        came = [Arrival(job, now - at, run) for (_, at), (job, run) in self.jobs.items()]
+        came = [
+            Arrival(job, now - at, run)
+            for (_, at), (job, run, count) in self.jobs.items()
+            for _ in range(count)
+        ]
         return Arrivals(tuple(came), now - self.since)
-
-
-def _key(job: PendingJob | RunningJob) -> tuple[int, float]:
-    return int(job.job_id), float(job.submitted_at or 0.0)
 
 
 class Forecaster:
