@@ -20,6 +20,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.queries import changes_of
 from rltuned.journal.snapshots import reading
 from rltuned.slurm.job_selector import asked_job
+from rltuned.slurm.strings import parse_tasks
 
 DECIDED: Final = (
     "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
@@ -89,17 +90,17 @@ def of_task(told: dict[str, Any], job: PendingJob, asked: str) -> dict[str, Any]
     start of the record's next task.
     """
     try:
-        task = asked_job(asked).task
+        tasks = asked_job(asked).tasks
     except ValueError:
         return told
-    if job.array is None or task is None:
+    if job.array is None or tasks is None:
         return told
     ranges = parse_tasks(job.array.listed).ranges if job.array.listed else ()
     following = min((first for first, _, _ in ranges), default=None)
-    if following == task:
+    if following is not None and tasks.holds(following):
         return told
     known = f", {job.array.array_job_id}_{following}" if following is not None else ""
-    why = f"the forecast is of the next task of its array{known}: of task {task} nothing"
+    why = f"the forecast is of the next task of its array{known}: of task {tasks.text} nothing"
     return {**told, **dict.fromkeys(OF_START), "expected_why": f"{why} is known"}
 
 

@@ -1,7 +1,7 @@
 """What run-time knowledge is worth: the rule `delay` with predictions beside the limit alone.
 
     python -m scripts.studies.run_times run [--minutes M]
-    python -m scripts.studies.run_times table | network | limits
+    python -m scripts.studies.run_times table | network | limits | ends
 
 The traces and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
 Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell much of
@@ -17,6 +17,9 @@ with an empty memory, and its figures are of all jobs.
 the limit becomes GOOD times the run time, rounded up to what people write, and their wait is
 compared with their own before.
 
+`ends` compares plans with limits by how many jobs had ended when a job came: in parts of the traces
+that begin with an empty memory, how often the plans order the jobs better by their true run times.
+
 - `clairvoyant`: `delay` with the true run time in place of the expected one. No scheduler can
   play it.
 """
@@ -24,7 +27,7 @@ compared with their own before.
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
@@ -32,9 +35,14 @@ from pathlib import Path
 
 import numpy as np
 
+from rltuned.core.features import FloatArray
 from rltuned.core.order import Order
+from rltuned.core.run_times import INPUTS, plan_s
+from rltuned.lab.kernel.run_times import Layers, replay
+from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.predictor import Predictor
+from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.limits import round_up
 from rltuned.sim.trace import TraceJob
 from scripts.studies import plays
@@ -45,6 +53,12 @@ RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
 LONGER, STRETCHED = ("delay-x3", "shipped"), Order(own=0.3, share=2.25)
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
+ENDS_GROUNDS = (
+    ("thetagpu-1", "own"), ("thetagpu-2", "own"),
+    ("helios-venus", "weak"), ("philly-nov-1", "weak"),
+)  # fmt: skip
+ENDS_STEPS = (0, 10, 30, 100, 300, 1_000)
+ENDS_WINDOWS, ENDS_LEAST = 24, 8
 FIGURES = ("wait_s", "later_wait_s", "wait_p99_s", "wait_max_s", "bsld")
 
 
@@ -125,6 +139,52 @@ def limits(_: argparse.Namespace) -> None:
         print(plays.row_of([ground, knowledge, *cells]))
 
 
+def ends(_: argparse.Namespace) -> None:
+    """Rank correlations with the run time; the part of the windows where the plan's is larger."""
+    plays.head("trace, limits", "jobs ended", "windows", "plan", "limit", "plan is better in")
+    layers = layers_of(load_predictor(shipped_predictor()))
+    for ground, strength in ENDS_GROUNDS:
+        jobs = sorted(jobs_of(ground, strength, 1), key=lambda job: job.submit_s)
+        rows: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for first in range(0, len(jobs) - 2_000, (len(jobs) - 2_000) // ENDS_WINDOWS):
+            some = jobs[first : first + 3 * ENDS_STEPS[-1]]
+            ended, plan_s, limit_s, run_s = _planned(some, layers)
+            step = np.searchsorted(ENDS_STEPS, ended, side="right") - 1
+            for number in range(len(ENDS_STEPS)):
+                here = step == number
+                if here.sum() >= ENDS_LEAST:
+                    ran = _ranks(run_s[here])
+                    pair = (_alike(_ranks(s[here]), ran) for s in (plan_s, limit_s))
+                    rows[number].append(tuple(pair))  # type: ignore[arg-type]
+        for number, pairs in sorted(rows.items()):
+            plan, limit = np.array(pairs).T
+            cells = [plan.mean(), limit.mean(), f"{np.mean(plan > limit):.0%}"]
+            print(plays.row_of([f"{ground}, {strength}", ENDS_STEPS[number], len(pairs), *cells]))
+
+
+def _planned(jobs: Sequence[TraceJob], layers: Layers) -> tuple[FloatArray, ...]:
+    """(n,) of each job that starts as it comes: how many had ended, plan, limit and run time."""
+    known, run_s = known_of(jobs, layers), np.maximum(runs_of(jobs), 1.0)
+    came_s, count = np.array([job.submit_s for job in jobs]), len(jobs)
+    inputs, shift = np.zeros((count, INPUTS), dtype=np.float32), np.zeros(count)
+    replay(known, came_s, came_s.copy(), came_s + run_s, inputs, shift)
+    rows = zip(known.predicted, known.limit_s.tolist(), strict=True)
+    plan = np.array([plan_s(row, 0.0, limit) for row, limit in rows])
+    ended = np.searchsorted(np.sort(came_s + run_s), came_s, side="right").astype(np.float64)
+    return ended, plan, known.limit_s, run_s
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """(n,) places by value; equal ones share the middle."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    middle: FloatArray = np.cumsum(count) - (count - 1) / 2
+    return middle[place]
+
+
+def _alike(one: FloatArray, other: FloatArray) -> float:
+    return float(np.corrcoef(one, other)[0, 1]) if one.std() * other.std() > 0 else 0.0
+
+
 def _good_s(job: TraceJob) -> float:
     return float(round_up(np.array([min(job.duration_s, job.time_limit_s) * GOOD]))[0])
 
@@ -178,5 +238,5 @@ def network(_: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    views = {"table": table, "network": network, "limits": limits}
+    views = {"table": table, "network": network, "limits": limits, "ends": ends}
     plays.main(__doc__, RESULTS, runs, play, views=views)
