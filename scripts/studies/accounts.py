@@ -8,6 +8,7 @@ days and end within a second if they ever start. `tiny`: each ends COUNT x 10 jo
 take a minute, submitted at once every day. Figures are of the honest jobs alone.
 """
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -46,6 +47,7 @@ def with_accounts(
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     cluster, trace = trace_of("helios-venus", 0.9, 1, "own")
     predictor = load_predictor(shipped_predictor())
     plays.head("what", "accounts", "order", "mean wait, h", "99%, h", "longest, h")

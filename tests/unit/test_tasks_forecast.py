@@ -11,8 +11,7 @@ from rltuned.core.starts import MOST, Expected, arrivals_of, expected_of, start_
 from rltuned.daemon.forecasting import KNOWN_S, RecentArrivals
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.askers import Asker
+from rltuned.daemon.web.answers import Answers, Asker
 from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Snapshot
