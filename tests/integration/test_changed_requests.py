@@ -18,6 +18,7 @@ import pytest
 from rltuned.cli.flags import BackendChoice, settings_of
 from rltuned.cli.plan import known, look
 from rltuned.core.decide import Decision, decide
+from rltuned.core.memory import LEAST_ENDS
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import explanation
@@ -124,6 +125,12 @@ def lab() -> Iterator[SlurmLab]:
         f"modify user {PLAIN} set qos+=high",
         accounting=True, extra=WEIGHTS, partitions=(*PARTITIONS, *MORE),
     ) as started:  # fmt: skip
+        # what is predicted counts from so many ends on
+        past = started.sbatch("-n1", "--mem=100", "-t1", f"--array=1-{LEAST_ENDS}", wrap="true")
+        shown = ("sacct", "-nX", "-j", str(past), "-o", "state")
+        started.wait_for(
+            lambda: started.run(*shown).count("COMPLETED") == LEAST_ENDS, "sacct knows their ends"
+        )
         yield started
 
 
