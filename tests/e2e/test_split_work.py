@@ -20,7 +20,8 @@ def weighed(slurm: SlurmLab, folder: Path, *array: str, times: int) -> tuple[flo
     """Of work of an hour each: the first delay, the delay of a small job behind it, the backlog."""
     slurm.clear()
     for node in ("p1", "p2"):
-        slurm.sbatch(*FULL, f"-w{node}", "-t2:00:00")
+        busy = slurm.sbatch(*FULL, f"-w{node}", "-t2:00:00")
+        slurm.wait_for(lambda n=busy: slurm.state(n) == "R", "a node is busy")  # type: ignore[misc]
     ids = [slurm.sbatch(*HOURLY, *array) for _ in range(times)]
     small = slurm.sbatch("-n1", "--gres=gpu:p100:1", "-t5")
     slurm.wait_for(lambda: slurm.state(small) == "PD", "all wait")
