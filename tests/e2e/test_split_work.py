@@ -24,7 +24,10 @@ def weighed(slurm: SlurmLab, folder: Path, *array: str, times: int) -> tuple[flo
         slurm.wait_for(lambda n=busy: slurm.state(n) == "R", "a node is busy")  # type: ignore[misc]
     ids = [slurm.sbatch(*HOURLY, *array) for _ in range(times)]
     small = slurm.sbatch("-n1", "--gres=gpu:p100:1", "-t5")
-    slurm.wait_for(lambda: slurm.state(small) == "PD", "all wait")
+    shown = {str(n) for n in (*ids, small)}
+    slurm.wait_for(
+        lambda: shown <= {*slurm.run("sprio", "-h", "-o", "%i").split()}, "sprio shows all"
+    )
     folder.mkdir(mode=0o700)
     config = write_settings(
         folder / "rltuned.toml",
