@@ -6,8 +6,6 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from rltuned.cli.plan import known
 from rltuned.cli.world import real_slurm
 from rltuned.core.decide import decide
@@ -226,7 +224,7 @@ def order_checks(loaded: Loaded, backend: SlurmBackend, seen: Snapshot) -> Itera
         return  # the check of the controllers says so
     site = _site_of(loaded, seen, read_priorities(config), backend)
     yield from judge_order(site)
-    yield from _room(loaded, site, seen)
+    yield from _room(loaded, seen)
 
 
 def _site_of(loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: SlurmBackend) -> Site:
@@ -259,7 +257,7 @@ def _site_of(loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: Sl
     )
 
 
-def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
+def _room(loaded: Loaded, seen: Snapshot) -> Iterator[Check]:
     try:
         loaded = in_force(loaded, SystemClock().now())
         policy, _, _ = find_policy(loaded)
@@ -271,6 +269,4 @@ def _room(loaded: Loaded, site: Site, seen: Snapshot) -> Iterator[Check]:
             decision = decide(seen, policy, knobs, context=known(writer, seen))
     except (ModelError, PolicyError, SettingsError):
         return  # the check of the policy says so
-    if decision.room_s is not None:
-        wanted_s = np.minimum(decision.delays.wished_s, decision.delays.upper_s)
-        yield from judge_room(site, wanted_s.tolist(), decision.room_s.tolist())
+    yield from judge_room(decision.short, len(decision.entries))

@@ -136,6 +136,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         *_age(document.get("expected_age_s")),
         f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
+        *_in_queue(document),
         f"It asks for {_amounts(document['request'])}.",
         *_changed(document),
         *_expected(document["run_time"]),
@@ -157,17 +158,17 @@ def in_words(document: dict[str, Any]) -> list[str]:
 
 def _decided(document: dict[str, Any]) -> list[str]:
     """What rltuned makes of a waiting job."""
-    if document["rank_after"] is None:
+    if document["rank_wished"] is None:
         refusal = document["refusal"] or ""
         if document["unreadable"]:
             return [_unreadable(document)]
         return [f"rltuned leaves it alone: {_refused(refusal)}."]
-    proposed, planned = document["proposed_priority"], document["planned_priority"]
-    rank = f"Rank {document['rank_after']} of {document['ranked_jobs']}"
+    before, wished = document["rank_before"], document["rank_wished"]
     lines = [
-        f"{document['policy']}: {document['sentence']}. {rank} (now {document['rank_before']}).",
+        f"{document['policy']}: {document['sentence']}.",
+        f"By Slurm's own order it is place {before}; rltuned wants place {wished}.",
         f"Others may overtake it until {when(document['delay']['overtaken_until'])}.",
-        f"Proposed priority: {proposed}; a cycle that may write sets {planned}.",
+        _wish(document),
     ]
     if document["refusal"]:
         lines.append(f"Not all at once: {_refused(document['refusal'])}.")
@@ -176,6 +177,28 @@ def _decided(document: dict[str, Any]) -> list[str]:
     shares = document["placement"] or ()
     lines += [f"It would fit on {s['node']} with {counted(s['gpus'], 'GPU')} now." for s in shares]
     return lines
+
+
+def _wish(document: dict[str, Any]) -> str:
+    """What a cycle that may write does to its priority."""
+    current, proposed = document["current_priority"], document["proposed_priority"]
+    if document["changes"]:
+        return f"A cycle that may write sets its priority to {document['planned_priority']}."
+    if proposed == current:
+        return f"Its priority stays {current}, as rltuned wants it."
+    return f"Its priority stays {current}: the wish, {proposed}, is too near to be written."
+
+
+def _in_queue(document: dict[str, Any]) -> list[str]:
+    """`Place 113 of 487 in Slurm's queue; 7 other jobs have its priority: ...`"""
+    rank, ties = document.get("rank_now"), document.get("ties") or 1
+    if rank is None:
+        return []
+    said = f"Place {rank} of {document['waiting_jobs']} in Slurm's queue"
+    if ties > 1:
+        others = counted(ties - 1, "other job")
+        said += f"; {others} with its priority, the lower number first"
+    return [f"{said}."]
 
 
 def _refused(reason: str) -> str:

@@ -220,7 +220,7 @@ def _print(document: dict[str, Any], young: Sequence[str]) -> None:
         f"{counts['nodes']} nodes; {document['policy']} ranks {counts['ranked']} jobs and "
         f"would change {counts['changes']}"
     )
-    ranked = [job for job in jobs if job["rank_after"] is not None]
+    ranked = [job for job in jobs if job["rank_wished"] is not None]
     if ranked:
         show_plan(console(), ranked, document["taken_at"])
     for job in ranked if document["joint"] else ():

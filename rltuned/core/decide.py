@@ -13,16 +13,26 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.entry import Entry
-from rltuned.core.features import FloatArray, StateMatrix, encode
+from rltuned.core.features import StateMatrix, encode
 from rltuned.core.joint import JointPlacement, Tuning, place_jointly
 from rltuned.core.milp import Solver
-from rltuned.core.numbers import Writing
+from rltuned.core.numbers import IntArray, Shortage, Writing
 from rltuned.core.order import Delays, Order, Policy, bounded, by_neutral
 from rltuned.core.placement import Placement, place
-from rltuned.core.planning import Ranked, is_spent, make_plan, rank, scale, undo, undo_words
+from rltuned.core.planning import (
+    Ranked,
+    is_spent,
+    make_plan,
+    own_priorities,
+    rank,
+    scale,
+    undo,
+    undo_words,
+)
 from rltuned.core.refusals import Consequence, Refusal
-from rltuned.core.select import Scope, Selection, select
+from rltuned.core.select import Reservations, Scope, Selection, cannot_start, select
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
+from rltuned.core.standing import Standing, standing_of
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.fields import (
     NUM_NODES,
@@ -73,9 +83,9 @@ class Knobs:
 class Decision:
     """What and why, whole; entries and delays in their own orders.
 
-    neutral: the neutral delay from the next cycle on. room_s: (n,) the longest delay that Slurm's
-    numbers have room for; None = none can be written. joint: how the first jobs were placed
-    together; None = they were not.
+    standing: of all jobs that Slurm could start, those that are left alone among them. neutral: the
+    neutral delay from the next cycle on. short: what priorities lack for the delays. joint: how the
+    first jobs were placed together; None = they were not.
     """
 
     snapshot: Snapshot
@@ -86,7 +96,8 @@ class Decision:
     field: Field
     neutral: NeutralDelay | None
     order: Order
-    room_s: FloatArray | None
+    standing: Standing
+    short: Shortage
     entries: tuple[Entry, ...]
     placements: tuple[Placement, ...]
     plan: Plan
@@ -118,8 +129,9 @@ def decide(
     )
     astride = np.array([job.job_id in selection.astride for job in chosen], dtype=bool)
     kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s, astride)
-    room_s = None if numbers is None else numbers.longest_s
-    kept = kept_in_front(kept, classes).within(room_s)
+    kept = kept_in_front(kept, classes)
+    short = Shortage() if numbers is None else numbers.shortage(kept.delay_s)
+    kept = kept.within(None if numbers is None else numbers.longest_s)
     delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
     ranked, waiting, withheld = rank(matrix, delays, numbers, writing, snapshot)
     joint = None
@@ -143,6 +155,9 @@ def decide(
     flags = _flags(joint, chosen, knobs.rules)
     sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
+    others = _others_in_line(snapshot, chosen)
+    standing = standing_of(chosen, others, snapshot)
+    ranks = _ranks(ranked, others, standing, snapshot)
     return Decision(
         snapshot=snapshot,
         context=context,
@@ -152,8 +167,9 @@ def decide(
         field=mode,
         neutral=neutral,
         order=order,
-        room_s=room_s,
-        entries=_entries(matrix, delays, ranked, placements, classes),
+        standing=standing,
+        short=short,
+        entries=_entries(matrix, delays, ranked, placements, classes, ranks=ranks),
         placements=placements,
         plan=Plan((*undone, *isolated, *widened, *sent, *writes)),
         refused=(*selection.refused, *handed, *over_budget, *spent),
@@ -256,32 +272,54 @@ def _split_by_field(
     return tuple(j for j in chosen if j.job_id not in ids), tuple(other)
 
 
+def _others_in_line(snapshot: Snapshot, chosen: Sequence[PendingJob]) -> list[PendingJob]:
+    """Jobs that are left alone and that Slurm could start all the same."""
+    ours, reservations = {job.job_id for job in chosen}, Reservations(snapshot)
+    left = (job for job in snapshot.pending if job.job_id not in ours)
+    return [job for job in left if cannot_start(job, reservations) is None]
+
+
+def _ranks(
+    ranked: Ranked, others: Sequence[PendingJob], standing: Standing, snapshot: Snapshot
+) -> tuple[IntArray, IntArray]:
+    """(n,) places of the chosen jobs among all by Slurm's own priorities, and by the wished ones;
+    jobs that are left alone have their own.
+    """
+    count, alone = len(ranked.current), own_priorities(others, snapshot)
+    found = (
+        standing.line.places(np.concatenate((number, alone)))[:count]
+        for number in (ranked.own, ranked.proposed)
+    )
+    before, wished = found
+    return before, wished
+
+
 def _entries(
     matrix: StateMatrix,
     delays: Delays,
     ranked: Ranked,
     placements: tuple[Placement, ...],
     classes: Sequence[SlaClass | None],
+    *,
+    ranks: tuple[IntArray, IntArray],
 ) -> tuple[Entry, ...]:
     placed = {p.job_id: p for p in placements}
-    rank_before = np.empty(len(matrix), dtype=np.int64)
-    rank_before[ranked.before] = np.arange(1, len(matrix) + 1)
     fits = matrix.column("can_schedule_now") > 0
     beside = np.sign(matrix.limit_s - _median_limit_s(matrix))
     of_each = (
-        delays.delay_s, delays.upper_s, ranked.in_force_s, rank_before, ranked.current,
-        ranked.proposed, ranked.settled, ranked.written, matrix.wait_s, fits, beside,
+        delays.delay_s, delays.upper_s, ranked.in_force_s, *ranks, ranked.current, ranked.proposed,
+        ranked.settled, ranked.written, matrix.wait_s, fits, beside,
     )  # fmt: skip
     # Python's own numbers, made all at once
     rows = zip(*(column[ranked.after].tolist() for column in of_each), strict=True)
     found = []
-    for after, (i, row) in enumerate(zip(ranked.after.tolist(), rows, strict=True), start=1):
-        delay_s, upper_s, in_force_s, before, current, proposed, settled = row[:7]
-        written, wait_s, can_start, length = row[7:]
+    for i, row in zip(ranked.after.tolist(), rows, strict=True):
+        delay_s, upper_s, in_force_s, before, wished, current, proposed, settled = row[:8]
+        written, wait_s, can_start, length = row[8:]
         job = matrix.jobs[i]
         found.append(
             Entry(
-                job, delay_s, upper_s, in_force_s, before, after, current, proposed, settled,
+                job, delay_s, upper_s, in_force_s, before, wished, current, proposed, settled,
                 written, placed.get(job.job_id), classes[i], wait_s, can_start, _LENGTHS[length],
             )
         )  # fmt: skip

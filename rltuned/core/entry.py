@@ -11,12 +11,14 @@ from rltuned.text import at_clock, span
 
 @many(frozen=True, slots=True)
 class Entry:
-    """One chosen job in a decision. Ranks count from 1; placement is None beyond the top K.
+    """One chosen job in a decision; placement is None beyond the top K.
 
-    in_force_s: the delay that its present number stands for. rank_before: by Slurm's own numbers,
-    without those of rltuned. current, proposed, settled: its priority now, by its delay, and after
-    this plan. changes: this plan writes its number. wait_s, fits: how long it has waited, and
-    whether it could start now. length: "short" or "long" by its limit beside the median; or "".
+    Ranks count from 1 among all jobs that Slurm could start, as core/standing: rank_before by
+    Slurm's own priorities, without rltuned's; rank_wished by those that rltuned proposes. The place
+    in force is Decision.standing's. in_force_s: the delay that its present number stands for.
+    current, proposed, settled: its priority now, by its delay, and after this plan. changes: this
+    plan writes its number. wait_s, fits: how long it has waited, and whether it could start now.
+    length: "short" or "long" by its limit beside the median; or "".
     """
 
     job: PendingJob
@@ -24,7 +26,7 @@ class Entry:
     upper_s: float
     in_force_s: float
     rank_before: int
-    rank_after: int
+    rank_wished: int
     current: int
     proposed: int
     settled: int
@@ -38,9 +40,9 @@ class Entry:
     @property
     def moves(self) -> str:
         """How far it goes from Slurm's own order."""
-        places = self.rank_before - self.rank_after
+        places = self.rank_before - self.rank_wished
         if not places:
-            return f"keeps place {self.rank_after}"
+            return f"keeps place {self.rank_wished}"
         way, count = ("up", places) if places > 0 else ("down", -places)
         return f"moves {way} {count} place{'' if count == 1 else 's'}"
 
@@ -49,7 +51,7 @@ class Entry:
         """How long and how wide it is: `short (7m), 1 GPU`; "short" where that moves it up."""
         limit_s, gpus = self.job.request.time_limit_s, self.job.request.size.gpus
         limit = "unknown" if limit_s is None else "no limit" if isinf(limit_s) else span(limit_s)
-        places = self.rank_before - self.rank_after
+        places = self.rank_before - self.rank_wished
         told = (places > 0 and self.length == "short") or (places < 0 and self.length == "long")
         length = f"{self.length} ({limit})" if told else f"limit {limit}"
         return f"{length}, {gpus} GPU{'' if gpus == 1 else 's'}"

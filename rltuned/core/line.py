@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rltuned.core.decide import Decision
 from rltuned.core.select import Reservations, cannot_start
+from rltuned.core.standing import tier_of, tiers_of
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -25,10 +26,10 @@ class Line:
 
 
 def proposed_line(decision: Decision) -> Line:
-    """In the order that rltuned proposes."""
-    proposed = {entry.job.job_id: entry.proposed for entry in decision.entries}
+    """In the order of the priorities after this plan."""
+    settled = {entry.job.job_id: entry.settled for entry in decision.entries}
     delays_s = {entry.job.job_id: entry.delay_s for entry in decision.entries}
-    return _line(decision.snapshot, decision.context, proposed, delays_s)
+    return _line(decision.snapshot, decision.context, settled, delays_s)
 
 
 def present_line(snapshot: Snapshot, context: Context = NO_CONTEXT) -> Line:
@@ -39,7 +40,7 @@ def present_line(snapshot: Snapshot, context: Context = NO_CONTEXT) -> Line:
 def _line(
     snapshot: Snapshot,
     context: Context,
-    proposed: Mapping[JobId, int],
+    number: Mapping[JobId, int],
     delays_s: Mapping[JobId, float],
 ) -> Line:
     jobs, cannot, reservations = [], {}, Reservations(snapshot)
@@ -49,5 +50,6 @@ def _line(
             jobs.append(job)
         else:
             cannot[job.job_id] = reason.sentence.replace("see Slurm's reason", job.reason)
-    jobs.sort(key=lambda job: -proposed.get(job.job_id, job.priority))
+    tiers = tiers_of(snapshot)
+    jobs.sort(key=lambda j: (-tier_of(j, tiers), -number.get(j.job_id, j.priority), j.job_id))
     return Line(snapshot, context, tuple(jobs), delays_s, cannot)

@@ -16,7 +16,7 @@ that a job has waited beyond PriorityMaxAge, where its age no longer grows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -80,6 +80,28 @@ class Writing:
         return OWNED[self.mode]
 
 
+class Shortage(NamedTuple):
+    """What priorities lack for the delays. jobs: whose delay is cut by more than LEAST_CUT_S.
+    least_s: the shortest that is left. points: that all jobs lack.
+    """
+
+    jobs: int = 0
+    least_s: float = 0.0
+    points: int = 0
+
+    @property
+    def remedy(self) -> str:
+        """For slurm.conf."""
+        return (
+            f"give all jobs {self.points} points more: raise PriorityWeightPartition by so much, "
+            "with PriorityJobFactor=1 or more in every partition"
+        )
+
+
+LEAST_CUT_S: Final = 600.0
+"""A delay that is cut by less orders nearly as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The numbers of the jobs that rltuned orders, (n,) each, and how they follow from delays.
@@ -125,6 +147,16 @@ class Numbers:
         room = self.field.room
         numbers: IntArray = np.clip(found, room[0], room[-1]).astype(np.int64)
         return numbers
+
+    def shortage(self, wanted_s: FloatArray) -> Shortage:
+        """Of delays (n,) within the other bounds. Below 1 slurmctld keeps no order."""
+        short_s = wanted_s - self.longest_s
+        cut = short_s > LEAST_CUT_S
+        if not cut.any():
+            return Shortage()
+        # a point more: a priority of exactly 1 looks like one that slurmctld has cut
+        points = ceil(self.slope * float(short_s.max())) + 1
+        return Shortage(int(cut.sum()), max(0.0, float(self.longest_s[cut].min())), points)
 
     def in_force_s(self) -> FloatArray:
         """(n,) the delay that the number in force stands for; may be negative."""

@@ -9,6 +9,7 @@ from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import IntArray, Numbers, Writing, base_now, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
+from rltuned.core.standing import line_of
 from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -18,12 +19,13 @@ from rltuned.domain.units import CLOCK_S
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The jobs in Slurm's own order and as they are to stand: indices, and priorities. value: each
-    job's number after this cycle. written: it is new.
+    """after: indices in the order in which they are to stand. Priorities: own, without rltuned's;
+    current, as Slurm has them; proposed; settled, after this cycle. value: each job's number then.
+    written: it is new.
     """
 
-    before: IntArray
     after: IntArray
+    own: IntArray
     current: IntArray
     proposed: IntArray
     settled: IntArray
@@ -95,16 +97,17 @@ def rank(
     hourly budget keeps them where they are.
     """
     current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
-    before = own_order(matrix.jobs, snapshot.priorities, snapshot.taken_at)
+    line = line_of(matrix.jobs, snapshot, np.ones(len(current)))
+    own = own_priorities(matrix.jobs, snapshot)
     if numbers is None:
         unwritten = np.zeros(len(current), dtype=bool)
         as_is = (current, current, current, delays.delay_s, current, unwritten)
-        return Ranked(before, before, *as_is), [], []
+        return Ranked(line.order(own), own, *as_is), [], []
     value, waiting, withheld = settle(numbers, delays.delay_s, delays.upper_s, writing)
     proposed = numbers.priority(numbers.of(delays.delay_s))
     ranked = Ranked(
-        before=before,
-        after=np.argsort(-proposed, kind="stable"),
+        after=line.order(proposed),
+        own=own,
         current=current,
         proposed=proposed,
         settled=numbers.priority(value),
@@ -171,7 +174,7 @@ def own_priority(job: PendingJob, system: PrioritySystem, now: float) -> int:
     return job.priority if base_s is None else max(1, int(base_s))
 
 
-def own_order(jobs: Sequence[PendingJob], system: PrioritySystem, now: float) -> IntArray:
-    """(n,) indices of the jobs in that order; those that are equal keep theirs."""
-    own = np.array([own_priority(job, system, now) for job in jobs], dtype=np.int64)
-    return np.argsort(-own, kind="stable")
+def own_priorities(jobs: Sequence[PendingJob], snapshot: Snapshot) -> IntArray:
+    """(n,) the same of many."""
+    system, now = snapshot.priorities, snapshot.taken_at
+    return np.array([own_priority(job, system, now) for job in jobs], dtype=np.int64)

@@ -10,8 +10,10 @@ from rltuned.core.features import COLUMNS
 from rltuned.core.placement import Placement
 from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
+from rltuned.core.standing import Place, standing_of
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.groups import Groups, place_of
+from rltuned.daemon.sums import in_line
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
@@ -24,7 +26,8 @@ from rltuned.slurm.strings import parse_tasks
 
 DECIDED: Final = (
     "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",
-    "delay_in_force_s", "rank_before", "rank_after", "placement", "verdict", "why", "changes",
+    "delay_in_force_s", "rank_before", "rank_wished", "rank_after", "placement", "verdict", "why",
+    "changes",
 )  # fmt: skip
 """What a ranked job has, in JSON."""
 OF_NUMBERS: Final = (
@@ -51,14 +54,19 @@ def explanation(
     seen = _seen(found, snapshot, context)
     if decision is None:
         nothing = dict.fromkeys(OF_NUMBERS)
-        return {**seen, "current_priority": found.priority, **nothing, "only_observed": True}
+        standing = standing_of(in_line(snapshot), (), snapshot)
+        place = place_document(found, standing.places().get(found.job_id))
+        known = {**place, "waiting_jobs": standing.waiting, "only_observed": True}
+        return {**seen, **nothing, **known}
     entry = next((e for e in decision.entries if e.job.job_id == found.job_id), None)
     refusal = next((r.value for i, r in decision.refused if i == found.job_id), None)
     return {
         **seen,
         "policy": decision.policy,
         "ranked_jobs": len(decision.entries),
+        "waiting_jobs": decision.standing.waiting,
         "refusal": refusal,
+        **place_document(found, decision.standing.places().get(found.job_id)),
         **_thought(decision, found, entry),
     }
 
@@ -263,6 +271,7 @@ def plan_document(decision: Decision, expected: Expected | None) -> dict[str, An
     reasons = {job_id: reason.value for job_id, reason in decision.refused}
     ranked: dict[JobId, Entry | None] = {e.job.job_id: e for e in decision.entries}
     jobs = {job.job_id: job for job in (*(e.job for e in decision.entries), *snapshot.pending)}
+    places = decision.standing.places()
     return {
         "taken_at": snapshot.taken_at,
         "cluster": snapshot.cluster,
@@ -272,6 +281,7 @@ def plan_document(decision: Decision, expected: Expected | None) -> dict[str, An
             "running": len(snapshot.running),
             "other": snapshot.others,
             "nodes": len(snapshot.nodes),
+            "waiting": decision.standing.waiting,
             "ranked": len(decision.entries),
             "refused": len(decision.refused),
             "changes": len(decision.plan.actions),
@@ -283,6 +293,7 @@ def plan_document(decision: Decision, expected: Expected | None) -> dict[str, An
                 "partition": ",".join(job.partitions),
                 "user": job.user,
                 "reason": job.reason,
+                **place_document(job, places.get(job_id)),
                 **decided_document(decision, job, ranked.get(job_id)),
                 "refusal": reasons.get(job_id),
                 **start_document(expected, job_id),
@@ -297,14 +308,27 @@ def plan_document(decision: Decision, expected: Expected | None) -> dict[str, An
 def decided_document(decision: Decision, job: PendingJob, entry: Entry | None) -> dict[str, Any]:
     """What was decided of a job, for JSON; without an entry it was not ranked, and all is null."""
     if entry is None:
-        return {"current_priority": job.priority, **dict.fromkeys(DECIDED)}
+        return dict.fromkeys(DECIDED)
     verdict = decision.joint and decision.joint.verdicts.get(job.job_id)
     decided = (
         entry.proposed, entry.settled, -entry.delay_s, entry.delay_s, entry.upper_s,
-        entry.in_force_s, entry.rank_before, entry.rank_after, _placement(entry.placement),
-        verdict, entry.why, entry.changes,
+        entry.in_force_s, entry.rank_before, entry.rank_wished, entry.rank_wished,
+        _placement(entry.placement), verdict, entry.why, entry.changes,
     )  # fmt: skip
-    return {"current_priority": entry.current, **dict(zip(DECIDED, decided, strict=True))}
+    return dict(zip(DECIDED, decided, strict=True))
+
+
+def place_document(job: PendingJob, place: Place | None) -> dict[str, Any]:
+    """Where a job stands by what Slurm has, for JSON; null = Slurm could not start it."""
+    if place is None:
+        nothing = dict.fromkeys(("rank_now", "ties", "priority_tier"))
+        return {"current_priority": job.priority, **nothing}
+    return {
+        "current_priority": place.priority,
+        "rank_now": place.place,
+        "ties": place.ties,
+        "priority_tier": place.tier,
+    }
 
 
 def _joint(decision: Decision) -> dict[str, Any] | None:

@@ -110,7 +110,7 @@ def proposal(entry: Entry) -> dict[str, Any]:
         "old": entry.current,
         "new": entry.settled,
         "rank_before": entry.rank_before,
-        "rank_after": entry.rank_after,
+        "rank_after": entry.rank_wished,
         "delay_s": round(entry.delay_s),
         "why": entry.why,
     }

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from rltuned import errors
 from rltuned.core.decide import Decision, Entry
+from rltuned.core.standing import Standing
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import RoleChange
@@ -20,6 +21,7 @@ from rltuned.domain import plan
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.runs import RunNews
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 from rltuned.journal.cycles import CycleRow
 
 _NAMED: Final = 3
@@ -73,6 +75,11 @@ class CycleStage(StrEnum):
     DECIDE = "decide"
     JOURNAL = "journal"
     APPLY = "apply"
+
+
+def _furthest_up(row: tuple[int, int, JobId]) -> tuple[int, int]:
+    after, before, _ = row
+    return after - before, after
 
 
 @dataclass(slots=True)
@@ -186,6 +193,10 @@ class CycleReport:
             found.append(Condition(HealthState.BREAKER_OPEN, ", ".join(is_open)))
         if self.skip is not None:
             found.append(_condition_of(self.skip, self.detail))
+        if self.decision is not None and self.decision.short.jobs:
+            short, ranked = self.decision.short, len(self.decision.entries)
+            said = f"{short.jobs} of {ranked} jobs have priorities too low for their delays"
+            found.append(Condition(HealthState.NO_ROOM, f"{said}: {short.remedy}"))
         if self.mode is HealthState.LIVE and self.ok and not doubts:
             found += _live(verdict.effect)
         elif self.mode is not HealthState.LIVE and not doubts:
@@ -216,6 +227,30 @@ class CycleReport:
         """Jobs that the plan moves, in the new order."""
         return tuple(e for e in self.decision.entries if e.changes) if self.decision else ()
 
+    def standing(self) -> Standing | None:
+        """Where jobs stand once Slurm has taken this cycle's writes; None = nothing was decided."""
+        if self.decision is None:
+            return None
+        done = (o.action for o in self.outcomes if o.result is plan.Result.APPLIED)
+        written = {action.target.job_id for action in done if action.field.orders}
+        changed = (e for e in self.decision.entries if e.changes and e.job.job_id in written)
+        return self.decision.standing.after({e.job.job_id: e.settled for e in changed})
+
+    def in_force(self) -> Decision | None:
+        """The decision, with the places after the writes; None = nothing was decided."""
+        standing = self.standing()
+        if self.decision is None or standing is None:
+            return None
+        return replace(self.decision, standing=standing)
+
+    def targets(self) -> dict[JobId, int]:
+        """The place of each ranked job: in force, or proposed where nothing is written."""
+        entries, standing = self.decision.entries if self.decision else (), self.standing()
+        if standing is None or self.mode is not HealthState.LIVE:
+            return {e.job.job_id: e.rank_wished for e in entries}
+        places = standing.places()
+        return {e.job.job_id: places[e.job.job_id].place for e in entries}
+
     def summary(self) -> str:
         """What it came to in one short line that names no job, behind the state."""
         if self.skip is not None:
@@ -227,15 +262,17 @@ class CycleReport:
 
     def sentence(self) -> str:
         """The same for the log: `42 waiting, 30 ordered; furthest up: 811 (14 to 2); 5 written,
-        0 failed; 0.4 s`. Places are from Slurm's own order to that of rltuned.
+        0 failed; 0.4 s`. Places are from Slurm's own order to that in force, or where nothing is
+        written to that of rltuned.
         """
         entries = self.decision.entries if self.decision else ()
         pending = len(self.snapshot.pending) if self.snapshot else 0
         parts = [f"{pending} waiting, {len(entries)} ordered"]
-        up = sorted(entries, key=lambda e: (e.rank_after - e.rank_before, e.rank_after))
-        named = [e for e in up[:_NAMED] if e.rank_after < e.rank_before]
+        to = self.targets()
+        rows = [(to[e.job.job_id], e.rank_before, e.job.job_id) for e in entries]
+        named = [row for row in sorted(rows, key=_furthest_up)[:_NAMED] if row[0] < row[1]]
         if named:
-            moves = (f"{e.job.job_id} ({e.rank_before} to {e.rank_after})" for e in named)
+            moves = (f"{job_id} ({before} to {after})" for after, before, job_id in named)
             parts.append(f"furthest up: {', '.join(moves)}")
         if self.outcomes:
             written = self.results().get(plan.Result.APPLIED, 0)

@@ -61,6 +61,8 @@ class HealthState(StrEnum):
         "breaker_open", "the circuit breaker of {detail} is open: Slurm's own order holds there",
         "bad", "Breaker open",
     )  # fmt: skip
+    NO_ROOM = "no_room", "{detail}", "warning", "Too little room"
+    """Priorities are too low for the delays, which are cut: some jobs tie."""
     STARTING = (
         "starting", "no cycle has come to a result since the start{detail}", "notice", "Starting",
     )  # fmt: skip

@@ -64,7 +64,7 @@ def plan_document(decision: Decision) -> Document:
             str(e.job.job_id): {
                 "delay_s": round(e.delay_s, 3),
                 "rank_before": e.rank_before,
-                "rank_after": e.rank_after,
+                "rank_after": e.rank_wished,
                 "why": e.why,
             }
             for e in decision.entries

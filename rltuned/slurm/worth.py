@@ -1,12 +1,12 @@
 """What a site's priority weights are worth in hours of waiting, beside the longest delay. Pure."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 from typing import Final
 
+from rltuned.core.numbers import Shortage
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check
@@ -88,7 +88,7 @@ def judge_order(site: Site) -> Iterator[Check]:
         yield _flat(site)
         return
     yield Check.ok(_NAME, worth(site))
-    for judge in (_coarse, _old, _partition_step, _qos_step, _depth, _tiers):
+    for judge in (_coarse, _old, _partition_step, _qos_step, _depth, _tiers, _room):
         yield from judge(site)
 
 
@@ -261,20 +261,33 @@ def _tiers(site: Site) -> Iterator[Check]:
         yield Check.ok(_NAME, f"PriorityTier goes before every number, a delay's too: {text}")
 
 
-def judge_room(site: Site, wanted_s: Sequence[float], room_s: Sequence[float]) -> Iterator[Check]:
-    """Whether priorities have room for the delays wanted_s within the other bounds; room_s: the
-    longest with which a priority stays at least 1, below which slurmctld keeps no order.
-    """
-    short = [(w - r, r) for w, r in zip(wanted_s, room_s, strict=True) if w - r > COARSE_S]
-    if not short or not site.slope:
+def _room(site: Site) -> Iterator[Check]:
+    """Whether the least that slurm.conf gives a new job has room for the longest delay."""
+    weight, factors = site.weight("Partition"), [p.priority_factor for p in site.partitions]
+    share = min(factors, default=0) / max(1, site.unit("PART", max(factors, default=1)))
+    least = weight * share
+    if site.qos:
+        unit = max(1, site.unit("QOS", max(site.qos.values())))
+        least += site.weight("QOS") * min(site.qos.values()) / unit
+    lacking = ceil(site.reach - least) + 1
+    if lacking <= 0:
         return
-    least_s = max(0.0, min(r for _, r in short))
-    # a point more: a priority of exactly 1 looks like one that slurmctld has cut
-    lacking = math.ceil(site.slope * max(s for s, _ in short)) + 1
+    enough = ceil(weight + lacking / share) if share else ceil(weight + lacking)
     yield Check.warn(
         _NAME,
-        f"{len(short)} of {len(room_s)} pending jobs have priorities too low for their delays, "
-        f"which are shortened to as little as {hours(least_s)}",
-        f"give all jobs {lacking} points more: raise PriorityWeightPartition by so much, with "
-        "PriorityJobFactor=1 or more in every partition",
+        f"the longest delay takes {site.reach:.0f} points, and slurm.conf gives a new job as few "
+        f"as {least:.0f}: in a long queue delays are cut and jobs tie at the lowest priority",
+        f"set PriorityWeightPartition={enough} in slurm.conf, with PriorityJobFactor=1 or more in "
+        "every partition; or lower [order] max_delay_s",
     )
+
+
+def judge_room(short: Shortage, ranked: int) -> Iterator[Check]:
+    """Whether the priorities of now have room for the delays of now."""
+    if short.jobs:
+        yield Check.warn(
+            _NAME,
+            f"{short.jobs} of {ranked} pending jobs have priorities too low for their delays, "
+            f"which are shortened to as little as {hours(short.least_s)}",
+            short.remedy,
+        )

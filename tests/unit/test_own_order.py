@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.entry import Entry
-from rltuned.core.planning import own_order, own_priority
+from rltuned.core.planning import own_priority
 from rltuned.core.refusals import counted
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.priority import PrioritySystem
@@ -20,7 +20,7 @@ MULTIFACTOR = PrioritySystem("multifactor", ages=True, age_weight=60_480)
 def entry(**changed: object) -> Entry:
     known = Entry(
         job(7, submitted_at=NOW - 60.0, time_limit_s=420.0), delay_s=600.0, upper_s=900.0,
-        in_force_s=600.0, rank_before=14, rank_after=2, current=1, proposed=2, settled=2,
+        in_force_s=600.0, rank_before=14, rank_wished=2, current=1, proposed=2, settled=2,
         changes=True, placement=None, sla=None, wait_s=60.0, fits=True, length="short",
     )  # fmt: skip
     return replace(known, **changed)  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def test_a_job_that_was_lifted_stays_lifted_until_it_starts(tmp_path: Path) -> N
     bench.loop().run(3)
     last = sure(bench.received.reports[-1].decision)
     assert not last.plan.actions
-    assert {e.job.job_id: (e.rank_before, e.rank_after) for e in last.entries} == {
+    assert {e.job.job_id: (e.rank_before, e.rank_wished) for e in last.entries} == {
         3: (3, 1),
         2: (2, 2),
         1: (1, 3),
@@ -55,11 +55,6 @@ def test_rltuned_is_taken_out_of_a_priority(seen: object, own: int) -> None:
     assert own_priority(seen, MULTIFACTOR, NOW) == own  # type: ignore[arg-type]
 
 
-def test_jobs_that_are_equal_keep_their_order() -> None:
-    equal = [job(n, priority=1) for n in (1, 2, 3)]
-    assert own_order(equal, MULTIFACTOR, NOW).tolist() == [0, 1, 2]
-
-
 def test_the_reason_names_the_move_and_the_bound() -> None:
     up = entry()
     until = at_clock(NOW + 540.0, NOW)
@@ -67,9 +62,9 @@ def test_the_reason_names_the_move_and_the_bound() -> None:
         "moves up 12 places: short (7m), 1 GPU, waited 1m, fits now; may be overtaken by jobs "
         f"that arrive until {until}"
     )
-    down = entry(rank_before=2, rank_after=3, length="long", fits=False)
+    down = entry(rank_before=2, rank_wished=3, length="long", fits=False)
     assert down.why.startswith("moves down 1 place: long (7m), 1 GPU, waited 1m, does not fit now")
-    passed = entry(rank_before=2, rank_after=3, length="short")
+    passed = entry(rank_before=2, rank_wished=3, length="short")
     assert passed.what == "limit 7m, 1 GPU"  # a short job that shorter ones pass
     still = entry(rank_before=2, delay_s=0.0, length="short")
     assert still.moves == "keeps place 2"

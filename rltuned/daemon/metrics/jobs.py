@@ -49,7 +49,7 @@ _decided: Final = partial(of, "decision")
 
 
 def _moves(decision: Decision) -> Mapping[str, list[int]]:
-    places = [entry.rank_before - entry.rank_after for entry in decision.entries]
+    places = [entry.rank_before - entry.rank_wished for entry in decision.entries]
     return {"up": [p for p in places if p > 0], "down": [-p for p in places if p < 0]}
 
 

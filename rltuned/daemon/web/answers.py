@@ -5,7 +5,7 @@ is shown to its user, to root and the daemon's user, and to all where http.jobs 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ class Answers:
         if report.snapshot is not None and (report.decision is not None or only_observes):
             seen = report.snapshot if report.decision is None else report.decision.snapshot
             # exchanged whole, since a thread of the endpoint may be reading the old one
-            self._last = seen, report, self._knobs
+            self._last = seen, replace(report, decision=report.in_force()), self._knobs
 
     def explain(self, name: str, asker: Asker, other: OtherRequest | None = None) -> Document:
         """All that is known of one job, or `why` not. other: also, when it would start so."""

@@ -31,15 +31,16 @@ _AMOUNTS: Final = (
 )  # fmt: skip
 """And that of GPUs: there are whole ones at its middle too."""
 SORTS: Final[Mapping[str, Callable[[Document], Any]]] = {
-    "place": lambda j: j["rank_after"] or _LAST,
+    "place": lambda j: j["rank_now"] or _LAST,
+    "wish": lambda j: j["rank_wished"] or _LAST,
     "before": lambda j: j["rank_before"] or _LAST,
-    "moves": lambda j: -((j["rank_before"] or 0) - (j["rank_after"] or 0)),
+    "moves": lambda j: -((j["rank_before"] or 0) - (j["rank_to"] or 0)),
     "waited": lambda j: -j["waited_s"],
     "gpus": lambda j: -j["gpus"],
     "limit": lambda j: j["limit_s"] or _LAST,
-    "user": lambda j: (j["user"] or "", j["rank_after"] or _LAST),
-    "partition": lambda j: (j["partition"], j["rank_after"] or _LAST),
-    "reason": lambda j: (j["reason"], j["rank_after"] or _LAST),
+    "user": lambda j: (j["user"] or "", j["rank_now"] or _LAST),
+    "partition": lambda j: (j["partition"], j["rank_now"] or _LAST),
+    "reason": lambda j: (j["reason"], j["rank_now"] or _LAST),
 }
 _LAST: Final = 10**12
 
@@ -150,15 +151,15 @@ def _gpus(d: Document, shown: RangeView) -> str:
 
 def _movers(rows: list[Document]) -> Document | None:
     """The largest moves up and down: two lists and the lines between them."""
-    ranked = [j for j in rows if j["rank_after"]]
-    ranked.sort(key=lambda j: (j["rank_after"] - j["rank_before"], j["rank_after"]))
-    ups = [j for j in ranked if j["rank_after"] < j["rank_before"]][: MOVES // 2]
-    downs = [j for j in ranked if j["rank_after"] > j["rank_before"]][-MOVES // 2 :]
+    ranked = [j for j in rows if j["rank_before"]]
+    ranked.sort(key=lambda j: (j["rank_to"] - j["rank_before"], j["rank_to"]))
+    ups = [j for j in ranked if j["rank_to"] < j["rank_before"]][: MOVES // 2]
+    downs = [j for j in ranked if j["rank_to"] > j["rank_before"]][-MOVES // 2 :]
     first = ups + downs
     if not first:
         return None
     before = sorted(first, key=lambda j: j["rank_before"])
-    after = sorted(first, key=lambda j: j["rank_after"])
+    after = sorted(first, key=lambda j: j["rank_to"])
     lines = [(before.index(j), at, "up" if j in ups else "down") for at, j in enumerate(after)]
     return {"before": before, "after": after, "lines": charts.slopes(lines)}
 
@@ -193,6 +194,7 @@ def _table(rows: list[Document], asked: Asked) -> Document:
         "later": _href(asked, **{"from": str(ends)}) if ends < len(found) else None,
         "users": any(j["user"] for j in rows),
         "expected": any(j["expected"] for j in rows),
+        "tiers": len({j["priority_tier"] for j in rows if j["priority_tier"] is not None}) > 1,
         "sort": sort,
         "turned": turned,
         "kept": {k: v for k, v in asked.items() if k in {"range", "sort", "way"}},

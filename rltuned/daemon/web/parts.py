@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.entry import Entry
+from rltuned.core.standing import Place
 from rltuned.core.starts import Expected, start_document
+from rltuned.daemon.documents import place_document
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
 from rltuned.domain.cluster import Node
@@ -38,7 +40,7 @@ REASONS: Final[Mapping[str, str]] = {
 """Slurm's reasons in words; others are shown as Slurm says them."""
 
 
-_RANKED: Final = ("delay_s", "rank_before", "rank_after", "moves", "what", "bound", "fits")
+_RANKED: Final = ("delay_s", "rank_before", "rank_wished", "what", "bound", "fits")
 """Of an entry; null where there is none."""
 
 
@@ -99,10 +101,12 @@ def reasons(seen: Snapshot) -> list[Document]:
     ]
 
 
-def moves(decision: Decision | None) -> Document:
-    """How many jobs stand elsewhere than in Slurm's own order. tied: with the lowest number."""
-    entries = decision.entries if decision else ()
-    steps = [e.rank_before - e.rank_after for e in entries]
+def moves(report: CycleReport) -> Document:
+    """How many jobs stand elsewhere than in Slurm's own order, or would where nothing is written.
+    tied: with the lowest number.
+    """
+    entries, to = report.decision.entries if report.decision else (), report.targets()
+    steps = [e.rank_before - to[e.job.job_id] for e in entries]
     return {
         "up": sum(step > 0 for step in steps),
         "down": sum(step < 0 for step in steps),
@@ -113,9 +117,18 @@ def moves(decision: Decision | None) -> Document:
     }
 
 
-def row(job: PendingJob, entry: Entry | None, decision: Decision, *, named: bool) -> Document:
-    """A job, and where it was ranked; None = it is left alone, with the reason in words. Nothing of
-    it is a name unless `named`.
+def row(
+    job: PendingJob,
+    entry: Entry | None,
+    decision: Decision,
+    place: Place | None,
+    *,
+    named: bool,
+    writes: bool,
+) -> Document:
+    """A job, where it stands (place: None = Slurm could not start it) and where it was ranked;
+    None = it is left alone, with the reason in words. rank_to: the place in force, or where nothing
+    is written the proposed one. Nothing of it is a name unless `named`.
     """
     asked, refusal = _asked(job, decision.snapshot, named=named), None
     if entry is None:
@@ -123,7 +136,16 @@ def row(job: PendingJob, entry: Entry | None, decision: Decision, *, named: bool
         refusal = "it was not ranked" if why is None else why.sentence
     ranked = {name: getattr(entry, name, None) for name in _RANKED}
     planned = None if entry is None else entry.settled
-    return {**asked, **ranked, "planned": planned, "priority": job.priority, "refusal": refusal}
+    stands = place_document(job, place)
+    return {
+        **asked,
+        **ranked,
+        **{name: stands[name] for name in ("rank_now", "ties", "priority_tier")},
+        "rank_to": stands["rank_now"] if writes or entry is None else entry.rank_wished,
+        "planned": planned,
+        "priority": stands["current_priority"],
+        "refusal": refusal,
+    }
 
 
 def expected(forecast: Expected | None, job_id: JobId, now: float) -> str | None:
@@ -188,8 +210,9 @@ def partitions(report: CycleReport) -> list[Document]:
     moved: Counter[tuple[str, str]] = Counter()
     for job in report.snapshot.pending if report.snapshot else ():
         waits[",".join(job.partitions)].append(job.waited_s(report.started_at))
+    to = report.targets()
     for entry in report.decision.entries if report.decision else ():
-        step = entry.rank_before - entry.rank_after
+        step = entry.rank_before - to[entry.job.job_id]
         way = "up" if step > 0 else "down" if step < 0 else "same"
         moved[",".join(entry.job.partitions), way] += 1
     return [

@@ -20,7 +20,7 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import Health
+from rltuned.daemon.state import Health, HealthState
 from rltuned.daemon.web import parts
 from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
@@ -73,6 +73,7 @@ class Board:
         self._decision: Decision | None = None
         self._promises: Counter[tuple[str, float, str]] = Counter()
         self._events = Events()
+        self._writes = False
         self._remembers = False
         self._last: Document = {}
         self.series = Series()
@@ -88,7 +89,8 @@ class Board:
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
         self._changes = (*_changes(report), *self._changes)[:KEPT]
-        self._decision = report.decision or self._decision
+        self._decision = report.in_force() or self._decision
+        self._writes = report.mode is HealthState.LIVE
         self._events.look(report)
         for one, count in report.verdict.promises.items() if report.verdict else ():
             self._promises[one.name, one.max_wait_s, "jobs"] += count.jobs
@@ -124,32 +126,42 @@ class Board:
             "waiting": parts.waiting(seen, sums),
             "users": parts.users(seen, named=showing.users),
             "reasons": parts.reasons(seen),
-            "moves": parts.moves(report.decision),
+            "moves": parts.moves(report),
             "nodes": parts.nodes(seen, jobs=showing.jobs),
-            "jobs": self._first(report.decision) if showing.jobs else None,
+            "jobs": self._first(self._decision) if showing.jobs else None,
         }
 
     def _first(self, decision: Decision | None) -> list[Document] | None:
-        """The first of the new order; None = nothing was ranked. No name of a job is there."""
-        if decision is None:
-            return None
-        named = self._showing.users
-        return [parts.row(e.job, e, decision, named=named) for e in decision.entries[:JOBS]]
+        """The first of the queue; None = nothing was ranked. No name of a job is there."""
+        return None if decision is None else self._rows(decision)[:JOBS]
+
+    def _rows(self, decision: Decision) -> list[Document]:
+        """All waiting jobs in Slurm's order; those that it could not start at the end."""
+        named, places = self._showing.users, decision.standing.places()
+        ranked = {entry.job.job_id: entry for entry in decision.entries}
+        rows = [
+            parts.row(
+                job,
+                ranked.get(job.job_id),
+                decision,
+                places.get(job.job_id),
+                named=named,
+                writes=self._writes,
+            )
+            for job in decision.snapshot.pending
+        ]
+        return sorted(rows, key=lambda row: row["rank_now"] or math.inf)
 
     def rows(self) -> list[Document]:
-        """All waiting jobs, those of the order first; none where jobs are not shown."""
-        decision, named = self._decision, self._showing.users
+        """All waiting jobs with their expected starts; none where jobs are not shown."""
+        decision = self._decision
         if decision is None or not self._showing.jobs:
             return []
         forecast, now = self._expected(), decision.snapshot.taken_at
-        ranked = {entry.job.job_id: entry for entry in decision.entries}
-        rest = (job for job in decision.snapshot.pending if job.job_id not in ranked)
+        ids = {job.address: job.job_id for job in decision.snapshot.pending}
         return [
-            {
-                **parts.row(job, ranked.get(job.job_id), decision, named=named),
-                "expected": parts.expected(forecast, job.job_id, now),
-            }
-            for job in (*(entry.job for entry in decision.entries), *rest)
+            {**row, "expected": parts.expected(forecast, ids[row["job"]], now)}
+            for row in self._rows(decision)
         ]
 
     def job(self, name: str) -> Document | None:
@@ -166,17 +178,18 @@ class Board:
         job = next((j for j in decision.snapshot.pending if asked.means(j)), None)
         if job is None:
             return None
-        named = self._showing.users
+        rows = self._rows(decision)
+        at = next(n for n, row in enumerate(rows) if row["job"] == job.address)
         entry = next((e for e in decision.entries if e.job is job), None)
-        place = 0 if entry is None else entry.rank_after - 1
-        before = decision.entries[max(0, place - BEFORE) : place]
-        at = None if entry is None else decision.matrix.jobs.index(job)
+        ranked = None if entry is None else decision.matrix.jobs.index(job)
+        is_in_line = rows[at]["rank_now"] is not None
         return {
-            **parts.row(job, entry, decision, named=named),
+            **rows[at],
             "expected": parts.expected(self._expected(), job.job_id, self._now()),
-            "ranked": len(decision.entries),
-            "taken_apart": None if at is None else sentence(decision, at),
-            "before": [parts.row(e.job, e, decision, named=named) for e in before],
+            "waiting": decision.standing.waiting,
+            "tiers": decision.standing.tiers,
+            "taken_apart": None if ranked is None else sentence(decision, ranked),
+            "before": rows[max(0, at - BEFORE) : at] if is_in_line else [],
             "changes": [c for c in self._changes if c["job"] == job.address],
         }
 

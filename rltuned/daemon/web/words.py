@@ -124,8 +124,8 @@ def moves(d: Document) -> str:
     tied = ""
     if found["tied"]:
         tied = (
-            f" {found['tied']} jobs share the lowest number, 1: Slurm takes them by their ids, "
-            "whatever their places here. rltuned check says how many points they lack."
+            f" {found['tied']} jobs share the lowest number, 1: Slurm takes them by their ids. "
+            "rltuned check says how many points they lack."
         )
     move = "would move" if would else "moves" if found["up"] == 1 else "move"
     return (

@@ -104,7 +104,10 @@ def test_plan_json_has_what_the_contract_says() -> None:
         "proposed_priority",
         "score",
         "rank_before",
+        "rank_now",
+        "rank_wished",
         "rank_after",
+        "ties",
         "placement",
         "reason",
         "refusal",
@@ -134,7 +137,8 @@ def test_explain_in_json_and_in_words() -> None:
     assert set(reply["features"]) > {"requested_gpus", "urgency"}
     text = run("explain", job_id, *SIM).stdout
     assert f"Job {job_id} (" in text
-    assert "Rank 1 of" in text
+    assert "rltuned wants place 1." in text
+    assert re.search(r"Place \d+ of \d+ in Slurm's queue", text)
     assert "may be overtaken because of rltuned by jobs that" in text
     assert "by Slurm's own plan: unknown (the built-in cluster makes no plan)" in text
     assert "Changes so far: unknown (the built-in cluster keeps no journal)" in text
@@ -206,7 +210,7 @@ def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> N
 
 def test_explain_a_job_that_is_left_alone() -> None:
     reply = document("explain", "60", "--json", *SIM)
-    reply |= dict.fromkeys(("score", "rank_before", "rank_after"))
+    reply |= dict.fromkeys(("score", "rank_before", "rank_wished", "rank_after"))
     reply["refusal"] = "held_user"
     assert "rltuned leaves it alone: its user holds it." in in_words(reply)
 

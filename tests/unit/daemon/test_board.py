@@ -19,7 +19,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.text import between
-from tests.builders import NOW, job, node, running, snapshot
+from tests.builders import NOW, decided, job, node, running, snapshot
 from tests.fakes import FakeBackend
 from tests.loops import DECISION, FRESH, UNJUDGED, Bench, Received
 
@@ -72,7 +72,7 @@ def test_users_are_reported_by_a_setting_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     hidden = board_after(tmp_path / "a", Showing(jobs=True)).document(FRESH, UNJUDGED)["jobs"]
     assert {row["user"] for row in hidden} == {None}
-    assert [row["rank_after"] for row in hidden] == list(range(1, len(hidden) + 1))
+    assert [row["rank_now"] for row in hidden] == list(range(1, len(hidden) + 1))
     shown = board_after(tmp_path / "b", Showing(jobs=True, users=True)).document(FRESH, UNJUDGED)[
         "jobs"
     ]
@@ -108,7 +108,7 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
     entries = DECISION.entries
     for numbers, tied in (((1, 1), 2), ((1, 2), 0), ((2, 2), 0)):
         settled = [replace(e, settled=n) for e, n in zip(entries, numbers, strict=True)]
-        found = parts.moves(replace(DECISION, entries=tuple(settled)))
+        found = parts.moves(decided(replace(DECISION, entries=tuple(settled))))
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
         said = words.moves({"moves": found, "state": "live"})
         assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
@@ -171,7 +171,8 @@ def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
     document = board.document(FRESH, UNJUDGED)
     code, text = pages.answer("/job", document, board, {"id": " 3 "})
     assert code == 200
-    assert "moves up 2 places (place 3 in Slurm's own order)" in text
+    assert "Place 1 of 4 in Slurm's queue" in text
+    assert "By Slurm's own order it is place 3; rltuned wants place 1." in text
     assert "The number taken apart" in text
     assert "(cycle 1)" in text
     code, last = pages.answer("/job", document, board, {"id": "1"})

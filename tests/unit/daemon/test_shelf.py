@@ -5,16 +5,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.answers import Answers
+from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.wiring import find_policy, model_path
 from rltuned.errors import SettingsError
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
 from rltuned.settings import Settings, load
@@ -41,21 +42,21 @@ def test_the_default_policy_is_a_rule_and_the_shipped_model_is_found(tmp_path: P
 def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) -> None:
     actor = load_actor(ROOT / "models" / "rltune")
     assert actor.card.verdict is not None
-    config = settings_file(tmp_path, f'{MODEL}[daemon]\nstate_dir = "{tmp_path}"\n')
+    places = f'state_dir = "{tmp_path}"\npause_file = "{tmp_path}/PAUSE"\n'
+    config = settings_file(tmp_path, f"{MODEL}[daemon]\n{places}")
     shown = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
     assert actor.verdict in " ".join(shown.split())
     board = Board(Showing(), lambda: NOW)
     board.loaded(
         Rig(FakeBackend(snapshot()), actor, Knobs(), True, 60.0, 600.0, tmp_path / "PAUSE")
     )
-    registry = CollectorRegistry()
-    with closing(
-        MetricsServer(
-            "127.0.0.1", 0, registry, lambda: FRESH, status=lambda: board.document(FRESH, UNJUDGED)
-        )
-    ) as server:
-        with config.open("a") as file:
-            file.write(f"[http]\nport = {server.port}\n")
+    server = QuestionServer(
+        tmp_path / "socket",
+        Answers(tmp_path / FILE_NAME),
+        lambda: board.document(FRESH, UNJUDGED),
+        state_dir=tmp_path,
+    )
+    with closing(server):
         status = CliRunner().invoke(app, ["status", "--config", str(config)]).stdout
     assert f"policy model:rltune ({actor.verdict})" in status
 

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
+from rltuned.core.numbers import Shortage
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
@@ -26,14 +28,16 @@ from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.web.answers import Answers
+from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
-from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
+from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
-from tests.loops import SEEN, report
+from tests.loops import DECISION, SEEN, report
 
 OPEN = {"gpu": Breaker().opened(Cause.ERRORS, "five in a row", NOW)}
 FEW = Effect(3, 300.0, 330.0, 400.0)
@@ -70,9 +74,16 @@ class Daemon:
             self.publisher.health,
             status=self.publisher.document,
         )
+        self.questions = QuestionServer(
+            folder / "socket",
+            Answers(folder / FILE_NAME),
+            self.publisher.document,
+            state_dir=folder,
+        )
 
     def close(self) -> None:
         self.server.close()
+        self.questions.close()
         self.notifier.close()
         self.systemd.close()
 
@@ -128,6 +139,7 @@ CYCLES = {
     HealthState.SLURM_UNREACHABLE: skipped(Skip.BACKEND, "squeue: cannot contact controller"),
     HealthState.NO_RESULT: skipped(Skip.SNAPSHOT, "job 7: garbled"),
     HealthState.BREAKER_OPEN: live(verdict=CanaryStatus(breakers=OPEN)),
+    HealthState.NO_ROOM: live(decision=replace(DECISION, short=Shortage(2, 3_600.0, 700))),
     HealthState.SLURM_BUSY: skipped(Skip.BUSY, "slurmctld is busy: threads"),
     HealthState.DRY_RUN: report(HealthState.DRY_RUN),
     HealthState.PAUSED: report(HealthState.PAUSED),
@@ -151,8 +163,9 @@ def bring_into(state: HealthState, one: Daemon) -> None:
         one.publisher.not_loaded("line 3 is wrong")
 
 
-def cli(folder: Path, port: int, *options: str) -> str:
-    path = settings_file(folder, f'[daemon]\nstate_dir = "{folder}"\n[http]\nport = {port}\n')
+def cli(folder: Path, *options: str) -> str:
+    places = f'state_dir = "{folder}"\npause_file = "{folder}/PAUSE"\n'
+    path = settings_file(folder, f"[daemon]\n{places}")
     done = CliRunner().invoke(app, ["status", "--config", str(path), *options])
     assert done.exit_code in {0, 1}, done.output
     return done.stdout
@@ -178,9 +191,8 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Heal
         assert f"<p>{escaped}</p>" in page
         assert health.state.word in page
         assert f'rltuned_mode{{mode="{state.value}"}} 1.0' in one.get("/metrics")
-        port = one.server.port
-        assert found.sentence in cli(tmp_path, port).splitlines()[0]
-        assert found.sentence in json.loads(cli(tmp_path, port, "--json"))["state"]
+        assert found.sentence in cli(tmp_path).splitlines()[0]
+        assert found.sentence in json.loads(cli(tmp_path, "--json"))["state"]
         assert found.sentence in one.status_lines()[-1] or state is HealthState.STALE
         if state not in {HealthState.STARTING, HealthState.STALE, HealthState.RELOAD_FAILED}:
             assert found.sentence in one.log_lines()[-1]["detail"]
@@ -235,7 +247,7 @@ def test_an_open_breaker_and_the_comparison_are_known_before_the_first_cycle(
         assert document["effect"] == FEW.document()
         again.publisher.cycle(skipped(Skip.BACKEND, "away"))
         assert HealthState.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
-    text = cli(tmp_path, 1)
+    text = cli(tmp_path)
     assert f"effect: {FEW.verdict}\n" in text
     assert "the circuit breaker of gpu is open" in text.splitlines()[0]
 
@@ -252,20 +264,9 @@ def test_many_restarts_while_slurm_is_away_make_no_longer_sentence(tmp_path: Pat
 def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -> None:
     with daemon(tmp_path) as one:
         one.publisher.cycle(report(HealthState.PAUSED))
-    lines = cli(tmp_path, 1).splitlines()
+    lines = cli(tmp_path).splitlines()
     assert lines[0].startswith("rltuned: the daemon does not answer: ")
     assert any(line.endswith(Condition(HealthState.PAUSED).sentence) for line in lines[1:])
-
-
-def test_without_a_port_the_state_is_that_of_the_journal(tmp_path: Path) -> None:
-    assert str(Health([Condition(HealthState.STARTING)])) not in cli(tmp_path, 0)
-    with daemon(tmp_path) as one:
-        one.publisher.cycle(report(HealthState.PAUSED))
-    assert cli(tmp_path, 0).splitlines()[0].startswith("rltuned: no cycle has come to a result")
-    with closing(Journal(tmp_path)) as journal:
-        row = CycleRow(1, 4e9, "test", "paused", "", "saf", 0, 0, 0, 0, 0.1)
-        journal.record(row)  # far ahead, so that it is fresh whatever the clock says
-    assert cli(tmp_path, 0).splitlines()[0] == f"rltuned: {Condition(HealthState.PAUSED).sentence}"
 
 
 def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(

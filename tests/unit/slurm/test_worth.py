@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rltuned.core.numbers import Shortage
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check, Status
@@ -70,12 +71,17 @@ def test_a_point_may_be_worth_ten_minutes(age_weight: int, *, coarse: bool) -> N
         ),
         (replace(SITE, max_delay_s=7.5 * DAY), "age stops growing after 336 h", "max_delay_s"),
         (
-            replace(SITE, partitions=(*PARTITIONS, Partition("sla", priority_factor=20))),
-            "PriorityJobFactor parts two partitions by 2000 points = 66.7 h",
-            "PriorityWeightPartition above 100800",
+            replace(SITE, partitions=tuple(Partition(f"p{n}", priority_factor=n) for n in (9, 10))),
+            "PriorityJobFactor parts two partitions by 4000 points = 133 h",
+            "PriorityWeightPartition above 50400",
         ),
         (
-            replace(SITE, priorities=Priorities("priority/multifactor", {"QOS": "5000"})),
+            replace(
+                SITE,
+                priorities=Priorities(
+                    "priority/multifactor", {"QOS": "5000", "Partition": "11000"}
+                ),
+            ),
             "the QOS lie at most 5000 points = 167 h of waiting apart",
             "above 5040",
         ),
@@ -95,7 +101,9 @@ def test_a_point_may_be_worth_ten_minutes(age_weight: int, *, coarse: bool) -> N
             "write_mode = auto",
         ),
         (
-            replace(SITE, system=replace(AGED, ages=False), own_slope=0.001, partitions=()),
+            replace(
+                SITE, system=replace(AGED, ages=False), own_slope=0.001, partitions=PARTITIONS[:1]
+            ),
             "a point is worth 17 minutes",
             "points_per_hour to 6",
         ),
@@ -163,10 +171,38 @@ def test_partition_tiers_go_before_numbers() -> None:
 
 
 def test_jobs_whose_priorities_have_no_room() -> None:
-    wanted_s, room_s = [3_600.0, 7_200.0, 7_200.0], [1e9, 3_600.0, -500.0]
-    (found,) = judge_room(SITE, wanted_s, room_s)
+    (found,) = judge_room(Shortage(2, 0.0, 66), 3)
     assert found.status is Status.WARN
     assert "2 of 3 pending jobs" in found.detail
     assert "as little as 0 h" in found.detail
     assert "give all jobs 66 points more: raise PriorityWeightPartition" in found.remedy
-    assert list(judge_room(SITE, wanted_s, [1e9, 7_000.0, 7_200.0])) == []
+    assert list(judge_room(Shortage(), 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("weight", "factors", "qos", "enough"),
+    [
+        ("40000", (1, 2), {}, None),
+        ("10080", (1, 2), {}, "10082"),
+        ("0", (1, 1), {}, "5041"),
+        ("0", (0, 1), {}, "5041"),
+        ("0", (1, 1), {"normal": 0, "high": 10}, "5041"),
+        ("0", (1, 1), {"normal": 5, "high": 10}, None),
+    ],
+)
+def test_the_first_look_finds_that_slurm_conf_leaves_no_room(
+    weight: str, factors: tuple[int, int], qos: dict[str, int], enough: str | None
+) -> None:
+    """The longest delay takes 5,040 points; half of the weight of QOS is 10,000."""
+    weights = {**WEIGHTS, "Partition": weight}
+    partitions = tuple(Partition(f"p{n}", priority_factor=n) for n in factors)
+    site = replace(
+        SITE,
+        priorities=Priorities("priority/multifactor", weights),
+        partitions=partitions,
+        qos=qos,
+    )
+    found = [c.remedy for c in judge_order(site) if "gives a new job as few as" in c.detail]
+    assert [f"PriorityWeightPartition={enough} " in text for text in found] == (
+        [] if enough is None else [True]
+    )
