@@ -197,3 +197,32 @@ class Desk:
 def report(mode: HealthState = HealthState.DRY_RUN, **rest: Any) -> CycleReport:
     fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
     return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)
+
+
+EVIL = '<script>alert("x")</script>'
+
+
+class Watching(Received):
+    """An audience with a board."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__()
+        self.board = board
+
+    def cycle(self, report: CycleReport) -> None:
+        super().cycle(report)
+        self.board.cycle(report)
+
+    def loaded(self, rig: Rig) -> None:
+        super().loaded(rig)
+        self.board.loaded(rig)
+
+
+def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
+    board = Board(showing, lambda: NOW)
+    bench = Bench(tmp_path, received=Watching(board))
+    bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
+    loop = bench.loop()
+    board.loaded(loop.rig)
+    loop.run(cycles)
+    return board

@@ -1,8 +1,6 @@
 """Documents point at what exists: pages, headings, commands, options, make targets, figures."""
 
 import re
-import shlex
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from scripts.tools.draw_results import (
     short_table,
     table,
 )
-from scripts.tools.reference.commands import Command, commands
+from tests.named_commands import command_of, every_command, typed_lines
 from tests.needs import program
 from tests.pages import PAGES, ROOT, anchors, blocks, differs, links, name_of, session
 from tests.programs import ran
@@ -30,11 +28,6 @@ RESULTS = (ROOT / "docs" / "results.md").read_text()
 BY_LIMITS = (ROOT / "scripts" / "studies" / "results" / "delays.md").read_text()
 PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """The changelog also tells of what is no more."""
-
-
-@cache
-def every_command() -> dict[str, Command]:
-    return {one.path: one for top in commands() for one in top.all()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -77,31 +70,6 @@ def test_every_named_option_exists(page: Path) -> None:
         options = (w.partition("=")[0] for w in words if re.match(r"--[a-z]", w))
         unknown += [f"{command.path} {one}" for one in options if one not in known]
     assert unknown == []
-
-
-def typed_lines(text: str) -> list[str]:
-    """Lines of blocks and inline code that call rltuned, from its name on."""
-    joined = [re.sub(r"\\\n\s*", " ", block) for block in blocks(text, "sh", "console")]
-    rows = [row for block in joined for row in block.splitlines()]
-    rows += [row.replace("\n", " ") for row in re.findall(r"`(rltuned [^`]+)`", text)]
-    found = []
-    for row in rows:
-        match = re.search(r"(?:^|[/ ])(rltuned [a-z].*)", row.partition("  #")[0])
-        if match:
-            found.append(re.split(r"\s[|>;&]", match[1])[0])
-    return found
-
-
-def command_of(line: str) -> tuple[Command | None, list[str]]:
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        words = line.split()
-    for length in range(len(words), 1, -1):
-        command = every_command().get(" ".join(words[:length]))
-        if command:
-            return command, words[length:]
-    return None, words
 
 
 @pytest.mark.parametrize("name", GENERATED)

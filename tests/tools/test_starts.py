@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.named_commands import command_of, typed_lines
 from tests.pages import PAGES, ROOT, blocks, name_of
 from tests.programs import executable, ran
 from tests.programs import rltuned as in_process
-from tests.tools.test_documents import command_of, typed_lines
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = sorted(set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE)))

@@ -10,8 +10,6 @@ from rltuned.core.starts import Expected, Start
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.report import CycleReport
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web import pages, parts, words
 from rltuned.daemon.web.status import CYCLES, Board, Document, Showing
@@ -21,41 +19,12 @@ from rltuned.journal.journal import Journal
 from rltuned.text import between
 from tests.builders import NOW, decided, job, node, running, snapshot
 from tests.fakes import FakeBackend
-from tests.loops import DECISION, FRESH, UNJUDGED, Bench, Received
+from tests.loops import DECISION, EVIL, FRESH, UNJUDGED, Bench, Watching, board_after
 
 
 def page(document: Document, board: Board | None = None, **asked: str) -> str:
     """The status page as a request gets it."""
     return pages.answer("/", document, board, asked)[1]
-
-
-EVIL = '<script>alert("x")</script>'
-
-
-class Watching(Received):
-    """An audience with a board."""
-
-    def __init__(self, board: Board) -> None:
-        super().__init__()
-        self.board = board
-
-    def cycle(self, report: CycleReport) -> None:
-        super().cycle(report)
-        self.board.cycle(report)
-
-    def loaded(self, rig: Rig) -> None:
-        super().loaded(rig)
-        self.board.loaded(rig)
-
-
-def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
-    board = Board(showing, lambda: NOW)
-    bench = Bench(tmp_path, received=Watching(board))
-    bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
-    loop = bench.loop()
-    board.loaded(loop.rig)
-    loop.run(cycles)
-    return board
 
 
 def test_single_jobs_are_reported_only_where_the_settings_say_so(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
 from rltuned.daemon.web.status import Showing
 from rltuned.errors import SettingsError
 from tests import needs
-from tests.loops import FRESH, UNJUDGED, serving
-from tests.unit.daemon.test_board import board_after
+from tests.loops import FRESH, UNJUDGED, board_after, serving
 
 
 class Doctor:
