@@ -6,7 +6,7 @@ from rltuned.core.placement import Placement
 from rltuned.core.sla import SlaClass
 from rltuned.domain.jobs import PendingJob
 from rltuned.frozen import many
-from rltuned.text import at_clock, span
+from rltuned.text import span
 
 
 @many(frozen=True, slots=True)
@@ -58,12 +58,11 @@ class Entry:
 
     @property
     def bound(self) -> str:
-        """Which jobs may still overtake it because of rltuned."""
-        since = self.job.waits_since
-        until, now = since + self.delay_s, since + self.wait_s
-        if until <= now:
+        """Which jobs may still overtake it because of rltuned, without a time of a zone."""
+        left_s = self.delay_s - self.wait_s
+        if left_s <= 0:
             return "no job that arrives from now on may overtake it"
-        return f"may be overtaken by jobs that arrive until {at_clock(until, now)}"
+        return f"may be overtaken by jobs that arrive within {span(left_s)} from now"
 
     @property
     def why(self) -> str:

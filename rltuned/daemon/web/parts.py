@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rltuned.core.decide import Decision
 from rltuned.core.entry import Entry
 from rltuned.core.standing import Place
 from rltuned.core.starts import Expected, start_document
@@ -119,21 +118,19 @@ def moves(report: CycleReport) -> Document:
 
 def row(
     job: PendingJob,
-    entry: Entry | None,
-    decision: Decision,
+    seen: Snapshot,
     place: Place | None,
+    entry: Entry | None,
+    refusal: str | None,
     *,
     named: bool,
     writes: bool,
 ) -> Document:
-    """A job, where it stands (place: None = Slurm could not start it) and where it was ranked;
-    None = it is left alone, with the reason in words. rank_to: the place in force, or where nothing
-    is written the proposed one. Nothing of it is a name unless `named`.
+    """A job and where it stands; place: None = Slurm could not start it. entry: None = it is left
+    alone, or nothing is ranked; refusal: why, in words. rank_to: the place in force, or where
+    nothing is written the proposed one. Nothing of it is a name unless `named`.
     """
-    asked, refusal = _asked(job, decision.snapshot, named=named), None
-    if entry is None:
-        why = dict(decision.refused).get(job.job_id)
-        refusal = "it was not ranked" if why is None else why.sentence
+    asked = _asked(job, seen, named=named)
     ranked = {name: getattr(entry, name, None) for name in _RANKED}
     planned = None if entry is None else entry.settled
     stands = place_document(job, place)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from rltuned import __version__
 from rltuned.core.decide import Decision
 from rltuned.core.explaining import sentence
+from rltuned.core.standing import Standing, standing_of
 from rltuned.core.starts import Expected
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
@@ -21,10 +22,12 @@ from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health, HealthState
+from rltuned.daemon.sums import in_line
 from rltuned.daemon.web import parts
 from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
 from rltuned.domain.plan import Result
+from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
 from rltuned.policies.actor import Actor
 from rltuned.slurm.job_selector import asked_job
@@ -74,6 +77,7 @@ class Board:
         self._promises: Counter[tuple[str, float, str]] = Counter()
         self._events = Events()
         self._writes = False
+        self._of_rows: Snapshot | None = None
         self._remembers = False
         self._last: Document = {}
         self.series = Series()
@@ -89,7 +93,10 @@ class Board:
         # exchanged whole, since threads of the endpoint may be reading the old one
         self._cycles = (_cycle(report), *self._cycles)[:CYCLES]
         self._changes = (*_changes(report), *self._changes)[:KEPT]
-        self._decision = report.in_force() or self._decision
+        only_observes = report.mode is HealthState.OBSERVE and report.ok
+        if report.decision is not None or only_observes:
+            self._decision = report.in_force()
+            self._of_rows = report.snapshot if self._decision is None else self._decision.snapshot
         self._writes = report.mode is HealthState.LIVE
         self._events.look(report)
         for one, count in report.verdict.promises.items() if report.verdict else ():
@@ -128,67 +135,73 @@ class Board:
             "reasons": parts.reasons(seen),
             "moves": parts.moves(report),
             "nodes": parts.nodes(seen, jobs=showing.jobs),
-            "jobs": self._first(self._decision) if showing.jobs else None,
+            "jobs": self._rows(seen)[:JOBS] if showing.jobs else None,
         }
 
-    def _first(self, decision: Decision | None) -> list[Document] | None:
-        """The first of the queue; None = nothing was ranked. No name of a job is there."""
-        return None if decision is None else self._rows(decision)[:JOBS]
-
-    def _rows(self, decision: Decision) -> list[Document]:
-        """All waiting jobs in Slurm's order; those that it could not start at the end."""
-        named, places = self._showing.users, decision.standing.places()
-        ranked = {entry.job.job_id: entry for entry in decision.entries}
+    def _rows(self, seen: Snapshot) -> list[Document]:
+        """All waiting jobs in Slurm's order; those that it could not start at the end. No name of a
+        job is there.
+        """
+        decision, places = self._decision, self._standing(seen).places()
+        ranked = {e.job.job_id: e for e in decision.entries} if decision else {}
+        refused = dict(decision.refused) if decision else {}
         rows = [
             parts.row(
                 job,
-                ranked.get(job.job_id),
-                decision,
+                seen,
                 places.get(job.job_id),
-                named=named,
+                ranked.get(job.job_id),
+                refused[job.job_id].sentence
+                if job.job_id in refused and job.job_id not in ranked
+                else None,
+                named=self._showing.users,
                 writes=self._writes,
             )
-            for job in decision.snapshot.pending
+            for job in seen.pending
         ]
         return sorted(rows, key=lambda row: row["rank_now"] or math.inf)
 
+    def _standing(self, seen: Snapshot) -> Standing:
+        if self._decision is not None:
+            return self._decision.standing
+        return standing_of(in_line(seen), (), seen)
+
     def rows(self) -> list[Document]:
         """All waiting jobs with their expected starts; none where jobs are not shown."""
-        decision = self._decision
-        if decision is None or not self._showing.jobs:
+        seen = self._of_rows
+        if seen is None or not self._showing.jobs:
             return []
-        forecast, now = self._expected(), decision.snapshot.taken_at
-        ids = {job.address: job.job_id for job in decision.snapshot.pending}
+        forecast, now = self._expected(), seen.taken_at
+        ids = {job.address: job.job_id for job in seen.pending}
         return [
             {**row, "expected": parts.expected(forecast, ids[row["job"]], now)}
-            for row in self._rows(decision)
+            for row in self._rows(seen)
         ]
 
     def job(self, name: str) -> Document | None:
         """The page of one waiting job; None = it is not shown or not there."""
-        decision = self._decision
+        seen, decision = self._of_rows, self._decision
         try:
             asked = asked_job(name.strip())
         except ValueError:
             return None
-        if decision is None or not self._showing.jobs:
+        if seen is None or not self._showing.jobs:
             return None
-        if not asked.is_on(decision.snapshot.cluster):
-            return None
-        job = next((j for j in decision.snapshot.pending if asked.means(j)), None)
+        job = next((j for j in seen.pending if asked.means(j)), None)
         if job is None:
             return None
-        rows = self._rows(decision)
+        rows = self._rows(seen)
         at = next(n for n, row in enumerate(rows) if row["job"] == job.address)
-        entry = next((e for e in decision.entries if e.job is job), None)
-        ranked = None if entry is None else decision.matrix.jobs.index(job)
+        is_ranked = decision is not None and job in decision.matrix.jobs
         is_in_line = rows[at]["rank_now"] is not None
         return {
             **rows[at],
             "expected": parts.expected(self._expected(), job.job_id, self._now()),
-            "waiting": decision.standing.waiting,
-            "tiers": decision.standing.tiers,
-            "taken_apart": None if ranked is None else sentence(decision, ranked),
+            "waiting": self._standing(seen).waiting,
+            "tiers": len({row["priority_tier"] for row in rows} - {None}),
+            "taken_apart": sentence(decision, decision.matrix.jobs.index(job))
+            if decision is not None and is_ranked
+            else None,
             "before": rows[max(0, at - BEFORE) : at] if is_in_line else [],
             "changes": [c for c in self._changes if c["job"] == job.address],
         }

@@ -10,6 +10,7 @@ from rltuned.core.starts import Expected, Start
 from rltuned.core.switchback import Switchback
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web import pages, parts, words
 from rltuned.daemon.web.status import CYCLES, Board, Document, Showing
@@ -152,6 +153,22 @@ def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
         assert EVIL not in text
     (tmp_path / "hidden").mkdir()
     assert board_after(tmp_path / "hidden", Showing()).job("3") is None
+
+
+def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
+    seen = snapshot(job(1, priority=5), job(2, priority=9), job(3, priority=0, held_by="user"))
+    starts = {JobId(2): Start(JobId(2), 1, 0.0, 300.0, 3_600.0)}
+    board = Board(Showing(jobs=True), lambda: NOW, expected=lambda: Expected(NOW, starts))
+    board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
+    assert [(row["job"], row["rank_now"]) for row in board.rows()] == [
+        ("2", 1), ("1", 2), ("3", None),
+    ]  # fmt: skip
+    assert board.rows()[0]["expected"] == between(NOW, NOW + 3_600.0, NOW)
+    document = board.document(FRESH, UNJUDGED)
+    code, text = pages.answer("/job", document, board, {"id": "1"})
+    assert code == 200
+    assert "Place 2 of 2 in Slurm's queue. rltuned only observes: it orders nothing." in text
+    assert "http.jobs" not in text
 
 
 def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
