@@ -21,7 +21,7 @@ from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.restore_shown import Shown, give_back_shown, shown
 from rltuned.daemon.signals import SignalFlags, listening
-from rltuned.daemon.unexplained import in_words, unexplained, within
+from rltuned.daemon.unexplained import in_words, unknown_numbers
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Restored, is_complete
@@ -184,14 +184,9 @@ class _Work:
             owner = "the journal knows of nothing" if self.journal.is_there() else "no journal"
             warn(f"{owner}, and what Slurm shows is not known: {error}")
             return 0 if self.journal.is_there() else LEFT
-        owned, done = self.journal.owned(seen.cluster), {r.claim.key for r in items}
-        asked = self.wanted.job
-        jobs = [
-            replace(job, owned=owned.get(job.key))
-            for job in within(seen.pending, self.settings.scope.partitions)
-            if job.key not in done and (asked is None or asked.means(job))
-        ]
-        found = unexplained(self.journal, seen.cluster, jobs, seen.priorities.kind)
+        asked, scope = self.wanted.job, self.settings.scope.partitions
+        jobs = tuple(j for j in seen.pending if asked is None or asked.means(j))
+        found = unknown_numbers(self.journal, replace(seen, pending=jobs), items, scope)
         if found:
             warn(
                 f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "

@@ -12,14 +12,14 @@ from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.unexplained import FirstLook, number_of, within
+from rltuned.daemon.unexplained import FirstLooks, within
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
 from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import Backend, Clock
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.cycles import CycleObservation
@@ -52,7 +52,8 @@ class PlanApplier:
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
         self._clock = clock
-        self._first_look = FirstLook()
+        self._first_looks = FirstLooks()
+        self._back: set[JobKey] = set()  # taken up again since the look, which did not mark them
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
         self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
@@ -83,7 +84,7 @@ class PlanApplier:
 
         Each reverted value counts once, and none of a write that failed, which was counted as that.
         """
-        self._earlier = {job.key: job for job in seen.pending}
+        self._earlier, self._back = {job.key: job for job in seen.pending}, set()
         if self._unread:
             return self._context, None, self._unread
         self._failed &= self._earlier.keys()
@@ -117,31 +118,38 @@ class PlanApplier:
             )
         )
 
-    def follow(self, snapshot: Snapshot) -> Collection[JobKey]:
-        """Note which jobs have left the queue, and which are back with a value of rltuned's.
-        Returns: the latter.
-        """
-        if self.journal.is_clean():
-            return ()
+    def follow(self, snapshot: Snapshot) -> None:
+        """Note which jobs have left the queue, and which are back with a value of rltuned's."""
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
-        if 0 not in hidden:  # else any job may still be there
-            here = {j.key for j in pending}
-            if hidden:
-                here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
-            self.journal.close_gone(cluster, here)
-        return self.journal.reclaim(cluster, pending, self._clock.now())
+        # before any row is closed: who may carry a value of its array is asked of the open ones
+        self._back |= set(self.journal.reclaim(cluster, pending, self._clock.now()))
+        if self.journal.is_clean() or 0 in hidden:  # any job may still be there
+            return
+        here = {j.key for j in pending}
+        if hidden:
+            here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
+        self.journal.close_gone(cluster, here)
 
     def doubt(self, snapshot: Snapshot, cycle: int, partitions: Collection[str]) -> str:
         """Why nothing may be written by this process yet; empty = it may: see unexplained.
         partitions: that it manages; empty = all.
         """
-        if self._first_look.is_over:
-            return ""
-        cluster, kind = snapshot.cluster, snapshot.priorities.kind
-        bare = [j for j in snapshot.pending if j.owned is None and number_of(j, kind) is not None]
-        back = set(self.follow(snapshot)) if bare else set()
-        jobs = [job for job in within(bare, partitions) if job.key not in back]
-        return self._first_look.judge(self.journal, cluster, jobs, kind, cycle)
+        self.follow(snapshot)
+        jobs = [j for j in within(snapshot.pending, partitions) if j.key not in self._back]
+        return self._first_looks.judge(self.journal, snapshot, jobs, cycle, self._clock.now())
+
+    def left_alone(self, seen: Snapshot) -> tuple[Unreadable, ...]:
+        """Jobs that are not written to, as their numbers are unexplained."""
+        alone, why = self._first_looks.alone, "the journal does not explain its number"
+        return tuple(
+            Unreadable("job", job.address, why, job.job_id)
+            for job in seen.pending
+            if job.key in alone
+        )
+
+    def accept(self, snapshot: Snapshot) -> None:
+        """A stage that only watches takes the numbers that it sees for the site's own."""
+        self._first_looks.forget(self.journal, snapshot.cluster, self._clock.now())
 
     def write(
         self,
@@ -154,13 +162,14 @@ class PlanApplier:
         digest: str | None = None,
         seat: Seat | None = None,
     ) -> tuple[Outcome, ...]:
-        """Carry out a plan, but for jobs that are back with a value of rltuned's. digest: of the
-        kept snapshot. seat: tells a successor.
+        """Carry out a plan, but for jobs that are back with a value of rltuned's, and those that
+        are left alone. digest: of the kept snapshot. seat: tells a successor.
         """
         with timed(CycleStage.JOURNAL):
-            back = set(self.follow(snapshot))
+            self.follow(snapshot)
             # the plan took the value that they are back with for the site's own
-            plan = Plan(tuple(a for a in plan.actions if a.target.key not in back))
+            but = self._back | {*self._first_looks.alone}
+            plan = Plan(tuple(a for a in plan.actions if a.target.key not in but))
             if plan.is_empty:
                 return ()
             ticket = self.journal.intend(

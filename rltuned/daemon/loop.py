@@ -205,6 +205,8 @@ class Loop:
             else:
                 if report.mode in _GIVES_BACK and report.snapshot and not report.journal_error:
                     self._writer.follow(report.snapshot)  # a requeued job is restored next time
+                    if not report.doubts:
+                        self._writer.accept(report.snapshot)
                 self._journal.let_go()
         except errors.JournalError as error:
             report.journal_error = str(error)
@@ -218,6 +220,7 @@ class Loop:
             self._journal.claim()  # also where nothing changes: one process is the writer
             partitions = self.rig.knobs.rules.partitions
             report.unexplained = self._writer.doubt(report.snapshot, self._number, partitions)
+            report.left_alone = self._writer.left_alone(report.snapshot)
             report.mode = HealthState.OBSERVE if report.unexplained else report.mode
         return not report.unexplained
 

@@ -82,7 +82,7 @@ class Publisher:
         if last is not None:
             self._metrics.tuned(last)
         if report.snapshot is not None:
-            odd = frozenset(report.snapshot.unreadable)
+            odd = frozenset((*report.snapshot.unreadable, *report.left_alone))
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
         log_cycle(self._log, report, self._logged, proposals=self._show is None)

@@ -20,7 +20,7 @@ from rltuned.daemon.sums import Sums
 from rltuned.domain import plan
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.runs import RunNews
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId
 from rltuned.journal.cycles import CycleRow
 
@@ -103,7 +103,9 @@ class CycleReport:
         standby: why another daemon is the one that writes; empty = none is.
         rival: why another daemon seems to write without a lease; empty = none does.
         clock_off: why slurmctld's clock cannot be right, or this host's; empty = they agree.
-        unexplained: which numbers the journal does not explain; empty = there are none.
+        unexplained: why nothing may be written, as many numbers are not explained by the journal;
+            empty = it may.
+        left_alone: jobs that are not written to, as theirs are not.
         verdict: what became of the jobs, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
         journal_error: why the journal cannot be used; empty = it can.
@@ -132,6 +134,7 @@ class CycleReport:
     rival: str = ""
     clock_off: str = ""
     unexplained: str = ""
+    left_alone: tuple[Unreadable, ...] = ()
     verdict: CanaryStatus | None = None
     skip: Skip | None = None
     detail: str = ""

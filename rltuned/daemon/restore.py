@@ -20,10 +20,19 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
+from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
-from rltuned.errors import JournalError, JournalHeldError, JournalLostError
+from rltuned.errors import (
+    BackendError,
+    JournalError,
+    JournalHeldError,
+    JournalLostError,
+    SnapshotError,
+)
+from rltuned.journal import changes
 from rltuned.journal.journal import Journal, Ticket
 from rltuned.journal.ownership import Claim, Fate, Restored
+from rltuned.journal.retention import ENDED_S
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
@@ -96,14 +105,25 @@ def restore(
     SnapshotError: Slurm was never read; JournalError: the journal cannot be read, or a live daemon
     writes.
     """
-    if journal.is_clean():
-        return ()  # a service that only ever watched must stop even while Slurm is away
+    if journal.is_clean() and not _brings_back(undoer, journal):
+        return ()
     notes = _Unnoted()
     journal.claim()
     found = persist(lambda: _by_journal(undoer, journal, clock, wanted, notes), clock, effort)
     if notes.why:
         effort.unnoted(notes.why)
     return found
+
+
+def _brings_back(undoer: Undoer, journal: Journal) -> bool:
+    """Whether a job may show what was written to it, or to its array, before all was restored."""
+    if journal.is_blank():
+        return False
+    try:
+        seen = undoer.look()
+    except (BackendError, SnapshotError):
+        return False  # a service that owns nothing must stop even while Slurm is away
+    return any(changes.carried(job) or changes.hides(job) for job in seen.pending)
 
 
 def _by_journal(
@@ -119,7 +139,7 @@ def _by_journal(
     keys = {c.key for c in claims if wanted.holds(c, pending.get(c.key))}
     held = [c for c in claims if c.key in keys]  # a job as a whole, whatever field called for it
     frozen = {c.key for c in held if c.field is PRIORITY}
-    done: list[Restored] = []
+    done = _not_shown(seen, journal, clock, wanted)
     planned: list[Undo] = []
     for claim in held:
         job = pending.get(claim.key)
@@ -152,6 +172,19 @@ def _by_journal(
     if notes.why:
         notes.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
     return done + sent
+
+
+def _not_shown(
+    seen: Snapshot, journal: Journal, clock: Clock, wanted: Wanted
+) -> list[Restored]:
+    """Jobs that have left the queue as it was seen, where it is known that not every job shows."""
+    if 0 not in seen.hidden_ids():
+        return []
+    return [
+        Restored(claim, Fate.UNKNOWN, seen.hidden(claim.target.job_id))
+        for claim in journal.missed(seen.cluster, clock.now() - ENDED_S)
+        if wanted.holds(claim, None)
+    ]
 
 
 def carry_out(

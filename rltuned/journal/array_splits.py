@@ -19,15 +19,20 @@ _INTO: Final = (
     "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,"
     " rest, result, finished_at, detail, snapshot, newest_id)"
 )
-_FIRST: Final = (
+_EARLIEST: Final = (
     "(SELECT {column} FROM changes AS first WHERE first.cluster = last.cluster"
     " AND first.job_id = last.job_id AND first.submitted_at = last.submitted_at"
-    " AND first.field = last.field AND (first.closed IS NULL OR first.closed = 'gone')"
-    " ORDER BY first.id LIMIT 1)"
+    " AND first.field = last.field{which} ORDER BY first.id LIMIT 1)"
 )
+_IN_FORCE: Final = " AND (first.closed IS NULL OR first.closed = 'gone')"
+_ORIGINAL: Final = (
+    f"ifnull({_EARLIEST.format(column='old', which=_IN_FORCE)},"
+    f" {_EARLIEST.format(column='old', which='')})"
+)
+"""Of an array that was restored since, what it had before the very first write."""
 _SELECT: Final = (
     " SELECT last.cycle, last.at, last.cluster, :job, :submitted, :address, last.field,"  # noqa: S608
-    f" ifnull({_FIRST.format(column='old')}, last.old), last.new, last.nice, last.rest, 'applied',"
+    f" {_ORIGINAL}, last.new, last.nice, last.rest, 'applied',"
     f" :at, '{HOW}', last.snapshot, last.newest_id FROM changes AS last"
     " WHERE last.cluster = :cluster AND last.job_id = :array AND last.submitted_at <= :submitted"
     " AND last.field = :field AND ifnull(last.result, '') NOT IN ('refused', 'withheld')"
@@ -35,11 +40,13 @@ _SELECT: Final = (
     " AND submitted_at = :submitted)"
 )
 _NUMBER: Final = f"{_INTO}{_SELECT} AND last.new = :value ORDER BY last.id DESC LIMIT 1"
-_UNSEEN: Final = (
+_LOST: Final = (
     f"{_INTO}{_SELECT} AND (last.closed IS NULL OR last.closed = 'gone')"
-    f" AND {_FIRST.format(column='newest_id')} < :job"
-    " AND (last.field != 'priority' OR ifnull(last.nice, 0) != 0) ORDER BY last.id DESC LIMIT 1"
+    f" AND {_EARLIEST.format(column='newest_id', which=_IN_FORCE)} < :job"
+    " AND ifnull(last.nice, 0) != 0 ORDER BY last.id DESC LIMIT 1"
 )
+_UNSEEN: Final = f"{_INTO}{_SELECT} AND last.newest_id < :job ORDER BY last.id"
+"""Every value that the array had while the task may have been part of it."""
 
 
 def array_of(job: PendingJob) -> JobId | None:
@@ -54,7 +61,7 @@ def lost_with_it(job: PendingJob) -> tuple[Field, ...]:
     if array_of(job) is None or job.owned is not None:
         return ()
     without_nice = job.nice == 0 and job.live
-    hidden = bool(job.held_by) and job.site_factor is None
+    hidden = job.site_factor is None
     return (*((PRIORITY,) if without_nice else ()), *((SITE_FACTOR,) if hidden else ()))
 
 
@@ -77,7 +84,8 @@ def adopt(
         field, value = number
         if db.execute(_NUMBER, {**known, "field": field.name, "value": value}).rowcount:
             return True
-    # only of a record that is younger than the first write: an older one has a nice of its own
+    # only of a record that is younger than a write: an older one has a nice of its own
     return any(
-        db.execute(_UNSEEN, {**known, "field": field.name}).rowcount for field in lost_with_it(job)
+        db.execute(_LOST if field is PRIORITY else _UNSEEN, {**known, "field": field.name}).rowcount
+        for field in lost_with_it(job)
     )

@@ -5,12 +5,23 @@ fields priority and site_factor, words in the others. A release has the field `r
 `new`.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from rltuned.domain.fields import FIELDS, NICE, NUM_NODES, OWNED, STORED, Action, Field, Value
+from rltuned.domain.fields import (
+    FIELDS,
+    NICE,
+    NUM_NODES,
+    OWNED,
+    SITE_FACTOR,
+    STORED,
+    Action,
+    Field,
+    Value,
+)
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.units import JobId, JobKey, UnixTime
@@ -89,17 +100,23 @@ def _try_again(db: sqlite3.Connection, row: Mapping[str, Any]) -> int | None:
 
 
 def claims(
-    db: sqlite3.Connection, cluster: str, key: JobKey | None = None
+    db: sqlite3.Connection, cluster: str, key: JobKey | None = None, which: str = "closed IS NULL"
 ) -> tuple[ownership.Claim, ...]:
     """What jobs may still carry of what was written, last number last. key: None = of all jobs."""
     rows = db.execute(
         "SELECT cluster, job_id, submitted_at, address, field, old, new, nice, rest, at"  # noqa: S608 - fixed names
-        f" FROM changes WHERE closed IS NULL AND cluster = ?{_ONE if key else ''}"
+        f" FROM changes WHERE {which} AND cluster = ?{_ONE if key else ''}"
         " ORDER BY job_id, submitted_at, id",
         (cluster, *(key or ())),
     ).fetchall()
     groups = groupby(map(ownership.OpenRow._make, rows), key=lambda r: (r.job_id, r.submitted_at))
     return tuple(claim for _, group in groups for claim in ownership.sum_up(tuple(group)))
+
+
+def missed(db: sqlite3.Connection, cluster: str, since: float) -> tuple[ownership.Claim, ...]:
+    """The same of jobs that have left the queue, and that Slurm has shown since then."""
+    lately = f"closed = 'gone' AND new IS NOT NULL AND ifnull(ended_at, {since!r}) >= {since!r}"
+    return claims(db, cluster, which=lately)
 
 
 def times(
@@ -162,9 +179,39 @@ def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) ->
     shown = carried(job)
     taken = [value for value in shown if _requeued(db, cluster, job, value, at)]
     number = next((value for value in shown if value[0].orders), None)
-    if number is None or number not in taken:
-        return len(taken) + array_splits.adopt(db, cluster, job, number, at)
-    return len(taken)
+    if number is not None and number in taken:
+        return len(taken)
+    if array_splits.adopt(db, cluster, job, number, at):
+        return len(taken) + 1
+    hidden = number is None and hides(job) and _requeued_unseen(db, cluster, job, at)
+    return len(taken) + hidden
+
+
+def hides(job: PendingJob) -> bool:
+    """Whether it may have a site factor that Slurm does not show, and no row explains it."""
+    return job.site_factor is None and job.owned is None
+
+
+def _requeued_unseen(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) -> bool:
+    """A job that was requeued hides its site factor for two minutes, or while it is held: what it
+    had when it left the queue may still be on it.
+    """
+    cursor = db.execute(
+        "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice, rest, result, finished_at, detail, snapshot)"
+        " SELECT cycle, at, cluster, job_id, :submitted, :address, field, old, new, nice, rest,"
+        " 'applied', :at, 'requeued', snapshot FROM changes INDEXED BY gone_changes"
+        " WHERE closed = 'gone' AND cluster = :cluster AND job_id = :job AND field = :field"
+        " AND submitted_at = (SELECT max(submitted_at) FROM changes WHERE +cluster = :cluster"
+        " AND job_id = :job AND submitted_at < :submitted)"
+        " AND NOT EXISTS (SELECT 1 FROM changes WHERE cluster = :cluster AND job_id = :job"
+        " AND field = :field AND submitted_at = :submitted) ORDER BY id",
+        {
+            "job": job.job_id, "submitted": job.submitted_at, "address": job.address, "at": at,
+            "cluster": cluster, "field": SITE_FACTOR.name,
+        },
+    )  # fmt: skip
+    return cursor.rowcount > 0
 
 
 def _requeued(
@@ -215,6 +262,32 @@ def settle(db: sqlite3.Connection, row: int, outcome: Outcome, at: float) -> Non
     elif result is Result.APPLIED and field != "priority" and _first_old(db, job, field) == new:
         _close(db, "restored", job, (field,))
     _close_superseded(db, job, field)
+
+
+def is_empty(db: sqlite3.Connection) -> bool:
+    """Whether nothing was ever written, or all of it is cleared out."""
+    (found,) = db.execute("SELECT EXISTS (SELECT 1 FROM changes)").fetchone()
+    return not found
+
+
+def return_to(db: sqlite3.Connection, cluster: str, jobs: Iterable[JobKey]) -> list[JobKey]:
+    """Open the rows again of jobs that had left the queue and are in it; which those are. What they
+    show by now is of no matter: the same id and submit time is the same job.
+    """
+    wanted = set(jobs)
+    ids = json.dumps(sorted({job_id for job_id, _ in wanted}))
+    rows = db.execute(
+        "SELECT DISTINCT job_id, submitted_at FROM changes INDEXED BY gone_changes"
+        " WHERE closed = 'gone' AND cluster = ? AND job_id IN (SELECT value FROM json_each(?))",
+        (cluster, ids),
+    ).fetchall()
+    back = [key for job_id, at in rows if (key := (JobId(job_id), UnixTime(at))) in wanted]
+    db.executemany(
+        "UPDATE changes SET closed = NULL, ended_at = NULL WHERE closed = 'gone' AND cluster = ?"
+        " AND job_id = ? AND submitted_at = ?",
+        [(cluster, *key) for key in back],
+    )
+    return back
 
 
 def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:

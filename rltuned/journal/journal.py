@@ -63,6 +63,10 @@ class Journal:
         """What jobs of this cluster may still carry, by job id: words first, last number last."""
         return self._ask(lambda db: changes.claims(db, cluster), ())
 
+    def missed(self, cluster: str, since: float) -> tuple[Claim, ...]:
+        """The same of jobs that have left the queue, and that Slurm has shown since then."""
+        return self._ask(lambda db: changes.missed(db, cluster, since), ())
+
     def recent_writes(
         self, cluster: str, since: float, until: float = math.inf
     ) -> Mapping[JobKey, int]:
@@ -82,6 +86,10 @@ class Journal:
     def is_clean(self) -> bool:
         """Whether nothing owned can be in any queue, nor come back when a job is requeued."""
         return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)
+
+    def is_blank(self) -> bool:
+        """Whether nothing was ever written to a job, or all of that is cleared out."""
+        return self._ask(changes.is_empty, nothing=True)
 
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
@@ -184,22 +192,35 @@ class Journal:
         return len(gone)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> list[JobKey]:
-        """Take up again the jobs that carry a value from before they were requeued, or from before
-        they were parted from their array.
+        """Take up again the jobs that were missing from a look, and those that carry a value from
+        before they were requeued, or from before they were parted from their array.
 
         A requeued job keeps its directly set priority, its site factor and its OverSubscribe flag,
         under a new submit time. It is known by its id together with exactly the value that rltuned
-        wrote last; a task that became a record of its own, by its array's. Returns: the job of each
-        value.
+        wrote last; a task that became a record of its own, by its array's. Of one whose site factor
+        does not show it is not known whether it has one. Returns: the job of each value.
         """
-        carrying = [j for j in pending if changes.carried(j) or array_splits.lost_with_it(j)]
-        if not carrying or not self._is_there():
+        if self.is_blank():
             return []
+        with self._session(create=False) as db:
+            held = self._ledger.held(db, cluster)
+            strange = [j for j in pending if j.owned is None and j.key not in held]
+            missed = {j.key for j in strange}
+        carrying = [
+            j
+            for j in pending
+            if changes.carried(j)
+            or array_splits.lost_with_it(j)
+            or (j.key in missed and changes.hides(j))
+        ]
         taken: list[JobKey] = []
         with self._session(create=True) as db, self._transaction(db):
+            taken += changes.return_to(db, cluster, missed)
+            back = set(taken)
             for job in carrying:
-                values = changes.reclaim(db, cluster, job, at)
-                taken += [job.key] * values
+                if job.key not in back:
+                    values = changes.reclaim(db, cluster, job, at)
+                    taken += [job.key] * values
         self._ledger.touch(taken)
         return taken
 

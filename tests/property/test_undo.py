@@ -1,7 +1,11 @@
 """Whatever users, Slurm and death do to jobs between cycles and within them, a delay counts once,
-a restore leaves none, and what somebody else has written stays.
+a restore leaves none or names it, and what somebody else has written stays.
+
+Looks may lack any of the jobs, ids are used again, a requeued job hides its number, and the folder
+may be an older copy of itself.
 """
 
+import shutil
 import tempfile
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,14 +21,17 @@ from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import restore
+from rltuned.daemon.unexplained import unknown_numbers
 from rltuned.domain.context import Context, RememberedBy, nothing
 from rltuned.domain.fields import SITE_FACTOR, Action
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
+from rltuned.journal.ownership import UNDONE
 from rltuned.policies.named import policy_named
 from rltuned.slurm.writer import judge
 from tests.builders import NOW, job, running, snapshot
@@ -61,6 +68,7 @@ class SmallSlurm:
         runs: running jobs, as they waited.
         held: ids.
         hold_next: held between the next write and its look back.
+        lacks: ids that the next answers lack.
         dies: so many writes before the daemon is killed; None = it lives.
     """
 
@@ -69,6 +77,7 @@ class SmallSlurm:
     runs: dict[int, PendingJob] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
     hold_next: set[int] = field(default_factory=set)
+    lacks: set[int] = field(default_factory=set)
     dies: int | None = None
 
     def shown(self, one: PendingJob) -> PendingJob:
@@ -79,20 +88,24 @@ class SmallSlurm:
         return one
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        runs = [run_of(one) for one in self.runs.values()]
-        seen = snapshot(*map(self.shown, self.waiting.values()), runs=runs, priorities=SYSTEM)
+        runs = [run_of(one) for one in self.runs.values() if one.job_id not in self.lacks]
+        waits = [self.shown(one) for one in self.waiting.values() if one.job_id not in self.lacks]
+        seen = snapshot(*waits, runs=runs, priorities=SYSTEM)
         now = self.clock.now()
         return replace(seen, taken_at=UnixTime(now)).marked(remembered(seen.cluster, now))
 
     def look(self) -> Snapshot:
-        return self.observe()
+        """As a restore sees it, which asks slurmctld how many jobs there are."""
+        seen = self.observe()
+        lacking = Unreadable("job", "", "slurmctld counts more")
+        return replace(seen, unreadable=(lacking,)) if self.lacks & self.waiting.keys() else seen
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         for number, action in enumerate(plan.actions):
             if number == self.dies:
                 raise DiedError
-            one = self.waiting.get(action.target.job_id)
-            if one is not None and one.submitted_at == action.target.submitted_at:
+            one = self._addressed(action)
+            if one is not None:
                 assert action.field is SITE_FACTOR
                 self.waiting[one.job_id] = with_factor(one, action.new)
         self.held |= self.hold_next & self.waiting.keys()
@@ -103,10 +116,12 @@ class SmallSlurm:
 
     def _judged(self, action: Action) -> Outcome:
         assert action.field is SITE_FACTOR
+        one = self._addressed(action)
+        return judge(action, None if one is None else self.shown(one), "")
+
+    def _addressed(self, action: Action) -> PendingJob | None:
         one = self.waiting.get(action.target.job_id)
-        if one is None or one.submitted_at != action.target.submitted_at:
-            return judge(action, None, "")
-        return judge(action, self.shown(one), "")
+        return one if one is not None and one.submitted_at == action.target.submitted_at else None
 
 
 def with_factor(one: PendingJob, factor: int) -> PendingJob:
@@ -133,8 +148,12 @@ class UndoMachine(RuleBasedStateMachine):
         super().__init__()
         self.place = tempfile.TemporaryDirectory()
         self.slurm = SmallSlurm(FakeClock())
+        self.folder, self.copy = (Path(self.place.name) / name for name in ("state", "copy"))
+        self.folder.mkdir(mode=0o700)
         self.newest = self.cycles = 0
+        self.ended = list[int]()
         self.theirs = set[int]()
+        self.is_old = False  # the folder has been an older copy
         self.start_daemon()
 
     def teardown(self) -> None:
@@ -143,21 +162,50 @@ class UndoMachine(RuleBasedStateMachine):
         self.place.cleanup()
 
     def start_daemon(self) -> None:
-        self.journal = Journal(Path(self.place.name))
+        self.journal = Journal(self.folder)
         self.applier = PlanApplier(self.journal, self.slurm.clock)
 
     def one_of(self, jobs: Iterable[int], number: int) -> int | None:
         listed = sorted(jobs)
         return listed[number % len(listed)] if listed else None
 
-    @rule(limit_s=st.sampled_from(LIMITS_S), tasks=st.sampled_from((0, 0, 3)), cycles=CYCLES)
-    def submit(self, limit_s: float, tasks: int, cycles: int) -> None:
+    @rule(
+        limit_s=st.sampled_from(LIMITS_S),
+        tasks=st.sampled_from((0, 0, 3)),
+        used=st.booleans(),
+        cycles=CYCLES,
+    )
+    def submit(self, limit_s: float, tasks: int, used: bool, cycles: int) -> None:
+        """used: with the id of a job that has ended, if there is one."""
         self.newest += 1
+        number = self.ended.pop() if used and self.ended else self.newest
         now = UnixTime(self.slurm.clock.now())
-        array = ArrayInfo(JobId(self.newest), tasks, listed=f"0-{tasks - 1}") if tasks else None
-        new = job(self.newest, gpus=4, time_limit_s=limit_s, submitted_at=now, array=array)
+        array = ArrayInfo(JobId(number), tasks, listed=f"0-{tasks - 1}") if tasks else None
+        new = job(number, gpus=4, time_limit_s=limit_s, submitted_at=now, array=array)
         new = replace(new, base=200_000, rest=4_000, live=True, eligible_at=now)
-        self.slurm.waiting[self.newest] = with_factor(new, 0)
+        self.slurm.waiting[number] = with_factor(new, 0)
+        self.go_on(cycles)
+
+    @rule(number=JOBS, cycles=CYCLES)
+    def end_job(self, number: int, cycles: int) -> None:
+        one = self.one_of(self.slurm.runs, number)
+        if one is not None:
+            self.slurm.runs.pop(one)
+            self.theirs.discard(one)
+            self.ended.append(one)
+            self.slurm.clock.advance(STEP_S)
+        self.go_on(cycles)
+
+    @rule(numbers=st.sets(JOBS), cycles=st.integers(1, 3))
+    def answers_lack(self, numbers: set[int], cycles: int) -> None:
+        """Any of the jobs, whether it waits or runs."""
+        everyone = self.slurm.waiting.keys() | self.slurm.runs.keys()
+        self.slurm.lacks = {one for n in numbers if (one := self.one_of(everyone, n)) is not None}
+        self.go_on(cycles)
+
+    @rule(cycles=CYCLES)
+    def answers_are_whole(self, cycles: int) -> None:
+        self.slurm.lacks.clear()
         self.go_on(cycles)
 
     @rule(number=JOBS, cycles=CYCLES)
@@ -181,7 +229,8 @@ class UndoMachine(RuleBasedStateMachine):
     @rule(number=JOBS, cycles=CYCLES)
     def start_job(self, number: int, cycles: int) -> None:
         one = self.one_of(self.slurm.waiting.keys() - self.slurm.held, number)
-        if one is not None and self.slurm.waiting[one].array is None:
+        array = None if one is None else self.slurm.waiting[one].array
+        if one is not None and (array is None or array.array_job_id != one):
             self.slurm.runs[one] = self.slurm.waiting.pop(one)
         self.go_on(cycles)
 
@@ -234,7 +283,15 @@ class UndoMachine(RuleBasedStateMachine):
         seen = self.slurm.observe(self.applier.remembered)
         self.applier.look(seen)
         plan = decide(seen, DELAY, KNOBS, context=CONTEXT).plan
-        self.applier.write(self.slurm, plan, seen, self.cycles, untimed)
+        now = self.slurm.clock.now()
+        self.journal.keep(CycleObservation(self.cycles, now, "live", seen))
+        doubt = self.applier.doubt(seen, self.cycles, ())
+        if not doubt:
+            self.applier.write(self.slurm, plan, seen, self.cycles, untimed)
+        mode = "numbers_unexplained" if doubt else "live"
+        self.journal.record(
+            CycleRow(self.cycles, now, seen.cluster, mode, "", "delay", 0, 0, 0, 0, 0.0)
+        )
         self.check()
 
     @rule(writes=st.integers(0, 2))
@@ -252,13 +309,54 @@ class UndoMachine(RuleBasedStateMachine):
         self.start_daemon()
 
     @rule()
+    def copy_the_folder(self) -> None:
+        shutil.rmtree(self.copy, ignore_errors=True)
+        shutil.copytree(self.folder, self.copy)
+
+    @rule()
+    def put_the_copy_back(self) -> None:
+        if not self.copy.exists():
+            return
+        self.journal.close()
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.copy, self.folder)
+        self.is_old = True
+        self.start_daemon()
+
+    @rule()
+    def stop(self) -> None:
+        """The service's last act, at whatever time: what is left has its name."""
+        left = self.given_back()
+        if self.is_old:  # it knows of nothing that neither the folder nor Slurm shows
+            left = {n: f for n, f in left.items() if self.shows(n)}
+        assert left.keys() <= self.named, "restore ends with 0 beside numbers of rltuned"
+
+    @rule()
     def give_back(self) -> None:
         """As an administrator does it who wants nothing left: no job is held by then."""
         self.slurm.held.clear()
+        self.slurm.lacks.clear()
         self.slurm.clock.advance(BEGIN_S + STEP_S)
-        restore(self.slurm, self.journal, self.slurm.clock)
-        left = {n: j.site_factor for n, j in self.slurm.waiting.items() if j.site_factor}
-        assert left == dict.fromkeys(self.theirs & self.slurm.waiting.keys(), THEIRS)
+        left = self.given_back()
+        assert left.keys() <= (self.named if self.is_old else set())
+
+    def shows(self, number: int) -> bool:
+        is_seen = number not in self.slurm.lacks
+        return is_seen and self.slurm.shown(self.slurm.waiting[number]).site_factor is not None
+
+    def given_back(self) -> dict[int, int]:
+        """What is left by job that is not somebody else's; `named` has what a restore names."""
+        before = {n: j.site_factor or 0 for n, j in self.slurm.waiting.items()}
+        items = restore(self.slurm, self.journal, self.slurm.clock)
+        seen = self.slurm.look()
+        odd = unknown_numbers(self.journal, seen, items)
+        self.named = {int(r.claim.target.job_id) for r in items if r.fate in UNDONE}
+        self.named |= {int(key[0]) for key in odd}
+        left = {n: j.site_factor or 0 for n, j in self.slurm.waiting.items()}
+        for number in self.theirs & left.keys():
+            assert left[number] == THEIRS or before[number] != THEIRS, "somebody else's"
+        own = {n: f - (THEIRS if n in self.theirs else 0) for n, f in left.items()}
+        return {number: factor for number, factor in own.items() if factor}
 
     def check(self) -> None:
         """A job has the number that is not rltuned's, alone or with that of its delay."""
@@ -268,4 +366,4 @@ class UndoMachine(RuleBasedStateMachine):
 
 
 TestUndo = UndoMachine.TestCase
-TestUndo.settings = examples(60, stateful_step_count=30)
+TestUndo.settings = examples(120, stateful_step_count=40)
