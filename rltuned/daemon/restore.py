@@ -174,9 +174,7 @@ def _by_journal(
     return done + sent
 
 
-def _not_shown(
-    seen: Snapshot, journal: Journal, clock: Clock, wanted: Wanted
-) -> list[Restored]:
+def _not_shown(seen: Snapshot, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
     """Jobs that have left the queue as it was seen, where it is known that not every job shows."""
     if 0 not in seen.hidden_ids():
         return []

@@ -101,6 +101,8 @@ class Snapshot:
         """Why a job that is not in `pending` may be pending all the same; empty = it is not."""
         for row in self.unreadable:
             if row.kind == "job" and row.job_id in {job_id, _NO_JOB}:
+                if not row.name:
+                    return row.why
                 return f"the row of {row.name!r} in squeue cannot be read: {row.why}"
         return ""
 

@@ -11,7 +11,7 @@ from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
@@ -23,7 +23,7 @@ from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
-from rltuned.slurm.sdiag import Load, clock_off_s, parse_sdiag
+from rltuned.slurm.sdiag import JobCounts, Load, clock_off_s, parse_counts, parse_sdiag
 from rltuned.slurm.site import acting_host, ask_controllers, read_qos
 from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.talk import CallRecord
@@ -142,6 +142,7 @@ class SlurmBackend:
         self._now = now
         self._on_call = on_call
         self._fence = fence
+        self._counts: tuple[JobCounts | None, JobCounts | None] = (None, None)  # before, now
         self._limited = 0  # since the last look at the load
         self._digester = digester
         self._commands = Commands(cli, self._count, environ)
@@ -158,10 +159,21 @@ class SlurmBackend:
         self._writer = Writer(self._commands, self._reader, now, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend."""
+        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend. Where it
+        shows fewer jobs than slurmctld counted at the last look at the load, any job may be there.
+        """
         if self._fence is not None:
             self._fence.look()
-        return self._reader.snapshot(self._now(), remembered)
+        seen = self._reader.snapshot(self._now(), remembered)
+        before, counts = self._counts
+        tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
+        shown = tasks + len(seen.running) + seen.others
+        why = counts.lacking(before, shown) if counts is not None else ""
+        return (
+            replace(seen, unreadable=(*seen.unreadable, Unreadable("job", "", why)))
+            if why
+            else seen
+        )
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
@@ -171,6 +183,7 @@ class SlurmBackend:
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at = self._now()
         answer = self._commands.ask("sdiag").stdout
+        self._counts = self._counts[1], parse_counts(answer)
         limited, self._limited = self._limited, 0
         off_s = self._reader.clock_off_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)

@@ -40,8 +40,9 @@ from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.stepped import SteppedTasks
+from rltuned.slurm.strings import parse_tasks
 from rltuned.slurm.talk import one_line
-from rltuned.slurm.values import parse_epoch
+from rltuned.slurm.values import absent, parse_epoch
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when a user edits slurm.conf; the
@@ -268,6 +269,13 @@ class Reader:
             row = WatchRow(*raw)
             found.setdefault(row.jobid, []).append(row)
         return found
+
+    def known(self, now: float) -> int:
+        """How many jobs squeue shows in whatever state, each task of an array as one."""
+        marks = self._new_marks()
+        words = ("-t", "all", "-O", marks.columns(("jobid", "arraytaskid")))
+        rows = marks.rows("squeue", squeue(self._commands, self._known_site(now)[1], *words), 2, [])
+        return sum(1 if absent(tasks) else parse_tasks(tasks).count for _, tasks in rows)
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's backfill plans to start a record; None = not planned."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from rltuned.errors import SnapshotError
 
@@ -90,6 +90,38 @@ def parse_sdiag(text: str) -> Load:
         )
     except KeyError as error:
         raise SnapshotError(f"sdiag: no {error} in the answer") from None
+
+
+class JobCounts(NamedTuple):
+    """How many jobs slurmctld counts, each task of an array as one. pending, running: as it counted
+    them in the last half minute. ended: since the statistics began, as of now.
+    """
+
+    pending: int
+    running: int
+    ended: int
+
+    def lacking(self, before: "JobCounts | None", shown: int) -> str:
+        """Why an answer is not whole; empty = that does not show. before: counts before the last
+        half minute; None = there are none. shown: jobs in the answer that have not ended.
+        """
+        if before is None or before.ended > self.ended:
+            return ""
+        counted = self.pending + self.running
+        # those that have ended since may still be in the count
+        if shown >= counted - (self.ended - before.ended):
+            return ""
+        return f"slurmctld counts {counted} jobs that wait or run, and squeue shows {shown}"
+
+
+def parse_counts(text: str) -> JobCounts | None:
+    """The numbers of jobs in sdiag's text; None = they are not all there."""
+    figures = _figures(text.partition(_BACKFILL)[0])
+    try:
+        ended = sum(figures[f"Jobs {how}"] for how in ("completed", "canceled", "failed"))
+        return JobCounts(figures["Jobs pending"], figures["Jobs running"], ended)
+    except KeyError:
+        return None
 
 
 def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:

@@ -1,7 +1,8 @@
 """What `rltuned restore` reads and writes of a Slurm cluster: the Undoer port.
 
-One squeue of the pending records with a few columns, one sprio, the site's configuration. No
-sinfo, no running job and no request is read, so that nothing of these can keep a job frozen.
+One squeue of the pending records with a few columns, one sprio, one sdiag, the site's configuration;
+a second squeue where the first shows fewer jobs than slurmctld counts. No sinfo, no node and no
+request is read, so that nothing of these can keep a job frozen.
 """
 
 from collections import Counter
@@ -11,13 +12,14 @@ from dataclasses import replace
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import UnixTime
-from rltuned.errors import SnapshotError
+from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import read_pending
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import id_of
+from rltuned.slurm.sdiag import parse_counts
 from rltuned.slurm.site import read_priorities
 from rltuned.slurm.writer import Writer
 
@@ -39,6 +41,7 @@ class SlurmUndoer:
         self._plugin: str | None = None
         self._fence = fence
         commands = Commands(cli)
+        self._commands = commands
         self._reader = Reader(commands, marks)
         self._writer = Writer(commands, self._reader, now, fence)
 
@@ -57,6 +60,8 @@ class SlurmUndoer:
                 pending.append(replace(job, node_range=node_ranges.get(job.job_id)))
             except ValueError as error:
                 bad.append(Unreadable("job", name, str(error), id_of(name)))
+        why = self._lacking(now, sum(job.array.tasks if job.array else 1 for job in pending))
+        bad += [Unreadable("job", "", why)] if why else []
         if self._plugin is None:
             self._plugin = read_priorities(self._reader.config()).plugin
         system = replace(site.priorities, site_factor_plugin=self._plugin)
@@ -72,6 +77,17 @@ class SlurmUndoer:
             )
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
+
+    def _lacking(self, now: float, waiting: int) -> str:
+        """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
+        try:
+            counts = parse_counts(self._commands.ask("sdiag").stdout)
+            if counts is None or counts.pending <= waiting:
+                return ""
+            # those that have started or ended since that count are shown for some minutes
+            return counts.lacking(counts, self._reader.known(now))
+        except (BackendError, SnapshotError, ValueError):
+            return ""  # the numbers of the jobs that are shown can be restored all the same
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         return self._writer.apply(plan)
