@@ -82,7 +82,12 @@ def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
 
 def _ha(loaded: Loaded, found: Mapping[str, bool]) -> Check:
     hosts = ", ".join(found)
-    lease = open_lease(loaded.settings.ha, loaded.settings.slurm.timeout_s, SystemClock())
+    lease = open_lease(
+        loaded.settings.ha,
+        loaded.settings.slurm.timeout_s,
+        SystemClock(),
+        loaded.settings.daemon.state_dir,
+    )
     acts = f"the slurmctld on {acting_host(found)} acts"
     if lease is None:
         if len(found) == 1:

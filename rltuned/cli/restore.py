@@ -20,7 +20,7 @@ from rltuned.daemon.restore import EVERYTHING, Wanted
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.restore_patience import Effort, persist
 from rltuned.daemon.restore_shown import Shown, give_back_shown, shown
-from rltuned.daemon.signals import SignalFlags, listening
+from rltuned.daemon.signals import SignalFlags, is_paused, listening
 from rltuned.daemon.unexplained import in_words, unknown_numbers
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
@@ -38,6 +38,8 @@ STATE_VARIABLE: Final = "STATE_DIRECTORY"
 IN_SCRIPTS_S: Final = 600.0
 LEFT: Final = 3
 """Exit code: something is left, or it is not known that nothing is."""
+HELD_S: Final = 1.0
+"""Between two tries to be the writer in place of a paused daemon."""
 NAMED: Final = 20
 """So many jobs are named in a line."""
 
@@ -93,8 +95,8 @@ def restore(
     """Restore the priority of the jobs that rltuned changed.
 
     A job gets what it had before rltuned first wrote to it. A value that others have changed since
-    is left alone, and a held job is never released. A live daemon must be paused or stopped first.
-    It continues while slurmctld is slow or away; SIGTERM or SIGINT ends it after this change.
+    is left alone, and a held job is never released. A live daemon must be paused or stopped first;
+    while the pause file is there it waits until the daemon lets go, within one cycle. It continues while slurmctld is slow or away; SIGTERM or SIGINT ends it after this change.
 
     Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = it was
     stopped before the end, or a live daemon writes; 2 = settings cannot be used; 3 = a number of
@@ -131,6 +133,22 @@ class _Work:
     fixed: bool
 
     def run(self) -> int:
+        """The exit code. A paused daemon lets go within one cycle: for that it waits."""
+        since_s = self.clock.monotonic()
+        while True:
+            try:
+                return self._once()
+            except errors.JournalHeldError as error:
+                waited_s = self.clock.monotonic() - since_s
+                paused = is_paused(self.settings.daemon.pause_file)
+                if not paused or waited_s >= self.effort.patience_s:
+                    raise
+                if not waited_s >= HELD_S:
+                    warn(f"{error}; it is paused, and lets go at its next cycle: waiting for that")
+                if self.clock.wait(HELD_S):
+                    raise
+
+    def _once(self) -> int:
         try:
             return self._by_journal()
         except errors.JournalHeldError:
@@ -150,7 +168,7 @@ class _Work:
         if self.journal.is_lost():
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
         ha, unnoted = self.settings.ha, list[str]()
-        lease = open_lease(ha, self.settings.slurm.timeout_s, self.clock)
+        lease = self._lease()
         elsewhere = ""
         if lease is not None and ha.lease_dir is not None:
             elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
@@ -208,6 +226,10 @@ class _Work:
             if left:
                 warn(f"not restored: what rltuned wrote to {_listed(left)}")
 
+    def _lease(self) -> Lease | None:
+        keys = self.settings
+        return open_lease(keys.ha, keys.slurm.timeout_s, self.clock, keys.daemon.state_dir)
+
     def _undoer(self, lease: Lease | None, *, node_ranges: bool = False) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
@@ -219,9 +241,7 @@ class _Work:
         """Restore what Slurm shows; the exit code. known: rltuned did write from this folder."""
         job = self._job()
         try:
-            undoer = self._undoer(
-                open_lease(self.settings.ha, self.settings.slurm.timeout_s, self.clock)
-            )
+            undoer = self._undoer(self._lease())
             self._keep_others_out()
             scope = self.settings.scope.partitions
             found = shown(self._look(undoer), job, scope)

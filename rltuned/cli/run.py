@@ -91,7 +91,8 @@ def run(
 
     `[ladder] stage` in the settings says what it may do: observe at first. A dry run decides
     whatever the stage and writes nothing; the built-in cluster is run dry unless a stage is given.
-    SIGTERM ends it after the cycle, SIGHUP reloads.
+    SIGTERM and SIGINT end it after the cycle, and its last line says how many jobs keep what it
+    wrote: `rltuned restore --all` gives that back, as the service does. SIGHUP reloads.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
     number of cycles had no result or wrote nothing in doubt, Slurm took none of its changes, or a
@@ -191,7 +192,9 @@ class _Process:
         with ExitStack() as stack:
             lease = None
             if not self.is_sim:
-                lease = open_lease(settings.ha, settings.slurm.timeout_s, SystemClock())
+                lease = open_lease(
+                    settings.ha, settings.slurm.timeout_s, SystemClock(), settings.daemon.state_dir
+                )
             if lease is not None:
                 stack.enter_context(closing(lease))
             place = self._world(speed, seed, lease)
@@ -253,9 +256,21 @@ class _Process:
                 stopwatch=place.system.monotonic,
             )
             code = loop.run(cycles)
-            self.log.info("stopped", exit_code=code)
+            self._stopped(code, journal)
             notifier.stopping("stopped")
             return code
+
+    def _stopped(self, code: int, journal: Journal) -> None:
+        """The last line: what is left in Slurm, and the command that takes it back."""
+        try:
+            left: int | str = len(journal.carrying())
+        except JournalError as error:
+            left = f"unknown: {error}"
+        if not left:
+            self.log.info("stopped", exit_code=code)
+            return
+        then = "`rltuned restore --all` gives them back, as the service does when it stops"
+        self.log.warning("stopped", exit_code=code, jobs_with_numbers=left, then=then)
 
     def _assemble(
         self, loaded: Loaded, place: CommandTarget, journal: Journal, lease: Lease | None

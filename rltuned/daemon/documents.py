@@ -120,6 +120,7 @@ def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
                 "address": run.address,
                 "state": "RUNNING",
                 "partition": run.partition,
+                "submitted_at": run.submitted_at,
                 "started_at": run.started_at,
                 "running_s": snapshot.taken_at - run.started_at,
             }
@@ -251,14 +252,23 @@ def _promised(knobs: Knobs, job: PendingJob, now: float) -> dict[str, Any] | Non
 
 
 def past_of(path: Path, cluster: str, document: dict[str, Any]) -> dict[str, Any]:
-    """What rltuned has changed of it so far, by a journal; None = not known, and why."""
+    """What rltuned has changed of it so far, by a journal; None = not known, and why. Slurm hands
+    out ids again: what was written before the job was submitted is another job's.
+    """
+    since = document.get("submitted_at")
+    if since is None:
+        return {"history": None, "history_unknown": "its submit time is not known"}
     try:
         asked = asked_job(document.get("address") or str(document["job_id"]))
         with reading(path) as db:
             changes = changes_of(db, asked)
     except (ValueError, JournalError) as error:
         return {"history": None, "history_unknown": str(error)}
-    mine = [change._asdict() for change in changes if change.cluster == cluster]
+    mine = [
+        change._asdict()
+        for change in changes
+        if change.cluster == cluster and change.submitted_at >= since
+    ]
     return {"history": mine, "history_unknown": None}
 
 

@@ -1,7 +1,7 @@
 """What `rltuned restore` reads and writes of a Slurm cluster: the Undoer port.
 
-One squeue of the pending records with a few columns, one sprio, one sdiag, the site's configuration;
-a second squeue where the first shows fewer jobs than slurmctld counts. No sinfo, no node and no
+One squeue of the pending records with a few columns, one sprio, one sdiag, the configuration; a
+second squeue where the first shows fewer jobs than slurmctld counts. No sinfo, no node and no
 request is read, so that nothing of these can keep a job frozen.
 """
 

@@ -109,7 +109,7 @@ def test_a_requeued_task_stops_nobodys_writing(requeued: tuple[Case, str]) -> No
     case.rltuned("restore", "--all", "--patience", "0")
     kept = eligible(case, task)
     with case.daemon() as daemon:
-        daemon.wait_for(lambda: case.turned, "it writes")
+        daemon.wait_for(lambda: factor(case, case.waiting[0]) != 0, "it writes")
         more_cycles(daemon)
         assert daemon.metric('rltuned_mode{mode="numbers_unexplained"}') == 0
         assert abs(eligible(case, task)) <= abs(kept)

@@ -84,6 +84,32 @@ def test_it_goes_on_while_slurm_is_away_until_reported_to_stop(case: Case) -> No
     case.assert_untouched()
 
 
+def test_with_the_pause_file_it_waits_until_the_daemon_lets_go(case: Case) -> None:
+    """In review the runbook's first two commands, one after the other, were refused."""
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        (case.folder / "PAUSE").touch()
+        done = case.rltuned("restore", "--all")
+        assert done.returncode == 0, done.stdout + done.stderr
+        case.assert_untouched()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    (case.folder / "PAUSE").unlink()
+    assert "rltuned restore --all" not in daemon.log().splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_last_line_says_what_keeps_its_number(case: Case, number: signal.Signals) -> None:
+    with case.daemon() as daemon:
+        daemon.wait_for(lambda: case.turned, "the first order")
+        daemon.signal(number)
+        assert daemon.ends() == 0
+    last = daemon.log().splitlines()[-1]
+    assert "stopped" in last
+    assert "rltuned restore --all" in last
+    case.assert_given_back()
+
+
 def test_without_its_lock_file_a_live_daemon_is_not_disturbed(case: Case) -> None:
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.turned, "the first order")

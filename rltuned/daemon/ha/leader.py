@@ -6,9 +6,12 @@ not known what rltuned wrote, or nothing can be handed over, and nothing is writ
 of `take`: it is not known which slurmctld acts.
 """
 
+import secrets
 import socket
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.ha.lease import Lease
@@ -17,13 +20,27 @@ from rltuned.journal.handover import Handover, publish, published
 from rltuned.journal.journal import Journal
 from rltuned.settings.service import HaKeys
 
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock) -> Lease | None:
+
+def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock, state_dir: Path) -> Lease | None:
     """This daemon's side of the lease; None = there is no other. timeout_s: of one command."""
     if ha.lease_dir is None:
         return None
     host = ha.host or socket.gethostname().partition(".")[0]
-    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings)
+    word = _word_of(state_dir)
+    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings, word)
+
+
+def _word_of(state_dir: Path) -> str:
+    """The same for every process of one machine with this folder, until the machine starts anew:
+    in such a folder the journal's lock lets only one write. Without them it is of this process.
+    """
+    try:
+        folder, boot = state_dir.stat(), BOOT_ID.read_text()
+    except OSError:
+        return secrets.token_hex(8)
+    return sha256(f"{boot} {folder.st_dev} {folder.st_ino}".encode()).hexdigest()[:16]
 
 
 class Seat:

@@ -25,12 +25,15 @@ _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class LeaseRecord(BaseModel):
-    """The file. term: counts changes of hands. beat: counts renewals. released: it is given up."""
+    """The file. term: counts changes of hands. word: of the daemon that holds it. beat: counts
+    renewals. released: it is given up.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     term: int = Field(ge=0)
     holder: str = Field(pattern=f"^(?:{_NAME})?$", max_length=255)
+    word: str = Field("", max_length=32)
     beat: int = Field(ge=0)
     released: bool
 
@@ -38,11 +41,18 @@ class LeaseRecord(BaseModel):
 class Lease:
     """One daemon's side of the lease. host: this machine's name, as SlurmctldHost has it. lease_s:
     how long a renewal is good. margin_s: so long before its end writing stops: what one batch may
-    take. readings: see Fence; the first two must never be set.
+    take. readings: see Fence; the first two must never be set. word: of this daemon, as two
+    settings files may name the same host.
     """
 
     def __init__(
-        self, folder: Path, host: str, lease_s: float, margin_s: float, readings: Readings
+        self,
+        folder: Path,
+        host: str,
+        lease_s: float,
+        margin_s: float,
+        readings: Readings,
+        word: str = "",
     ) -> None:
         self.folder = folder
         self.host = host
@@ -50,6 +60,7 @@ class Lease:
         self._lease_s = lease_s
         self._margin_s = margin_s
         self._readings = readings
+        self._word = word
         self._term: int | None = None  # ours, while we hold it
         self._renewed: tuple[float, ...] = ()
         self._watched: tuple[tuple[int, int], tuple[float, ...]] | None = None
@@ -77,9 +88,13 @@ class Lease:
             return f"the slurmctld on {acting} acts, and this is {self.host}"
         if not self._is_free(seen, now):
             self._term = None
-            return f"{seen.holder} holds the lease"
+            another = " (another daemon of this name)" if seen.holder == self.host else ""
+            return f"{seen.holder}{another} holds the lease"
         term = seen.term if seen.term == self._term else seen.term + 1
-        _write(file, LeaseRecord(term=term, holder=self.host, beat=seen.beat + 1, released=False))
+        record = LeaseRecord(
+            term=term, holder=self.host, word=self._word, beat=seen.beat + 1, released=False
+        )
+        _write(file, record)
         self._term, self._renewed = term, now
         return ""
 
@@ -104,7 +119,7 @@ class Lease:
         seen = self._look()
         if isinstance(seen, str):
             return f"not sent: {seen}"
-        if (seen.term, seen.holder) != (self._term, self.host) or seen.released:
+        if not self._is_ours(seen) or seen.term != self._term or seen.released:
             return f"not sent: {seen.holder} has taken the lease"
         return ""
 
@@ -135,14 +150,16 @@ class Lease:
         except JournalError as error:
             return str(error)
 
+    def _is_ours(self, seen: LeaseRecord) -> bool:
+        return (seen.holder, seen.word) == (self.host, self._word)
+
     def _watch(self, seen: LeaseRecord, now: tuple[float, ...]) -> None:
         mark = (seen.term, seen.beat)
         if self._watched is None or self._watched[0] != mark:
             self._watched = (mark, now)
 
     def _is_free(self, seen: LeaseRecord, now: tuple[float, ...]) -> bool:
-        # our own name: of two processes on one host the journal's lock lets only one write
-        if not seen.holder or seen.released or seen.holder == self.host:
+        if not seen.holder or seen.released or self._is_ours(seen):
             return True
         if self._watched is None:
             return False
@@ -151,7 +168,7 @@ class Lease:
         return min(b - a for a, b in zip(since[:2], now[:2], strict=True)) > self._lease_s
 
     def _give_up(self, file: int, seen: LeaseRecord) -> None:
-        if seen.term == self._term and seen.holder == self.host:
+        if seen.term == self._term and self._is_ours(seen):
             _write(file, seen.model_copy(update={"released": True}))
         self._term = None
 
@@ -181,7 +198,7 @@ def _read(file: int) -> LeaseRecord:
     """What it says; an empty file is a lease that was never held."""
     raw = os.pread(file, 2 * _BYTES, 0)
     if not raw:
-        return LeaseRecord(term=0, holder="", beat=0, released=True)
+        return LeaseRecord(term=0, holder="", word="", beat=0, released=True)
     return LeaseRecord.model_validate_json(raw)
 
 

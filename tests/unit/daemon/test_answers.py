@@ -1,5 +1,7 @@
 """What the daemon answers about single jobs, and to whom."""
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,10 @@ from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers, Asker
 from rltuned.daemon.what_if import Document, WhatIf
-from rltuned.domain.units import JobId
+from rltuned.domain.fields import SITE_FACTOR
+from rltuned.domain.plan import Plan
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.journal import Journal
 from tests.builders import NOW, decided, job, running, snapshot
 from tests.fakes import ConstantOrder
 
@@ -131,3 +136,20 @@ def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) ->
     assert "expected to start now (by time limits); 2nd of 2." in text[0]
     assert "The forecast is 3m old." in text
     assert "The daemon only observes: it orders nothing." in text
+
+
+def test_a_job_with_an_id_that_is_used_again_shows_nothing_of_the_job_before(
+    tmp_path: Path,
+) -> None:
+    tmp_path.chmod(0o700)
+    before, now = job(1, user="bob", submitted_at=NOW - 900), job(1, user="ann", submitted_at=NOW)
+    runs = replace(running(1, user="ann"), submitted_at=UnixTime(NOW))
+    with closing(Journal(tmp_path)) as journal:
+        plan = Plan((SITE_FACTOR.to(replace(before, site_factor=0), -500),))
+        journal.intend(plan, cluster=snapshot().cluster, cycle=1, at=NOW - 600)
+    made = Answers(tmp_path / "journal.sqlite")
+    for seen in (snapshot(now), snapshot(runs=[runs])):
+        made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+        assert made.explain("1", ANN)["job"]["history"] == []
+    made.cycle(decided(decide(snapshot(before), ConstantOrder(), Knobs())))
+    assert [row["new"] for row in made.explain("1", Asker("bob"))["job"]["history"]] == [-500]

@@ -16,9 +16,11 @@ LEASE_S = 180.0
 MARGIN_S = 20.0
 
 
-def side(folder: Path, host: str, clocks: Clocks | None = None) -> tuple[Lease, Clocks]:
+def side(
+    folder: Path, host: str, clocks: Clocks | None = None, word: str = ""
+) -> tuple[Lease, Clocks]:
     clocks = clocks or Clocks()
-    return Lease(folder, host, LEASE_S, MARGIN_S, clocks), clocks
+    return Lease(folder, host, LEASE_S, MARGIN_S, clocks, word or f"of {host}"), clocks
 
 
 @pytest.fixture
@@ -185,3 +187,16 @@ class TwoDaemons(RuleBasedStateMachine):
 
 TestTwoDaemons = TwoDaemons.TestCase
 TestTwoDaemons.settings = examples(60, stateful_step_count=30)
+
+
+def test_two_daemons_that_name_the_same_host_do_not_both_hold_it(shared: Path) -> None:
+    """In review `[ha] host` was the same in both settings files, and both wrote."""
+    a, _ = side(shared, "head1")
+    b, clocks = side(shared, "head1", word="another")
+    assert a.claim("head1") == ""
+    assert b.claim("head1") == "head1 (another daemon of this name) holds the lease"
+    assert (a.lost(), b.lost()) == ("", "not sent: this daemon does not hold the lease")
+    assert b.elsewhere() == "", "a restore on that host is of either"
+    clocks.run(LEASE_S + 1)
+    assert b.claim("head1") == ""
+    assert a.lost() == "not sent: head1 has taken the lease"
