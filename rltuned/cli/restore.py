@@ -96,7 +96,8 @@ def restore(
 
     A job gets what it had before rltuned first wrote to it. A value that others have changed since
     is left alone, and a held job is never released. A live daemon must be paused or stopped first;
-    while the pause file is there it waits until the daemon lets go, within one cycle. It continues while slurmctld is slow or away; SIGTERM or SIGINT ends it after this change.
+    of one that is paused it waits for the end of the cycle. It continues while slurmctld is slow or
+    away; SIGTERM or SIGINT ends it after this change.
 
     Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = it was
     stopped before the end, or a live daemon writes; 2 = settings cannot be used; 3 = a number of
@@ -111,8 +112,9 @@ def restore(
     unasked_s = math.inf if sys.stdin.isatty() else IN_SCRIPTS_S
     effort = Effort(unasked_s if patience is None else patience, tell=warn)
     wanted = _wanted(job, since, clock.now())
+    daemon, marks = settings.daemon, settings.daemon.pause_file.parent
     with (
-        closing(Journal(settings.daemon.state_dir, settings.journal.keeping())) as journal,
+        closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
         work = _Work(settings, clock, journal, effort, wanted, zero=as_shown, fixed=fixed_too)

@@ -199,7 +199,8 @@ class _Process:
                 stack.enter_context(closing(lease))
             place = self._world(speed, seed, lease)
             notifier = stack.enter_context(closing(Notifier.from_environment()))
-            journal = Journal(settings.daemon.state_dir, settings.journal.keeping())
+            daemon, keeping = settings.daemon, settings.journal.keeping()
+            journal = Journal(daemon.state_dir, keeping, daemon.pause_file.parent)
             stack.enter_context(closing(journal))
             # the jobs of the built-in cluster belong to no user
             showing = Showing(jobs=settings.http.jobs or self.is_sim, users=settings.http.users)

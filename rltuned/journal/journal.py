@@ -9,7 +9,7 @@ import math
 import sqlite3
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -44,10 +44,15 @@ class Journal:
     Every method raises JournalError when the file cannot be used, `intend` and `claim` also when
     another process is the writer; then nothing may be written. A value to be remembered that is no
     JSON is a TypeError or ValueError.
+
+    marks: a folder elsewhere for a second mark, see there; None = only the folder's own.
     """
 
-    def __init__(self, folder: Path, keeping: Keeping | None = None) -> None:
+    def __init__(
+        self, folder: Path, keeping: Keeping | None = None, marks: Path | None = None
+    ) -> None:
         self.path = folder / FILE_NAME
+        self._outside = None if marks is None else mark.outside(marks, self.path)
         self._keeping = keeping or Keeping()
         self._lock = WriterLock(folder / LOCK_NAME)
         self._trust = Trust(self.path)
@@ -168,6 +173,8 @@ class Journal:
                 ticket = tuple(changes.insert(db, action, origin) for action in plan.actions)
                 reached = mark.advance(db, at)
             mark.leave(self.path, reached)
+            if self._outside is not None:
+                mark.leave_outside(self._outside, self.path, reached)
         self._ledger.touch(changes.keys_of(plan.actions))
         return ticket
 
@@ -304,9 +311,14 @@ class Journal:
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
         self._check_never()
+        if create and self._outside is not None and not self.is_there():
+            with suppress(OSError):
+                self._outside.unlink()  # of a journal that is gone; whoever begins anew has seen it
         db = connect(self.path, create=create)
         try:
             mark.check(self.path, db)
+            if self._outside is not None:
+                mark.check_outside(self._outside, self.path, db)
             self._trust.opened()
         except JournalError:
             db.close()

@@ -3,10 +3,15 @@
 The journal notes with every intent a number and a random word, and the same goes into this file
 before anything is sent. A journal that is behind the file has lost what was written last: it is an
 older copy, or its file was cut. One that is ahead is whole: its process ended in between.
+
+A second such file lies outside the folder, where it can: an older copy of the whole folder brings
+its own mark along. It is gone when the machine starts anew, and a new journal begins without it.
 """
 
 import secrets
 import sqlite3
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +22,7 @@ from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal import named_values
 from rltuned.journal.storage import hand_to_folder_owner
 from rltuned.journal.trust import REMEDY
-from rltuned.trusted import owner_of, read_trusted
+from rltuned.trusted import flaw_of, owner_of, read_trusted
 
 _MOST_BYTES: Final = 1024
 
@@ -58,6 +63,34 @@ def leave(journal: Path, mark: MarkRecord) -> None:
         raise JournalError(f"{path}: {error.strerror or error}") from None
 
 
+def outside(folder: Path, journal: Path) -> Path:
+    """Of this journal in another folder."""
+    name = sha256(str(journal.absolute()).encode()).hexdigest()[:12]
+    return folder / f"journal-mark-{name}"
+
+
+def leave_outside(path: Path, journal: Path, mark: MarkRecord) -> None:
+    """Put it there too, if that folder is there and takes it."""
+    with suppress(OSError):  # one that is behind, or none, says nothing
+        folder = path.parent.stat()
+        if flaw_of(path.parent, folder, also=owner_of(journal.parent)) is None:
+            write_whole(
+                path,
+                mark.model_dump_json().encode(),
+                prepare=lambda file: hand_to_folder_owner(file, folder),
+            )
+
+
+def check_outside(path: Path, journal: Path, db: sqlite3.Connection) -> None:
+    """Raises JournalLostError: the journal is behind that file; one that is not fit is none."""
+    try:
+        raw, _ = read_trusted(path, _MOST_BYTES, also=owner_of(journal.parent))
+        left = MarkRecord.model_validate_json(raw)
+    except (OSError, ValidationError):
+        return
+    _compare(journal, db, left)
+
+
 def check(journal: Path, db: sqlite3.Connection) -> None:
     """Raises JournalLostError: the journal is behind the file, or the file is damaged."""
     path = mark_path(journal)
@@ -69,6 +102,10 @@ def check(journal: Path, db: sqlite3.Connection) -> None:
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is damaged"
         raise JournalLostError(f"{path}: {reason}; {REMEDY}") from None
+    _compare(journal, db, left)
+
+
+def _compare(journal: Path, db: sqlite3.Connection, left: MarkRecord) -> None:
     noted = _noted(db)
     behind = noted is None or noted.number < left.number
     if behind or (noted is not None and noted.number == left.number and noted.word != left.word):

@@ -31,6 +31,13 @@ def older_folder(case: Case) -> None:
     case.state.chmod(0o700)
 
 
+def older_folder_alone(case: Case) -> None:
+    """The same after a new start of the machine: the mark outside is gone, too."""
+    older_folder(case)
+    for mark in case.folder.glob("journal-mark-*"):
+        mark.unlink()
+
+
 def no_folder(case: Case) -> None:
     shutil.rmtree(case.state)
     case.state.mkdir(mode=0o700)
@@ -53,7 +60,8 @@ def writes_nothing(daemon: Daemon, case: Case, state: str) -> None:
     ("lose", "state"),
     [
         (older_file, "journal_unusable"),
-        (older_folder, "numbers_unexplained"),
+        (older_folder, "journal_unusable"),
+        (older_folder_alone, "numbers_unexplained"),
         (no_folder, "numbers_unexplained"),
     ],
 )
@@ -87,8 +95,9 @@ def test_a_restarted_daemon_takes_no_number_of_its_own_for_the_sites(
 
 def test_numbers_that_a_daemon_has_seen_before_it_wrote_are_the_sites(case: Case) -> None:
     """An administrator's, or a submit plugin's: the delay is added to them, and taken off again."""
-    own = case.waiting[0]
-    case.lab.scontrol("update", f"JobId={own}", "SiteFactor=1")
+    own, other = case.waiting[:2]
+    for job in (own, other):
+        case.lab.scontrol("update", f"JobId={job}", "SiteFactor=1")
     with case.daemon() as daemon:
         writes_nothing(daemon, case, "numbers_unexplained")
         daemon.signal(signal.SIGTERM)
@@ -106,8 +115,9 @@ def test_numbers_that_a_daemon_has_seen_before_it_wrote_are_the_sites(case: Case
         assert daemon.ends() == 0
     done = case.rltuned("restore", "--all")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(case.sprio()[own].split()[-1]) == 1
-    case.lab.scontrol("update", f"JobId={own}", "SiteFactor=0")
+    for job in (own, other):
+        assert int(case.sprio()[job].split()[-1]) == 1
+        case.lab.scontrol("update", f"JobId={job}", "SiteFactor=0")
     case.assert_untouched()
 
 

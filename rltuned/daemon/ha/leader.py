@@ -29,7 +29,7 @@ def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock, state_dir: Path
         return None
     host = ha.host or socket.gethostname().partition(".")[0]
     word = _word_of(state_dir)
-    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings, word)
+    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings, word=word)
 
 
 def _word_of(state_dir: Path) -> str:

@@ -52,7 +52,8 @@ class Lease:
         lease_s: float,
         margin_s: float,
         readings: Readings,
-        word: str = "",
+        *,
+        word: str,
     ) -> None:
         self.folder = folder
         self.host = host

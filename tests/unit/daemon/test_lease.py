@@ -20,7 +20,7 @@ def side(
     folder: Path, host: str, clocks: Clocks | None = None, word: str = ""
 ) -> tuple[Lease, Clocks]:
     clocks = clocks or Clocks()
-    return Lease(folder, host, LEASE_S, MARGIN_S, clocks, word or f"of {host}"), clocks
+    return Lease(folder, host, LEASE_S, MARGIN_S, clocks, word=word or f"of {host}"), clocks
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Beside(Bench):
 
     def __post_init__(self) -> None:
         self.clocks = Clocks()
-        self.lease = Lease(self.shared, self.host, 180.0, 20.0, self.clocks)
+        self.lease = Lease(self.shared, self.host, 180.0, 20.0, self.clocks, word=self.host)
         self.seat = Seat(self.lease, self.ping)
 
     def rig(self) -> Rig:
