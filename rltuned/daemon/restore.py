@@ -123,7 +123,7 @@ def _brings_back(undoer: Undoer, journal: Journal) -> bool:
         seen = undoer.look()
     except (BackendError, SnapshotError):
         return False  # a service that owns nothing must stop even while Slurm is away
-    return any(changes.carried(job) or changes.hides(job) for job in seen.pending)
+    return any(map(changes.may_carry, seen.pending))
 
 
 def _by_journal(

@@ -7,7 +7,7 @@ fields priority and site_factor, words in the others. A release has the field `r
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -168,6 +168,11 @@ def _in_force(db: sqlite3.Connection, condition: str) -> bool:
     return bool(found)
 
 
+def may_carry(job: PendingJob) -> bool:
+    """Whether it shows, or may hide, a value that no row of the journal explains."""
+    return bool(carried(job) or hides(job) or array_splits.lost_with_it(job))
+
+
 def carried(job: PendingJob) -> tuple[tuple[Field, Value], ...]:
     """Fields in which a job shows a value that no row of the journal explains, and the values."""
     # a plain loop, as this is asked of every job of a cycle
@@ -270,24 +275,37 @@ def is_empty(db: sqlite3.Connection) -> bool:
     return not found
 
 
-def return_to(db: sqlite3.Connection, cluster: str, jobs: Iterable[JobKey]) -> list[JobKey]:
-    """Open the rows again of jobs that had left the queue and are in it; which those are. What they
-    show by now is of no matter: the same id and submit time is the same job.
-    """
-    wanted = set(jobs)
-    ids = json.dumps(sorted({job_id for job_id, _ in wanted}))
+def left_before(db: sqlite3.Connection, cluster: str, jobs: Collection[JobKey]) -> list[JobKey]:
+    """Those of these jobs that have left the queue."""
     rows = db.execute(
         "SELECT DISTINCT job_id, submitted_at FROM changes INDEXED BY gone_changes"
         " WHERE closed = 'gone' AND cluster = ? AND job_id IN (SELECT value FROM json_each(?))",
-        (cluster, ids),
+        (cluster, json.dumps([job_id for job_id, _ in jobs])),
     ).fetchall()
-    back = [key for job_id, at in rows if (key := (JobId(job_id), UnixTime(at))) in wanted]
+    return [key for job_id, at in rows if (key := (JobId(job_id), UnixTime(at))) in jobs]
+
+
+def come_back(db: sqlite3.Connection, cluster: str, jobs: Iterable[JobKey]) -> None:
+    """Open their rows again: a job with the same id and submit time is the same job."""
     db.executemany(
         "UPDATE changes SET closed = NULL, ended_at = NULL WHERE closed = 'gone' AND cluster = ?"
         " AND job_id = ? AND submitted_at = ?",
-        [(cluster, *key) for key in back],
+        [(cluster, *key) for key in jobs],
     )
-    return back
+
+
+def written_to(
+    db: sqlite3.Connection, cluster: str, jobs: Collection[PendingJob]
+) -> list[PendingJob]:
+    """Those under whose id, or that of whose array, anything was ever written."""
+    ids = {job.job_id: array_splits.array_of(job) or job.job_id for job in jobs}
+    rows = db.execute(
+        "SELECT DISTINCT job_id FROM changes WHERE +cluster = ?"
+        " AND job_id IN (SELECT value FROM json_each(?))",
+        (cluster, json.dumps([*{*ids, *ids.values()}])),
+    ).fetchall()
+    known = {job_id for (job_id,) in rows}
+    return [job for job in jobs if not known.isdisjoint((job.job_id, ids[job.job_id]))]
 
 
 def leave(db: sqlite3.Connection, cluster: str, job_id: int, submitted_at: float) -> None:

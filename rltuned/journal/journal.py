@@ -19,7 +19,7 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalLostError
-from rltuned.journal import array_splits, changes, cycles, handover, mark, named_values
+from rltuned.journal import changes, cycles, handover, mark, named_values
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.handover import Handover
 from rltuned.journal.owned import Ledger
@@ -209,25 +209,20 @@ class Journal:
         """
         if self.is_blank():
             return []
+        pending = tuple(pending)
         with self._session(create=False) as db:
             held = self._ledger.held(db, cluster)
-            strange = [j for j in pending if j.owned is None and j.key not in held]
-            missed = {j.key for j in strange}
-        carrying = [
-            j
-            for j in pending
-            if changes.carried(j)
-            or array_splits.lost_with_it(j)
-            or (j.key in missed and changes.hides(j))
-        ]
-        taken: list[JobKey] = []
-        with self._session(create=True) as db, self._transaction(db):
-            taken += changes.return_to(db, cluster, missed)
+            strange = {j.key for j in pending if j.owned is None and j.key not in held}
+            taken = changes.left_before(db, cluster, strange)
             back = set(taken)
+            carrying = [j for j in pending if j.key not in back and changes.may_carry(j)]
+            carrying = changes.written_to(db, cluster, carrying)
+        if not taken and not carrying:
+            return []
+        with self._session(create=True) as db, self._transaction(db):
+            changes.come_back(db, cluster, taken)
             for job in carrying:
-                if job.key not in back:
-                    values = changes.reclaim(db, cluster, job, at)
-                    taken += [job.key] * values
+                taken += [job.key] * changes.reclaim(db, cluster, job, at)
         self._ledger.touch(taken)
         return taken
 

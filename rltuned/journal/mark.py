@@ -5,7 +5,8 @@ before anything is sent. A journal that is behind the file has lost what was wri
 older copy, or its file was cut. One that is ahead is whole: its process ended in between.
 
 A second such file lies outside the folder, where it can: an older copy of the whole folder brings
-its own mark along. It is gone when the machine starts anew, and a new journal begins without it.
+its own mark along. It is gone when the machine is started again, and a new journal begins without
+it.
 """
 
 import secrets

@@ -125,6 +125,41 @@ def test_an_operator_can_do_all_that_is_needed(
     assert nice == "5"
 
 
+def test_rights_that_were_lost_for_a_moment_cost_no_job_its_original(
+    jobs: Queue, config: Callable[..., Path]
+) -> None:
+    """In review every number was added again: PrivateData=jobs had hidden the jobs from a look."""
+    lab, path = jobs.lab, config(OPERATOR, "site_factor")
+
+    def numbers() -> dict[int, int]:
+        lines = lab.run("sprio", "-h", "-o", "%i %S").splitlines()
+        return {int(job): int(number) for job, number in map(str.split, lines)}
+
+    def level(name: str, *, sees: bool) -> None:
+        lab.run("sacctmgr", "-i", "modify", "user", OPERATOR, "set", f"adminlevel={name}")
+        ask = (*as_user(OPERATOR), "squeue", "-h", "-o", "%i")
+        lab.wait_for(lambda: bool(lab.run(*ask).split()) is sees, f"the level {name}")
+
+    assert rltuned(OPERATOR, path, "run", "--live", "--once").returncode == 0
+    written = numbers()
+    assert any(written.values())
+    lab.wait_for(lambda: "Jobs pending:   4" in lab.run("sdiag"), "slurmctld has counted them")
+    level("None", sees=False)
+    try:
+        rltuned(OPERATOR, path, "run", "--live", "--cycles", "2", "--interval", "1")
+        left = rltuned(OPERATOR, path, "restore", "--all", "--patience", "0")
+        assert left.returncode == 3, left.stdout + left.stderr
+        assert "and squeue shows 0" in left.stdout
+    finally:
+        level("Operator", sees=True)
+    rltuned(OPERATOR, path, "run", "--live", "--cycles", "2", "--interval", "1")
+    after = numbers()
+    assert all(abs(after[job] - number) < abs(number) for job, number in written.items() if number)
+    given = rltuned(OPERATOR, path, "restore", "--all")
+    assert given.returncode == 0, given.stdout + given.stderr
+    assert not any(numbers().values())
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -33,7 +33,7 @@ def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock, state_dir: Path
 
 
 def _word_of(state_dir: Path) -> str:
-    """The same for every process of one machine with this folder, until the machine starts anew:
+    """The same for every process of one machine with this folder, until that is started again:
     in such a folder the journal's lock lets only one write. Without them it is of this process.
     """
     try:

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.sdiag import Bounds, Figure, Load, clock_off_s, parse_sdiag, pressures
+from rltuned.slurm.sdiag import (
+    Bounds,
+    Figure,
+    JobCounts,
+    Load,
+    clock_off_s,
+    parse_counts,
+    parse_sdiag,
+    pressures,
+)
 from rltuned.slurm.talk import Answer, CallRecord
 from tests.programs import executable
 from tests.recorded import DATA, RELEASES, Recording, replay
@@ -113,3 +122,21 @@ def test_without_sdiag_it_is_a_backend_error(tmp_path: Path) -> None:
     (tmp_path / "sdiag").unlink()
     with pytest.raises(BackendError, match="sdiag is not installed"):
         it.load()
+
+
+def test_an_answer_with_fewer_jobs_than_are_counted_is_not_whole() -> None:
+    before, now = JobCounts(pending=12, running=3, ended=40), JobCounts(12, 3, ended=42)
+    assert now.lacking(before, 13) == "", "two have ended since, and may still be in the count"
+    why = now.lacking(before, 12)
+    assert why == "slurmctld counts 15 jobs that wait or run, and squeue shows 12"
+    assert now.lacking(None, 0) == "", "what has ended is not known at the first look"
+    assert JobCounts(12, 3, ended=1).lacking(now, 0) == "", "the statistics began again"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_counts_of_jobs_are_read(release: str) -> None:
+    text = (DATA / release / "sdiag.txt").read_text()
+    found = parse_counts(text)
+    assert found is not None
+    assert f"Jobs pending:   {found.pending}\n" in text
+    assert parse_counts(text.replace("Jobs pending", "Jobs waiting")) is None
