@@ -54,6 +54,7 @@ class PlanApplier:
         self._clock = clock
         self._first_looks = FirstLooks()
         self._back: set[JobKey] = set()  # taken up again since the look, which did not mark them
+        self._followed: Snapshot | None = None
         self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
         self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
@@ -120,9 +121,12 @@ class PlanApplier:
 
     def follow(self, snapshot: Snapshot) -> None:
         """Note which jobs have left the queue, and which are back with a value of rltuned's."""
+        if snapshot is self._followed:
+            return
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
         # before any row is closed: who may carry a value of its array is asked of the open ones
         self._back |= set(self.journal.reclaim(cluster, pending, self._clock.now()))
+        self._followed = snapshot
         if self.journal.is_clean() or 0 in hidden:  # any job may still be there
             return
         here = {j.key for j in pending}

@@ -234,17 +234,20 @@ class UndoMachine(RuleBasedStateMachine):
             self.slurm.runs[one] = self.slurm.waiting.pop(one)
         self.go_on(cycles)
 
-    @rule(number=JOBS, cycles=CYCLES)
-    def requeue(self, number: int, cycles: int) -> None:
+    @rule(number=JOBS, stops=st.booleans(), cycles=CYCLES)
+    def requeue(self, number: int, stops: bool, cycles: int) -> None:
+        """stops: the service, while the number is hidden."""
         one = self.one_of(self.slurm.runs, number)
         if one is not None:
             now = UnixTime(self.slurm.clock.now())
             back = replace(self.slurm.runs.pop(one), submitted_at=now, owned=None)
             self.slurm.waiting[one] = replace(back, eligible_at=UnixTime(now + BEGIN_S))
+        if stops:
+            self.stop()
         self.go_on(cycles)
 
-    @rule(number=JOBS, cycles=CYCLES)
-    def part_a_task(self, number: int, cycles: int) -> None:
+    @rule(number=JOBS, starts=st.booleans(), cycles=CYCLES)
+    def part_a_task(self, number: int, starts: bool, cycles: int) -> None:
         whole = {n: j for n, j in self.slurm.waiting.items() if j.array and j.array.tasks > 1}
         one = self.one_of(whole, number)
         if one is None:
@@ -262,6 +265,8 @@ class UndoMachine(RuleBasedStateMachine):
         for kept in (self.slurm.held, self.theirs):
             if one in kept:
                 kept.add(self.newest)
+        if starts and self.newest not in self.slurm.held:
+            self.slurm.runs[self.newest] = self.slurm.waiting.pop(self.newest)
         self.go_on(cycles)
 
     @rule(number=JOBS, cycles=CYCLES)

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,15 @@ from rltuned.core.planning import undo
 from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
 from rltuned.daemon.restore_shown import give_back_shown, shown
+from rltuned.daemon.unexplained import unknown_numbers
 from rltuned.domain.fields import NICE, NUM_NODES, RELEASE, SITE_FACTOR, Action, target_of
-from rltuned.domain.jobs import ArrayInfo, Ownership
+from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
 from rltuned.domain.node_range import NodeRange
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
+from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.ownership import Fate, Restored, is_complete
 from rltuned.slurm.job_selector import asked_job
@@ -457,3 +460,25 @@ def test_restore_needs_no_numpy() -> None:
         "import rltuned.cli.restore\n"
     )
     ran(sys.executable, "-c", program)
+
+
+def test_a_number_that_does_not_fit_the_journal_is_named_unless_a_daemon_has_seen_it(
+    world: FakeBackend, journal: Journal
+) -> None:
+    """In review an older copy of the folder said "changed by another user", and 0."""
+    change(world, journal, set_site_factor(world.job(2), 500))
+    world.put(replace(world.job(2), site_factor=-900))
+    items = restore(world, journal, FakeClock())
+    assert fates(items) == {2: Fate.CHANGED}
+    seen = world.look()
+    found = unknown_numbers(journal, seen, items)
+    assert list(found.values()) == [("2", (SITE_FACTOR, -900))]
+    marked = replace(seen, pending=tuple(map(owned_by(journal), seen.pending)))
+    journal.keep(CycleObservation(2, NOW, "live", marked))
+    journal.record(CycleRow(2, NOW, seen.cluster, "live", "", "sjf", 2, 0, 0, 0, 0.0))
+    assert unknown_numbers(journal, seen, items) == {}
+
+
+def owned_by(journal: Journal) -> Callable[[PendingJob], PendingJob]:
+    owned = journal.owned("test")
+    return lambda one: replace(one, owned=owned.get(one.key))
