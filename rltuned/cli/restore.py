@@ -99,9 +99,10 @@ def restore(
     of one that is paused it waits for the end of the cycle. It continues while slurmctld is slow or
     away; SIGTERM or SIGINT ends it after this change.
 
-    Exit codes: 0 = no number of rltuned is left, or only what others changed or hold; 1 = it was
-    stopped before the end, or a live daemon writes; 2 = settings cannot be used; 3 = a number of
-    rltuned is left or may be, or the journal cannot be used: it says which, and what it did.
+    Exit codes: 0 = no number of rltuned is left, or only what others hold, or changed before a
+    daemon's last look; 1 = it was stopped before the end, or a live daemon writes; 2 = settings
+    cannot be used; 3 = a number of rltuned is left or may be, or the journal cannot be used: it
+    says which, and what it did.
     """
     if [everything, job is not None, since is not None].count(True) != 1:
         raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
