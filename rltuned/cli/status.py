@@ -160,7 +160,7 @@ def _journal(state: DaemonState, now: float) -> Iterator[str]:
         return
     if kept.cycle is not None:
         yield _cycle({**asdict(kept.cycle), "skip": kept.cycle.skipped}, now)
-    dead = state.daemon is None and state.asked and kept.carrying
+    dead = state.daemon is None and kept.carrying
     then = ": `rltuned restore --all` gives it back" if dead else ""
     carrying = f"{kept.carrying} jobs may carry a value of rltuned's{then}"
     yield f"journal: {kept.cycles} cycles; {carrying}"
