@@ -76,11 +76,13 @@ def requeued(case: Case) -> Iterator[tuple[Case, str]]:
         case.lab.scontrol("hold", str(array))
         more_cycles(daemon)
         case.lab.scontrol("requeue", task)
+        filler = case.lab.sbatch(*ON_K1, "--time=600")  # so that no task starts again
+        case.lab.wait_for(lambda: case.lab.state(filler) == "R", "k1 is taken again")
         case.lab.scontrol("release", str(array))
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
     yield case, task
-    case.lab.run("scancel", str(array))
+    case.lab.run("scancel", str(array), str(filler))
 
 
 def eligible(case: Case, task: str) -> int:
