@@ -272,9 +272,10 @@ class Reader:
 
     def known(self, now: float) -> int:
         """How many jobs squeue shows in whatever state, each task of an array as one."""
-        marks = self._new_marks()
-        words = ("-t", "all", "-O", marks.columns(("jobid", "arraytaskid")))
-        rows = marks.rows("squeue", squeue(self._commands, self._known_site(now)[1], *words), 2, [])
+        marks, layout = self._new_marks(), self._known_site(now)[1]
+        columns = marks.columns(("jobid", "arraytaskid"))
+        answer = squeue(self._commands, layout, columns, "-t", "all")
+        rows = marks.rows("squeue", answer, 2, [])
         return sum(1 if absent(tasks) else parse_tasks(tasks).count for _, tasks in rows)
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
