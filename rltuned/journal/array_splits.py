@@ -45,8 +45,10 @@ _LOST: Final = (
     f" AND {_EARLIEST.format(column='newest_id', which=_IN_FORCE)} < :job"
     " AND ifnull(last.nice, 0) != 0 ORDER BY last.id DESC LIMIT 1"
 )
-_UNSEEN: Final = f"{_INTO}{_SELECT} AND last.newest_id < :job ORDER BY last.id"
-"""Every value that the array had while the task may have been part of it."""
+_UNSEEN: Final = (
+    f"{_INTO}{_SELECT} AND {_EARLIEST.format(column='newest_id', which='')} < :job ORDER BY last.id"
+)
+"""Every value of the array: a write to its id also reaches a task that was just requeued."""
 
 
 def array_of(job: PendingJob) -> JobId | None:
