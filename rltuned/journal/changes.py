@@ -188,7 +188,7 @@ def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) ->
         return len(taken)
     if array_splits.adopt(db, cluster, job, number, at):
         return len(taken) + 1
-    hidden = number is None and hides(job) and _requeued_unseen(db, cluster, job, at)
+    hidden = hides(job) and _requeued_unseen(db, cluster, job, at)
     return len(taken) + hidden
 
 
@@ -205,8 +205,9 @@ def _requeued_unseen(db: sqlite3.Connection, cluster: str, job: PendingJob, at: 
         "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
         " nice, rest, result, finished_at, detail, snapshot)"
         " SELECT cycle, at, cluster, job_id, :submitted, :address, field, old, new, nice, rest,"
-        " 'applied', :at, 'requeued', snapshot FROM changes INDEXED BY gone_changes"
-        " WHERE closed = 'gone' AND cluster = :cluster AND job_id = :job AND field = :field"
+        " 'applied', :at, 'requeued', snapshot FROM changes"
+        " WHERE (closed IS NULL OR closed = 'gone')"
+        " AND +cluster = :cluster AND job_id = :job AND field = :field"
         " AND submitted_at = (SELECT max(submitted_at) FROM changes WHERE +cluster = :cluster"
         " AND job_id = :job AND submitted_at < :submitted)"
         " AND NOT EXISTS (SELECT 1 FROM changes WHERE cluster = :cluster AND job_id = :job"

@@ -164,6 +164,10 @@ class UndoMachine(RuleBasedStateMachine):
     def start_daemon(self) -> None:
         self.journal = Journal(self.folder)
         self.applier = PlanApplier(self.journal, self.slurm.clock)
+        if self.is_old:  # a first look that lacks jobs as well would know of nothing
+            self.slurm.lacks.clear()
+            self.slurm.dies = None
+            self.cycle()
 
     def one_of(self, jobs: Iterable[int], number: int) -> int | None:
         listed = sorted(jobs)
@@ -317,8 +321,6 @@ class UndoMachine(RuleBasedStateMachine):
     def stop(self) -> None:
         """The service's last act, at whatever time: what is left has its name."""
         left = self.given_back()
-        if self.is_old:  # it knows of nothing that neither the folder nor Slurm shows
-            left = {n: f for n, f in left.items() if self.shows(n)}
         assert left.keys() <= self.named, "restore ends with 0 beside numbers of rltuned"
 
     @rule()
@@ -346,7 +348,10 @@ class UndoMachine(RuleBasedStateMachine):
         for number in self.theirs & left.keys():
             assert left[number] == THEIRS or before[number] != THEIRS, "somebody else's"
         own = {n: f - (THEIRS if n in self.theirs else 0) for n, f in left.items()}
-        return {number: factor for number, factor in own.items() if factor}
+        # an older folder knows of nothing that Slurm does not show
+        return {
+            n: factor for n, factor in own.items() if factor and (self.shows(n) or not self.is_old)
+        }
 
     def check(self) -> None:
         """A job has the number that is not rltuned's, alone or with that of its delay."""
