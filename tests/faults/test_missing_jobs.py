@@ -66,7 +66,7 @@ def requeued(case: Case) -> Iterator[tuple[Case, str]]:
     """A task that started with its array's number, and was requeued: Slurm hides the number."""
     filler = case.lab.sbatch(*ON_K1, "--time=600")
     case.lab.wait_for(lambda: case.lab.state(filler) == "R", "k1 is taken")
-    array = case.lab.sbatch(*ON_K1, "--array=1-3", "--time=30000", "--nice=5")
+    array = case.lab.sbatch(*ON_K1, "--array=1-3", "--time=100", "--nice=5")
     with case.daemon() as daemon:
         daemon.wait_for(lambda: factor(case, array) != 0, "the array has a number")
         case.lab.run("scancel", str(filler))
