@@ -157,6 +157,12 @@ def check(file: Annotated[Path, typer.Argument(help="The settings file to check.
     """
     loaded = load(file)
     check_policy_name(loaded)
+    for key, path in (
+        ("daemon.state_dir", loaded.settings.daemon.state_dir),
+        ("ha.lease_dir", loaded.settings.ha.lease_dir),
+    ):
+        if path is not None and path.exists() and not path.is_dir():
+            raise loaded.error(key, f"{path} is not a folder")
     for warning in loaded.warnings:
         warn(warning)
     say(f"{file}: ok")

@@ -1,6 +1,5 @@
 """What a table of keys is made of: documented fields, no unknown key, no silent conversion."""
 
-import stat
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -8,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 _LONGEST: Final = 4_095
 _LONGEST_NAME: Final = 255
+_KERNEL: Final = (("dev",), ("proc",), ("sys",))
 
 
 def key(default: Any, unit: str = "", **bounds: Any) -> Any:
@@ -44,17 +44,14 @@ def _from_the_root(path: Path | None) -> Path | None:
 
 
 def _own_folder(path: Path | None) -> Path | None:
-    """Refuse what cannot be a folder of rltuned's own."""
+    """Refuse what cannot be a folder of rltuned's own. Nothing is looked at: restore must read the
+    settings whatever lies there.
+    """
     if path is None:
         return None
-    if str(path) in {"/", "/dev"} or str(path).startswith(("/proc", "/sys")):
+    is_kernels = path.parts[1:2] in _KERNEL and path.parts[2:3] != ("shm",)
+    if path == Path("/") or is_kernels:
         raise ValueError(f"{path} cannot be a folder of rltuned's own")
-    try:
-        is_other = not stat.S_ISDIR(path.stat().st_mode)
-    except OSError as error:  # not there yet, or not to be seen by this user
-        is_other = isinstance(error, NotADirectoryError)
-    if is_other:
-        raise ValueError(f"{path} is not a folder")
     return path
 
 
