@@ -1,14 +1,14 @@
 """Whatever users, Slurm and death do to jobs between cycles and within them, a delay counts once,
 a restore leaves none or names it, and what somebody else has written stays.
 
-Looks may lack any of the jobs, ids are used again, a requeued job hides its number, and the folder
-may be an older copy of itself.
+Looks may lack any of the jobs, ids are used again, a requeued job hides its number, the folder may
+be an older copy of itself, and another instance may order another partition.
 """
 
 import shutil
 import tempfile
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from tests.fakes import FakeClock
 SYSTEM = PrioritySystem("multifactor", ages=True, age_weight=1_209_600, max_age_s=14 * 86_400.0)
 """A point a second."""
 CONTEXT = Context(neutral=NeutralDelay(3_600.0, NOW, 3_600.0, NOW))
-DELAY, KNOBS = policy_named("delay"), Knobs(Scope(min_age_s=0.0), Order(share=0.0))
+DELAY, ORDER = policy_named("delay"), Order(share=0.0)
 LIMITS_S = (60.0, 7_200.0, 86_400.0)
 STEP_S, BEGIN_S, STILL = 60.0, 120.0, 130
 """Between two steps; from a requeue until a job may start; points that a number may lie apart."""
@@ -132,11 +132,16 @@ def run_of(one: PendingJob) -> RunningJob:
     return replace(running(one.job_id), submitted_at=one.submitted_at)
 
 
+def knobs_of(partitions: Collection[str]) -> Knobs:
+    """partitions: that an instance orders; empty = all."""
+    return Knobs(Scope(min_age_s=0.0, partitions=frozenset(partitions)), ORDER)
+
+
 def wanted(one: PendingJob) -> int:
     """The site factor that the job has from its delay, if it is looked at for the first time."""
     fresh = snapshot(with_factor(replace(one, eligible_at=one.submitted_at), 0), priorities=SYSTEM)
     seen = replace(fresh, taken_at=UnixTime(one.submitted_at + 600))
-    plan = decide(seen, DELAY, KNOBS, context=CONTEXT).plan
+    plan = decide(seen, DELAY, knobs_of(()), context=CONTEXT).plan
     numbers = [a.new for a in plan.actions if a.field is SITE_FACTOR]
     return numbers[0] if numbers else 0
 
@@ -154,7 +159,11 @@ class UndoMachine(RuleBasedStateMachine):
         self.ended = list[int]()
         self.theirs = set[int]()
         self.is_old = False  # the folder has been an older copy
+        self.partitions: tuple[str, ...] = ()  # all
         self.start_daemon()
+
+    def partition_of(self, number: int) -> str:  # noqa: ARG002 - of another machine
+        return "gpu"
 
     def teardown(self) -> None:
         self.give_back()
@@ -185,7 +194,10 @@ class UndoMachine(RuleBasedStateMachine):
         number = self.ended.pop() if used and self.ended else self.newest
         now = UnixTime(self.slurm.clock.now())
         array = ArrayInfo(JobId(number), tasks, listed=f"0-{tasks - 1}") if tasks else None
-        new = job(number, gpus=4, time_limit_s=limit_s, submitted_at=now, array=array)
+        where = self.partition_of(number)
+        new = job(
+            number, gpus=4, time_limit_s=limit_s, submitted_at=now, array=array, partition=where
+        )
         new = replace(new, base=200_000, rest=4_000, live=True, eligible_at=now)
         self.slurm.waiting[number] = with_factor(new, 0)
         self.go_on(cycles)
@@ -291,10 +303,10 @@ class UndoMachine(RuleBasedStateMachine):
         self.cycles += 1
         seen = self.slurm.observe(self.applier.remembered)
         self.applier.look(seen)
-        plan = decide(seen, DELAY, KNOBS, context=CONTEXT).plan
+        plan = decide(seen, DELAY, knobs_of(self.partitions), context=CONTEXT).plan
         now = self.slurm.clock.now()
         self.journal.keep(CycleObservation(self.cycles, now, "live", seen))
-        doubt = self.applier.doubt(seen, self.cycles, ())
+        doubt = self.applier.doubt(seen, self.cycles, self.partitions)
         if not doubt:
             self.applier.write(self.slurm, plan, seen, self.cycles, untimed)
         mode = "numbers_unexplained" if doubt else "live"
@@ -341,13 +353,19 @@ class UndoMachine(RuleBasedStateMachine):
         before = {n: j.site_factor or 0 for n, j in self.slurm.waiting.items()}
         items = restore(self.slurm, self.journal, self.slurm.clock)
         seen = self.slurm.look()
-        odd = unknown_numbers(self.journal, seen, items)
+        odd = unknown_numbers(self.journal, seen, items, self.partitions)
         self.named = {int(r.claim.target.job_id) for r in items if r.fate in UNDONE}
         self.named |= {int(key[0]) for key in odd}
         left = {n: j.site_factor or 0 for n, j in self.slurm.waiting.items()}
         for number in self.theirs & left.keys():
             assert left[number] == THEIRS or before[number] != THEIRS, "somebody else's"
-        own = {n: f - (THEIRS if n in self.theirs else 0) for n, f in left.items()}
+        own = {
+            n: f - (THEIRS if n in self.theirs else 0)
+            for n, f in left.items()
+            if not self.partitions or self.slurm.waiting[n].partitions[0] in self.partitions
+        }
+        for number in left.keys() - own.keys():
+            assert left[number] == before[number], "the other instance's"
         # an older folder knows of nothing that Slurm does not show
         return {
             n: factor for n, factor in own.items() if factor and (self.shows(n) or not self.is_old)
@@ -379,6 +397,56 @@ class OldFolderMachine(UndoMachine):
         self.start_daemon()
 
 
+class TwoInstancesMachine(UndoMachine):
+    """Two daemons with folders of their own, each of which orders a partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions = ("gpu",)
+        folder = Path(self.place.name) / "other"
+        folder.mkdir(mode=0o700)
+        journal = Journal(folder)
+        applier = PlanApplier(journal, self.slurm.clock)
+        self.beside = (folder, journal, applier, ("cpu",))
+
+    def partition_of(self, number: int) -> str:
+        return ("gpu", "cpu")[number % 2]
+
+    @contextmanager
+    def other(self) -> Iterator[None]:
+        """What is done in between, the other instance does."""
+        first = (self.folder, self.journal, self.applier, self.partitions)
+        self.folder, self.journal, self.applier, self.partitions = self.beside
+        try:
+            yield
+        finally:
+            self.beside = (self.folder, self.journal, self.applier, self.partitions)
+            self.folder, self.journal, self.applier, self.partitions = first
+
+    def teardown(self) -> None:
+        with self.other():
+            self.give_back()
+            self.journal.close()
+        super().teardown()
+
+    @rule(cycles=st.integers(1, 3))
+    def the_other_cycles(self, cycles: int) -> None:
+        with self.other():
+            self.go_on(cycles)
+
+    @rule(writes=st.integers(0, 2))
+    def the_other_dies(self, writes: int) -> None:
+        with self.other():
+            self.cycle_and_die(writes)
+
+    @rule()
+    def the_other_stops(self) -> None:
+        with self.other():
+            self.stop()
+
+
 TestUndo, TestOldFolder = UndoMachine.TestCase, OldFolderMachine.TestCase
+TestTwoInstances = TwoInstancesMachine.TestCase
 TestUndo.settings = examples(80, stateful_step_count=40)
 TestOldFolder.settings = examples(40, stateful_step_count=40)
+TestTwoInstances.settings = examples(40, stateful_step_count=40)
