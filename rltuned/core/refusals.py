@@ -141,8 +141,11 @@ class Refusal(StrEnum):
     )
     BLOCKED = (
         "blocked",
-        "a limit of its QOS or account, or a reservation, holds it; see Slurm's reason",
-        "held by a limit or a reservation",
+        (
+            "it waits for what no order of the queue gives it (a limit, a reservation, licences "
+            "...); see Slurm's reason"
+        ),
+        "held by a limit, a reservation or the like",
     )
     TOO_YOUNG = (
         "too_young",

@@ -10,6 +10,7 @@ from itertools import chain
 from rltuned.core.capacity import Capacity
 from rltuned.core.numbers import base_now
 from rltuned.core.placement import width
+from rltuned.core.reasons import ReasonKind, reason_of
 from rltuned.core.refusals import Refusal
 from rltuned.core.switchback import Switchback
 from rltuned.domain.address import is_sayable
@@ -26,28 +27,10 @@ FEDERATED_FROM = 2**26
 cluster that a job was submitted to."""
 
 
-_UNFULFILLABLE_REASONS = frozenset(
-    {
-        "BadConstraints",
-        "PartitionDown",
-        "PartitionInactive",
-        "PartitionNodeLimit",
-        "PartitionTimeLimit",
-        "ReservationDeleted",
-        "DependencyNeverSatisfied",
-        "JobHoldMaxRequeue",
-        "InvalidAccount",
-        "InvalidQOS",
-        "AccountNotAllowed",
-        "QOSNotAllowed",
-    }
-)
-"""Reasons that no order of the queue can change (squeue(1), JOB REASON CODES)."""
-_LIMITED = re.compile(r"(QOS|Assoc)(?!.*NotAllowed)\w*|Max\w+PerAccount|AccountingPolicy")
-"""Reasons that hold whatever stands before it: a limit of its QOS or association is reached."""
-_PERHAPS_RESERVED = "ReqNodeNotAvail, May be reserved for other job"
-"""What Slurm says of a job whose nodes a reservation keeps; 24.11 and 26.05 say it also of one that
-only waits behind another for the same nodes."""
+_BEGIN = "BeginTime"
+_NOT_AVAILABLE = "ReqNodeNotAvail"
+"""What Slurm says of a job whose nodes a reservation keeps, with several details; 24.11 and 26.05
+say it also of one that only waits behind another for the same nodes."""
 _RESERVED = re.compile(r"\b(RESERVED|MAINT)")
 
 
@@ -174,13 +157,19 @@ def cannot_start(job: PendingJob, reservations: "Reservations") -> Refusal | Non
     return _held(job) or _by_wait(job, reservations)
 
 
+def _kind(job: PendingJob) -> ReasonKind:
+    """Of its reason. Without accounting 23.11 says InvalidAccount of jobs that start all the same."""
+    if job.reason == "InvalidAccount" and not job.account:
+        return ReasonKind.TURN
+    return reason_of(job.reason).kind
+
+
 def _held(job: PendingJob) -> Refusal | None:
     if job.held_by == "user":
         return Refusal.HELD_USER
     if job.held_by == "admin":
         return Refusal.HELD_ADMIN
-    # without accounting 23.11 says InvalidAccount of jobs that start all the same
-    if job.reason in _UNFULFILLABLE_REASONS and (job.account or job.reason != "InvalidAccount"):
+    if _kind(job) is ReasonKind.NEVER:
         return Refusal.UNFULFILLABLE
     return Refusal.HELD if job.priority == 0 else None
 
@@ -213,11 +202,11 @@ def _by_wait(job: PendingJob, reservations: "Reservations") -> Refusal | None:
         return Refusal.RESERVATION
     if job.is_dependent:
         return Refusal.DEPENDENCY
-    if _LIMITED.fullmatch(job.reason) or reservations.hold(job):
+    if job.reason != _BEGIN and (_kind(job) is ReasonKind.BLOCKED or reservations.hold(job)):
         return Refusal.BLOCKED
     # Slurm leaves the eligible time unset while a dependency or a begin time holds the job back
     now = reservations.snapshot.taken_at
-    if job.eligible_at is None or job.eligible_at > now or job.reason == "BeginTime":
+    if job.eligible_at is None or job.eligible_at > now or job.reason == _BEGIN:
         return Refusal.NOT_ELIGIBLE
     return None
 
@@ -252,7 +241,7 @@ class Reservations:
 
     def hold(self, job: PendingJob) -> bool:
         """Whether one keeps a node that the job names, or all nodes of its partitions from it."""
-        if job.reason != _PERHAPS_RESERVED:
+        if not job.reason.startswith(_NOT_AVAILABLE):
             return False
         if job.required_nodes:
             return not self._nodes.isdisjoint(job.required_nodes)

@@ -175,7 +175,7 @@ def test_the_same_seed_gives_the_same_starts() -> None:
         ({"dependency": "afterok:5", "reason": "Dependency"}, "it waits for another job"),
         ({"reason": "BeginTime"}, "it may not start yet (begin time)"),
         ({"reason": "QOSMaxJobsPerUserLimit"}, "; QOSMaxJobsPerUserLimit"),
-        ({"reason": "AssocGrpGRES"}, "a limit of its QOS or account"),
+        ({"reason": "AssocGrpGRES"}, "it waits for what no order of the queue gives it"),
         ({"reason": "PartitionTimeLimit"}, "no order of the queue can start it"),
         ({"reservation": "maint"}, "it waits for a reservation"),
     ],

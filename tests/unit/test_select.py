@@ -48,7 +48,24 @@ RULES = Scope(
         ({"reason": "MaxGRESPerAccount"}, Refusal.BLOCKED),
         # as Slurm says also of a job behind another one for the same node
         ({"reason": "ReqNodeNotAvail, UnavailableNodes:n1"}, None),
-        ({"reason": "Licenses"}, None),
+        ({"reason": "Licenses"}, Refusal.BLOCKED),
+        ({"reason": "BurstBufferStageIn"}, Refusal.BLOCKED),
+        ({"reason": "FedJobLock"}, Refusal.BLOCKED),
+        ({"reason": "MaxCpuRunMinsPerUser"}, Refusal.BLOCKED),
+        ({"reason": "Job is at or exceeds QOS one's group max TRES(cpu) minutes"}, Refusal.BLOCKED),
+        ({"reason": "OfALaterRelease"}, Refusal.BLOCKED),
+        ({"reason": "MaxMemPerLimit"}, Refusal.UNFULFILLABLE),
+        ({"reason": "PartitionConfig"}, Refusal.UNFULFILLABLE),
+        ({"reason": "DeadLine"}, Refusal.UNFULFILLABLE),
+        ({"reason": ""}, None),
+        ({"reason": "RaisedSignal:9(Killed)"}, None),
+        (
+            {
+                "reason": "Nodes required for job are DOWN, DRAINED or reserved for jobs in "
+                "higher priority partitions"
+            },
+            None,
+        ),
         ({"reason": "JobArrayTaskLimit"}, None),
         ({"fixed": True}, Refusal.FIXED),
         ({"fixed": True, "owned": OURS}, None),

@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from typing import Any, Final
 
 from rltuned.core.entry import Entry
+from rltuned.core.reasons import reason_of
 from rltuned.core.standing import Place
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.documents import place_document
@@ -23,22 +23,6 @@ NODES: Final = 30
 """Nodes that are shown."""
 LOWEST: Final = 1
 """Slurm's lowest priority of a job that may start: it keeps no order among those."""
-REASONS: Final[Mapping[str, str]] = {
-    "Priority": "other jobs stand before them",
-    "Resources": "first in line: GPUs, CPUs or memory are not free yet",
-    "None": "Slurm has not looked at them yet",
-    "Dependency": "they wait for another job",
-    "BeginTime": "their begin time has not come",
-    "JobHeldUser": "held by their user",
-    "JobHeldAdmin": "held by an administrator",
-    "JobArrayTaskLimit": "as many tasks of their array run as it allows",
-    "Reservation": "they wait for a reservation",
-    "ReqNodeNotAvail": "nodes that they ask for are down, reserved or kept for jobs before them",
-    "Licenses": "licences are in use",
-}
-"""Slurm's reasons in words; others are shown as Slurm says them."""
-
-
 _RANKED: Final = ("delay_s", "rank_before", "rank_wished", "what", "bound", "fits")
 """Of an entry; null where there is none."""
 
@@ -95,7 +79,7 @@ def reasons(seen: Snapshot) -> list[Document]:
     for job in seen.pending:
         counts[(job.reason or "None").partition(",")[0]] += tasks(job)
     return [
-        {"reason": reason, "words": REASONS.get(reason, ""), "jobs": count}
+        {"reason": reason, "words": reason_of(reason).words, "jobs": count}
         for reason, count in counts.most_common()
     ]
 
