@@ -89,6 +89,8 @@ def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> 
     )
     if (recording.folder / "partitions.txt").exists():  # asked from 26.05 on
         (answers / "partitions").write_text(changed.get("partitions", recording.text("partitions")))
+    none = "No reservations in the system\n"
+    (answers / "reservations").write_text(changed.get("reservations", none))
     scripts = {
         "squeue": """case "$SQUEUE_FORMAT2 $*" in
             *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;;
@@ -99,7 +101,8 @@ def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> 
         "sdiag": "f=sdiag",
         "scontrol": f"""case "$*" in
             --version) echo slurm-wlm {recording.folder.name}.0; exit;;
-            ping) f=ping;; *partitions) f=partitions;; *) f=config;;
+            ping) f=ping;; *partitions) f=partitions;;
+            *reservations) f=reservations;; *) f=config;;
         esac""",
     }
     for name, choose in scripts.items():

@@ -94,7 +94,10 @@ def placeable(job: PendingJob, capacity: Capacity) -> QueuedJob | None:
     """The job as it is placed; None = its wishes are outside the model."""
     if is_outside(job):
         return None
-    return QueuedJob(job, job.request, capacity.members_of(job.partitions))
+    member, some = capacity.members_of(job.partitions), capacity.kept.of(job)
+    if some:  # of a node that is kept in part nothing is planned
+        member = member & ~capacity.kept.nodes(some) & (capacity.kept.parts(some)[1] == 0)
+    return QueuedJob(job, job.request, member)
 
 
 def job_ends(snapshot: Snapshot, capacity: Capacity) -> tuple[JobEnd, ...]:

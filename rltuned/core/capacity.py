@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.keepers import Kept
 from rltuned.domain.cluster import Node
-from rltuned.domain.jobs import Request, Share
+from rltuned.domain.jobs import PendingJob, Request, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, NodeName
 
@@ -35,6 +36,7 @@ class Capacity:
     members: dict[str, BoolArray]  # partition -> (N,)
     index: dict[NodeName, int]  # name -> column
     rows: dict[GpuType | None, int]  # type -> row
+    kept: Kept  # what keeps nodes from some jobs
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Capacity":
@@ -47,19 +49,22 @@ class Capacity:
             for gpu in node.gpus:
                 total_gpus[row_of[gpu.gpu_type], column] = gpu.total
                 free_gpus[row_of[gpu.gpu_type], column] = gpu.free
+        total_cpus = _ints([n.total.cpus for n in nodes])
+        index = {n.name: i for i, n in enumerate(nodes)}
         return cls(
             names=tuple(n.name for n in nodes),
             gpu_types=types,
             total_gpus=total_gpus,
-            total_cpus=_ints([n.total.cpus for n in nodes]),
+            total_cpus=total_cpus,
             total_mem_mib=_ints([n.total.mem_mib for n in nodes]),
             free_gpus=free_gpus,
             free_cpus=_ints([n.free.cpus for n in nodes]),
             free_mem_mib=_ints([n.free.mem_mib for n in nodes]),
             usable=np.array([n.schedulable for n in nodes], dtype=bool),
             members=_members(nodes),
-            index={n.name: i for i, n in enumerate(nodes)},
+            index=index,
             rows=row_of,
+            kept=Kept(snapshot, index, total_cpus),
         )
 
     def copy(self) -> "Capacity":
@@ -79,6 +84,33 @@ class Capacity:
         for name in partitions:
             if name in self.members:
                 member |= self.members[name]
+        return member
+
+    def without(self, some: int) -> "Capacity":
+        """The same, to be read, for a job from which this set of `kept` keeps nodes."""
+        if not some:
+            return self
+        gpus, cpus = self.kept.parts(some)
+        return replace(
+            self,
+            usable=self.usable & ~self.kept.nodes(some),
+            free_gpus=np.maximum(self.free_gpus - gpus, 0),
+            free_cpus=np.maximum(self.free_cpus - cpus, 0),
+        )
+
+    def wanted_by(self, job: PendingJob) -> BoolArray:
+        """(N,) nodes of its partitions that its own list of nodes leaves it; none where one that it
+        needs takes no jobs.
+        """
+        member = self.members_of(job.partitions)
+        if job.excluded_nodes:
+            member = member & ~np.isin(self.names, job.excluded_nodes)
+        if job.required_nodes:
+            named = member & np.isin(self.names, job.required_nodes)
+            if int((named & self.usable).sum()) < len(set(job.required_nodes)):
+                return np.zeros_like(member)
+            if (job.request.nodes or 1) <= len(set(job.required_nodes)):
+                member = named
         return member
 
     def untouched(self) -> BoolArray:

@@ -167,14 +167,14 @@ def encode(
     NUM_FEATURES) float32, all in [0, 1]; row i is chosen[i]. where: the partitions of which its
     size, backlog and place are, if not all of its own (core/select).
     """
-    shapes = shapes_of(chosen)
+    capacity = Capacity.of(snapshot)
+    shapes = shapes_of(chosen, capacity)
     gpus, cpus, mem_mib, limit_s = _requested(shapes)
     # PendingJob.waits_since of all at once
     came_s = np.array([job.submitted_at for job in chosen], dtype=np.float64)
     submit_s = np.maximum(came_s, [job.eligible_at or -math.inf for job in chosen])
     # a clock that lags behind slurmctld's must not make a wait negative
     wait_s = np.maximum(snapshot.taken_at - submit_s, 0.0)
-    capacity = Capacity.of(snapshot)
     seen = survey(shapes, snapshot, capacity)
     size = _sizes(shapes, capacity, where)
     run_s = _run_s(chosen, context.run_times)

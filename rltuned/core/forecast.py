@@ -10,7 +10,7 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -107,6 +107,9 @@ class _Ground:
         every: list[PlayedJob | Arrival] = [*line, *arrivals.jobs]
         jobs = [one.job for one in every]
         self.lanes = self._lanes_of(jobs, snapshot.nodes)
+        self.kept = self.capacity.kept
+        self.open_to = [self.kept.open_to(job) for job in jobs] if self.kept else []
+        self._narrower: dict[tuple[int, int], Lane] = {}
         self.overlap = _overlap(set(self.lanes.values()))
         self.limits_s = [_limit_s(job.request.time_limit_s) for job in jobs]
         self.knots = [
@@ -146,6 +149,15 @@ class _Ground:
             if lane is not None:
                 found[at] = lane
         return found
+
+    def left_of(self, lane: Lane, some: int) -> Lane:
+        """A lane where a set of `kept` keeps nodes from it."""
+        key = lane.number, some
+        if some and key not in self._narrower:
+            member, part = lane.member & ~self.kept.nodes(some), self.kept.parts(some)
+            number = -1 - len(self._narrower)
+            self._narrower[key] = replace(lane, number=number, member=member, part=part)
+        return self._narrower[key] if some else lane
 
 
 def _overlap(lanes: Collection[Lane]) -> set[tuple[int, int]]:
@@ -203,6 +215,11 @@ class _Play:
                 (run_s - ground.ran_s).tolist(), ground.run_ends_s, ground.runs, strict=True
             )
         ]
+        self._ends_s = {
+            run.job_id: end_s
+            for (end_s, _), (run, _) in zip(self._ends, ground.runs, strict=True)
+            if ground.kept
+        }
         heapify(self._ends)
         lanes = ground.lanes
         self._waiting = [(key_s, at) for at, key_s in enumerate(ground.keys_s) if at in lanes]
@@ -226,6 +243,8 @@ class _Play:
                 self._pass(now)
             following = self._ends[0][0] if self._ends else math.inf
             following = min(following, self._next_arrival_s())
+            if self._ground.kept:
+                following = min(following, self._ground.kept.next_end_s(now))
             now = max(following, now + max(PASS_S, COARSE * now))
         return self._starts_s
 
@@ -261,9 +280,10 @@ class _Play:
         # while nothing starts: where a lane has room, and from which limit on its jobs may not
         room: dict[int, HeldShares | None] = {}
         refused: dict[int, float] = {}
+        met: dict[float, int] = {}
         for entry in self._waiting:
-            lane = self._ground.lanes[entry[1]]
             held, limit_s = None, self._ground.limits_s[entry[1]]
+            lane = self._lane(entry[1], limit_s, now, met)
             if lane.number in self._full:
                 heads.add(lane)
             elif lane.number not in refused or limit_s < refused[lane.number]:
@@ -283,13 +303,22 @@ class _Play:
                 refused.clear()
         self._waiting = still
 
+    def _lane(self, job: int, limit_s: float, now: float, met: dict[float, int]) -> Lane:
+        """The lane of a job by what is kept from it now. met: by limit, in this pass."""
+        ground = self._ground
+        if not ground.kept:
+            return ground.lanes[job]
+        if limit_s not in met:
+            met[limit_s] = ground.kept.met(now, limit_s, self._ends_s)
+        return ground.left_of(ground.lanes[job], met[limit_s] & ~ground.open_to[job])
+
     def _start(self, job: int, lane: Lane, held: HeldShares, now: float) -> None:
         self._free.take(held)
         rows = self._running.start(held, now + self._ground.limits_s[job])
         heappush(self._ends, (now + float(self._run_s[job]), rows))
-        self._in_lane[lane.number] -= 1
-        if not self._in_lane[lane.number]:
-            del self._in_lane[lane.number]
+        self._in_lane[lane.base] -= 1
+        if not self._in_lane[lane.base]:
+            del self._in_lane[lane.base]
         if job < self._ground.count:
             self._starts_s[job] = now
             self._left -= 1
@@ -314,7 +343,7 @@ class _Heads:
         """Whether a job of a lane that runs so long at most delays one; if not, it is counted."""
         kept: list[Reserved] = []
         for partition, head in self._lanes.items():
-            if (head.number, lane.number) not in self._overlap:
+            if (head.base, lane.base) not in self._overlap:
                 continue
             found = self._reserved.get(partition)
             if found is None:

@@ -35,10 +35,12 @@ class HeldShares(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
     """What its jobs ask for on each of `count` nodes of one of the rows. member: (N,) where Slurm
-    starts them now.
+    starts them now. base: the number of the same lane where nothing is kept from it. part: (N,)
+    GPUs and CPUs that are kept from it on nodes of member; None = none.
     """
 
     number: int
+    base: int
     partition: str
     member: BoolArray
     rows: tuple[int, ...]
@@ -47,6 +49,7 @@ class Lane:
     cpus: int
     mem_mib: int
     exclusive: bool
+    part: tuple[IntArray, IntArray] | None = None
 
 
 def lane_of(
@@ -71,7 +74,7 @@ def lane_of(
     if need.gpus % count and all((capacity.total_gpus[r] >= gpus).sum() < count for r in rows):
         gpus -= 1
     return Lane(
-        number, job.partitions[0], member & capacity.usable, rows, count, gpus,
+        number, number, job.partitions[0], member & capacity.usable, rows, count, gpus,
         ceil_div(need.cpus, count), ceil_div(need.mem_mib, count), request.exclusive,
     )  # fmt: skip
 
@@ -122,12 +125,17 @@ class FreeNodes:
 
     def fits_on(self, lane: Lane, row: int) -> BoolArray:
         """(N,) nodes that have a share of a job of the lane."""
-        found: BoolArray = lane.member & (self.gpus[row] >= lane.gpus)
+        gpus, cpus = self.gpus[row], self.cpus
+        if lane.part is not None:
+            gpus, cpus = gpus - lane.part[0], cpus - lane.part[1]
+        found: BoolArray = lane.member & ((gpus >= lane.gpus) | (lane.gpus == 0))
         if lane.gpus:
             found &= self.total.total_gpus[row] > 0
-        found &= (self.cpus >= lane.cpus) & (self.mem_mib >= lane.mem_mib)
+        found &= (cpus >= lane.cpus) & (self.mem_mib >= lane.mem_mib)
         if lane.exclusive:
             most = self.total
+            if lane.part is not None:
+                found &= lane.part[1] == 0
             found &= (self.gpus == most.total_gpus).all(axis=0)
             found &= (self.cpus == most.total_cpus) & (self.mem_mib == most.total_mem_mib)
         return found

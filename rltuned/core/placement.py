@@ -109,7 +109,8 @@ def place(job: PendingJob, capacity: Capacity, rule: PlacementRule = "pack") -> 
     """Where a job could start now; None = it does not fit, or is outside the model."""
     if is_outside(job):
         return None
-    shares = place_request(job.request, capacity.members_of(job.partitions), capacity, rule)
+    left = capacity.without(capacity.kept.of(job))
+    shares = place_request(job.request, left.members_of(job.partitions), left, rule)
     return None if shares is None else Placement(job.job_id, shares)
 
 

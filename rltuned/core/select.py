@@ -158,7 +158,7 @@ def cannot_start(job: PendingJob, reservations: "Reservations") -> Refusal | Non
 
 
 def _kind(job: PendingJob) -> ReasonKind:
-    """Of its reason. Without accounting 23.11 says InvalidAccount of jobs that start all the same."""
+    """Of its reason. Without accounting 23.11 says InvalidAccount of jobs that start anyway."""
     if job.reason == "InvalidAccount" and not job.account:
         return ReasonKind.TURN
     return reason_of(job.reason).kind

@@ -26,7 +26,10 @@ first is what is shown."""
 ARRIVALS: Final = 4_000
 """Jobs that stand for those that still arrive, at most."""
 TOO_FAR: Final = "it is too far back: only the first 1,000 of the order are played forward"
-NEVER: Final = "no node that could carry it takes jobs now, or none frees in 90 days"
+NEVER: Final = (
+    "no node that could carry it takes jobs now, or none frees in 90 days, or reservations keep "
+    "them all from a job of its time limit"
+)
 PART: Final = "it is a part of a heterogeneous job, whose parts start together"
 THROTTLED: Final = "as many tasks of its array run as the array allows"
 
@@ -146,8 +149,8 @@ def bare(job: PendingJob) -> PendingJob:
     """The same with what a play reads, and nothing else."""
     return PendingJob(
         job.job_id, "", job.submitted_at, job.request, 1, job.partitions,
-        eligible_at=job.eligible_at, user=job.user, required_nodes=job.required_nodes,
-        excluded_nodes=job.excluded_nodes,
+        eligible_at=job.eligible_at, user=job.user, account=job.account,
+        required_nodes=job.required_nodes, excluded_nodes=job.excluded_nodes,
     )  # fmt: skip
 
 

@@ -50,10 +50,17 @@ class JobShapes:
     rows: IntArray
 
 
-def shapes_of(jobs: tuple[PendingJob, ...]) -> JobShapes:
+def shapes_of(jobs: tuple[PendingJob, ...], capacity: Capacity) -> JobShapes:
     """Group a queue by shape. Identity, not equality, of requests: hashing them costs more."""
-    known: dict[tuple[int, tuple[str, ...]], int] = {}
-    rows = [known.setdefault((id(job.request), job.partitions), len(known)) for job in jobs]
+    known: dict[tuple[object, ...], int] = {}
+    kept = capacity.kept
+    rows = [
+        known.setdefault(
+            (id(job.request), job.partitions, job.required_nodes, job.excluded_nodes, kept.of(job)),
+            len(known),
+        )
+        for job in jobs
+    ]
     firsts = dict(zip(rows, jobs, strict=True)).values()
     return JobShapes(tuple(firsts), np.array(rows, dtype=np.int64))
 
@@ -62,16 +69,19 @@ def survey(shapes: JobShapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
     """Look at the free state once for each shape; (n,) arrays, one entry per job."""
     table = np.zeros((len(shapes.firsts), 6))
     returning = returning_gpus(snapshot, capacity)
-    by_partitions: dict[tuple[str, ...], list[int]] = {}
+    together: dict[tuple[object, ...], list[int]] = {}
     for at, job in enumerate(shapes.firsts):
-        by_partitions.setdefault(job.partitions, []).append(at)
+        nodes = job.partitions, job.required_nodes, job.excluded_nodes
+        together.setdefault((*nodes, capacity.kept.of(job)), []).append(at)
     step = max(1, _CELLS // max(1, len(capacity.names)))
-    for partitions, members in by_partitions.items():
-        member = capacity.members_of(partitions)
+    for members in together.values():
+        first = shapes.firsts[members[0]]
+        left = capacity.without(capacity.kept.of(first))
+        member = left.wanted_by(first)
         for start in range(0, len(members), step):
             some = members[start : start + step]
             requests = [shapes.firsts[at].request for at in some]
-            table[some] = _look(requests, member, capacity, returning)
+            table[some] = _look(requests, member, left, returning)
     fits, ways, free, every, back, idle = table[shapes.rows].T
     return Survey(fits, ways, free, every, back, idle, fragmentation(capacity))
 

@@ -59,10 +59,13 @@ def log_state(log: Log, health: Health, logged: Logged) -> None:
         line("state", state=health.state.value, detail=str(health))
 
 
+_THEN: Final = {"job": "left alone", "reservation": "counts as none"}
+
+
 def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
     """A line for each thing that cannot be read since this cycle, or cannot for another reason."""
     for row in sorted(found)[:_NAMED]:
-        then = "left alone" if row.kind == "job" else "nothing is placed there"
+        then = _THEN.get(row.kind, "nothing is placed there")
         log.warning("unreadable", kind=row.kind, name=row.name, why=row.why, then=then)
     if len(found) > _NAMED:
         log.warning("unreadable_more", count=len(found) - _NAMED)

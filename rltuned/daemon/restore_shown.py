@@ -67,7 +67,8 @@ def shown(seen: Snapshot, job: AskedJob | None = None, scope: Collection[str] = 
     return Shown(
         site_factors=sum(bool(j.site_factor) for j in jobs),
         fixed=sum(field is PRIORITY for _, (field, _) in numbers.values()),
-        hidden=sum(j.site_factor is None for j in jobs) + len(seen.unreadable),
+        hidden=sum(j.site_factor is None for j in jobs)
+        + sum(row.kind != "reservation" for row in seen.unreadable),
         plugin=seen.priorities.site_factor_plugin,
         kind=seen.priorities.kind,
         named=in_words(numbers),

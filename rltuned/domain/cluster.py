@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rltuned.domain.units import GpuType, NodeName
+from rltuned.domain.units import GpuType, NodeName, UnixTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +86,26 @@ class Partition:
     priority_tier: int = 1
     priority_factor: int = 1
     oversubscribe: str = "NO"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reservation, to come or in force. start_at: of TIME_FLOAT it moves on with time. end_at:
+    inf = it never ends. kept: amounts over all its nodes; None = it keeps them whole. users,
+    accounts: as Slurm lists them, "-bob" for all but bob; empty = not by them. others: it is for
+    groups, QOS or partitions too. flags: in capitals.
+    """
+
+    name: str
+    start_at: UnixTime
+    end_at: UnixTime
+    nodes: tuple[NodeName, ...]
+    kept: Resources | None = None
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    others: bool = False
+    flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.end_at < self.start_at:
+            raise ValueError(f"reservation {self.name} ends before it starts")

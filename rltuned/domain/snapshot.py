@@ -6,22 +6,22 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, Literal
 
-from rltuned.domain.cluster import Node, Partition
+from rltuned.domain.cluster import Node, Partition, Reservation
 from rltuned.domain.context import Remembered
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId, JobKey, UnixTime
 
 SNAPSHOT_VERSION = 1
-UNREADABLE_KINDS: Final = ("job", "node", "partition")
+UNREADABLE_KINDS: Final = ("job", "node", "partition", "reservation")
 _NO_JOB = JobId(0)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unreadable:
-    """A job, node or partition that cannot be read. name: "" = unknown. job_id: 0 = none."""
+    """What cannot be read. name: "" = unknown. job_id: 0 = of no job, or not known."""
 
-    kind: Literal["job", "node", "partition"]
+    kind: Literal["job", "node", "partition", "reservation"]
     name: str
     why: str
     job_id: JobId = _NO_JOB
@@ -41,6 +41,7 @@ class Snapshot:
         lingering: ids of those, and of their arrays, sorted.
         preemption: whether Slurm may preempt jobs; None = not known.
         priorities: how slurmctld turns waiting into priority.
+        reservations: those to come and those in force, by name.
         unreadable: what could not be read, sorted. A pending job whose id, submit time and
             priority could be read is in `pending` all the same.
     """
@@ -56,6 +57,7 @@ class Snapshot:
     lingering: tuple[JobId, ...] = ()
     priorities: PrioritySystem = field(default_factory=PrioritySystem)
     unreadable: tuple[Unreadable, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     version: int = SNAPSHOT_VERSION
 
     def __post_init__(self) -> None:
@@ -64,6 +66,7 @@ class Snapshot:
         put(self, "running", tuple(sorted(self.running, key=attrgetter("job_id"))))
         put(self, "nodes", tuple(sorted(self.nodes, key=attrgetter("name"))))
         put(self, "partitions", tuple(sorted(self.partitions, key=attrgetter("name"))))
+        put(self, "reservations", tuple(sorted(self.reservations, key=attrgetter("name"))))
         put(self, "unreadable", tuple(sorted(self.unreadable)))
         if self.version != SNAPSHOT_VERSION:
             raise ValueError(

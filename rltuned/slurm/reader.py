@@ -36,6 +36,7 @@ from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.records import TWICE, id_of
 from rltuned.slurm.request import Requests, parse_speeds, read_node_range
+from rltuned.slurm.reservations import read_reservations
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
@@ -50,8 +51,8 @@ controller's restart that this often needs shows as a failed read, which forgets
 
 
 class Reader:
-    """Reads one cluster with squeue, sinfo, sprio and, every few minutes, scontrol show config and
-    show nodes.
+    """Reads one cluster with squeue, sinfo, sprio, scontrol show reservations and, every few
+    minutes, scontrol show config and show nodes.
 
     --local, because in a federation squeue also shows the other clusters' jobs, which rltuned
     cannot address; -a, because hidden partitions hold nodes and jobs too. Every method raises
@@ -91,8 +92,9 @@ class Reader:
         self._lines: dict[int, tuple[JobId, Factors]] = {}
 
     def snapshot(self, taken_at: float, remembered: RememberedBy = nothing) -> Snapshot:
-        """The cluster now: one squeue, one sinfo, one sprio. remembered: see ports.Backend. It is
-        taken at the time of slurmctld's clock, by which ages count, as long as that can be right.
+        """The cluster now: one squeue, sinfo, sprio and scontrol each. remembered: see
+        ports.Backend. It is taken at the time of slurmctld's clock, by which ages count, as long as
+        that can be right.
         """
         try:
             return self._read(taken_at, remembered)
@@ -121,6 +123,8 @@ class Reader:
         nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
         self._nodes = {node.name: self._nodes[node.name] for node in nodes}
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
+        shown = self._commands.stream("scontrol", "-o", "show", "reservations")
+        reservations, odd_ones = read_reservations(shown.lines())
         factors, misread = self._factors() if site.multifactor else ({}, {})
         bad = {u.name: u.why for u in unread if u.kind == "partition"}
 
@@ -161,8 +165,10 @@ class Reader:
                 lingering=queue.lingering,
                 preemption=site.preemption,
                 priorities=site.priorities,
+                reservations=reservations,
                 unreadable=(
                     *unread,
+                    *odd_ones,
                     *unseen,
                     *(Unreadable("node", "", why) for why in odd),
                     *queue.unreadable,

@@ -78,7 +78,7 @@ def test_placing_a_whole_queue_never_overdraws_a_node(world: Snapshot) -> None:
 @given(worlds.snapshots())
 def test_the_survey_of_the_queue_says_what_placing_one_by_one_says(world: Snapshot) -> None:
     capacity = Capacity.of(world)
-    found = survey(shapes_of(world.pending), world, capacity)
+    found = survey(shapes_of(world.pending, capacity), world, capacity)
     one_by_one = [float(place(j, capacity) is not None) for j in world.pending]
     assert found.fits.tolist() == one_by_one
     assert ((found.ways > 0) == (found.fits > 0)).all()
@@ -107,7 +107,7 @@ def test_cpus_widen_a_job_that_needs_several_nodes_anyway() -> None:
     capacity = Capacity.of(world)
     found = sure(place(world.pending[0], capacity))
     assert [s.taken for s in found.shares] == [Resources(2, 16, 2_000)] * 4
-    assert survey(shapes_of(world.pending), world, capacity).ways.tolist() == [1.0]
+    assert survey(shapes_of(world.pending, capacity), world, capacity).ways.tolist() == [1.0]
 
 
 def nodes_of(world: tuple[Node, ...], asks: PendingJob, rule: PlacementRule = "pack") -> list[str]:

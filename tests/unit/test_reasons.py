@@ -1,4 +1,4 @@
-"""Slurm's reasons of the releases 22.05 to 26.05: which of them say that a job waits for its turn."""
+"""Slurm's reasons from 22.05 to 26.05: which of them say that a job waits for its turn."""
 
 from pathlib import Path
 

@@ -177,7 +177,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_unreadable",
-        "Jobs, nodes and partitions of the last snapshot that could not be read, by kind.",
+        "Jobs, nodes, partitions and reservations of the last snapshot that could not be read.",
         _unreadable,
         labels={"kind": UNREADABLE_KINDS},
     ),
