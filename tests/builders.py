@@ -92,15 +92,16 @@ def running(
     time_limit_s: float | None = 3_600.0,
     gpu_type: str | None = "p100",
     partition: str = "gpu",
+    asks: Request | None = None,
     **rest: Any,
 ) -> RunningJob:
-    """A job that runs on one node."""
-    total = Resources(gpus, cpus, mem_mib)
+    """A job that runs on one node; `asks` replaces the amounts."""
+    total = Resources(gpus, cpus, mem_mib) if asks is None else asks.total
     kind = GpuType(gpu_type) if gpu_type is not None and gpus else None
     return RunningJob(
         job_id=JobId(job_id),
         started_at=UnixTime(started_at),
-        request=Request(total=total, time_limit_s=time_limit_s),
+        request=asks or Request(total=total, time_limit_s=time_limit_s),
         shares=(Share(node=NodeName(node_name), taken=total, gpu_type=kind),),
         partition=partition,
         **({"user": "bob", "account": "lab"} | rest),

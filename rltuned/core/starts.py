@@ -149,8 +149,8 @@ def bare(job: PendingJob) -> PendingJob:
     """The same with what a play reads, and nothing else."""
     return PendingJob(
         job.job_id, "", job.submitted_at, job.request, 1, job.partitions,
-        eligible_at=job.eligible_at, user=job.user, account=job.account,
-        required_nodes=job.required_nodes, excluded_nodes=job.excluded_nodes,
+        eligible_at=job.eligible_at, user=job.user, required_nodes=job.required_nodes,
+        excluded_nodes=job.excluded_nodes,
     )  # fmt: skip
 
 
