@@ -236,7 +236,9 @@ exec cat squeue.txt""",
     NR == FNR {{ if (split($0, w, /[ =]/) == 5) to[w[3]] = w[5]; next }}
     $1 in to {{ $2 += to[$1]; $3 = to[$1] }} {{ print }}' {_WROTE} sprio.txt""",
     "sdiag": "exec cat sdiag.txt",
-    "scontrol": f'[ "$1" = -v ] && exec cat >>{_WROTE}\nexec cat scontrol.txt',
+    "scontrol": f"""[ "$1" = -v ] && exec cat >>{_WROTE}
+[ "$3" = reservations ] && exec echo No reservations in the system
+exec cat scontrol.txt""",
 }
 
 

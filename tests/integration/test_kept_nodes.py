@@ -1,0 +1,146 @@
+"""Nodes that reservations to come, other users' jobs or an administrator keep from a job: "fits
+now" and the expected start are what a real Slurm does.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rltuned.core.arrivals import NO_ARRIVALS
+from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.entry import Entry
+from rltuned.core.line import proposed_line
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
+from rltuned.core.starts import Start, expected_of
+from rltuned.domain.units import JobId
+from rltuned.policies.baselines import BASELINES
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.commands import SlurmCli
+from tests.builders import sure
+from tests.clusters import module_lab
+from tests.lab import SlurmLab
+
+pytestmark = pytest.mark.slurm
+
+lab = module_lab(
+    partitions=(
+        "PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",
+        "PartitionName=small Nodes=p[1-2] MaxTime=UNLIMITED MaxMemPerNode=1000",
+    )
+)
+ONE = ("-n1", "--mem=100")
+
+
+@pytest.fixture(autouse=True)
+def clean(lab: SlurmLab) -> Iterator[None]:
+    lab.clear()
+    yield
+    lab.run("scontrol", "delete", "reservation", "kept", check=False)
+    lab.run("scontrol", "update", "NodeName=k1", "State=RESUME", check=False)
+    lab.clear()
+
+
+def reserve(lab: SlurmLab, *words: str) -> None:
+    lab.scontrol("create", "reservation", "ReservationName=kept", *words)
+
+
+def look(lab: SlurmLab) -> Decision:
+    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    return decide(world.observe(), BASELINES["sjf"], Knobs(rules=Scope(min_age_s=0)))
+
+
+def entry_of(found: Decision, job: int) -> Entry:
+    return next(e for e in found.entries if e.job.job_id == job)
+
+
+def start_of(found: Decision, job: int) -> Start:
+    return expected_of(proposed_line(found), {}, NO_ARRIVALS).starts[JobId(job)]
+
+
+def reason(lab: SlurmLab, job: int) -> str:
+    return lab.run("squeue", "-h", "-j", str(job), "-O", "reason:90").strip()
+
+
+def as_nobody(lab: SlurmLab, *words: str) -> int:
+    return lab.sbatch("--uid=nobody", "-D/tmp", "-o/dev/null", *words)
+
+
+@pytest.mark.parametrize("flags", ["MAINT,IGNORE_JOBS", "IGNORE_JOBS", "IGNORE_JOBS,DAILY"])
+def test_a_job_that_would_run_into_a_reservation_starts_when_it_is_over(
+    lab: SlurmLab, flags: str
+) -> None:
+    reserve(
+        lab, "StartTime=now+40minutes", "Duration=4:00:00", "Nodes=ALL", f"Flags={flags}",
+        "Users=root",
+    )  # fmt: skip
+    long = lab.sbatch(*ONE, "-t120")
+    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, long), "Slurm says so")
+    short = lab.sbatch(*ONE, "-t10")
+    lab.wait_for(lambda: lab.state(short) == "R", "a short job still runs")
+    found = look(lab)
+    (kept,) = found.snapshot.reservations
+    entry, start = entry_of(found, long), start_of(found, long)
+    assert not entry.fits
+    assert entry.placement is None
+    assert "does not fit now" in entry.why
+    assert sure(start.low_s) >= kept.end_at - found.snapshot.taken_at
+
+
+def test_a_reservation_of_one_node_keeps_that_node_alone(lab: SlurmLab) -> None:
+    reserve(
+        lab, "StartTime=now+40minutes", "Duration=4:00:00", "Nodes=p1", "Flags=IGNORE_JOBS",
+        "Users=daemon",
+    )  # fmt: skip
+    job = lab.sbatch(*ONE, "-t120", "-wp1")
+    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "Slurm says so")
+    found = look(lab)
+    (kept,) = found.snapshot.reservations
+    assert not entry_of(found, job).fits
+    assert sure(start_of(found, job).low_s) >= kept.end_at - found.snapshot.taken_at
+    other = lab.sbatch(*ONE, "-t120", "--gres=gpu:p100:1")
+    lab.wait_for(lambda: lab.state(other) == "R", "the other node takes jobs")
+
+
+def test_a_reservation_of_a_part_leaves_the_rest(lab: SlurmLab) -> None:
+    reserve(
+        lab, "StartTime=now+40minutes", "Duration=4:00:00", "Nodes=p1", "CoreCnt=12",
+        "Users=daemon",
+    )  # fmt: skip
+    wide = lab.sbatch("-n8", "-N1", "--mem=100", "-t120", "-wp1")
+    lab.wait_for(lambda: reason(lab, wide) in {"Resources", "Priority"}, "Slurm says so")
+    assert not entry_of(look(lab), wide).fits
+    lab.run("scancel", str(wide))
+    narrow = lab.sbatch("-n4", "-N1", "--mem=100", "-t120", "-wp1")
+    lab.wait_for(lambda: lab.state(narrow) == "R", "the rest is free")
+
+
+def test_a_node_with_a_job_that_has_it_for_its_user_is_free_for_that_user_alone(
+    lab: SlurmLab,
+) -> None:
+    for name in ("p1", "p2"):
+        alone = lab.sbatch(*ONE, "-t60", "--exclusive=user", f"-w{name}")
+        lab.wait_for(lambda job=alone: lab.state(job) == "R", "it runs")
+    other = as_nobody(lab, *ONE, "-t30", "--gres=gpu:p100:1")
+    lab.wait_for(lambda: reason(lab, other) == "Resources", "Slurm keeps the nodes from others")
+    found = look(lab)
+    assert not entry_of(found, other).fits
+    assert sure(start_of(found, other).low_s) > 0
+    own = lab.sbatch(*ONE, "-t30", "--gres=gpu:p100:1")
+    lab.wait_for(lambda: lab.state(own) == "R", "its own jobs go there")
+
+
+def test_a_job_that_names_a_drained_node_does_not_fit(lab: SlurmLab) -> None:
+    lab.scontrol("update", "NodeName=k1", "State=DRAIN", "Reason=test")
+    job = lab.sbatch(*ONE, "-t10", "-wk1")
+    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "Slurm says so")
+    found = look(lab)
+    assert not entry_of(found, job).fits
+    assert start_of(found, job).median_s is None
+
+
+def test_a_job_with_more_memory_than_its_partition_allows_has_no_place(lab: SlurmLab) -> None:
+    job = lab.sbatch("-n1", "--mem=2000", "-t10", "-psmall")
+    lab.wait_for(lambda: reason(lab, job) in {"MaxMemPerLimit", "PartitionConfig"}, "it says so")
+    assert dict(look(lab).refused) == {job: Refusal.UNFULFILLABLE}
