@@ -43,6 +43,7 @@ OTHER_NOT_KNOWN = (
     "known here; {}"
 )
 _OLD_S = 60.0
+_PREEMPTION = "Preemption is on here, and the forecast knows nothing of it."
 
 
 @app.command()
@@ -134,6 +135,7 @@ def in_words(document: dict[str, Any]) -> list[str]:
         f"{name}: {_start_of(document)}.",
         *_what_ifs(document),
         *_age(document.get("expected_age_s")),
+        *([_PREEMPTION] if document.get("expected_start") and document.get("preemption") else []),
         f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
         f"Slurm's priority: {document['current_priority']}.",
         *_in_queue(document),

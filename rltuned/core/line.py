@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rltuned.core.decide import Decision
+from rltuned.core.refusals import Refusal
 from rltuned.core.select import Reservations, cannot_start
 from rltuned.core.standing import tier_of, tiers_of
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
+from rltuned.text import at_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,14 @@ def _line(
         if reason is None:
             jobs.append(job)
         else:
-            cannot[job.job_id] = reason.sentence.replace("see Slurm's reason", job.reason)
+            cannot[job.job_id] = _why(job, reason, snapshot)
     tiers = tiers_of(snapshot)
     jobs.sort(key=lambda j: (-tier_of(j, tiers), -number.get(j.job_id, j.priority), j.job_id))
     return Line(snapshot, context, tuple(jobs), delays_s, cannot)
+
+
+def _why(job: PendingJob, reason: Refusal, seen: Snapshot) -> str:
+    """Why it cannot start, with what Slurm says of it."""
+    if reason is Refusal.NOT_ELIGIBLE and job.eligible_at and job.eligible_at > seen.taken_at:
+        return f"it may not start before {at_clock(job.eligible_at, seen.taken_at)} (begin time)"
+    return reason.sentence.replace("see Slurm's reason", job.reason)

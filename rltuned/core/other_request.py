@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rltuned.core.placement import ceil_div
-from rltuned.domain.cluster import Resources
+from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
+from rltuned.text import span
+
+_HOUR_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,26 @@ class OtherRequest:
         return replace(request, total=total, nodes=None, nodes_most=None, expected=None)
 
 
+def barred(seen: Snapshot, job: PendingJob, other: OtherRequest) -> str:
+    """Why Slurm would not start the job with that, by its partitions; empty = it would."""
+    found = []
+    for name in job.partitions:
+        one = next((p for p in seen.partitions if p.name == name), None)
+        if one is None or one.max_time_s is None or _takes(one, other.of(job.request)):
+            return ""
+        found.append(f"partition {name} takes at most {_minutes(one.max_time_s)}")
+    return f"Slurm would not start it: {', '.join(found)}"
+
+
+def _minutes(limit_s: float) -> str:
+    return f"{limit_s / 60:.0f} min" if limit_s < _HOUR_S else span(limit_s)
+
+
+def _takes(partition: Partition, request: Request) -> bool:
+    limit_s = request.time_limit_s
+    return limit_s is None or partition.max_time_s is None or limit_s <= partition.max_time_s
+
+
 def with_other(
     seen: Snapshot,
     context: Context,
@@ -39,8 +63,13 @@ def with_other(
     other: OtherRequest,
     look: Callable[[Snapshot], Context],
 ) -> tuple[Snapshot, Context]:
-    """Those in which the job asks for that. look: predicts run times."""
-    changed = replace(job, request=other.of(job.request))
+    """Those in which the job asks for that, in those of its partitions that take such a limit.
+    look: predicts run times.
+    """
+    request = other.of(job.request)
+    short = {p.name for p in seen.partitions if not _takes(p, request)}
+    where = tuple(name for name in job.partitions if name not in short) or job.partitions
+    changed = replace(job, request=request, partitions=where)
     pending = (changed if one.job_id == job.job_id else one for one in seen.pending)
     seen = replace(seen, pending=tuple(pending))
     run_time = look(seen).run_times.get(job.job_id)

@@ -153,6 +153,7 @@ def _seen(job: PendingJob, snapshot: Snapshot, context: Context) -> dict[str, An
         "submitted_at": job.submitted_at,
         "waits_since": job.waits_since,
         "deadline_at": job.deadline_at,
+        "preemption": snapshot.preemption,
         "waited_s": job.waited_s(snapshot.taken_at),
         "site_factor": job.site_factor,
         "nice": job.nice,

@@ -15,8 +15,8 @@ from rltuned.core.arrivals import Arrivals
 from rltuned.core.decide import Decision
 from rltuned.core.hindsight import Scales, corrected
 from rltuned.core.line import present_line, proposed_line
-from rltuned.core.other_request import OtherRequest, with_other
-from rltuned.core.starts import expectation, expected_of
+from rltuned.core.other_request import OtherRequest, barred, with_other
+from rltuned.core.starts import Expected, expectation, expected_of
 from rltuned.daemon.idle_child import ChildBusyError, ChildError, IdleChild
 from rltuned.domain.context import Context, RunTimes
 from rltuned.domain.jobs import PendingJob
@@ -138,18 +138,25 @@ def what_if(
     """When the job would start, and where it would stand, with another request. look: predicts run
     times. order: decides; None = Slurm's own order counts. late: as play_forward.
     """
+    if why := barred(seen, job, other):
+        none = Expected(float(seen.taken_at), {}, cannot={job.job_id: why})
+        return _changed(other, expectation(none, job.job_id, none.at))
     changed = with_other(seen, context, job, other, look)
     line = present_line(*changed) if order is None else proposed_line(order(*changed))
     found = expected_of(line, running, arrivals, late=late)
     mine = found.starts.get(job.job_id)
     if mine is not None:
         found = replace(found, starts={**found.starts, job.job_id: corrected(mine, scales)})
+    return _changed(other, expectation(found, job.job_id, found.at))
+
+
+def _changed(other: OtherRequest, expected: Document) -> Document:
     unlimited = other.limit_s == float("inf")
     return {
         "what_if": {
             "limit_s": None if unlimited else other.limit_s,
             "unlimited": unlimited,
             "gpus": other.gpus,
-            **expectation(found, job.job_id, found.at),
+            **expected,
         }
     }

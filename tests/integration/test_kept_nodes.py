@@ -10,14 +10,19 @@ import pytest
 from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.entry import Entry
+from rltuned.core.hindsight import Scales
 from rltuned.core.line import proposed_line
+from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.starts import Start, expected_of
+from rltuned.daemon.what_if import what_if
+from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
+from rltuned.text import at_clock
 from tests.builders import sure
 from tests.clusters import module_lab
 from tests.lab import SlurmLab
@@ -27,6 +32,7 @@ pytestmark = pytest.mark.slurm
 lab = module_lab(
     partitions=(
         "PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",
+        "PartitionName=short Nodes=ALL MaxTime=10 DefaultTime=5",
         "PartitionName=small Nodes=p[1-2] MaxTime=UNLIMITED MaxMemPerNode=1000",
     )
 )
@@ -119,9 +125,8 @@ def test_a_reservation_of_a_part_leaves_the_rest(lab: SlurmLab) -> None:
 def test_a_node_with_a_job_that_has_it_for_its_user_is_free_for_that_user_alone(
     lab: SlurmLab,
 ) -> None:
-    for name in ("p1", "p2"):
-        alone = lab.sbatch(*ONE, "-t60", "--exclusive=user", f"-w{name}")
-        lab.wait_for(lambda job=alone: lab.state(job) == "R", "it runs")
+    alone = [lab.sbatch(*ONE, "-t60", "--exclusive=user", f"-w{name}") for name in ("p1", "p2")]
+    lab.wait_for(lambda: {lab.state(job) for job in alone} == {"R"}, "they run")
     other = as_nobody(lab, *ONE, "-t30", "--gres=gpu:p100:1")
     lab.wait_for(lambda: reason(lab, other) == "Resources", "Slurm keeps the nodes from others")
     found = look(lab)
@@ -144,3 +149,33 @@ def test_a_job_with_more_memory_than_its_partition_allows_has_no_place(lab: Slur
     job = lab.sbatch("-n1", "--mem=2000", "-t10", "-psmall")
     lab.wait_for(lambda: reason(lab, job) in {"MaxMemPerLimit", "PartitionConfig"}, "it says so")
     assert dict(look(lab).refused) == {job: Refusal.UNFULFILLABLE}
+
+
+def test_a_limit_beyond_that_of_the_partition_would_not_start(lab: SlurmLab) -> None:
+    lab.scontrol("update", "NodeName=k1", "State=DRAIN", "Reason=test")
+    job = lab.sbatch(*ONE, "-t10", "-wk1", "-pshort")
+    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "it waits")
+    found = look(lab)
+    (waits,) = found.snapshot.pending
+    told = what_if(
+        found.snapshot, NO_CONTEXT, waits, OtherRequest(limit_s=3_600.0),
+        look=lambda _: NO_CONTEXT, order=None, running={}, arrivals=NO_ARRIVALS, scales=Scales(),
+        late=lambda: False,
+    )["what_if"]  # fmt: skip
+    assert told["expected_start"] is None
+    assert told["expected_why"] == (
+        "Slurm would not start it: partition short takes at most 10 min"
+    )
+    lab.scontrol("update", f"JobId={job}", "TimeLimit=60")
+    lab.wait_for(lambda: reason(lab, job) == "PartitionTimeLimit", "as Slurm does not")
+
+
+def test_of_a_begin_time_it_is_said_when(lab: SlurmLab) -> None:
+    job = lab.sbatch(*ONE, "-t10", "--begin=now+2hours")
+    lab.wait_for(lambda: reason(lab, job) == "BeginTime", "Slurm says so")
+    found = look(lab)
+    (waits,) = found.snapshot.pending
+    now = found.snapshot.taken_at
+    begins = at_clock(sure(waits.eligible_at), now)
+    why = proposed_line(found).cannot[waits.job_id]
+    assert why == f"it may not start before {begins} (begin time)"

@@ -136,9 +136,7 @@ def test_a_job_of_an_hour_beside_a_reservation(
         ("exclusive=topo", "alice", False),
     ],
 )
-def test_a_node_that_a_user_has_alone_is_free_for_that_user(
-    word: str, user: str, so: bool
-) -> None:
+def test_a_node_that_a_user_has_alone_is_free_for_that_user(word: str, user: str, so: bool) -> None:
     assert fits(job(1), runs=[alone("p1", user, word)]) is so
 
 

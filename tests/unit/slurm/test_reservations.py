@@ -1,6 +1,7 @@
 """What scontrol shows of reservations, as Slurm 22.05 and 26.05 print it."""
 
 from rltuned.domain.cluster import Reservation, Resources
+from rltuned.domain.units import NodeName, UnixTime
 from rltuned.slurm.reservations import read_reservations
 
 MAINT = (
@@ -25,12 +26,14 @@ def test_what_is_shown_is_read() -> None:
     assert not bad
     assert found == (
         Reservation(
-            "mnt", 1795898095.0, 1795912495.0, ("k1", "k2", "m1"), Resources(cpus=20),
+            "mnt", UnixTime(1795898095.0), UnixTime(1795912495.0),
+            tuple(map(NodeName, ("k1", "k2", "m1"))), Resources(cpus=20),
             users=("root",), flags=("ALL_NODES", "IGNORE_JOBS", "MAINT", "SPEC_NODES"),
         ),
         Reservation(
-            "part", 1795913695.0, 1795917295.0, ("p1",), Resources(gpus=2, cpus=4),
-            accounts=("lab", "-ops"), others=True, flags=("DAILY", "SPEC_NODES"),
+            "part", UnixTime(1795913695.0), UnixTime(1795917295.0), (NodeName("p1"),),
+            Resources(gpus=2, cpus=4), accounts=("lab", "-ops"), others=True,
+            flags=("DAILY", "SPEC_NODES"),
         ),
     )  # fmt: skip
 
