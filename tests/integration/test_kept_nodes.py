@@ -166,8 +166,8 @@ def test_a_limit_beyond_that_of_the_partition_would_not_start(lab: SlurmLab) -> 
     assert told["expected_why"] == (
         "Slurm would not start it: partition short takes at most 10 min"
     )
-    lab.scontrol("update", f"JobId={job}", "TimeLimit=60")
-    lab.wait_for(lambda: reason(lab, job) == "PartitionTimeLimit", "as Slurm does not")
+    over = lab.sbatch(*ONE, "-t60", "-pshort")
+    lab.wait_for(lambda: reason(lab, over) == "PartitionTimeLimit", "as Slurm does not")
 
 
 def test_of_a_begin_time_it_is_said_when(lab: SlurmLab) -> None:
