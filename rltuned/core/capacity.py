@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.constraints import allowed
 from rltuned.core.keepers import Kept
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob, Request, Share
@@ -37,6 +38,7 @@ class Capacity:
     index: dict[NodeName, int]  # name -> column
     rows: dict[GpuType | None, int]  # type -> row
     kept: Kept  # what keeps nodes from some jobs
+    nodes: tuple[Node, ...]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Capacity":
@@ -65,6 +67,7 @@ class Capacity:
             index=index,
             rows=row_of,
             kept=Kept(snapshot, index, total_cpus),
+            nodes=nodes,
         )
 
     def copy(self) -> "Capacity":
@@ -99,10 +102,12 @@ class Capacity:
         )
 
     def wanted_by(self, job: PendingJob) -> BoolArray:
-        """(N,) nodes of its partitions that its own list of nodes leaves it; none where one that it
-        needs takes no jobs.
+        """(N,) nodes of its partitions that its constraint and its own list of nodes leave it; none
+        where one that it needs takes no jobs.
         """
         member = self.members_of(job.partitions)
+        if job.request.outside:
+            member = member & allowed(job.request.outside, self.nodes)
         if job.excluded_nodes:
             member = member & ~np.isin(self.names, job.excluded_nodes)
         if job.required_nodes:

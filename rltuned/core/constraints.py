@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.capacity import BoolArray
+from rltuned.core.keepers import BoolArray
 from rltuned.domain.cluster import Node
 
 _WORD: Final = r"[A-Za-z0-9_.:+-]+"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.refusals import Refusal
@@ -12,6 +13,10 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.text import at_clock
+
+THROTTLED: Final = "as many tasks of its array run as the array allows"
+_FULL: Final = "JobArrayTaskLimit"
+"""Slurm leaves the eligible time of such a record unset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +66,6 @@ def _why(job: PendingJob, reason: Refusal, seen: Snapshot) -> str:
     """Why it cannot start, with what Slurm says of it."""
     if reason is Refusal.NOT_ELIGIBLE and job.eligible_at and job.eligible_at > seen.taken_at:
         return f"it may not start before {at_clock(job.eligible_at, seen.taken_at)} (begin time)"
+    if reason is Refusal.NOT_ELIGIBLE and job.reason == _FULL:
+        return THROTTLED
     return reason.sentence.replace("see Slurm's reason", job.reason)

@@ -11,7 +11,7 @@ import numpy as np
 from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
 from rltuned.core.constraints import why_outside
 from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
-from rltuned.core.line import Line
+from rltuned.core.line import THROTTLED, Line
 from rltuned.core.pools import waiting_tasks
 from rltuned.domain.context import RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
@@ -31,7 +31,6 @@ NEVER: Final = (
     "them all from a job of its time limit"
 )
 PART: Final = "it is a part of a heterogeneous job, whose parts start together"
-THROTTLED: Final = "as many tasks of its array run as the array allows"
 
 
 @dataclass(frozen=True, slots=True)

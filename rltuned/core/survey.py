@@ -71,7 +71,7 @@ def survey(shapes: JobShapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
     returning = returning_gpus(snapshot, capacity)
     together: dict[tuple[object, ...], list[int]] = {}
     for at, job in enumerate(shapes.firsts):
-        nodes = job.partitions, job.required_nodes, job.excluded_nodes
+        nodes = job.partitions, job.required_nodes, job.excluded_nodes, job.request.outside
         together.setdefault((*nodes, capacity.kept.of(job)), []).append(at)
     step = max(1, _CELLS // max(1, len(capacity.names)))
     for members in together.values():

@@ -11,7 +11,7 @@ from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.entry import Entry
 from rltuned.core.hindsight import Scales
-from rltuned.core.line import proposed_line
+from rltuned.core.line import THROTTLED, proposed_line
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
@@ -143,6 +143,14 @@ def test_a_job_that_names_a_drained_node_does_not_fit(lab: SlurmLab) -> None:
     found = look(lab)
     assert not entry_of(found, job).fits
     assert start_of(found, job).median_s is None
+
+
+def test_of_an_array_that_runs_as_many_tasks_as_it_allows_it_is_said(lab: SlurmLab) -> None:
+    lab.sbatch(*ONE, "-t10", "--array=0-3%1")
+    lab.wait_for(lambda: "JobArrayTaskLimit" in lab.run("squeue", "-h", "-O", "reason:40"), "so")
+    found = look(lab)
+    assert found.entries == ()
+    assert {*proposed_line(found).cannot.values()} == {THROTTLED}
 
 
 def test_a_job_with_more_memory_than_its_partition_allows_has_no_place(lab: SlurmLab) -> None:

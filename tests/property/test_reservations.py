@@ -150,10 +150,20 @@ def test_a_node_that_a_user_has_alone_is_free_for_that_user(word: str, user: str
         ({"excluded_nodes": ("p2", "p3")}, False),
         ({"excluded_nodes": ("p2",)}, True),
         ({"required_nodes": ("gone",)}, False),
+        ({"asks": request(outside=("constraint=old",))}, False),
+        ({"asks": request(outside=("constraint=new",))}, True),
+        ({"asks": request(outside=("constraint=old|new",))}, True),
+        ({"asks": request(outside=("constraint=old&new",))}, False),
     ],
 )
-def test_a_job_with_a_list_of_nodes_fits_by_those(wishes: dict[str, Any], so: bool) -> None:
-    nodes = [node("p1", schedulable=False), node("p2"), node("p3")]
+def test_a_job_with_a_list_of_nodes_or_a_constraint_fits_by_those(
+    wishes: dict[str, Any], so: bool
+) -> None:
+    nodes = [
+        node("p1", schedulable=False, features=("old",)),
+        node("p2", features=("new",)),
+        node("p3"),
+    ]
     assert fits(job(1, **wishes), nodes=nodes) is so
 
 
