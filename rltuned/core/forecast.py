@@ -281,9 +281,10 @@ class _Play:
         room: dict[int, HeldShares | None] = {}
         refused: dict[int, float] = {}
         met: dict[float, int] = {}
+        going = self._ground.kept.going(now, self._ends_s)
         for entry in self._waiting:
             held, limit_s = None, self._ground.limits_s[entry[1]]
-            lane = self._lane(entry[1], limit_s, now, met)
+            lane = self._lane(entry[1], limit_s, now, met, going)
             if lane.number in self._full:
                 heads.add(lane)
             elif lane.number not in refused or limit_s < refused[lane.number]:
@@ -303,13 +304,17 @@ class _Play:
                 refused.clear()
         self._waiting = still
 
-    def _lane(self, job: int, limit_s: float, now: float, met: dict[float, int]) -> Lane:
-        """The lane of a job by what is kept from it now. met: by limit, in this pass."""
+    def _lane(
+        self, job: int, limit_s: float, now: float, met: dict[float, int], going: int
+    ) -> Lane:
+        """The lane of a job by what is kept from it now. met: reservations by limit, in this pass;
+        going: running jobs.
+        """
         ground = self._ground
         if not ground.kept:
             return ground.lanes[job]
         if limit_s not in met:
-            met[limit_s] = ground.kept.met(now, limit_s, self._ends_s)
+            met[limit_s] = going | ground.kept.met(now, limit_s)
         return ground.left_of(ground.lanes[job], met[limit_s] & ~ground.open_to[job])
 
     def _start(self, job: int, lane: Lane, held: HeldShares, now: float) -> None:

@@ -99,21 +99,25 @@ class Kept:
             return 0
         limit_s = math.inf if job.request.time_limit_s is None else job.request.time_limit_s
         if limit_s not in self._met:
-            self._met[limit_s] = self.met(0.0, limit_s)
+            self._met[limit_s] = self.met(0.0, limit_s) | self.going(0.0, {})
         return self._met[limit_s] & ~self.open_to(job)
 
-    def met(self, at_s: float, limit_s: float, ends_s: Mapping[JobId, float] | None = None) -> int:
-        """What a job would run into that starts at a time and takes all of its limit. ends_s: of
-        running jobs; None = they all run.
+    def met(self, at_s: float, limit_s: float) -> int:
+        """The reservations that a job would run into that starts at a time and takes all of its
+        limit.
         """
         found = 0
         for at, one in enumerate(self.keepers):
-            if one.runs:
-                meets = ends_s is None or any(ends_s.get(r, math.inf) > at_s for r in one.runs)
-            else:
+            if not one.runs:
                 start_s, end_s = one.window(at_s)
-                meets = at_s < end_s and start_s < at_s + limit_s
-            found |= meets << at
+                found |= (at_s < end_s and start_s < at_s + limit_s) << at
+        return found
+
+    def going(self, at_s: float, ends_s: Mapping[JobId, float]) -> int:
+        """The keepers of which a job runs at a time. ends_s: of running jobs; others do not end."""
+        found = 0
+        for at, one in enumerate(self.keepers):
+            found |= any(ends_s.get(run, math.inf) > at_s for run in one.runs) << at
         return found
 
     def next_end_s(self, at_s: float) -> float:
