@@ -12,6 +12,7 @@ import socket
 import stat
 import struct
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from rltuned.daemon.web.server import JSON, PATIENCE_S, Endpoint, Handler
 from rltuned.errors import SettingsError
 
 _CREDENTIALS: Final = struct.Struct("3i")
+_TIMEVAL: Final = struct.Struct("@ll")
 _EVERYONE: Final = 0o666
 """May ask; what is answered depends on who asks."""
 
@@ -43,13 +45,23 @@ def connected(path: Path, patience_s: float) -> socket.socket:
     """A connection to the daemon there. Raises OSError."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.settimeout(patience_s)
+        # a socket with a timeout of Python's would not wait where others ask at once
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _patience(patience_s))
         with reached(path) as address:
             made.connect(address)
+        made.settimeout(patience_s)
+    except BlockingIOError:
+        made.close()
+        raise TimeoutError(0, "too many ask at once") from None
     except BaseException:
         made.close()
         raise
     return made
+
+
+def _patience(seconds: float) -> bytes:
+    """As the kernel takes it."""
+    return _TIMEVAL.pack(int(seconds), int(seconds % 1 * 1e6))
 
 
 class Connection(http.client.HTTPConnection):
@@ -63,10 +75,16 @@ class Connection(http.client.HTTPConnection):
         self.sock = connected(self._path, self._patience_s)
 
 
-def asker_of(connection: socket.socket) -> Asker:
-    """The user at the other end of a unix socket; root and the daemon's own see all."""
+def uid_of(connection: socket.socket) -> int:
+    """Of the process at the other end of a unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(raw)
+    return int(uid)
+
+
+def asker_of(connection: socket.socket) -> Asker:
+    """The user at the other end of a unix socket; root and the daemon's own see all."""
+    uid = uid_of(connection)
     name, is_admin = "", uid in {0, os.geteuid()}
     with suppress(KeyError):
         name = pwd.getpwuid(uid).pw_name
@@ -150,7 +168,17 @@ class _Server(Endpoint):
 
     def __init__(self, path: Path, handler: type[Handler]) -> None:
         self._path = path
+        self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         super().__init__(("", 0), handler, None)
+
+    def owner_of(self, request: socket.socket) -> int:
+        return uid_of(request)
+
+    @contextmanager
+    def turn(self, request: socket.socket) -> Iterator[bool]:
+        """One answer is made at a time for each user; False = its connection is cut by now."""
+        with self._turns[uid_of(request)]:
+            yield id(request) in self.numbers()
 
     def server_bind(self) -> None:
         with reached(self._path) as address:
@@ -161,9 +189,15 @@ class _Server(Endpoint):
 class _Questions(Handler):
     """Of single jobs, of the plan, of the state; nothing else."""
 
+    server: _Server
     state_dir: Path
 
     def do_GET(self) -> None:  # noqa: N802 - the standard library's spelling
+        with self.server.turn(self.connection) as is_open:
+            if is_open:
+                self._answer()
+
+    def _answer(self) -> None:
         path, _, query = self.path.partition("?")
         status = type(self).status
         if path == "/status.json" and status is not None:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +29,8 @@ from rltuned.report import style
 from rltuned.shared_files import shared_files
 
 MAX_CONNECTIONS = 32
-"""When one more comes, the oldest is cut: slow readers can never keep Prometheus out."""
+"""When one more comes, the oldest of the client with the most is cut: slow readers can never keep
+Prometheus out."""
 PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
 JSON = "application/json"
@@ -126,7 +127,7 @@ class MetricsServer:
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Takes connections, and cuts the oldest where there are too many."""
+    """Takes connections, and cuts one where there are too many: the oldest of who has the most."""
 
     daemon_threads = True
     block_on_close = False
@@ -140,7 +141,7 @@ class Endpoint(ThreadingHTTPServer):
         tls: ssl.SSLContext | None,
     ) -> None:
         self.tls = tls
-        self._open: OrderedDict[int, socket.socket] = OrderedDict()
+        self._open: OrderedDict[int, tuple[int, socket.socket]] = OrderedDict()
         self._guard = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -155,12 +156,20 @@ class Endpoint(ThreadingHTTPServer):
         return wrapped, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        owner = self.owner_of(request)
         with self._guard:
             if len(self._open) >= MAX_CONNECTIONS:
-                _, oldest = self._open.popitem(last=False)
-                _cut(oldest)
-            self._open[id(request)] = request
+                counts = Counter(one for one, _ in (*self._open.values(), (owner, request)))
+                most = max(counts.values())
+                crowd = {one for one, count in counts.items() if count == most}
+                number = next(n for n, (one, _) in self._open.items() if one in crowd)
+                _cut(self._open.pop(number)[1])
+            self._open[id(request)] = owner, request
         super().process_request(request, client_address)
+
+    def owner_of(self, _request: Any) -> int:
+        """Who has made a connection, where that is known."""
+        return 0
 
     def shutdown_request(self, request: Any) -> None:
         with self._guard:
@@ -176,7 +185,7 @@ class Endpoint(ThreadingHTTPServer):
 
     def cut_all(self) -> None:
         with self._guard:
-            for connection in self._open.values():
+            for _, connection in self._open.values():
                 _cut(connection)
             self._open.clear()
 

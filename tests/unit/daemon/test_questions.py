@@ -5,12 +5,17 @@ import json
 import os
 import pwd
 import socket
+import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from queue import Queue
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -167,3 +172,72 @@ def test_who_asks_and_says_nothing_keeps_no_one_out(folder: Path, answers: Answe
         assert numbers(asked(folder, "/plan.json")) == [1, 2, 3]
         for one in silent:
             one.close()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from rltuned.daemon.web.questions import connected
+path = Path(sys.argv[1])
+held = [connected(path, 10.0) for _ in range(int(sys.argv[2]))]
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_flood_of_one_user_cuts_nobody_else(folder: Path, answers: Answers) -> None:
+    """In review 32 connections of any user cut those of all others."""
+    if os.geteuid():
+        skip_or_fail("only root starts processes of other users")
+    with (
+        closing(serving(folder, answers, patience_s=30.0)),
+        closing(Connection(folder / "socket", 10.0)) as mine,
+    ):
+        mine.connect()
+        wanted = (sys.executable, "-c", HOLD, str(folder / "socket"), "100")
+        with subprocess.Popen(
+            [*as_user(OTHER), *wanted], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as flood:
+            assert flood.stdout is not None
+            assert flood.stdin is not None
+            assert flood.stdout.readline() == b"held\n"
+            mine.request("GET", "/plan.json")
+            assert numbers(json.loads(mine.getresponse().read())) == [1, 2, 3]
+            flood.stdin.close()
+
+
+def test_who_asks_waits_while_as_many_ask_as_the_kernel_keeps(folder: Path) -> None:
+    """In review that was an error at once, `Resource temporarily unavailable`."""
+    path = folder / "socket"
+    with closing(socket.socket(socket.AF_UNIX)) as busy:
+        busy.bind(str(path))
+        busy.listen(0)
+        with closing(connected(path, 10.0)), ThreadPoolExecutor(1) as pool:
+            with pytest.raises(TimeoutError, match="too many ask at once"):
+                connected(path, 0.1)
+            late = pool.submit(connected, path, 30.0)
+            for _ in range(2):
+                busy.accept()[0].close()
+            late.result().close()
+
+
+def test_one_answer_is_made_at_a_time_for_a_user(folder: Path, answers: Answers) -> None:
+    """In review each of any number of questions had a thread that made a whole plan."""
+    begun, go_on, at_once = Queue[int](), threading.Event(), [0]
+    whole = answers.plan
+
+    def slow(asker: Asker) -> dict[str, Any]:
+        at_once[0] += 1
+        begun.put(at_once[0])
+        assert go_on.wait(30.0)
+        at_once[0] -= 1
+        return whole(asker)
+
+    with patch.object(answers, "plan", slow), closing(serving(folder, answers)):
+        with ThreadPoolExecutor(8) as pool:
+            asking = [pool.submit(asked, folder, "/plan.json") for _ in range(8)]
+            found = [begun.get(timeout=30.0)]
+            go_on.set()
+            assert [numbers(one.result()) for one in asking] == [[1, 2, 3]] * 8
+        found += [begun.get(timeout=30.0) for _ in range(7)]
+    assert found == [1] * 8
