@@ -142,7 +142,8 @@ class SlurmBackend:
         self._now = now
         self._on_call = on_call
         self._fence = fence
-        self._counts: tuple[JobCounts | None, JobCounts | None] = (None, None)  # before, now
+        self._counts: JobCounts | None = None  # of a look at the load since the last observe
+        self._looks: tuple[JobCounts, ...] = ()
         self._limited = 0  # since the last look at the load
         self._digester = digester
         self._commands = Commands(cli, self._count, environ)
@@ -160,15 +161,16 @@ class SlurmBackend:
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend. Where it
-        shows fewer jobs than slurmctld counted at the last look at the load, any job may be there.
+        shows fewer jobs than slurmctld counted, by a look at the load just before, any job may be
+        there.
         """
         if self._fence is not None:
             self._fence.look()
         seen = self._reader.snapshot(self._now(), remembered)
-        before, counts = self._counts
+        counts, self._counts = self._counts, None
         tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
         shown = tasks + len(seen.running) + seen.others
-        why = counts.lacking(before, shown) if counts is not None else ""
+        why = counts.lacking(counts.before(self._looks), shown) if counts is not None else ""
         return (
             replace(seen, unreadable=(*seen.unreadable, Unreadable("job", "", why)))
             if why
@@ -181,12 +183,20 @@ class SlurmBackend:
 
     def load(self) -> Load:
         """How busy slurmctld is: one sdiag, one RPC."""
-        asked_at = self._now()
+        asked_at, self._counts = self._now(), None
         answer = self._commands.ask("sdiag").stdout
-        self._counts = self._counts[1], parse_counts(answer)
+        self._counted(parse_counts(answer))
         limited, self._limited = self._limited, 0
         off_s = self._reader.clock_off_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
+
+    def _counted(self, counts: JobCounts | None) -> None:
+        """Keep what a look counted, and of the looks before what a later count may need."""
+        self._counts = counts
+        if counts is not None:
+            last = counts.before(self._looks)
+            kept = (one for one in self._looks if last is None or last.at <= one.at < counts.at)
+            self._looks = (*kept, counts)
 
     def clock_off_s(self) -> float | None:
         """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""

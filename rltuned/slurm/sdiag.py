@@ -1,6 +1,7 @@
 """How busy slurmctld says it is (`sdiag`), and from where on that is too busy for rltuned."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -14,6 +15,9 @@ _PRINTED_AT: Final = re.compile(r"^sdiag output at .*\((?P<at>[0-9]{1,11})\)\s*$
 _CONFIGURED_AT: Final = re.compile(
     r"Configuration data as of (?P<at>[0-9]{1,11})\s*$", re.MULTILINE
 )
+_COUNTED_AT: Final = re.compile(r"^Job states ts: .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
+APART_S: Final = 10.0
+"""More jobs may end between sdiag and squeue than have ended in the second before a count."""
 _BY_TYPE: Final = "Remote Procedure Call statistics by message type"
 _BACKFILL: Final = "Backfilling stats"
 
@@ -93,17 +97,28 @@ def parse_sdiag(text: str) -> Load:
 
 
 class JobCounts(NamedTuple):
-    """How many jobs slurmctld counts, each task of an array as one. pending, running: as it counted
-    them in the last half minute. ended: since the statistics began, as of now.
+    """How many jobs slurmctld counts, each task of an array as one. pending, running: at
+    counted_at, in the last half minute. ended: since the statistics began, as of `at`. Unix
+    seconds.
     """
 
     pending: int
     running: int
     ended: int
+    counted_at: float
+    at: float
+
+    def before(self, looks: Iterable["JobCounts"]) -> "JobCounts | None":
+        """The last of the looks that lies before this count, else the first; None = this look is
+        the first.
+        """
+        earlier = sorted((one for one in looks if one.at < self.at), key=lambda one: one.at)
+        found = [one for one in earlier if one.at < self.counted_at - APART_S]
+        return found[-1] if found else next(iter(earlier), None)
 
     def lacking(self, before: "JobCounts | None", shown: int) -> str:
-        """Why an answer is not whole; empty = that does not show. before: counts before the last
-        half minute; None = there are none. shown: jobs in the answer that have not ended.
+        """Why an answer is not whole; empty = that does not show. before: a look before this count,
+        or none so long ago; None = there is none. shown: jobs in the answer that have not ended.
         """
         if before is None or before.ended > self.ended:
             return ""
@@ -117,11 +132,15 @@ class JobCounts(NamedTuple):
 def parse_counts(text: str) -> JobCounts | None:
     """The numbers of jobs in sdiag's text; None = they are not all there."""
     figures = _figures(text.partition(_BACKFILL)[0])
+    counted, printed = _COUNTED_AT.search(text), _PRINTED_AT.search(text)
+    if counted is None or printed is None:
+        return None
     try:
         ended = sum(figures[f"Jobs {how}"] for how in ("completed", "canceled", "failed"))
-        return JobCounts(figures["Jobs pending"], figures["Jobs running"], ended)
+        pending, running = figures["Jobs pending"], figures["Jobs running"]
     except KeyError:
         return None
+    return JobCounts(pending, running, ended, float(counted["at"]), float(printed["at"]))
 
 
 def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:

@@ -1,5 +1,6 @@
 """slurmctld's own figures, from three recorded releases, and from where on they are too high."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.sdiag import (
@@ -124,13 +126,65 @@ def test_without_sdiag_it_is_a_backend_error(tmp_path: Path) -> None:
         it.load()
 
 
+def counted(pending: int, ended: int, counted_at: float, at: float) -> JobCounts:
+    return JobCounts(pending, 3, ended, counted_at, at)
+
+
 def test_an_answer_with_fewer_jobs_than_are_counted_is_not_whole() -> None:
-    before, now = JobCounts(pending=12, running=3, ended=40), JobCounts(12, 3, ended=42)
+    before, now = counted(12, 40, 970, 1_000), counted(12, 42, 1_050, 1_060)
     assert now.lacking(before, 13) == "", "two have ended since, and may still be in the count"
     why = now.lacking(before, 12)
     assert why == "slurmctld counts 15 jobs that wait or run, and squeue shows 12"
     assert now.lacking(None, 0) == "", "what has ended is not known at the first look"
-    assert JobCounts(12, 3, ended=1).lacking(now, 0) == "", "the statistics began again"
+    assert counted(12, 1, 0, 0).lacking(now, 0) == "", "the statistics began again"
+
+
+class Draining:
+    """A cluster on which jobs end and none come, as squeue and sdiag show it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.recording = Recording(DATA / "22.05")
+        self.backend = replay(folder, self.recording)
+        shown = self.backend.observe()
+        tasks = sum(j.array.tasks if j.array else 1 for j in shown.pending)
+        self.left = tasks + len(shown.running) + shown.others
+        self.sdiag = folder / "answers" / "sdiag"
+
+    def looks(self, at: int, counted_at: int, counted: int, ended: int) -> str:
+        """Why a look at this moment is not whole."""
+        text = self.recording.text("sdiag")
+        for name, number in (
+            ("Jobs completed:", ended), ("Jobs canceled: ", 0), ("Jobs failed:   ", 0),
+            ("Jobs pending:  ", counted), ("Jobs running:  ", 0),
+        ):  # fmt: skip
+            text = re.sub(rf"{name} \d+", f"{name} {number}", text)
+        for name, moment in (("sdiag output at", at), ("Job states ts:", counted_at)):
+            text = re.sub(rf"({name} .*)\(\d+\)", rf"\g<1>({moment})", text)
+        self.sdiag.write_text(text)
+        self.backend.load()
+        return self.backend.observe().hidden(JobId(0))
+
+
+@pytest.mark.parametrize("apart_s", [1, 7, 10, 29, 60])
+def test_jobs_that_end_between_two_counts_are_no_doubt(tmp_path: Path, apart_s: int) -> None:
+    """In review every other look was in doubt where cycles are shorter than 30 s."""
+    cluster = Draining(tmp_path)
+    for at in range(1_000, 1_300, apart_s):
+        counted_at, ended = at - at % 30, at
+        found = cluster.looks(at, counted_at, cluster.left + (at - counted_at), ended)
+        assert found == "" or at < 1_045, at  # there is a look before a count from then on
+    assert "slurmctld counts" in cluster.looks(1_320, 1_319, cluster.left + 200, 1_320)
+
+
+def test_an_old_count_says_nothing_of_a_new_look(tmp_path: Path) -> None:
+    """In review every look was in doubt from the moment on at which sdiag was not answered."""
+    cluster = Draining(tmp_path)
+    assert cluster.looks(1_000, 999, cluster.left, 0) == ""
+    assert "slurmctld counts" in cluster.looks(1_060, 1_059, cluster.left + 9, 0)
+    (tmp_path / "sdiag").unlink()
+    with pytest.raises(BackendError):
+        cluster.backend.load()
+    assert cluster.backend.observe().hidden(JobId(0)) == ""
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -139,4 +193,6 @@ def test_the_counts_of_jobs_are_read(release: str) -> None:
     found = parse_counts(text)
     assert found is not None
     assert f"Jobs pending:   {found.pending}\n" in text
-    assert parse_counts(text.replace("Jobs pending", "Jobs waiting")) is None
+    assert found.at - 60 < found.counted_at <= found.at
+    for name in ("Jobs pending", "Job states ts", "sdiag output"):
+        assert parse_counts(text.replace(name, "Other")) is None
