@@ -13,7 +13,7 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.entry import Entry
-from rltuned.core.features import StateMatrix, encode
+from rltuned.core.features import FloatArray, StateMatrix, encode
 from rltuned.core.joint import JointPlacement, Tuning, place_jointly
 from rltuned.core.milp import Solver
 from rltuned.core.numbers import IntArray, Shortage, Writing
@@ -130,7 +130,7 @@ def decide(
     astride = np.array([job.job_id in selection.astride for job in chosen], dtype=bool)
     kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s, astride)
     kept = kept_in_front(kept, classes)
-    short = Shortage() if numbers is None else numbers.shortage(kept.delay_s)
+    short = Shortage() if numbers is None else numbers.shortage(kept.delay_s, _nice(chosen))
     kept = kept.within(None if numbers is None else numbers.longest_s)
     delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
     ranked, waiting, withheld = rank(matrix, delays, numbers, writing, snapshot)
@@ -176,6 +176,11 @@ def decide(
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,
     )
+
+
+def _nice(jobs: Sequence[PendingJob]) -> FloatArray:
+    """(n,) points that users have taken off their own jobs."""
+    return np.array([job.nice for job in jobs], dtype=np.float64)
 
 
 def _rules_for(rules: Scope, mode: Field, snapshot: Snapshot) -> Scope:

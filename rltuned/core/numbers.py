@@ -94,7 +94,8 @@ class Shortage(NamedTuple):
         """For slurm.conf."""
         return (
             f"give all jobs {self.points} points more: raise PriorityWeightPartition by so much, "
-            "with PriorityJobFactor=1 or more in every partition"
+            "with the same PriorityJobFactor, 1 or more, in every partition; where they differ, by "
+            "so much times the highest over the lowest"
         )
 
 
@@ -148,9 +149,11 @@ class Numbers:
         numbers: IntArray = np.clip(found, room[0], room[-1]).astype(np.int64)
         return numbers
 
-    def shortage(self, wanted_s: FloatArray) -> Shortage:
-        """Of delays (n,) within the other bounds. Below 1 slurmctld keeps no order."""
-        short_s = wanted_s - self.longest_s
+    def shortage(self, wanted_s: FloatArray, nice: FloatArray) -> Shortage:
+        """Of delays (n,) within the other bounds. Below 1 slurmctld keeps no order. nice: (n,)
+        points that users have taken off their own jobs, which is no shortage of the site's.
+        """
+        short_s = wanted_s - (self.longest_s + np.maximum(nice, 0.0) / self.slope)
         cut = short_s > LEAST_CUT_S
         if not cut.any():
             return Shortage()

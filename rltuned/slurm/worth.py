@@ -16,6 +16,8 @@ from rltuned.text import hours
 
 COARSE_S: Final = 600.0
 """A point that is worth more waiting than this orders too coarsely."""
+MAX_WEIGHT: Final = 2**32 - 1
+"""Slurm takes no higher PriorityWeight*."""
 _NAME: Final = "order"
 _HOUR_S: Final = 3_600.0
 
@@ -273,12 +275,17 @@ def _room(site: Site) -> Iterator[Check]:
     if lacking <= 0:
         return
     enough = ceil(weight + lacking / share) if share else ceil(weight + lacking)
+    remedy = (
+        f"set PriorityWeightPartition={enough} in slurm.conf, with PriorityJobFactor=1 or more in "
+        "every partition; or lower [order] max_delay_s"
+    )
+    if enough > MAX_WEIGHT:
+        remedy = "bring the PriorityJobFactor of all partitions nearer, or lower [order] max_delay_s"
     yield Check.warn(
         _NAME,
         f"the longest delay takes {site.reach:.0f} points, and slurm.conf gives a new job as few "
         f"as {least:.0f}: in a long queue delays are cut and jobs tie at the lowest priority",
-        f"set PriorityWeightPartition={enough} in slurm.conf, with PriorityJobFactor=1 or more in "
-        "every partition; or lower [order] max_delay_s",
+        remedy,
     )
 
 

@@ -206,3 +206,17 @@ def test_the_first_look_finds_that_slurm_conf_leaves_no_room(
     assert [f"PriorityWeightPartition={enough} " in text for text in found] == (
         [] if enough is None else [True]
     )
+
+
+def test_no_weight_is_named_that_slurm_does_not_take() -> None:
+    """In review the line for slurm.conf was beyond 32 bits where factors lie far apart."""
+    weights = {**WEIGHTS, "Partition": "10"}
+    site = replace(
+        SITE,
+        priorities=Priorities("priority/multifactor", weights),
+        partitions=tuple(Partition(f"p{n}", priority_factor=n) for n in (1, 60_000)),
+        max_delay_s=SITE.max_delay_s * 100,
+    )
+    (found,) = (c.remedy for c in judge_order(site) if "gives a new job as few as" in c.detail)
+    assert "PriorityWeightPartition" not in found
+    assert "PriorityJobFactor of all partitions" in found
