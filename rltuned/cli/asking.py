@@ -8,12 +8,13 @@ import http.client
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned.daemon.canary.breaker import BREAKERS, Breaker
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, HealthState, KeptState, kept_state
 from rltuned.daemon.web.questions import Connection
 from rltuned.errors import JournalError
@@ -22,12 +23,16 @@ from rltuned.journal.cycles import CycleRow, Document
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded, Settings
+from rltuned.text import span
 
 PATIENCE_S: Final = 3.0
 PLAYED_S: Final = 60.0
 """For what the daemon has to play first."""
 _MOST: Final = 256 * 1024 * 1024
 """Bytes of an answer: a plan has about 1 KiB for each waiting job."""
+_OLD_S: Final = 60.0
+_OLD_CYCLES: Final = 3
+"""An answer is old after both."""
 CHANGES: Final = 8
 """Last changes that are shown."""
 _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
@@ -180,6 +185,15 @@ def ask_about(
     if found is None:
         return None, f"the daemon does not answer: {why}"
     return found.get(key), f"the daemon answers: {found.get('why')}"
+
+
+def old(document: Mapping[str, Any], settings: Settings) -> str:
+    """What to say of an answer about jobs that Slurm showed long ago; empty = it is fresh."""
+    taken_at = document.get("taken_at")
+    age_s = 0.0 if taken_at is None else SystemClock().now() - taken_at
+    if age_s < max(_OLD_S, _OLD_CYCLES * settings.daemon.interval_s):
+        return ""
+    return f"the daemon last saw the queue {span(age_s)} ago; `rltuned status` says why"
 
 
 def ask_daemon(

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import PLAYED_S, ask_about, is_private
+from rltuned.cli.asking import PLAYED_S, ask_about, is_private, old
 from rltuned.cli.explained import explained, starts_of
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import ALONE, NOT_KNOWN, Look, look
@@ -75,6 +75,8 @@ def explain(
         if document is None:
             known = NOT_KNOWN if other is None else OTHER_NOT_KNOWN
             flags.warn((known if private else ALONE).format(why))
+        else:
+            flags.warn_of(old(document, loaded.settings))
     if document is None:
         document = _alone(look(loaded, backend, seed, is_private=private), job, other, private)
     elif not private and document["state"] == "PENDING":

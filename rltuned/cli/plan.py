@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import ask_about, is_private
+from rltuned.cli.asking import ask_about, is_private, old
 from rltuned.cli.tables import console, left_alone, show_plan
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
@@ -78,6 +78,8 @@ def plan(
             raise typer.Exit(1)
         if document is None:
             flags.warn(ALONE.format(why))
+        else:
+            flags.warn_of(old(document, loaded.settings))
     if document is None:
         seen = look(loaded, backend, seed)
         document = plan_document(seen.decision, seen.expected())

@@ -88,6 +88,14 @@ def find_job(snapshot: Snapshot, asked: str) -> PendingJob | None:
     return next((job for job in snapshot.pending if named.means(job)), None)
 
 
+def user_of(snapshot: Snapshot, asked: str) -> str:
+    """Whose job that is; empty = there is none such, or of no known user."""
+    job, asked = find_job(snapshot, asked), _here(asked, snapshot.cluster)
+    if job is not None:
+        return job.user
+    return next((r.user for r in snapshot.running if asked in {str(r.job_id), r.address}), "")
+
+
 def _here(asked: str, cluster: str) -> str:
     """A job's name without the cluster's, where it is this one."""
     return asked.removesuffix(f";{cluster}")
@@ -119,6 +127,7 @@ def _running(snapshot: Snapshot, asked: str) -> dict[str, Any] | None:
                 "job_id": run.job_id,
                 "address": run.address,
                 "state": "RUNNING",
+                "taken_at": snapshot.taken_at,
                 "partition": run.partition,
                 "submitted_at": run.submitted_at,
                 "started_at": run.started_at,
@@ -148,6 +157,7 @@ def _seen(job: PendingJob, snapshot: Snapshot, context: Context) -> dict[str, An
         "job_id": job.job_id,
         "address": job.address,
         "state": "PENDING",
+        "taken_at": snapshot.taken_at,
         "partitions": list(job.partitions),
         "reason": job.reason,
         "submitted_at": job.submitted_at,

@@ -20,6 +20,7 @@ from rltuned.daemon.documents import (
     past_of,
     plan_document,
     situation,
+    user_of,
 )
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
@@ -85,7 +86,7 @@ class Answers:
         if last is None:
             return _nothing(NO_DECISION)
         seen, report, knobs = last
-        if not asker.sees(_user_of(seen, name)):
+        if not asker.sees(user_of(seen, name)):
             return _nothing(NOT_SHOWN)
         found = explanation(name, seen, report.context, report.decision)
         if found is None:
@@ -93,7 +94,8 @@ class Answers:
         found |= past_of(self._journal, seen.cluster, found)
         job = find_job(seen, name)
         if job is not None:
-            found |= of_task(self._start(job.job_id, asker), job, name)
+            start = self._start(job.job_id, asker, plays=other is None)
+            found |= of_task(start, job, name)
             refusal = found["refusal"]
             found |= situation(job, seen, knobs, report.groups, report.decision, refusal=refusal)
             if other is not None and self._what_if is not None:
@@ -103,11 +105,13 @@ class Answers:
                 found |= {**told, "what_if": played and of_task(played, job, name)}
         return {"rltuned": __version__, "job": found}
 
-    def _start(self, job_id: JobId, asker: Asker) -> Document:
-        """When it starts. One that came after the last forecast is played now."""
+    def _start(self, job_id: JobId, asker: Asker, *, plays: bool) -> Document:
+        """When it starts. One that came after the last forecast is played now. plays: unless that
+        would take the turn of another request.
+        """
         expected = self._expected()
         told = expectation(expected, job_id, self._now())
-        if expected is None or expected.start_of(job_id) or self._what_if is None:
+        if not plays or expected is None or expected.start_of(job_id) or self._what_if is None:
             return told
         played = self._what_if.ask(job_id, OtherRequest(), asker.user, is_admin=asker.is_admin)
         return told if played["what_if"] is None else {k: played["what_if"][k] for k in told}
@@ -133,11 +137,3 @@ class Answers:
 
 def _nothing(why: str) -> Document:
     return {"rltuned": __version__, "why": why}
-
-
-def _user_of(seen: Snapshot, name: str) -> str:
-    """Whose job that is; empty = there is none such, or of no known user."""
-    job = find_job(seen, name)
-    if job is not None:
-        return job.user
-    return next((r.user for r in seen.running if name in {str(r.job_id), r.address}), "")

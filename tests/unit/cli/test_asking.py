@@ -3,16 +3,23 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rltuned.cli import asking
 from rltuned.cli.asking import ask_daemon
-from rltuned.daemon.web.questions import reached
+from rltuned.core.decide import Knobs, decide
+from rltuned.daemon.web.answers import Answers
+from rltuned.daemon.web.questions import QuestionServer, reached
 from rltuned.settings import Settings, load
+from tests.builders import decided, job, running, snapshot
 from tests.configs import settings_file
+from tests.fakes import ConstantOrder
+from tests.unit.cli.runner import run
 
 Serve = Callable[[bytes], Settings]
 
@@ -81,6 +88,25 @@ def test_the_daemon_of_another_state_folder_is_not_believed(serve: Serve) -> Non
     found, why = ask_daemon(serve(b'{"rltuned": "0.4.0", "state_dir": "/elsewhere"}'))
     assert found is None
     assert "is of a daemon with another state_dir than" in why
+
+
+@pytest.mark.parametrize(("age_s", "is_old"), [(0.0, False), (170.0, False), (7_200.0, True)])
+@pytest.mark.parametrize("asked", [("plan",), ("explain", "1"), ("explain", "9")])
+def test_an_old_answer_is_said_to_be_old(
+    tmp_path: Path, asked: tuple[str, ...], age_s: float, is_old: bool
+) -> None:
+    """In review `plan` showed the queue of hours ago as that of now, while Slurm did not answer."""
+    answers = Answers(tmp_path / "journal.sqlite")
+    at = time.time() - age_s
+    seen = snapshot(job(1, submitted_at=at), runs=[running(9, started_at=at - 9)], taken_at=at)
+    answers.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    settings_at(tmp_path)
+    status = {"rltuned": "0"}
+    server = QuestionServer(tmp_path / "socket", answers, lambda: status, state_dir=tmp_path)
+    with closing(server):
+        done = run(*asked, "--config", str(tmp_path / "rltuned.toml"))
+    assert done.exit_code == 0, done.output
+    assert ("the daemon last saw the queue 2h00m ago" in done.stderr) == is_old
 
 
 def test_without_a_socket_there_is_no_answer(tmp_path: Path) -> None:

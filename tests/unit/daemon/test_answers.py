@@ -23,7 +23,7 @@ from tests.builders import NOW, decided, job, running, snapshot
 from tests.fakes import ConstantOrder
 
 ROOT = Asker("root", is_admin=True, sees_all=True)
-ANN, NO_ONE, EVERYONE = Asker("ann"), Asker(), Asker(sees_all=True)
+ANN, BOB, NO_ONE, EVERYONE = Asker("ann"), Asker("bob"), Asker(), Asker(sees_all=True)
 
 
 @pytest.fixture
@@ -74,6 +74,16 @@ class Played(WhatIf):
         return {"what_if": {"line_place": 1}}
 
 
+@pytest.mark.parametrize("name", ["1", "1;test", "9", "9;test"])
+def test_a_job_with_its_cluster_is_its_users(tmp_path: Path, name: str) -> None:
+    """In review a running one was hidden from its user."""
+    made = Answers(tmp_path / "journal.sqlite")
+    seen = snapshot(job(1, user="ann"), runs=[running(9, user="ann")])
+    made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    assert made.explain(name, ANN)["job"]["job_id"] == int(name[0])
+    assert made.explain(name, BOB)["why"] == NOT_SHOWN
+
+
 def test_another_request_is_played_for_those_who_see_the_job(tmp_path: Path) -> None:
     played, other = Played(), OtherRequest(600.0)
     made = Answers(tmp_path / "journal.sqlite", what_if=played)
@@ -115,6 +125,9 @@ def test_a_job_that_came_after_the_last_forecast_is_played_when_it_is_asked_for(
     assert (found["line_jobs"], found["expected_start"]["median_s"]) == (3, NOW)
     assert "limit_s" not in found
     assert plays.asked == [(1, OtherRequest(), "ann", False)]
+    # the forecast of what is would take the user's turn
+    assert made.explain("1", ANN, OtherRequest(600.0))["job"]["what_if"]["line_jobs"] == 3
+    assert plays.asked[1:] == [(1, OtherRequest(600.0), "ann", False)]
     told = made.explain("3", ROOT)["job"]
     assert (told["expected_start"], told["line_jobs"]) == (None, 1)
     assert "it came after the last forecast" in told["expected_why"]
