@@ -20,6 +20,8 @@ MODULES = (
     "slurm/config_checks.py",
     "slurm/worth.py",
 )
+SHORTAGE = "core/numbers.py"
+"""Has the remedy that a finding takes as an attribute."""
 FIXES = "trusted.py"
 """Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
 _PLACES = {"Check": 3, "Check.warn": 2, "Check.fail": 2}
@@ -67,6 +69,11 @@ def _texts(node: ast.expr, function: ast.stmt, tree: ast.Module) -> Iterator[str
                 yield from _texts(part.value, function, tree)
     elif isinstance(node, ast.Name):
         yield from _assigned(node.id, function, tree)
+    elif isinstance(node, ast.Attribute):
+        for made in ast.walk(ast.parse((HOME / SHORTAGE).read_text())):
+            if isinstance(made, ast.FunctionDef) and made.name == node.attr:
+                returned = (p.value for p in ast.walk(made) if isinstance(p, ast.Return))
+                yield from (text for value in returned if value for text in _literal(value))
     else:
         yield from _literal(node)
 

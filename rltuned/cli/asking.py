@@ -180,8 +180,12 @@ def is_private(state_dir: Path) -> bool:
 def ask_about(
     settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
 ) -> tuple[dict[str, Any] | None, str]:
-    """One part of what the daemon answers to this user; None = it does not, and why."""
-    found, why = ask_daemon(settings, path, patience_s)
+    """One part of what the daemon answers to this user; None = it does not, and why. patience_s: of
+    a daemon that has answered; one that hangs is not waited for as long.
+    """
+    found, why = ask_daemon(settings) if patience_s > PATIENCE_S else ({}, "")
+    if found is not None:
+        found, why = ask_daemon(settings, path, patience_s)
     if found is None:
         return None, f"the daemon does not answer: {why}"
     return found.get(key), f"the daemon answers: {found.get('why')}"
@@ -197,11 +201,11 @@ def old(document: Mapping[str, Any], settings: Settings) -> str:
 
 
 def ask_daemon(
-    settings: Settings, path: str = "/status.json", patience_s: float = PATIENCE_S
+    settings: Settings, path: str = "/status.json", patience_s: float | None = None
 ) -> tuple[dict[str, Any] | None, str]:
     """What the daemon of these settings answers over its socket; None = none answers, and why."""
     where, state_dir = settings.daemon.socket, settings.daemon.state_dir
-    connection = Connection(where, patience_s)
+    connection = Connection(where, PATIENCE_S if patience_s is None else patience_s)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

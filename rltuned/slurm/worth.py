@@ -280,7 +280,7 @@ def _room(site: Site) -> Iterator[Check]:
         "every partition; or lower [order] max_delay_s"
     )
     if enough > MAX_WEIGHT:
-        remedy = "bring the PriorityJobFactor of all partitions nearer, or lower [order] max_delay_s"
+        remedy = "bring all PriorityJobFactor nearer to each other, or lower [order] max_delay_s"
     yield Check.warn(
         _NAME,
         f"the longest delay takes {site.reach:.0f} points, and slurm.conf gives a new job as few "

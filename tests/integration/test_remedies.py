@@ -219,6 +219,10 @@ class Trial:
     follow_keys: Keys = field(default_factory=dict)
 
 
+NO_ROOM = (
+    "set PriorityWeightPartition={} in slurm.conf, with PriorityJobFactor=1 or more in every "
+    "partition; or lower [order] max_delay_s"
+)
 MULTIFACTOR = {"PriorityType": "priority/multifactor"}
 BASIC = {"PriorityType": "priority/basic"}
 BUILTIN = {"SchedulerType": "sched/builtin"}
@@ -391,6 +395,13 @@ ACCOUNTED = [
         "raise PriorityWeightPartition above {}, or lower max_delay_s",
         follow={"PriorityWeightPartition": "{}9"},
     ),
+    Trial(NO_ROOM, follow={"PriorityWeightPartition": "{}"}),
+    Trial(NO_ROOM, follow_keys={"order.max_delay_s": 100.0}),
+    Trial(
+        "bring all PriorityJobFactor nearer to each other, or lower [order] max_delay_s",
+        {"PriorityWeightAge": "100000000"},
+        follow={"PartitionName": "gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60"},
+    ),
 ]
 
 
@@ -402,7 +413,7 @@ def follow(site: Site, trial: Trial) -> None:
     site.settings(keys)
     out = site.prints(trial.remedy)
     assert out, site.check()
-    number = re.search(r"(?:to|by|above) (\d+)", out)
+    number = re.search(r"(?:to |by |above |PriorityWeightPartition=)(\d+)", out)
     named = number[1] if number else ""
     changed = {k: v and v.replace("{}", named) for k, v in trial.follow.items()}
     site.slurm({**trial.lines, **changed})
@@ -765,8 +776,8 @@ def test_delays_that_can_cross_a_qos(busy: Site) -> None:
 
 
 ROOM = (
-    "give all jobs {} points more: raise PriorityWeightPartition by so much, with "
-    "the same PriorityJobFactor, 1 or more, in every partition; where they differ, by so much "
+    "give all jobs {} points more: raise PriorityWeightPartition by so much, with the "
+    "same PriorityJobFactor, 1 or more, in every partition; where they differ, by so much "
     "times the highest over the lowest"
 )
 

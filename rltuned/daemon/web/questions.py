@@ -25,6 +25,8 @@ from rltuned.errors import SettingsError
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _TIMEVAL: Final = struct.Struct("@ll")
+_STATUS: Final = "/status.json"
+_PATHS: Final = frozenset({_STATUS, "/job.json", "/plan.json"})
 _EVERYONE: Final = 0o666
 """May ask; what is answered depends on who asks."""
 
@@ -168,16 +170,18 @@ class _Server(Endpoint):
 
     def __init__(self, path: Path, handler: type[Handler]) -> None:
         self._path = path
-        self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+        self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
         super().__init__(("", 0), handler, None)
 
     def owner_of(self, request: socket.socket) -> int:
         return uid_of(request)
 
     @contextmanager
-    def turn(self, request: socket.socket) -> Iterator[bool]:
-        """One answer is made at a time for each user; False = its connection is cut by now."""
-        with self._turns[uid_of(request)]:
+    def turn(self, request: socket.socket, path: str) -> Iterator[bool]:
+        """One answer from a path is made at a time for each user; False = its connection is cut by
+        now.
+        """
+        with self._turns[uid_of(request), path]:
             yield id(request) in self.numbers()
 
     def server_bind(self) -> None:
@@ -193,24 +197,24 @@ class _Questions(Handler):
     state_dir: Path
 
     def do_GET(self) -> None:  # noqa: N802 - the standard library's spelling
-        with self.server.turn(self.connection) as is_open:
-            if is_open:
-                self._answer()
-
-    def _answer(self) -> None:
         path, _, query = self.path.partition("?")
+        if path not in _PATHS:
+            self.answer(HTTPStatus.NOT_FOUND, b"not found\n")
+            return
+        with self.server.turn(self.connection, path) as is_open:
+            if is_open:
+                self._answer(path, query)
+
+    def _answer(self, path: str, query: str) -> None:
         status = type(self).status
-        if path == "/status.json" and status is not None:
-            found = status()
-        elif path in {"/job.json", "/plan.json"}:
+        if path == _STATUS:
+            found = {} if status is None else status()
+        else:
             asker = asker_of(self.connection)
             everyone = type(self).everyone
             found = self.asked(
                 path, query, Asker(asker.user, asker.is_admin, asker.sees_all or everyone)
             )
-        else:
-            self.answer(HTTPStatus.NOT_FOUND, b"not found\n")
-            return
         found = {**found, "state_dir": str(type(self).state_dir)}
         self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), JSON)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.cli import asking
-from rltuned.cli.asking import ask_daemon
+from rltuned.cli.asking import ask_about, ask_daemon
 from rltuned.core.decide import Knobs, decide
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.questions import QuestionServer, reached
@@ -107,6 +107,17 @@ def test_an_old_answer_is_said_to_be_old(
         done = run(*asked, "--config", str(tmp_path / "rltuned.toml"))
     assert done.exit_code == 0, done.output
     assert ("the daemon last saw the queue 2h00m ago" in done.stderr) == is_old
+
+
+def test_a_daemon_that_hangs_is_not_waited_for_as_for_one_that_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "PATIENCE_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(tmp_path / "socket"))
+        hung.listen()
+        found = ask_about(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0)
+    assert found == (None, f"the daemon does not answer: {tmp_path}/socket: timed out")
 
 
 def test_without_a_socket_there_is_no_answer(tmp_path: Path) -> None:

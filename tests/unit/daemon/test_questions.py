@@ -237,6 +237,7 @@ def test_one_answer_is_made_at_a_time_for_a_user(folder: Path, answers: Answers)
         with ThreadPoolExecutor(8) as pool:
             asking = [pool.submit(asked, folder, "/plan.json") for _ in range(8)]
             found = [begun.get(timeout=30.0)]
+            assert asked(folder, "/status.json")["rltuned"] == "0", "of another kind meanwhile"
             go_on.set()
             assert [numbers(one.result()) for one in asking] == [[1, 2, 3]] * 8
         found += [begun.get(timeout=30.0) for _ in range(7)]

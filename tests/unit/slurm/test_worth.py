@@ -219,4 +219,4 @@ def test_no_weight_is_named_that_slurm_does_not_take() -> None:
     )
     (found,) = (c.remedy for c in judge_order(site) if "gives a new job as few as" in c.detail)
     assert "PriorityWeightPartition" not in found
-    assert "PriorityJobFactor of all partitions" in found
+    assert "bring all PriorityJobFactor nearer" in found
