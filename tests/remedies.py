@@ -69,11 +69,6 @@ def _texts(node: ast.expr, function: ast.stmt, tree: ast.Module) -> Iterator[str
                 yield from _texts(part.value, function, tree)
     elif isinstance(node, ast.Name):
         yield from _assigned(node.id, function, tree)
-    elif isinstance(node, ast.Attribute):
-        for made in ast.walk(ast.parse((HOME / SHORTAGE).read_text())):
-            if isinstance(made, ast.FunctionDef) and made.name == node.attr:
-                returned = (p.value for p in ast.walk(made) if isinstance(p, ast.Return))
-                yield from (text for value in returned if value for text in _literal(value))
     else:
         yield from _literal(node)
 
@@ -96,3 +91,8 @@ def _literal(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.JoinedStr):
         parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
         yield "".join(map(str, parts))
+    elif isinstance(node, ast.Attribute):
+        for made in ast.walk(ast.parse((HOME / SHORTAGE).read_text())):
+            if isinstance(made, ast.FunctionDef) and made.name == node.attr:
+                returned = (p.value for p in ast.walk(made) if isinstance(p, ast.Return))
+                yield from (text for value in returned if value for text in _literal(value))
