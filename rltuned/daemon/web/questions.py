@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.daemon.web.answers import Answers, Asker
-from rltuned.daemon.web.server import JSON, PATIENCE_S, Endpoint, Handler
+from rltuned.daemon.web.server import JSON, MAX_CONNECTIONS, PATIENCE_S, Endpoint, Handler
 from rltuned.errors import SettingsError
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _TIMEVAL: Final = struct.Struct("@ll")
+MOST_OF_ONE: Final = 2 * MAX_CONNECTIONS
+"""A user who has as many threads, of connections that are cut or not, gets no further one."""
 _STATUS: Final = "/status.json"
 _PATHS: Final = frozenset({_STATUS, "/job.json", "/plan.json"})
 _EVERYONE: Final = 0o666
@@ -170,8 +172,25 @@ class _Server(Endpoint):
 
     def __init__(self, path: Path, handler: type[Handler]) -> None:
         self._path = path
+        self._answered: dict[int, int] = {}  # users of connections whose threads have not ended
         self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
         super().__init__(("", 0), handler, None)
+
+    def process_request(self, request: socket.socket, client_address: object) -> None:
+        owner = uid_of(request)
+        with self._guard:
+            is_many = sum(one == owner for one in self._answered.values()) >= MOST_OF_ONE
+            if not is_many:
+                self._answered[id(request)] = owner
+        if is_many:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket) -> None:
+        with self._guard:
+            self._answered.pop(id(request), None)
+        super().shutdown_request(request)
 
     def owner_of(self, request: socket.socket) -> int:
         return uid_of(request)

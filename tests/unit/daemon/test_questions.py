@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -22,7 +22,13 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.daemon.web.answers import NOT_SHOWN, Answers, Asker
-from rltuned.daemon.web.questions import Connection, QuestionServer, asker_of, connected
+from rltuned.daemon.web.questions import (
+    MOST_OF_ONE,
+    Connection,
+    QuestionServer,
+    asker_of,
+    connected,
+)
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.errors import SettingsError
 from tests.accounting import as_user
@@ -242,3 +248,21 @@ def test_one_answer_is_made_at_a_time_for_a_user(folder: Path, answers: Answers)
             assert [numbers(one.result()) for one in asking] == [[1, 2, 3]] * 8
         found += [begun.get(timeout=30.0) for _ in range(7)]
     assert found == [1] * 8
+
+
+def test_a_flood_of_questions_has_few_threads(folder: Path, answers: Answers) -> None:
+    """In review each question had a thread that went on although its connection was cut."""
+    before, go_on, peak = threading.active_count(), threading.Event(), 0
+    whole = answers.plan
+
+    def slow(asker: Asker) -> dict[str, Any]:
+        assert go_on.wait(30.0)
+        return whole(asker)
+
+    with patch.object(answers, "plan", slow), closing(serving(folder, answers)):
+        for _ in range(1_000):
+            with closing(connected(folder / "socket", 10.0)) as made, suppress(BrokenPipeError):
+                made.sendall(b"GET /plan.json HTTP/1.0\r\n\r\n")
+            peak = max(peak, threading.active_count() - before)
+        go_on.set()
+    assert 0 < peak <= MOST_OF_ONE + 1
