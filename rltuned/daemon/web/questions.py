@@ -176,7 +176,7 @@ class _Server(Endpoint):
         self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
         super().__init__(("", 0), handler, None)
 
-    def process_request(self, request: socket.socket, client_address: object) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
         owner = uid_of(request)
         with self._guard:
             is_many = sum(one == owner for one in self._answered.values()) >= MOST_OF_ONE
@@ -187,7 +187,7 @@ class _Server(Endpoint):
         else:
             super().process_request(request, client_address)
 
-    def shutdown_request(self, request: socket.socket) -> None:
+    def shutdown_request(self, request: Any) -> None:
         with self._guard:
             self._answered.pop(id(request), None)
         super().shutdown_request(request)
