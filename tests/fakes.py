@@ -161,6 +161,7 @@ class ConstantOrder:
     order: tuple[int, ...] = ()
     name: str = "constant"
     static: bool = True
+    trust: float | None = None
 
     def score(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         place = {job_id: i for i, job_id in enumerate(self.order)}
@@ -192,6 +193,7 @@ class BrokenPolicy:
 
     name: str = "broken"
     static: bool = False
+    trust: float | None = None
 
     def score(self, matrix: HasJobs) -> npt.NDArray[np.float64]:
         return np.full(len(matrix.jobs), np.nan)
@@ -210,6 +212,7 @@ class RaisingPolicy:
     errors: Sequence[Exception] | Iterable[Exception]
     name: str = "raising"
     static: bool = True
+    trust: float | None = None
 
     def __post_init__(self) -> None:
         self.errors = list(self.errors)

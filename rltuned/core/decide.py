@@ -83,14 +83,15 @@ class Knobs:
 class Decision:
     """What and why, whole; entries and delays in their own orders.
 
-    standing: of all jobs that Slurm could start, those that are left alone among them. neutral: the
-    neutral delay from the next cycle on. short: what priorities lack for the delays. joint: how the
-    first jobs were placed together; None = they were not.
+    policy, trust: see Policy. standing: of all jobs that Slurm could start, those that are left
+    alone among them. neutral: the neutral delay from the next cycle on. short: what priorities lack
+    for the delays. joint: how the first jobs were placed together; None = they were not.
     """
 
     snapshot: Snapshot
     context: Context
     policy: str
+    trust: float | None
     matrix: StateMatrix
     delays: Delays
     field: Field
@@ -162,6 +163,7 @@ def decide(
         snapshot=snapshot,
         context=context,
         policy=policy.name,
+        trust=policy.trust,
         matrix=matrix,
         delays=delays,
         field=mode,

@@ -59,6 +59,11 @@ class Policy(Protocol):
         """As it is given on the command line and shown in logs and metrics."""
         ...
 
+    @property
+    def trust(self) -> float | None:
+        """How much of its corrections of the rule counts, 0 to 1; None = it corrects no rule."""
+        ...
+
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) one finite number per row, higher = sooner: the order without bounds. Pure."""
         ...

@@ -34,6 +34,10 @@ class NetworkPolicy:
         self.name = name
         self.network = network
 
+    @property
+    def trust(self) -> float | None:
+        return self.network.trust if self.network.corrects else None
+
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) the order without bounds, higher = sooner."""
         if self.network.corrects:
@@ -91,18 +95,19 @@ class Actor(NetworkPolicy):
         return self.card.ranges
 
 
-def load_actor(bundle: Path) -> Actor:
-    """The actor of a bundle, after its self-test. Raises ModelError: names the file and what is
-    wrong: owner, mode, schema, values, or scores other than at export.
+def load_actor(bundle: Path, trust: float = 1.0) -> Actor:
+    """The actor of a bundle, after its self-test. trust: 0 to 1, see network.correction. Raises
+    ModelError: names the file and what is wrong: owner, mode, schema, values, or scores other than
+    at export.
     """
     with files.named(bundle):
         if not bundle.is_dir():
             raise ModelError(f"model {bundle}: no such folder")
         files.check_folder(bundle)
-        return _load(bundle)
+        return _load(bundle, trust)
 
 
-def _load(bundle: Path) -> Actor:
+def _load(bundle: Path, trust: float) -> Actor:
     card_bytes = files.read(bundle / CARD_FILE, files.MAX_CARD_BYTES)
     card = files.parsed(Card, bundle / CARD_FILE, card_bytes)
     if card.schema_id != SCHEMA_ID:
@@ -110,7 +115,7 @@ def _load(bundle: Path) -> Actor:
             f"model {bundle / CARD_FILE}: trained on features {card.schema_id}, "
             f"this release computes {SCHEMA_ID}; train it again"
         )
-    network = _network(bundle / WEIGHTS_FILE, card)
+    network = _network(bundle / WEIGHTS_FILE, card, trust)
     path = bundle / PARITY_FILE
     values, masks, scores = _parity(path, _sealed(path, card), card)
     actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network)
@@ -118,10 +123,11 @@ def _load(bundle: Path) -> Actor:
     return actor
 
 
-def _network(path: Path, card: Card) -> Network:
+def _network(path: Path, card: Card, trust: float) -> Network:
     form = card.architecture
     wanted = shapes(INPUTS[form.kind], form.hidden, outputs_of(form.kind, form.reach))
-    return Network(form.kind, files.read_tensors(path, _sealed(path, card), wanted), form.reach)
+    weights = files.read_tensors(path, _sealed(path, card), wanted)
+    return Network(form.kind, weights, form.reach, trust)
 
 
 def _sealed(path: Path, card: Card) -> bytes:

@@ -59,6 +59,10 @@ class Baseline:
     key: Rule | None
     static: bool = True
 
+    @property
+    def trust(self) -> None:
+        """There is nothing that it corrects."""
+
     def score(self, matrix: StateMatrix) -> FloatArray:
         """(n,) higher = sooner."""
         return self.rule(matrix)

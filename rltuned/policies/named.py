@@ -10,14 +10,18 @@ from rltuned.policies.plugins import Plugin, is_plugin, load_plugin, plugin_name
 from rltuned.policies.shelf import MODEL_PREFIX, MODELS_DIR, bundle_at
 
 
-def policy_named(name: str, models_dir: Path = MODELS_DIR) -> Baseline | Actor | Plugin:
-    """The policy of a name; a model's is its folder or in models_dir. Raises ModelError."""
+def policy_named(
+    name: str, models_dir: Path = MODELS_DIR, trust: float = 1.0
+) -> Baseline | Actor | Plugin:
+    """The policy of a name; a model's is its folder or in models_dir. trust: of a network, see
+    load_actor. Raises ModelError.
+    """
     if name in BASELINES:
         return BASELINES[name]
     if is_plugin(name):
         return load_plugin(name)
     if name.startswith(MODEL_PREFIX):
-        return load_actor(bundle_at(name, models_dir))
+        return load_actor(bundle_at(name, models_dir), trust)
     raise ModelError(f"no policy {name!r}; {hint(name)}")
 
 

@@ -32,12 +32,14 @@ MASKED: Final = -1e9
 @dataclass(frozen=True, slots=True)
 class Network:
     """An actor's weights, as in `shapes`. They correct delays by exp(-reach) to exp(reach); with
-    reach 0 they correct no rule, and their score is the order, equal ones by submission.
+    reach 0 they correct no rule, and their score is the order, equal ones by submission. trust: see
+    `correction`.
     """
 
     kind: Kind
     weights: Weights
     reach: float
+    trust: float = 1.0
 
     def forward(self, values: Float32Array, mask: BoolArray) -> Float32Array:
         """(jobs, features) and (jobs,) -> (jobs, outputs) scores; rows left out: MASKED."""
@@ -52,8 +54,16 @@ class Network:
         """(n,) what its scores (n, outputs) make of the two parts of the rule's delays, own seconds
         and place; 1 at score 0, less for higher ones.
         """
-        found: FloatArray = np.exp(-self.reach * np.tanh(scores))
+        found = correction(self.reach, self.trust, scores)
         return found[:, 0], found[:, -1]
+
+
+def correction(reach: float, trust: float, score: FloatArray) -> FloatArray:
+    """The factor on a delay of the rule. trust: of its logarithm, from 0, the rule, to 1, the actor
+    as trained. kernel/network compiles it, for one score at a time.
+    """
+    found: FloatArray = np.exp(-(trust * reach) * np.tanh(score))
+    return found
 
 
 def outputs_of(kind: Kind, reach: float) -> int:

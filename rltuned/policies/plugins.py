@@ -44,6 +44,10 @@ class Plugin:
     ask: Callable[[StateMatrix], object]
     digest: str
 
+    @property
+    def trust(self) -> None:
+        """There is nothing that it corrects."""
+
     def score(self, matrix: StateMatrix) -> FloatArray:
         return -self.wish(matrix).own_s
 

@@ -89,7 +89,7 @@ class Restless:
     written all the time.
     """
 
-    name = RESTLESS
+    name, trust = RESTLESS, None
 
     def __init__(self) -> None:
         self._asked = 0

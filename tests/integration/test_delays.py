@@ -44,6 +44,7 @@ class Hostile:
 
     name = "hostile"
     static = False
+    trust = None
 
     def __init__(self) -> None:
         self.asked = 0

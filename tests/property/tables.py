@@ -24,6 +24,7 @@ class ByTable:
     tables: tuple[tuple[float, ...], ...]
     name: str = "table"
     static: bool = False
+    trust: float | None = None
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return -self.delay_s(matrix)

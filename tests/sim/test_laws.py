@@ -85,6 +85,7 @@ class Learned:
     rule: str
     name: str = "learned"
     static: bool = True
+    trust: float | None = None
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return BASELINES[self.rule].score(matrix)

@@ -182,8 +182,8 @@ def _rank(
         own, share = own_s[at] / unit_s, queue_s[at] / unit_s
         desk.asked[at, 0], desk.asked[at, 1] = wait, own
         desk.asked[at, 2], desk.asked[at, 3] = share, upper
-        own *= factor(net.reach, desk.logits[at, 0])
-        share *= factor(net.reach, desk.logits[at, 1])
+        own *= factor(net.reach, net.trust, desk.logits[at, 0])
+        share *= factor(net.reach, net.trust, desk.logits[at, 1])
         desk.scores[at] = wait - min(own + share, upper)
 
 

@@ -1,7 +1,7 @@
 """policies/network, compiled: scores of a whole queue in one go."""
 
-import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -9,17 +9,20 @@ from rltuned.core.features import COLUMN
 from rltuned.core.observation import FIXED
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, in_place
 from rltuned.lab.kernel.features import FRAGMENTED, SEVERAL
+from rltuned.policies.network import correction
 
 PAPER, QUEUE, AGENT = 0, 1, 2
 BLOCK = 256
 _FIXED_AT = np.array([COLUMN[name] for name in FIXED])
+factor: Final = cast("Callable[[float, float, float], float]", in_place(correction))
+"""What a network makes of the delay that the rule asks for: reach, trust, score."""
 _SIZE, _URGENCY = COLUMN["job_size"], COLUMN["urgency"]
 _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
 
 class Net(NamedTuple):
     """A network's weights. F inputs, H and K hidden units, O outputs; kind: see PAPER, or AGENT,
-    whose scores come from elsewhere; reach: see Network. w1 (F, H), b1 (H,), w2 (H, K), b2 (K,),
+    whose scores come from elsewhere; reach, trust: see Network. w1 (F, H), b1 (H,), w2 (H, K), b2 (K,),
     w3 (K, O), b3 (O,).
     """
 
@@ -31,6 +34,7 @@ class Net(NamedTuple):
     w3: Float32Array
     b3: Float32Array
     reach: float
+    trust: float
 
 
 @compiled
@@ -111,12 +115,6 @@ def _dense(
                 out[k, at] += a * seen[i, at]
         for at in range(count):
             out[k, at] = max(out[k, at], np.float32(0.0))
-
-
-@in_place
-def factor(reach: float, score: float) -> float:
-    """What a network of this reach makes of the delay that the rule asks for."""
-    return math.exp(-reach * math.tanh(score))
 
 
 @compiled

@@ -156,10 +156,10 @@ def corrected(
     """
     own_s, backlog_s, place = heard(setup, state, ranking, eyes, jobs, now)
     if corrects(eyes.net):
-        reach, said = eyes.net.reach, eyes.scores
+        reach, trust, said = eyes.net.reach, eyes.net.trust, eyes.scores
         for at in range(len(jobs)):
-            own_s[at] *= factor(reach, said[at, 0])
-            place[at] *= factor(reach, said[at, 1])
+            own_s[at] *= factor(reach, trust, said[at, 0])
+            place[at] *= factor(reach, trust, said[at, 1])
     return own_s, backlog_s, place
 
 
@@ -299,7 +299,7 @@ def _no_eyes() -> Eyes:
         np.zeros((0, 5)), np.zeros(0, np.int64), np.zeros((0, 0, 3)), np.zeros((0, 0)), none
     )
     sight = StaticFeatures(np.zeros((0, 0), dtype=bool), counts, counts, none)
-    net = Net(0, none, flat, none, flat, none, flat, 0.0)
+    net = Net(0, none, flat, none, flat, none, flat, 0.0, 1.0)
     return Eyes(sight, features, net, np.zeros(2, np.int64), np.zeros((0, 2)))
 
 

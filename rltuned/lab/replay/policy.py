@@ -18,12 +18,14 @@ BY_DEFAULT: Final = "default"
 DEFAULT_POLICY: Final = "delay"
 
 
-def policy_of(name: str) -> Policy | str:
-    """The policy of a name; the name itself of a clairvoyant one. Raises TraceError, ModelError."""
+def policy_of(name: str, trust: float = 1.0) -> Policy | str:
+    """The policy of a name; the name itself of a clairvoyant one. trust: of a network. Raises
+    TraceError, ModelError.
+    """
     if name in FUTURE:
         return name
     if name == BY_DEFAULT:
         return policy_named(DEFAULT_POLICY)
     if name in BASELINES or name.startswith((MODEL_PREFIX, PLUGIN_PREFIX)):
-        return policy_named(name)
+        return policy_named(name, trust=trust)
     raise TraceError(f"no policy {name!r}; {hint(name, BY_DEFAULT, *FUTURE)}")

@@ -307,4 +307,5 @@ def net_of(network: Network) -> Net:
     """A network's weights in the form that the compiled forward reads."""
     w = [np.ascontiguousarray(network.weights[f"{layer}.weight"].T) for layer in LAYERS]
     b = [network.weights[f"{layer}.bias"] for layer in LAYERS]
-    return Net(KINDS[network.kind], w[0], b[0], w[1], b[1], w[2], b[2], network.reach)
+    kind, reach, trust = KINDS[network.kind], network.reach, network.trust
+    return Net(kind, w[0], b[0], w[1], b[1], w[2], b[2], reach, trust)

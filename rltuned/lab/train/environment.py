@@ -86,6 +86,7 @@ class CorrectedRule:
 
     actions: Float32Array
     name: str = "agent"
+    trust: float | None = None
 
     def score(self, matrix: StateMatrix) -> FloatArray:
         return -self.wish(matrix).own_s
