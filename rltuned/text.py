@@ -28,6 +28,11 @@ def counted(amount: int, what: str) -> str:
     return f"{amount} {what}{'' if amount == 1 else 's'}"
 
 
+def trusted(policy: str, trust: float | None) -> str:
+    """A policy by its name, and how much of its corrections counts; None = it corrects no rule."""
+    return policy if trust is None else f"{policy}, trust {trust:g}"
+
+
 def hours(seconds: float) -> str:
     """A duration in hours, as settings and tables compare them: `0.5 h`, `36 h`."""
     return f"{seconds / _HOUR_S:.3g} h"

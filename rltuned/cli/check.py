@@ -27,7 +27,7 @@ from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.tls import endpoint_context
-from rltuned.daemon.wiring import configured_predictor, find_policy, in_force
+from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
 from rltuned.journal.snapshots import FILE_NAME as DATABASE
@@ -35,6 +35,7 @@ from rltuned.policies.actor import Actor
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import Check, Status
 from rltuned.solver import Cbc, probe
+from rltuned.text import trusted
 from rltuned.trusted import user_name
 
 app = typer.Typer()
@@ -159,17 +160,19 @@ def _trust(loaded: Loaded) -> Iterator[Check]:
 
 
 def _policy(loaded: Loaded) -> Check:
+    in_vain = trust_in_vain(loaded)
     try:
         loaded = in_force(loaded, SystemClock().now())
         policy, digest, _ = find_policy(loaded)
     except (errors.SettingsError, errors.ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
-    detail = f"{policy.name}, sha256 {digest}" if digest else f"{policy.name}, a rule"
+    name = trusted(policy.name, policy.trust)
+    detail = f"{name}, sha256 {digest}" if digest else f"{name}, a rule"
     detail += f"; {policy.verdict}" if isinstance(policy, Actor) else ""
     order = loaded.settings.order
     if loaded.generation:
         detail += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
-    return Check.ok("policy", detail)
+    return Check.ok("policy", f"{detail}; {in_vain}" if in_vain else detail)
 
 
 def _solver(loaded: Loaded) -> Check:

@@ -23,7 +23,7 @@ from rltuned.cli.flags import (
 )
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.wiring import check_policy_name
+from rltuned.daemon.wiring import check_policy_name, trust_in_vain
 from rltuned.durable import sync_folder
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
@@ -163,8 +163,9 @@ def check(file: Annotated[Path, typer.Argument(help="The settings file to check.
     ):
         if path is not None and path.exists() and not path.is_dir():
             raise loaded.error(key, f"{path} is not a folder")
-    for warning in loaded.warnings:
-        warn(warning)
+    for warning in (*loaded.warnings, trust_in_vain(loaded)):
+        if warning:
+            warn(warning)
     say(f"{file}: ok")
 
 

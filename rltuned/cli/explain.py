@@ -22,7 +22,7 @@ from rltuned.errors import BackendError
 from rltuned.journal.queries import JobChange
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.text import between, counted, escaped, span, when
+from rltuned.text import between, counted, escaped, span, trusted, when
 
 app = typer.Typer()
 
@@ -168,8 +168,9 @@ def _decided(document: dict[str, Any]) -> list[str]:
             return [_unreadable(document)]
         return [f"rltuned leaves it alone: {_refused(refusal)}."]
     before, wished = document["rank_before"], document["rank_wished"]
+    policy = trusted(document["policy"], document.get("trust"))  # an older daemon has none
     lines = [
-        f"{document['policy']}: {document['sentence']}.",
+        f"{policy}: {document['sentence']}.",
         f"By Slurm's own order it is place {before}; rltuned wants place {wished}.",
         f"Others may overtake it until {when(document['delay']['overtaken_until'])}.",
         _wish(document),

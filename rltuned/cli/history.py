@@ -60,7 +60,8 @@ def history(
         with reading(path) as db:
             kept, recipe, plan = decided(db, replay)
         named = ("policy.name", policy or recipe.policy, f"cycle {replay}")
-        again = _again(flags.in_force(config, named), kept, recipe)
+        trust = ("policy.trust", recipe.trust, named[2])
+        again = _again(flags.in_force(config, named, trust), kept, recipe)
         found = list(differences(plan, again))
         if as_json:
             document = {"cycle": kept.cycle, "identical": not found, "differences": found}

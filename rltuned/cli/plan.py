@@ -41,6 +41,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import read_salt
 from rltuned.settings import Loaded
+from rltuned.text import trusted
 
 app = typer.Typer()
 
@@ -217,9 +218,10 @@ def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
 
 def _print(document: dict[str, Any], young: Sequence[str]) -> None:
     counts, jobs = document["counts"], document["jobs"]
+    policy = trusted(document["policy"], document.get("trust"))  # an older daemon has none
     flags.say(
         f"{document['cluster']}: {counts['pending']} pending, {counts['running']} running, "
-        f"{counts['nodes']} nodes; {document['policy']} ranks {counts['ranked']} jobs and "
+        f"{counts['nodes']} nodes; {policy} ranks {counts['ranked']} jobs and "
         f"would change {counts['changes']}"
     )
     ranked = [job for job in jobs if job["rank_wished"] is not None]

@@ -13,7 +13,7 @@ from rltuned.cli.history import what
 from rltuned.cli.instances import AllOption, Instance, instances
 from rltuned.core.hindsight import SHOWN
 from rltuned.daemon.clock import SystemClock
-from rltuned.text import span, when
+from rltuned.text import span, trusted, when
 
 app = typer.Typer()
 
@@ -120,11 +120,12 @@ def _daemon(state: DaemonState) -> Iterator[str]:
                 yield f"effect: {known.effect.verdict}"
         return
     stage = f"{daemon['stage']} (dry run)" if daemon["dry_run"] else daemon["stage"]
+    policy = trusted(daemon["policy"], daemon.get("trust"))  # an older daemon has none
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
     model += f", {daemon['generation']}" if daemon.get("generation") else ""
     yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
     model += f" ({daemon['verdict']})" if daemon.get("verdict") else ""  # none of an older daemon
-    yield f"stage: {stage}; writes {daemon['write_mode']}; policy {daemon['policy']}{model}"
+    yield f"stage: {stage}; writes {daemon['write_mode']}; policy {policy}{model}"
     skipped = [c for c in daemon["cycles"] if c["skip"]]
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:

@@ -32,7 +32,7 @@ DECIDED: Final = (
 """What a ranked job has, in JSON."""
 OF_NUMBERS: Final = (
     *DECIDED, "sentence", "features", "delay", "refusal", "changed_by_rltuned", "policy",
-    "ranked_jobs",
+    "trust", "ranked_jobs",
 )  # fmt: skip
 """What follows from a decision, or from numbers of rltuned, in JSON."""
 
@@ -63,6 +63,7 @@ def explanation(
     return {
         **seen,
         "policy": decision.policy,
+        "trust": decision.trust,
         "ranked_jobs": len(decision.entries),
         "waiting_jobs": decision.standing.waiting,
         "refusal": refusal,
@@ -297,6 +298,7 @@ def plan_document(decision: Decision, expected: Expected | None) -> dict[str, An
         "taken_at": snapshot.taken_at,
         "cluster": snapshot.cluster,
         "policy": decision.policy,
+        "trust": decision.trust,
         "counts": {
             "pending": len(snapshot.pending),
             "running": len(snapshot.running),

@@ -24,7 +24,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import STATE
 from rltuned.policies.tune_state import TuneState
-from rltuned.text import span
+from rltuned.text import span, trusted
 
 _OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
 """States that follow from the time and not from a cycle; they are not kept."""
@@ -145,6 +145,7 @@ class Publisher:
         self._interval_s = rig.interval_s
         self._metrics.loaded(
             rig.policy.name,
+            trust=rig.policy.trust,
             at=self._clock.now(),
             digest=rig.digest,
             schema=rig.schema,
@@ -160,6 +161,7 @@ class Publisher:
         self._log.info(
             "loaded",
             policy=rig.policy.name,
+            trust=rig.policy.trust,
             digest=rig.digest,
             generation=rig.generation,
             write_mode=rig.knobs.writing.mode,
@@ -167,8 +169,9 @@ class Publisher:
             dry_run=rig.dry_run,
             interval_s=rig.interval_s,
         )
+        policy = trusted(rig.policy.name, rig.policy.trust)
         stage = "dry run" if rig.dry_run else f"stage {rig.ladder.rung}"
-        self._notifier.ready(f"{self.health()}; policy {rig.policy.name}, {stage}")
+        self._notifier.ready(f"{self.health()}; policy {policy}, {stage}")
 
     def not_loaded(self, reason: str) -> None:
         self._reload_failed = True

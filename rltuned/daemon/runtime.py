@@ -14,6 +14,7 @@ from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
 from rltuned.journal.inputs import Recipe
 from rltuned.slurm.sdiag import Bounds, Load
+from rltuned.text import trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,20 @@ class Rig:
 
     @property
     def model(self) -> str:
-        """What evidence is about: the trial, the generation, the model's digest, or the rule."""
+        """What evidence is about: the trial, the generation, the model's digest with the trust in it,
+        or the rule.
+        """
         if self.trial is not None:
             return self.trial.model
-        return self.generation or self.digest or self.policy.name
+        whole, trust = self.generation or self.digest or self.policy.name, self.policy.trust
+        # as trained it is what it was before there was any trust
+        return whole if self.generation or trust in {None, 1.0} else trusted(whole, trust)
 
     @property
     def recipe(self) -> Recipe:
-        return Recipe(self.policy.name, self.knobs, self.digest, "cbc" if self.solver else "")
+        trust = 1.0 if self.policy.trust is None else self.policy.trust
+        solver = "cbc" if self.solver else ""
+        return Recipe(self.policy.name, self.knobs, self.digest, solver, trust=trust)
 
 
 class Audience(Protocol):

@@ -48,9 +48,9 @@ def untuned(settings: Settings) -> Settings:
 def in_force(loaded: Loaded, at: float) -> Loaded:
     """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
 
-    A generation gives policy, own, share, max_delay_s and predictor. While none was promoted the
-    rule UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on trial.
-    Raises ModelError: the generation cannot be used.
+    A generation gives policy, trust, own, share, max_delay_s and predictor. While none was promoted
+    the rule UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on
+    trial. Raises ModelError: the generation cannot be used.
     """
     settings = loaded.settings
     if settings.policy.name != TUNED:
@@ -63,7 +63,7 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
     predictor = found.predictor_name or PREDICTOR_NAME
     changed = {
         "policy": settings.policy.model_copy(
-            update={"name": found.policy_name, "models_dir": found.path}
+            update={"name": found.policy_name, "trust": own.trust, "models_dir": found.path}
         ),
         "order": settings.order.model_copy(
             update={"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
@@ -128,10 +128,23 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
     """The policy of settings from in_force; its model's digest and schema, "" = no model."""
     name = check_policy_name(loaded)
     if name.startswith(MODEL_PREFIX):
-        actor = load_actor(model_path(loaded))
+        actor = load_actor(model_path(loaded), loaded.settings.policy.trust)
         return actor, actor.digest, actor.card.schema_id
     policy = policy_named(name)
     return policy, policy.digest if isinstance(policy, Plugin) else "", ""
+
+
+def trust_in_vain(loaded: Loaded) -> str:
+    """Why a policy.trust that is set means nothing now; empty = it does, or is not set. It is no
+    error: it stays where it is while a rule orders the queue for a time.
+    """
+    name, where = loaded.settings.policy.name, loaded.origins.get("policy.trust")
+    if where is None or name.startswith(MODEL_PREFIX):
+        return ""
+    why = f"{name} corrects no rule"
+    if name == TUNED:
+        why = "a generation brings its own"
+    return f"{where}: policy.trust: means nothing now: {why}"
 
 
 def check_policy_name(loaded: Loaded) -> str:
@@ -150,9 +163,16 @@ def check_policy_name(loaded: Loaded) -> str:
 
 
 def model_path(loaded: Loaded) -> Path:
-    """Where the bundle of the policy's model lies; its name is a name, not a path."""
+    """Where the bundle of the policy's model lies: in models_dir, or where its name has a /, there.
+    Raises SettingsError: the name can be neither; in a file a path begins with /.
+    """
     policy = loaded.settings.policy
     name = policy.name.removeprefix(MODEL_PREFIX)
+    if "/" in name:
+        by_file = loaded.origin("policy.name").startswith(f"{loaded.path}:")
+        if by_file and not name.startswith("/"):
+            raise loaded.error("policy.name", f"{name!r} is a path, and must begin with /")
+        return Path(name).absolute()
     if not is_file_name(name):
         raise loaded.error("policy.name", f"{name!r} is not the name of a folder in models_dir")
     return find_bundle(policy.models_dir, name)

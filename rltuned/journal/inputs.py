@@ -20,13 +20,16 @@ from rltuned.text import first_flaw
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is needed to decide again. model: digest; empty for a rule. solver: empty = none."""
+    """What is needed to decide again. model: digest; empty for a rule. solver: empty = none. trust:
+    of a network; 1 in cycles of releases that knew no other.
+    """
 
     policy: str
     knobs: Knobs
     model: str = ""
     solver: str = ""
     release: str = __version__
+    trust: float = 1.0
 
     def encoded(self) -> str:
         """JSON; equal recipes give equal text."""

@@ -25,8 +25,9 @@ _FILE: Final = re.compile(rf"({MODEL}|{PREDICTOR})/(?!\.\.?$)[^/]+")
 class TunedOrder(BaseModel):
     """generation.json without what the store adds: an order, and why it is there.
 
-    policy: a rule, or `model` for the bundle in model/. site_predictor: predictor/ holds one; else
-    the predictor of the settings is used. verdict: one sentence.
+    policy: a rule, or `model` for the bundle in model/; trust: see network.correction; those of
+    older releases have none, and their networks are as trained. site_predictor: predictor/ holds
+    one; else the predictor of the settings is used. verdict: one sentence.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,6 +36,7 @@ class TunedOrder(BaseModel):
     own: float = Field(ge=0, le=100, allow_inf_nan=False)
     share: float = Field(ge=0, le=100, allow_inf_nan=False)
     max_delay_s: float = Field(ge=0, le=31_536_000, allow_inf_nan=False)
+    trust: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
     site_predictor: bool = False
     label: str = ""
     verdict: str = ""

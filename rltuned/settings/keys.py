@@ -29,6 +29,10 @@ class PolicyKeys(Keys):
     model:NAME for a trained one in models_dir, plugin:NAME for one of another installed package, or
     tuned. That is what `rltuned models promote` has put in force, with own, share, max_delay_s and
     predictor; until then delay. If the policy cannot be used the daemon does not start."""
+    trust: float = key(1.0, ge=0.0, le=1.0)
+    """How much of a trained policy's corrections of the rule delay counts: each correction is taken
+    to this power. 0 = the rule, 1 = as trained. A rule has no corrections; a generation of
+    `rltuned tune` brings its own trust."""
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
     the pip installation or of the checkout are used."""

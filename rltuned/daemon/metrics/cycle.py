@@ -42,7 +42,7 @@ class Metrics:
         ProcessCollector(registry=registry)
         self.exposed = OfCluster(registry)
         self._table = Table((*ROWS, *DECISION, *JOBS), registry)
-        self._policy: tuple[str, str, str] | None = None
+        self._policy: tuple[str, str, str, str] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))
 
@@ -67,6 +67,7 @@ class Metrics:
         name: str,
         *,
         at: float,
+        trust: float | None = None,
         digest: str = "",
         schema: str = "",
         ranges: Ranges | None = None,
@@ -74,10 +75,10 @@ class Metrics:
         generation: str = "",
         classes: Collection[str] = (),
     ) -> None:
-        """Settings and model were loaded. digest: empty = a rule. ranges: of the model's training;
-        None = not known. generation: that is in force; empty = none.
+        """Settings and model were loaded. trust: see Policy. digest: empty = a rule. ranges: of the
+        model's training; None = not known. generation: that is in force; empty = none.
         """
-        policy = (name, digest, schema)
+        policy = (name, digest, schema, "" if trust is None else f"{trust:g}")
         if self._policy not in {None, policy}:
             self._table.clear("rltuned_policy_info")
         self._policy = policy

@@ -47,8 +47,9 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_policy_info",
-        "Policy in use, with digest and feature schema of its model; always 1.",
-        labels={"name": FREE, "digest": FREE, "schema": FREE},
+        "Policy in use, with digest and feature schema of its model, and the trust in its "
+        "corrections of the rule (empty = it has none); always 1.",
+        labels={"name": FREE, "digest": FREE, "schema": FREE, "trust": FREE},
     ),
     gauge(
         "rltuned_model_generation",

@@ -216,6 +216,7 @@ class Board:
             "stage": None if rig is None else rig.ladder.rung.value,
             "dry_run": None if rig is None else rig.dry_run,
             "policy": None if rig is None else rig.policy.name,
+            "trust": None if rig is None else rig.policy.trust,
             "digest": None if rig is None else rig.digest,
             "verdict": rig.policy.verdict if rig and isinstance(rig.policy, Actor) else "",
             "generation": None if rig is None else rig.generation,

@@ -17,7 +17,7 @@ from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
 from rltuned.lab.backtest.collect import check_new
-from rltuned.lab.cli import site_files
+from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
 from rltuned.lab.compare import Change
@@ -90,6 +90,7 @@ def backtest(
     until: Annotated[str | None, typer.Option(help="End of the record; live: now.")] = None,
     timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
     split: SplitOption = 0.7,
+    trust: options.TrustOption = None,
     policy: PoliciesOption = None,
     train: TrainOption = "predictor",
     train_minutes: MinutesOption = 10.0,
@@ -111,7 +112,7 @@ def backtest(
     Exit codes: 0 = done, whatever the outcome; 1 = Slurm could not be asked; 2 = history, site,
     model, settings or a folder cannot be used.
     """
-    loaded = settings_of(config)
+    loaded = settings_of(config, ("policy.trust", trust, "--trust"))
     for folder in (report, collect_to):
         if folder is not None:
             check_new(folder)
@@ -134,7 +135,7 @@ def backtest(
     )
 
     shown = list(dict.fromkeys(policy or [loaded.settings.policy.name, *SHIPPED]))
-    chosen = {name: _policy(name, loaded) for name in shown}
+    chosen = _policies(shown, loaded, trust)
     with tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work, progress() as bar:
         bars = Bars(bar)
         if site is None:
@@ -162,6 +163,7 @@ def backtest(
             "split": split,
             "interval_s": protocol.interval_s,
             "bounds": _bounds(settings),
+            "trust": loaded.settings.policy.trust,
             "seed": seed,
         }
         found = document(study, answer, asked) | {
@@ -196,6 +198,13 @@ def _report(
     warn(f"report: {folder / 'index.html'}")
 
 
+def _policies(names: list[str], loaded: Loaded, trust: float | None) -> dict[str, Policy]:
+    """All of them by name. Raises ModelError; BadParameter: --trust, and no network."""
+    found = {name: _policy(name, loaded) for name in names}
+    options.trust_of(trust, found.values())
+    return found
+
+
 def _policy(name: str, loaded: Loaded) -> Policy:
     """A rule, a model, a policy of another package, or what nights have put in force. Raises
     ModelError: it cannot be used.
@@ -204,8 +213,9 @@ def _policy(name: str, loaded: Loaded) -> Policy:
         return policy_named(DEFAULT_POLICY)
     if name == TUNED:
         served = in_force(loaded, SystemClock().now()).settings.policy
-        return policy_named(served.name, served.models_dir)
-    return policy_named(name, loaded.settings.policy.models_dir)
+        return policy_named(served.name, served.models_dir, served.trust)
+    asked = loaded.settings.policy
+    return policy_named(name, asked.models_dir, asked.trust)
 
 
 def _bounds(settings: Settings) -> str:

@@ -76,7 +76,7 @@ def chosen_setting(
     keys = settings.tune
     advice = advise(
         study.past,
-        policy_named(settings.policy.name, settings.policy.models_dir),
+        policy_named(settings.policy.name, settings.policy.models_dir, settings.policy.trust),
         settings.knobs().order,
         learn,
         predictor,

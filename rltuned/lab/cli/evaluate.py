@@ -87,6 +87,7 @@ def evaluate(
     share: options.ShareOption = DEFAULT.share,
     clip: options.ClipOption = DEFAULT.clip,
     max_delay: options.MaxDelayOption = DEFAULT.max_delay_s,
+    trust: options.TrustOption = None,
     predictor: options.PredictorOption = options.SHIPPED,
     rule: RuleOption = None,
     curves: CurvesOption = None,
@@ -111,7 +112,9 @@ def evaluate(
     from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
 
     learned = curves_of(curves or [])
-    contestants = dict(map(evaluation.contestant_of, model))
+    usual = 1.0 if trust is None else trust
+    contestants = dict(evaluation.contestant_of(one, usual) for one in model)
+    options.trust_of(trust, [seed for seeds in contestants.values() for seed in seeds])
     sources = from_files(trace, [cluster_named(c) for c in cluster])
     plans = [
         evaluation.EvaluationPlan(
@@ -192,6 +195,7 @@ def _cards(contestants: "Mapping[str, evaluation.Seeds]") -> dict[str, dict[str,
         name: {
             "summary": next((s.card.summary for s in seeds if isinstance(s, Actor)), _PLUGIN),
             "seeds": len(seeds),
+            "trust": seeds[0].trust,
             "digests": [s.digest for s in seeds],
             "commits": [s.card.git_commit for s in seeds if isinstance(s, Actor)],
         }

@@ -1,6 +1,6 @@
 """Options that commands of the laboratory share, and what they lead to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import warn
-from rltuned.core.order import Order
+from rltuned.core.order import Order, Policy
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -53,6 +53,23 @@ PredictorOption = Annotated[
 IntervalOption = Annotated[
     float, typer.Option("--interval", help="Seconds between cycles.", min=0.001, max=1e9)
 ]
+
+
+TrustOption = Annotated[
+    float | None,
+    typer.Option(
+        "--trust", help="How much of a network's corrections counts; none: 1.", min=0.0, max=1.0
+    ),
+]
+
+
+def trust_of(given: float | None, policies: Iterable[Policy | str]) -> float:
+    """The trust that the option asks for. Raises BadParameter: no policy has any corrections."""
+    if given is None:
+        return 1.0
+    if all(isinstance(one, str) or one.trust is None for one in policies):
+        raise typer.BadParameter("--trust: none of these policies corrects the rule")
+    return given
 
 
 def order_of(own: float, share: float, clip: float, max_delay_s: float) -> Order:

@@ -101,6 +101,7 @@ def simulate(
     share: options.ShareOption = DEFAULT.share,
     clip: options.ClipOption = DEFAULT.clip,
     max_delay: options.MaxDelayOption = DEFAULT.max_delay_s,
+    trust: options.TrustOption = None,
     predictor: options.PredictorOption = options.SHIPPED,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: SkipImpossibleOption = False,
@@ -113,7 +114,7 @@ def simulate(
 
     Exit codes: 0 = done; 2 = a file, a number or a policy name cannot be used.
     """
-    _ = [policy_of(name) for name in policy]
+    trusted = options.trust_of(trust, [policy_of(name) for name in policy])
     hardware = cluster_named(cluster)
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
@@ -141,12 +142,13 @@ def simulate(
         sets = whole(*site, first=first, warmup=warmup)
     else:
         sets = windows(*site, count=count, size=window_jobs, seed=seed, warmup=warmup)
-    played = _play(sets, list(dict.fromkeys(policy)), protocol)
+    played = _play(sets, list(dict.fromkeys(policy)), protocol, trusted)
     if jobs_out is not None:
         write_jobs(played, jobs_out)
     _draw(played, hardware, plot)
     if as_json:
-        flags.say(json.dumps(document(played, hardware, skipped=skipped, details=details)))
+        found = document(played, hardware, skipped=skipped, details=details)
+        flags.say(json.dumps(found if trust is None else {**found, "trust": trust}))
     else:
         _show(played, hardware, details=details)
 
@@ -179,7 +181,7 @@ def _draw(played: dict[str, list[Schedule]], cluster: Cluster, path: Path | None
 
 
 def _play(
-    sets: "tuple[Scenario, ...]", policies: list[str], protocol: Protocol
+    sets: "tuple[Scenario, ...]", policies: list[str], protocol: Protocol, trust: float
 ) -> dict[str, list[Schedule]]:
     from rltuned.lab.replay.run import play_all  # noqa: PLC0415 - numba
 
@@ -198,7 +200,7 @@ def _play(
 
         told: list[str] = []
         with watching(watcher):
-            return play_all(sets, policies, protocol, report=report)
+            return play_all(sets, policies, protocol, trust, report=report)
 
 
 def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool) -> None:

@@ -22,8 +22,8 @@ _WAYS, _FREE_NODES = COLUMN["num_ways"], COLUMN["free_nodes"]
 
 class Net(NamedTuple):
     """A network's weights. F inputs, H and K hidden units, O outputs; kind: see PAPER, or AGENT,
-    whose scores come from elsewhere; reach, trust: see Network. w1 (F, H), b1 (H,), w2 (H, K), b2 (K,),
-    w3 (K, O), b3 (O,).
+    whose scores come from elsewhere; reach, trust: see Network. w1 (F, H), b1 (H,), w2 (H, K),
+    b2 (K,), w3 (K, O), b3 (O,).
     """
 
     kind: int

@@ -98,15 +98,17 @@ def possible(
     return tuple(kept), len(jobs) - len(kept)
 
 
-def simulate(scenario: Scenario, policy: str, protocol: Protocol) -> Schedule:
-    """Play a scenario under one policy, in the kernel or jointly. Raises TraceError."""
+def simulate(scenario: Scenario, policy: str, protocol: Protocol, trust: float = 1.0) -> Schedule:
+    """Play a scenario under one policy, in the kernel or jointly. trust: of a network; `default`
+    has its own. Raises TraceError.
+    """
     if policy == "multifactor":
         natural = scenario.rules.natural
         own = natural if natural != AGE_ONLY else Natural()
         scenario = scenario.ordered_by(replace(own, kind="multifactor"))
     if policy == BY_DEFAULT:
         protocol = by_default(protocol)
-    chosen = policy_of(policy)
+    chosen = policy_of(policy, trust)
     if protocol.is_joint and isinstance(chosen, str):
         raise TraceError(f"policy {policy!r} exists in placement pack or spread only")
     if isinstance(chosen, Plugin) and protocol.mode != "cycle":
@@ -216,6 +218,7 @@ def play_all(
     scenarios: Sequence[Scenario],
     policies: Sequence[str],
     protocol: Protocol,
+    trust: float = 1.0,
     *,
     report: Callable[[str, int], None] = lambda _policy, _number: None,
 ) -> dict[str, list[Schedule]]:
@@ -226,6 +229,6 @@ def play_all(
     for policy in policies:
         found[policy] = []
         for number, scenario in enumerate(scenarios):
-            found[policy].append(simulate(scenario, policy, protocol))
+            found[policy].append(simulate(scenario, policy, protocol, trust))
             report(policy, number)
     return found

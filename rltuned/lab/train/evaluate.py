@@ -43,13 +43,13 @@ Seeds = tuple[Actor | Plugin, ...]
 """A model: one bundle or policy of another package, or those of several training seeds."""
 
 
-def contestant_of(given: str) -> tuple[str, Seeds]:
+def contestant_of(given: str, trust: float = 1.0) -> tuple[str, Seeds]:
     """Its name, and the model, from `BUNDLE`, `plugin:NAME`, or `NAME=...,...` for seeds of one.
-    Raises ModelError.
+    trust: of networks. Raises ModelError.
     """
     name, equals, listed = given.rpartition("=")
     seeds = tuple(
-        load_plugin(one) if is_plugin(one) else load_actor(bundle_at(one))
+        load_plugin(one) if is_plugin(one) else load_actor(bundle_at(one), trust)
         for one in listed.split(",")
     )
     if len({str(s.card.architecture) if isinstance(s, Actor) else "" for s in seeds}) > 1:

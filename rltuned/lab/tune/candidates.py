@@ -24,6 +24,7 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import DAY_S
 from rltuned.lab.tune.promise import Promise, ScoredJobs
 from rltuned.policies.predictor import Predictor
+from rltuned.text import trusted
 
 OWNS: Final = (0.03, 0.1, 0.3)
 SHARES: Final = (0.5, 0.75, 1.0, 2.0)
@@ -75,7 +76,8 @@ class Entrant:
     def name(self) -> str:
         days = self.max_delay_s / DAY_S
         return (
-            f"{self.policy.name}, own {self.own:g}, share {self.share:g}, max_delay {days:g} days"
+            f"{trusted(self.policy.name, self.policy.trust)}, own {self.own:g}, "
+            f"share {self.share:g}, max_delay {days:g} days"
         )
 
     @property

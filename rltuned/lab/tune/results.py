@@ -65,6 +65,7 @@ def _order(entrant: Entrant) -> dict[str, Any]:
     return {
         "order": entrant.name,
         "policy": entrant.policy.name,
+        "trust": entrant.policy.trust,
         "own": entrant.own,
         "share": entrant.share,
         "max_delay_s": entrant.max_delay_s,
@@ -130,6 +131,7 @@ def seal(store: Generations, night: Night, *, verdict: str, at: float, command: 
             )
         order = TunedOrder(
             policy=MODEL if family.bundle is not None else won.policy.name,
+            trust=1.0 if won.policy.trust is None else won.policy.trust,
             own=won.own,
             share=won.share,
             max_delay_s=won.max_delay_s,
