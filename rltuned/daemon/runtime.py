@@ -49,7 +49,7 @@ class Rig:
 
     @property
     def model(self) -> str:
-        """What evidence is about: the trial, the generation, the model's digest with the trust in it,
+        """What evidence is about: the trial, the generation, the model's digest with its trust,
         or the rule.
         """
         if self.trial is not None:

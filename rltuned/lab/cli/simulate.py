@@ -25,7 +25,7 @@ from rltuned.lab.replay.metrics import (
     scores_of,
     write_jobs,
 )
-from rltuned.lab.replay.policy import policy_of
+from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
 from rltuned.lab.replay.protocol import Mode, Protocol, jointly
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.lab.replay.watching import watching
@@ -114,7 +114,8 @@ def simulate(
 
     Exit codes: 0 = done; 2 = a file, a number or a policy name cannot be used.
     """
-    trusted = options.trust_of(trust, [policy_of(name) for name in policy])
+    chosen = {name: policy_of(name) for name in policy}
+    trusted = options.trust_of(trust, [one for name, one in chosen.items() if name != BY_DEFAULT])
     hardware = cluster_named(cluster)
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
