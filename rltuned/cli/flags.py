@@ -34,7 +34,9 @@ ConfigOption = Annotated[
 WorldOption = Annotated[
     BackendChoice, typer.Option("--backend", help="The real Slurm, or the cluster built in.")
 ]
-PolicyOption = Annotated[str | None, typer.Option("--policy", "-p", help="Rule or model:NAME.")]
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", "-p", help="Rule, model:NAME or model:./FOLDER.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
 SpeedOption = Annotated[

@@ -21,6 +21,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.domain.ports import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
+from rltuned.policies import files
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import TUNED, Generations
@@ -154,7 +155,9 @@ def check_policy_name(loaded: Loaded) -> str:
         return name
     if name.startswith(MODEL_PREFIX):
         folder = model_path(loaded)
-        if not folder.is_dir():
+        with files.named(folder):
+            is_there = folder.is_dir()
+        if not is_there:
             raise loaded.error("policy.name", f"no model folder {folder}; {RULE_HINT}")
         return name
     if name not in BASELINES and name not in plugin_names():

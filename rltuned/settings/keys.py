@@ -26,9 +26,10 @@ class PolicyKeys(Keys):
 
     name: str = key("delay", min_length=1)
     """A rule (delay, qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
-    model:NAME for a trained one in models_dir, plugin:NAME for one of another installed package, or
-    tuned. That is what `rltuned models promote` has put in force, with own, share, max_delay_s and
-    predictor; until then delay. If the policy cannot be used the daemon does not start."""
+    model:NAME for a trained one in models_dir, model:/FOLDER for one elsewhere, plugin:NAME for one
+    of another installed package, or tuned. That is what `rltuned models promote` has put in force,
+    with trust, own, share, max_delay_s and predictor; until then delay. If the policy cannot be
+    used the daemon does not start."""
     trust: float = key(1.0, ge=0.0, le=1.0)
     """How much of a trained policy's corrections of the rule delay counts: each correction is taken
     to this power. 0 = the rule, 1 = as trained. A rule has no corrections; a generation of

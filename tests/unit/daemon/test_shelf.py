@@ -1,5 +1,6 @@
 """The model of the settings is found, or the daemon says why not and does not start."""
 
+import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -14,12 +15,13 @@ from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.wiring import find_policy, model_path
-from rltuned.errors import SettingsError
+from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
-from rltuned.settings import Settings, load
+from rltuned.settings import Flag, Settings, load
 from tests.builders import NOW, snapshot
+from tests.bundles import small_network
 from tests.configs import settings_file
 from tests.fakes import FakeBackend
 from tests.loops import FRESH, UNJUDGED
@@ -58,7 +60,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     )
     with closing(server):
         status = CliRunner().invoke(app, ["status", "--config", str(config)]).stdout
-    assert f"policy model:rltune ({actor.verdict})" in status
+    assert f"policy model:rltune, trust 1 ({actor.verdict})" in status
 
 
 def test_bundles_are_found_where_pip_puts_them(
@@ -89,3 +91,52 @@ def test_a_network_needs_no_torch(tmp_path: Path) -> None:
         *words, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, cwd=tmp_path, code=0
     )
     assert "policy=model:rltune" in done.stderr
+
+
+def test_a_bundle_anywhere_is_named_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = small_network(tmp_path / "made" / "own")
+    config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
+    monkeypatch.chdir(tmp_path)
+    words = ("plan", "--backend", "sim", "--config", str(config), "--json", "-p")
+    for given in (f"model:{bundle}", "model:made/own", "model:./made/../made/own"):
+        found = CliRunner().invoke(app, [*words, given])
+        assert found.exit_code == 0, found.output
+        assert json.loads(found.stdout)["policy"] == "model:own"
+    run = ("run", "--backend", "sim", "--dry-run", "--cycles", "1", "-p", "model:made/own")
+    done = process(*run, "--config", str(config), cwd=tmp_path, code=0)
+    assert "policy=model:own" in done.stderr
+    named = CliRunner().invoke(app, [*words, "model:own"])  # without a / it is a name
+    assert "no model folder" in str(named.exception)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("./nowhere", "no model folder .*/nowhere"),
+        ("/", "card.json"),
+        ("/etc/passwd", "no model folder /etc/passwd"),
+        ("/" + "x" * 300, "too long"),
+        ("/a\0b", "no model folder"),
+    ],
+)
+def test_a_path_that_is_no_bundle_is_named(tmp_path: Path, given: str, why: str) -> None:
+    flag = Flag("policy.name", f"model:{given}", "--policy")
+    with pytest.raises((SettingsError, ModelError), match=why):
+        find_policy(load(settings_file(tmp_path), (flag,)))
+
+
+def test_a_bundle_that_others_can_change_is_refused_wherever_it_lies(tmp_path: Path) -> None:
+    bundle = small_network(tmp_path / "made" / "own")
+    loaded = load(settings_file(tmp_path, f'[policy]\nname = "model:{bundle}"\n'))
+    assert find_policy(loaded)[0].name == "model:own"
+    bundle.parent.chmod(0o777)
+    with pytest.raises(ModelError, match=f"model {bundle.parent}: others may write to it"):
+        find_policy(loaded)
+
+
+def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
+    loaded = load(settings_file(tmp_path, '[policy]\nname = "model:made/own"\n'))
+    with pytest.raises(SettingsError, match=r":\d+: policy.name: 'made/own' .* begin with /"):
+        find_policy(loaded)
