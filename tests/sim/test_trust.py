@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.core.numbers import Writing
+from rltuned.core.decide import Knobs
+from rltuned.core.order import Order
+from rltuned.core.select import Scope
 from rltuned.lab.replay.policy import policy_of
 from rltuned.lab.replay.protocol import DAEMON, Protocol
 from rltuned.lab.replay.run import simulate
@@ -21,9 +23,9 @@ from rltuned.lab.train.episodes import play_policy
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
+from rltuned.sim.world import Rules
 from tests.sim import worlds
 from tests.sim.reference import as_schedule, play_decided
-from tests.sim.test_cycles import Setting
 
 NETWORK = "model:rltune"
 
@@ -56,8 +58,8 @@ def test_half_of_the_trust_is_half_of_the_reach() -> None:
 
 @pytest.mark.parametrize("trust", [0.0, 0.25, 0.7])
 def test_the_kernel_trusts_as_the_decision_does(trust: float) -> None:
-    site = Setting(1, 600.0, Writing())
-    played, protocol = worlds.crowd(120, 11, site.rules), site.protocol()
+    knobs = Knobs(Scope(min_age_s=0.0), Order(own=1.0, share=2.0), top_k=0)
+    played, protocol = worlds.crowd(120, 11, Rules()), Protocol("cycle", 600.0, knobs=knobs)
     policy = policy_of(NETWORK, trust)
     assert not isinstance(policy, str)
     plain = as_schedule(play_decided(played, policy, protocol), played)

@@ -37,7 +37,7 @@ from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import random_snapshot
 from rltuned.lab.train.ranks import join_ranks
-from rltuned.lab.train.run import Job, Validation
+from rltuned.lab.train.run import Job, Validation, fitting, held_out
 from rltuned.lab.train.verdict import allow, judged
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
@@ -256,6 +256,29 @@ def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> Non
 def test_a_verdict_in_words() -> None:
     verdict = Verdict(word="better", change=-0.05, low=-0.08, high=-0.01, windows=9)
     assert str(verdict) == "better than the rule delay: -5.0% [-8.0%, -1.0%] on 9 unseen windows"
+
+
+def test_windows_shrink_to_what_a_short_trace_has_room_for_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    """A thousand jobs, as ten thousand have no room for windows of 1,024 either."""
+    trace, out = tmp_path / "t.csv", tmp_path / "small"
+    write_trace(Trace(random_ground("testbed", 22, 1_000).jobs, {"source": "made up"}), trace)
+    words = ["train", "evolve", "--out", str(out), "--trace", str(trace), "--cluster", "testbed"]
+    small = ["--generations", "1", "--members", "4", "--parts", "2", "--part-jobs", "60"]
+    found = CliRunner().invoke(app, [*words, *small, "--eval-every", "1", "--force"])
+    assert found.exit_code == 0, found.output
+    said = " ".join(found.stderr.split())
+    assert "held-out windows have 100 jobs, not 1024" in said
+    assert load_actor(out).card.verdict is not None
+    assert fitting(Validation(3, 40), [SOURCE]) == Validation(3, 40)
+
+
+def test_no_window_is_held_out_twice() -> None:
+    loads = Validation().loads
+    windows = held_out([SOURCE], fitting(Validation(windows_per_trace=12), [SOURCE]))
+    assert {len(w) for w in windows} == {40}
+    assert len(windows) == len(loads)
 
 
 def main(out: str) -> None:

@@ -18,6 +18,7 @@ from rltuned.daemon.wiring import build_rig, find_policy, in_force
 from rltuned.errors import SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
 from rltuned.policies.network import correction
 from rltuned.settings.source import Flag, from_flags, load
@@ -28,10 +29,10 @@ from tests.examples import examples
 from tests.fakes import FakeBackend
 from tests.property.sites import Site, sites
 from tests.unit.cli.runner import run
-from tests.unit.test_generations import MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "models" / "rltune"
+MODEL = TunedOrder(policy="model", own=0.3, share=0.75, max_delay_s=86_400.0)
 WORLD = snapshot(
     *(job(i, gpus=i % 5, time_limit_s=600.0 * (1 + i * 7 % 11)) for i in range(1, 40)),
 )

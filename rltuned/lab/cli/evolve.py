@@ -22,6 +22,7 @@ from rltuned.lab.cli.training import (
     TraceOption,
     WorkOption,
     WorldsOption,
+    judged_by,
     learned_on,
     predicting,
 )
@@ -65,7 +66,7 @@ def evolve(
     from rltuned.lab.train.evolution import EvolutionSettings  # noqa: PLC0415
     from rltuned.lab.train.evolved import perform  # noqa: PLC0415
     from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
-    from rltuned.lab.train.run import Job, Validation  # noqa: PLC0415
+    from rltuned.lab.train.run import Job  # noqa: PLC0415
     from rltuned.lab.train.trial import RULE  # noqa: PLC0415
 
     guess = predicting("queue", predictor)
@@ -73,13 +74,14 @@ def evolve(
         generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
         eval_every=eval_every, seed=seed,
     )  # fmt: skip
+    sources = learned_on(trace, cluster, worlds, seed, guess)
     search = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
-        sources=learned_on(trace, cluster, worlds, seed, guess),
+        sources=sources,
         judges=tuple(drawn(JUDGES, worlds // 2, guess)),
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)),
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        validation=Validation(eval_windows, eval_jobs), resume=resume, force=force,
+        validation=judged_by(eval_windows, eval_jobs, sources, worlds), resume=resume, force=force,
         workers=workers or len(os.sched_getaffinity(0)),
     )  # fmt: skip
     ranks = join_ranks() if distributed else ALONE

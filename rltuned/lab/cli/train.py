@@ -27,6 +27,7 @@ from rltuned.lab.cli.training import (
     TraceOption,
     WorkOption,
     WorldsOption,
+    judged_by,
     learned_on,
     predicting,
 )
@@ -121,7 +122,7 @@ def ppo(
     from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.learner import PpoSettings  # noqa: PLC0415
     from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
-    from rltuned.lab.train.run import Job, Validation, beginning_from  # noqa: PLC0415
+    from rltuned.lab.train.run import Job, beginning_from  # noqa: PLC0415
 
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
@@ -137,14 +138,15 @@ def ppo(
     if start is not None:
         settings = beginning_from(start, settings)
     guess = predicting(settings.network, predictor)
+    sources = learned_on(trace, cluster, worlds, seed, guess)
     job = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
-        sources=learned_on(trace, cluster, worlds, seed, guess),
+        sources=sources,
         judges=tuple(drawn(JUDGES, worlds, guess)),
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
         command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
         start=start, resume=resume, device=device,
-        validation=Validation(eval_windows, eval_jobs),
+        validation=judged_by(eval_windows, eval_jobs, sources, worlds),
     )  # fmt: skip
     _perform(job, join_ranks() if distributed else ALONE, board)
 

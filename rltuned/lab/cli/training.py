@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rltuned.cli.flags import warn
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -13,6 +14,7 @@ from rltuned.sim.presets import cluster_named
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.course import DatasetSource, Predict
+    from rltuned.lab.train.run import Validation
 
 OutOption = Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")]
 TraceOption = Annotated[
@@ -70,3 +72,21 @@ def learned_on(
     found = from_files(traces, on, predict) if traces else generated(seed, predict=predict)
     # the first two seeds of worlds are those that judge
     return tuple(together(found, drawn(seed + 2, worlds, predict)))
+
+
+def judged_by(
+    windows: int, jobs: int, sources: "Sequence[DatasetSource]", worlds: int
+) -> "Validation":
+    """What is held out of each source, with as many jobs as the longest trace has room for; that
+    there are fewer is said. worlds: so many of the last sources are random worlds.
+    """
+    from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM  # noqa: PLC0415 - torch
+    from rltuned.lab.train.run import Validation, fitting  # noqa: PLC0415
+
+    found = fitting(Validation(windows, jobs), sources[: len(sources) - worlds])
+    if found.window_jobs < jobs:
+        warn(
+            f"held-out windows have {found.window_jobs} jobs, not {jobs}: the longest trace has no "
+            f"more between {LEARN_UNTIL:.0%} and {TEST_FROM:.0%} of its length"
+        )
+    return found

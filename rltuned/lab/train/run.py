@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -78,6 +78,21 @@ class Job(Generic[S]):
     judges: tuple[DatasetSource, ...] = ()
     unseen: tuple[DatasetSource, ...] = ()
     force: bool = False
+
+
+FEWEST_JOBS: Final = 10
+"""Of a window that an actor is judged by."""
+
+
+def fitting(validation: Validation, traces: Sequence[DatasetSource]) -> Validation:
+    """The same with shorter windows, where the longest trace has no room for such ones between
+    LEARN_UNTIL and TEST_FROM; as it is where none has room for FEWEST_JOBS.
+    """
+    longest = max(len(s.scenario) for s in traces)
+    room = int(longest * TEST_FROM) - int(longest * LEARN_UNTIL)
+    if room < FEWEST_JOBS:
+        return validation
+    return replace(validation, window_jobs=min(validation.window_jobs, room))
 
 
 def held_out(

@@ -31,12 +31,15 @@ AS_IT_IS: Final = "bsld"
 def windows_between(
     scenario: Scenario, part: tuple[float, float], *, count: int, size: int, loads: Sequence[float]
 ) -> list[Scenario]:
-    """Windows spread evenly over a part of a scenario, disjoint if possible; fewer if short."""
+    """Windows spread evenly over a part of a scenario, disjoint if possible; fewer if short, none
+    twice.
+    """
     first, last = int(len(scenario) * part[0]), int(len(scenario) * part[1]) - size
     if last < first:
         return []
     starts = np.linspace(first, last, count).astype(int)
-    return [scenario.cut(int(at), size, load=loads[i % len(loads)]) for i, at in enumerate(starts)]
+    wanted = dict.fromkeys((int(at), loads[i % len(loads)]) for i, at in enumerate(starts))
+    return [scenario.cut(at, size, load=load) for at, load in wanted]
 
 
 @dataclass(frozen=True, slots=True)
