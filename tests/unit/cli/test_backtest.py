@@ -75,6 +75,14 @@ def test_where_nights_choose_what_is_in_force_is_played(known: Path, tmp_path: P
     assert found["tuned"]["metrics"] == found["delay"]["metrics"]
 
 
+def test_without_trust_a_network_waits_as_the_rule_does(known: Path, calm: tuple[str, str]) -> None:
+    words = (*calm, "--site", str(known), *CHEAP, "-p", "model:rltune", "-p", "delay", "--json")
+    nothing, whole = (json.loads(run(*words, "--trust", trust)) for trust in ("0", "1"))
+    assert nothing["orders"]["model:rltune"]["metrics"] == nothing["orders"]["delay"]["metrics"]
+    assert whole["orders"]["model:rltune"]["moved"] != whole["orders"]["delay"]["moved"]
+    assert (nothing["asked"]["trust"], whole["asked"]["trust"]) == (0.0, 1.0)
+
+
 def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
     known: Path, calm: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

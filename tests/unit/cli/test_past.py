@@ -148,6 +148,17 @@ def test_a_model_must_be_the_very_one(tmp_path: Path, config: Path) -> None:
         )
 
 
+def test_a_cycle_is_decided_again_with_the_trust_that_it_had(tmp_path: Path) -> None:
+    half = load_actor(MODELS / "rltune", 0.5)
+    live(tmp_path, policy=half, digest=half.digest)
+    for trust in (0.0, 1.0):  # whatever the settings say by now
+        table = f'[policy]\ntrust = {trust}\nmodels_dir = "{MODELS}"\n'
+        config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n{table}')
+        result = run("history", "--replay", "1", "--config", str(config))
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[-1] == "identical"
+
+
 def test_cycles_that_cannot_be_replayed_say_why(tmp_path: Path, config: Path) -> None:
     live(tmp_path, cycles=2)
     with pytest.raises(JournalError, match=r"cycle 9 is not in the journal; 1 to 2 are kept"):
