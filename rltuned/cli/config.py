@@ -24,6 +24,7 @@ from rltuned.cli.flags import (
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name, trust_in_vain
+from rltuned.policies.shelf import from_root
 from rltuned.durable import sync_folder
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.settings import Flag, Loaded, from_flags, load
@@ -61,7 +62,7 @@ def init(
     paths = {"slurm.conf": slurm_conf, "slurm.bin_dir": bin_dir}
     keys: dict[str, object] = {k: p.absolute() for k, p in paths.items() if p is not None}
     if policy is not None:
-        keys["policy.name"] = policy
+        keys["policy.name"] = from_root(policy)
     loaded = from_flags(tuple(Flag(key, value, _FLAGS[key]) for key, value in keys.items()))
     check_policy_name(loaded)
     found = None if offline else _find(loaded)

@@ -29,6 +29,13 @@ def bundle_at(given: str, models_dir: Path = MODELS_DIR) -> Path:
     return Path(name) if Path(name).is_dir() else find_bundle(models_dir, name)
 
 
+def from_root(policy: str) -> str:
+    """A policy's name; a path in it begins at the root, as in a settings file."""
+    name = policy.removeprefix(MODEL_PREFIX)
+    by_path = policy.startswith(MODEL_PREFIX) and "/" in name
+    return f"{MODEL_PREFIX}{Path(name).absolute()}" if by_path else policy
+
+
 def folders(models_dir: Path) -> list[Path]:
     """Where bundles are looked for; see find_bundle."""
     if models_dir == MODELS_DIR and not models_dir.is_dir():

@@ -140,3 +140,14 @@ def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
     loaded = load(settings_file(tmp_path, '[policy]\nname = "model:made/own"\n'))
     with pytest.raises(SettingsError, match=r":\d+: policy.name: 'made/own' .* begin with /"):
         find_policy(loaded)
+
+
+def test_a_new_settings_file_names_a_bundle_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_network(tmp_path / "own")
+    monkeypatch.chdir(tmp_path)
+    words = ("config", "init", "--offline", "-p", "model:./own", "made.toml")
+    made = CliRunner().invoke(app, words)
+    assert made.exit_code == 0, made.output
+    assert find_policy(load(tmp_path / "made.toml"))[0].name == "model:own"
