@@ -24,9 +24,9 @@ from rltuned.cli.flags import (
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name, trust_in_vain
-from rltuned.policies.shelf import from_root
 from rltuned.durable import sync_folder
 from rltuned.errors import BackendError, SettingsError, SnapshotError
+from rltuned.policies.shelf import from_root
 from rltuned.settings import Flag, Loaded, from_flags, load
 from rltuned.settings.reference import example as example_text
 from rltuned.settings.reference import header, toml
