@@ -167,14 +167,15 @@ def check_policy_name(loaded: Loaded) -> str:
 
 def model_path(loaded: Loaded) -> Path:
     """Where the bundle of the policy's model lies: in models_dir, or where its name has a /, there.
-    Raises SettingsError: the name can be neither; in a file a path begins with /.
+    Raises SettingsError: the name can be neither; in a file a path begins with / and has no .. in it.
     """
     policy = loaded.settings.policy
     name = policy.name.removeprefix(MODEL_PREFIX)
     if "/" in name:
         by_file = loaded.origin("policy.name").startswith(f"{loaded.path}:")
-        if by_file and not name.startswith("/"):
-            raise loaded.error("policy.name", f"{name!r} is a path, and must begin with /")
+        if by_file and (not name.startswith("/") or ".." in Path(name).parts):
+            why = f"{name!r} is a path: in a file it must begin with / and be without .."
+            raise loaded.error("policy.name", why)
         return Path(name).absolute()
     if not is_file_name(name):
         raise loaded.error("policy.name", f"{name!r} is not the name of a folder in models_dir")

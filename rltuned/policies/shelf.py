@@ -33,7 +33,7 @@ def from_root(policy: str) -> str:
     """A policy's name; a path in it begins at the root, as in a settings file."""
     name = policy.removeprefix(MODEL_PREFIX)
     by_path = policy.startswith(MODEL_PREFIX) and "/" in name
-    return f"{MODEL_PREFIX}{Path(name).absolute()}" if by_path else policy
+    return f"{MODEL_PREFIX}{Path(name).resolve()}" if by_path else policy
 
 
 def folders(models_dir: Path) -> list[Path]:

@@ -317,7 +317,7 @@ def test_config_check(config: Path) -> None:
     with pytest.raises(SettingsError, match=r":2: policy.name: no policy 'sfj'; did you mean sjf"):
         run("config", "check", str(config))
     config.write_text("[policy]\nname = 'model:../evil'\n")
-    with pytest.raises(SettingsError, match="not the name of a folder in models_dir"):
+    with pytest.raises(SettingsError, match=r":2: policy.name: '../evil' is a path: in a file"):
         run("config", "check", str(config))
     config.write_text("[policy]\nname = 'model:gone'\n")
     with pytest.raises(SettingsError, match="no model folder"):

@@ -137,9 +137,10 @@ def test_a_bundle_that_others_can_change_is_refused_wherever_it_lies(tmp_path: P
 
 
 def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
-    loaded = load(settings_file(tmp_path, '[policy]\nname = "model:made/own"\n'))
-    with pytest.raises(SettingsError, match=r":\d+: policy.name: 'made/own' .* begin with /"):
-        find_policy(loaded)
+    for name in ("made/own", "./own", f"{tmp_path}/../own"):
+        loaded = load(settings_file(tmp_path, f'[policy]\nname = "model:{name}"\n'))
+        with pytest.raises(SettingsError, match=r":\d+: policy.name: .* must begin with / and be"):
+            find_policy(loaded)
 
 
 def test_a_new_settings_file_names_a_bundle_from_the_root(
