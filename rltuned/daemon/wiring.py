@@ -167,7 +167,7 @@ def check_policy_name(loaded: Loaded) -> str:
 
 def model_path(loaded: Loaded) -> Path:
     """Where the bundle of the policy's model lies: in models_dir, or where its name has a /, there.
-    Raises SettingsError: the name can be neither; in a file a path begins with / and has no .. in it.
+    Raises SettingsError: it can be neither; in a file a path begins with / and has no .. in it.
     """
     policy = loaded.settings.policy
     name = policy.name.removeprefix(MODEL_PREFIX)
