@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rltuned.core.order import DEFAULT, Wish
 from rltuned.domain.context import RememberedBy, nothing
-from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action
+from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.priority import PrioritySystem
@@ -137,8 +137,6 @@ def changed(was: PendingJob, action: Action) -> PendingJob:
     if field is OVERSUBSCRIBE:
         asks = replace(was.request, exclusive=new != "YES" and was.request.exclusive)
         return replace(was, oversubscribe=new, request=asks)
-    if field is NUM_NODES:
-        return replace(was, node_range=was.node_range and replace(was.node_range, nodes=new))
     return replace(was, **{field.name: new})
 
 

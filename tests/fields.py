@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from rltuned.domain.fields import (
     NICE,
-    NUM_NODES,
     OVERSUBSCRIBE,
     PRIORITY,
     RELEASE,
@@ -15,7 +14,6 @@ from rltuned.domain.fields import (
     target_of,
 )
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.node_range import NodeRange
 from tests.builders import job
 from tests.fakes import NATURAL
 
@@ -57,7 +55,6 @@ class Case:
 
 ONE: Final = job(1, priority=300, nice=7, oversubscribe="NO")
 AT: Final = target_of(ONE)
-WIDE: Final = replace(ONE, node_range=NodeRange("1-4"))
 FROZEN: Final = replace(ONE, priority=900, nice=0, fixed=True, site_factor=None)
 
 CASES: Final = (
@@ -127,21 +124,5 @@ CASES: Final = (
         done="OverSubscribe NO -> YES: alone on its nodes again, with what it asked for; whole "
         "nodes cannot be restored",
         refused=("OK", "USER", "", "yes", 1),
-    ),
-    Case(
-        before=WIDE,
-        after=replace(WIDE, node_range=NodeRange("2-2")),
-        restored=WIDE,
-        action=Action(NUM_NODES, AT, "1-4", "2-2"),
-        lines=("update JobId=1 NumNodes=2-2",),
-        grammar="NumNodes=[0-9]{1,6}-[0-9]{1,6}",
-        document={"action": "SetRequest", "field": "num_nodes", "old": "1-4", "new": "2-2"},
-        stored=("num_nodes", "1-4", "2-2", None, 0),
-        kind="release",
-        history="num_nodes 1-4 -> 2-2",
-        done="NumNodes 1-4 -> 2-2; Slurm starts it on the fewest of these, because an operator has "
-        "changed them",
-        refused=("4-2", "0-2", "2", "1-1234567", ""),
-        simulated=False,
     ),
 )

@@ -55,13 +55,6 @@ PANELS: Final = {
 """Heading of the help text -> command -> what it does. `module_of` has its `app`."""
 COMMANDS: Final = {name: about for those in PANELS.values() for name, about in those.items()}
 _PANEL_OF: Final = {name: panel for panel, those in PANELS.items() for name in those}
-RENAMED: Final = {
-    "--exam": "--test-period",
-    "--exam-windows": "--eval-windows",
-    "--exam-jobs": "--eval-jobs",
-    "--exam-every": "--eval-every",
-}
-"""Options of 0.2.0, taken for one release under the names that they have now."""
 
 
 class LazyGroup(TyperGroup):
@@ -87,7 +80,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] == "version":
             _print_version(True)
-        return super().resolve_command(ctx, [args[0], *map(_present, args[1:])])
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         with self._names():  # an overview must not import everything
@@ -104,12 +97,6 @@ class LazyGroup(TyperGroup):
             yield
         finally:
             self._only_names = False
-
-
-def _present(argument: str) -> str:
-    """An argument with the present name of its option."""
-    name, equals, value = argument.partition("=")
-    return f"{RENAMED.get(name, name)}{equals}{value}"
 
 
 def _reflow(command: Any) -> None:

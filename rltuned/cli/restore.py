@@ -177,7 +177,7 @@ class _Work:
             elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
             if elsewhere:
                 warn(f"what {elsewhere} has taken over is restored there")
-        undoer = self._undoer(lease, node_ranges=self.journal.has_narrowed())
+        undoer = self._undoer(lease)
         effort = replace(self.effort, unnoted=unnoted.append)
         items = give_back(undoer, self.journal, self.clock, self.wanted, effort)
         if lease is not None and ha.lease_dir is not None:
@@ -233,12 +233,10 @@ class _Work:
         keys = self.settings
         return open_lease(keys.ha, keys.slurm.timeout_s, self.clock, keys.daemon.state_dir)
 
-    def _undoer(self, lease: Lease | None, *, node_ranges: bool = False) -> SlurmUndoer:
+    def _undoer(self, lease: Lease | None) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()
         fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
-        return SlurmUndoer(
-            self.settings.slurm.cli(), self.clock.now, node_ranges=node_ranges, fence=fence
-        )
+        return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, fence=fence)
 
     def _without(self, *, known: bool) -> int:
         """Restore what Slurm shows; the exit code. known: rltuned did write from this folder."""

@@ -276,8 +276,6 @@ class _Process:
     def _assemble(
         self, loaded: Loaded, place: CommandTarget, journal: Journal, lease: Lease | None
     ) -> Rig:
-        for warning in loaded.warnings:
-            self.log.warning("retired_setting", detail=warning)
         for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
             self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
         loaded = salted(loaded, journal, place.system.now())

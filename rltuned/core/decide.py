@@ -35,7 +35,6 @@ from rltuned.core.sla import SlaClass, class_of, kept_in_front
 from rltuned.core.standing import Standing, standing_of
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.fields import (
-    NUM_NODES,
     OVERSUBSCRIBE,
     SITE_FACTOR,
     WORDS,
@@ -152,7 +151,6 @@ def decide(
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
     writes = make_plan(chosen, ranked.value, due, mode, snapshot)
     isolated = undo_words(_out_of_sharing(selection, knobs, snapshot), OVERSUBSCRIBE)
-    widened = undo_words(snapshot.pending, NUM_NODES)
     flags = _flags(joint, chosen, knobs.rules)
     sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
@@ -173,7 +171,7 @@ def decide(
         short=short,
         entries=_entries(matrix, delays, ranked, placements, classes, ranks=ranks),
         placements=placements,
-        plan=Plan((*undone, *isolated, *widened, *sent, *writes)),
+        plan=Plan((*undone, *isolated, *sent, *writes)),
         refused=(*selection.refused, *handed, *over_budget, *spent),
         notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
         joint=joint,

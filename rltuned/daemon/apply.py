@@ -14,7 +14,7 @@ from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.unexplained import FirstLooks, within
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
-from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, OWNED
+from rltuned.domain.fields import OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import Backend, Clock
@@ -212,8 +212,8 @@ def remembered_by(
     if earlier is None:
         earlier = _kept_jobs(journal, cluster)
     recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
-    narrowed, shared = (journal.words(cluster, field) for field in (NUM_NODES, OVERSUBSCRIBE))
-    return Remembered(journal.owned(cluster), recent, narrowed, shared, earlier, now)
+    shared = journal.words(cluster, OVERSUBSCRIBE)
+    return Remembered(journal.owned(cluster), recent, shared, earlier, now)
 
 
 def _kept_jobs(journal: Journal, cluster: str) -> Mapping[JobKey, PendingJob]:

@@ -15,7 +15,6 @@ class Remembered:
 
     Attributes:
         recent_writes: how often rltuned wrote to it within the last hour.
-        narrowed: the range submitted, and what 0.2.0 wrote for it.
         shared: OverSubscribe before rltuned, and what it wrote.
         earlier: the jobs as the look before showed them.
         at: when the next look is made, Unix seconds.
@@ -23,7 +22,6 @@ class Remembered:
 
     owned: Mapping[JobKey, Ownership] = field(default_factory=dict)
     recent_writes: Mapping[JobKey, int] = field(default_factory=dict)
-    narrowed: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
     shared: Mapping[JobKey, tuple[str, str]] = field(default_factory=dict)
     earlier: Mapping[JobKey, PendingJob] = field(default_factory=dict)
     at: float = 0.0
@@ -37,10 +35,6 @@ class Remembered:
         changed_at, was = job.changed_at, self.earlier.get(key)
         if was is not None and was is not job:
             changed_at = was.changed_at if was.asks == job.asks else self.at
-        if job.node_range is not None:
-            submitted, written = self.narrowed.get(key, ("", ""))
-            widened = replace(job.node_range, submitted=submitted, written=written)
-            job = replace(job, node_range=widened)
         marks = job.owned, job.recent_writes, job.shared_from, job.changed_at
         if marks == (owned, writes, before, changed_at):
             return job

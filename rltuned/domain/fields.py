@@ -19,7 +19,6 @@ MAX_PRIORITY = 4_294_967_293
 """Largest value `scontrol update Priority=` takes (higher ones are refused by the client)."""
 MAX_SITE_FACTOR = 2_147_483_645
 """Largest |SiteFactor| that scontrol takes; the same of Nice."""
-NODE_RANGE: Final = re.compile(r"(?P<least>[1-9][0-9]{0,5})-(?P<most>[1-9][0-9]{0,5})")
 
 Value = int | str
 
@@ -261,22 +260,8 @@ OVERSUBSCRIBE: Final = Field(
     done="{label} {old} -> {new}: alone on its nodes again, with what it asked for; whole nodes "
     "cannot be restored",
 )
-NUM_NODES: Final = Field(
-    name="num_nodes",
-    action="SetRequest",
-    argument="NumNodes",  # gives a job back the range that release 0.2.0 has narrowed
-    label="NumNodes",
-    pattern=NODE_RANGE,
-    of=lambda job: r.nodes if (r := job.node_range) else None,
-    carried=lambda job: r.nodes if (r := job.node_range) and not r.submitted else None,
-    before=lambda job: r.submitted if (r := job.node_range) and r.nodes == r.written else "",
-    kind="release",
-    keys=("field", "old", "new"),
-    done="{label} {old} -> {new}; Slurm starts it on the fewest of these, because an operator has "
-    "changed them",
-)
 
-FIELDS: Final = (PRIORITY, SITE_FACTOR, RELEASE, NICE, OVERSUBSCRIBE, NUM_NODES)
+FIELDS: Final = (PRIORITY, SITE_FACTOR, RELEASE, NICE, OVERSUBSCRIBE)
 OWNED: Final[Mapping[str, Field]] = {f.name: f for f in FIELDS if not f.releases}
 """The fields that rltuned can own of a job, by name."""
 WORDS: Final = tuple(f for f in FIELDS if f.words)

@@ -5,7 +5,6 @@ from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
-from rltuned.domain.node_range import NodeRange
 from rltuned.domain.priority import HIGHEST_BASIC
 from rltuned.domain.units import GpuType, JobId, JobKey, NodeName, UnixTime
 from rltuned.frozen import many
@@ -122,7 +121,6 @@ class PendingJob:
         recent_writes: how often it did so within the last hour, from the same journal.
         deadline_at: when Slurm removes it if it cannot end by then; None = never.
         kinds: what jobs like it share.
-        node_range: where one that 0.2.0 narrowed may be left; None = not read.
         unreadable: what of it could not be read; such a job is left alone. Empty = nothing.
     """
 
@@ -162,7 +160,6 @@ class PendingJob:
     recent_writes: int = 0
     deadline_at: UnixTime | None = None
     kinds: Kinds = NO_KINDS
-    node_range: NodeRange | None = None
     unreadable: str = ""
 
     def __post_init__(self) -> None:

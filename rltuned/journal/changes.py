@@ -14,7 +14,6 @@ from typing import Any, Final
 from rltuned.domain.fields import (
     FIELDS,
     NICE,
-    NUM_NODES,
     OWNED,
     SITE_FACTOR,
     STORED,
@@ -150,20 +149,11 @@ def carrying(db: sqlite3.Connection, *, but: str = "") -> tuple[str, ...]:
 
 def may_bring_back(db: sqlite3.Connection) -> bool:
     """Whether a job carries something owned, or left the queue with it and may be requeued."""
-    return _in_force(db, "new IS NOT NULL")
-
-
-def has_narrowed(db: sqlite3.Connection) -> bool:
-    """The same of node ranges."""
-    return _in_force(db, f"field = '{NUM_NODES.name}'")
-
-
-def _in_force(db: sqlite3.Connection, condition: str) -> bool:
     (found,) = db.execute(
-        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"  # noqa: S608 - fixed names
-        f" WHERE closed IS NULL AND {condition})"
+        "SELECT EXISTS (SELECT 1 FROM changes INDEXED BY open_changes"
+        " WHERE closed IS NULL AND new IS NOT NULL)"
         " OR EXISTS (SELECT 1 FROM changes INDEXED BY gone_changes"
-        f" WHERE closed = 'gone' AND {condition})"
+        " WHERE closed = 'gone' AND new IS NOT NULL)"
     ).fetchone()
     return bool(found)
 

@@ -152,7 +152,7 @@ def since(db: sqlite3.Connection, cluster: str, begin: float) -> list[CycleRow]:
 
 
 def last_row(db: sqlite3.Connection) -> CycleRow | None:
-    """The last cycle noted, without its sums, which 0.2.0 has not; None = none was."""
+    """The last cycle noted, without its sums; None = none was."""
     return next(iter(_rows(db, _COLUMNS, "ORDER BY cycle DESC LIMIT 1")), None)
 
 

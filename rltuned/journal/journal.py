@@ -84,10 +84,6 @@ class Journal:
         """Of a field of words: what jobs had before rltuned, and what it wrote last; as `owned`."""
         return self._ask(lambda db: self._ledger.words(db, cluster, field), {})
 
-    def has_narrowed(self) -> bool:
-        """Whether a job may carry a node range of rltuned's, or brings it back requeued."""
-        return self._ask(changes.has_narrowed, nothing=False)
-
     def is_clean(self) -> bool:
         """Whether nothing owned can be in any queue, nor come back when a job is requeued."""
         return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)

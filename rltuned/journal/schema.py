@@ -1,8 +1,7 @@
 """The tables of the journal.
 
-A change of a table is one more in `rltuned.journal.snapshots.SCHEMA_VERSION`, and a step from the
-tables of the last release. A column that has a default, and that only the daemon reads, is none: it
-is added to an older file, and 0.2.0 goes on using that.
+A change of a table is one more in `rltuned.journal.snapshots.SCHEMA_VERSION`. The journal of
+another version is refused: the release that wrote it restores what it says.
 """
 
 import sqlite3
@@ -77,9 +76,3 @@ def make_tables(db: sqlite3.Connection) -> None:
         f"BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
-
-
-def add_columns(db: sqlite3.Connection) -> None:
-    """Give the table of cycles what it lacks in a file of 0.2.0. Raises sqlite3.Error."""
-    if "sums" not in {row[1] for row in db.execute("PRAGMA table_info(cycles)")}:
-        db.execute("ALTER TABLE cycles ADD COLUMN sums TEXT NOT NULL DEFAULT '{}'")

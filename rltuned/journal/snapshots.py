@@ -29,8 +29,8 @@ from rltuned.errors import JournalError, JournalLostError, JournalOtherError, Sn
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as rltuned's, so that a foreign database is not written to."""
-SCHEMA_VERSION: Final = 7
-"""The tables of this release, which are those of 0.2.0."""
+SCHEMA_VERSION: Final = 8
+"""The tables of this release."""
 
 _LEVEL: Final = 3
 """Of zlib. At 10,000 pending jobs 6 saves a fifth of the bytes and costs twice the time."""
@@ -117,15 +117,10 @@ def check_header(db: sqlite3.Connection, path: Path) -> int:
         raise sqlite3.DatabaseError("malformed database schema") from None
     if tables and application != APPLICATION_ID:
         raise JournalError(f"{path}: is a database, but not rltuned's")
-    if version > SCHEMA_VERSION:
+    if tables and version != SCHEMA_VERSION:
         raise JournalOtherError(
-            f"{path}: was written by a newer rltuned (schema {version}, this release reads up to "
-            f"{SCHEMA_VERSION}); use that release, or give everything back with it first"
-        )
-    if tables and version < SCHEMA_VERSION:
-        raise JournalOtherError(
-            f"{path}: was written by a release before 0.2.0 (schema {version}); give everything "
-            "back with that one, then move the file away"
+            f"{path}: was written by another release (schema {version}, not {SCHEMA_VERSION}): "
+            "restore with the release that wrote it, then move the file away"
         )
     return int(version) if tables else 0
 

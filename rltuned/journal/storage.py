@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
-from rltuned.journal.schema import add_columns, make_tables
+from rltuned.journal.schema import make_tables
 from rltuned.journal.snapshots import peek
 from rltuned.journal.trust import REMEDY, stranger
 from rltuned.trusted import Flaw, flaw_of, owner_of
@@ -100,12 +100,11 @@ def _prepare(db: sqlite3.Connection, version: int) -> None:
     db.execute("PRAGMA mmap_size = 0")
     (mode,) = db.execute(f"PRAGMA journal_mode = {_MODE}").fetchone()
     if mode != _MODE:
-        raise sqlite3.OperationalError("another process has it open in the mode of 0.2.0")
+        raise sqlite3.OperationalError("another process has it open in another mode")
     db.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before anything is written
     db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
     if not version:
         make_tables(db)
-    add_columns(db)
 
 
 class WriterLock:

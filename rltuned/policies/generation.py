@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from rltuned.errors import ModelError
 from rltuned.policies.actor import load_actor
@@ -42,15 +42,6 @@ class TunedOrder(BaseModel):
     verdict: str = ""
     made_at: float = 0.0
     rltuned_version: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_one_part(cls, given: object) -> object:
-        """One of release 0.2.0 has a stretch, in the unit of the job alone."""
-        if isinstance(given, dict) and "stretch" in given:
-            given = {**given, "own": given["stretch"], "share": 0.0}
-            del given["stretch"]
-        return given
 
 
 class Manifest(TunedOrder):

@@ -19,7 +19,6 @@ from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
 from rltuned.settings.keys import Settings
-from rltuned.settings.retired import RENAMED, parted, why_gone
 from rltuned.settings.service import Rescue
 from rltuned.trusted import flaws_on, read_trusted
 
@@ -43,15 +42,13 @@ class Loaded:
     path: the file that was read; None = there was none, only defaults and flags. origins: dotted
     key -> "FILE:LINE" or "--flag"; a key that is missing has its default. generation: that
     `policy.name = "tuned"` stands for, "" = none was promoted; its values are in the settings. None
-    = they name a policy. warnings: of each retired key in the file, where it stands and why.
-    tables: of the file, also empty ones.
+    = they name a policy. tables: of the file, also empty ones.
     """
 
     settings: Settings
     path: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     generation: str | None = None
-    warnings: tuple[str, ...] = ()
     tables: frozenset[str] = frozenset()
 
     def origin(self, key: str) -> str:
@@ -101,15 +98,11 @@ def _build(text: str, path: Path | None, flags: tuple[Flag, ...]) -> Loaded:
         table, _, key = flag.key.partition(".")
         tree[table] = {**_table(tree, table, path), key: flag.value}
         origins[flag.key] = flag.name
-    tree, gone = parted(tree, _allowed)
-    for old in RENAMED.keys() & origins.keys():
-        origins.setdefault(f"{old.partition('.')[0]}.{RENAMED[old]}", origins[old])
     settings = _checked(Settings, tree, origins, path)
     return Loaded(
         settings,
         path,
         {key: at for key, at in origins.items() if "." in key},
-        warnings=tuple(_warning(place, origins, path) for place in gone),
         tables=tables,
     )
 
@@ -256,11 +249,6 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
 
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _warning(place: Sequence[str], origins: Mapping[str, str], path: Path | None) -> str:
-    key = ".".join(part for part in place if not part.isdigit())
-    return f"{_where(place, origins, path)}: {key}: {why_gone(key)}"
 
 
 def _where(names: Sequence[str], origins: Mapping[str, str], path: Path | None) -> str:

@@ -141,8 +141,6 @@ def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 ASK_COLUMNS: Final = _names(Ask._fields)
 JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
-REQUEST_COLUMNS: Final = ("jobid", "maxnodes", "tres-alloc")
-"""What says how many nodes a pending job accepts: to restore a range of 0.2.0."""
 WATCH_COLUMNS: Final = WatchRow._fields[:-1]
 UNDO_COLUMNS: Final = WatchRow._fields
 NODE_COLUMNS: Final = NodeRow._fields

@@ -10,7 +10,6 @@ from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.context import RememberedBy, nothing
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.kinds import Digester
-from rltuned.domain.node_range import NodeRange
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, UnixTime
@@ -18,7 +17,6 @@ from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import (
     NODE_COLUMNS,
     PRIORITY_LETTERS,
-    REQUEST_COLUMNS,
     WATCH_COLUMNS,
     Layout,
     Marks,
@@ -35,7 +33,7 @@ from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.pyslurm import Pyslurm
 from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.records import TWICE, id_of
-from rltuned.slurm.request import Requests, parse_speeds, read_node_range
+from rltuned.slurm.request import Requests, parse_speeds
 from rltuned.slurm.reservations import read_reservations
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
@@ -149,10 +147,6 @@ class Reader:
             kinds=jobs.kinds,
         )
         pending = self._whole(queue.pending, site.priorities, taken_at)
-        if says.narrowed:
-            ranges = self.node_ranges(asked_at)
-            ranged = (replace(job, node_range=ranges.get(job.job_id)) for job in pending)
-            pending = tuple(map(says.mark, ranged))
         try:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
@@ -306,17 +300,6 @@ class Reader:
         if len(frozenset(found)) > 1:
             raise SnapshotError(f"squeue: job {job_id}: {TWICE}")
         return found
-
-    def node_ranges(self, now: float) -> dict[JobId, NodeRange]:
-        """Node ranges of pending records, where readable."""
-        marks = self._new_marks()
-        layout = self._known_site(now)[1]
-        answer = squeue(self._commands, layout, marks.columns(REQUEST_COLUMNS), "-t", "PD")
-        found = dict[JobId, set[NodeRange | None]]()
-        for number, most, tres in marks.rows("squeue", answer, len(REQUEST_COLUMNS), []):
-            found.setdefault(id_of(number), set()).add(read_node_range(most, tres))
-        alone = ((job_id, one) for job_id, (one, *more) in found.items() if not more)
-        return {job_id: one for job_id, one in alone if one is not None}
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""

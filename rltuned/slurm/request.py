@@ -8,9 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
-from rltuned.domain.fields import NODE_RANGE
 from rltuned.domain.jobs import Request, Share
-from rltuned.domain.node_range import NodeRange
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import Ask
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
@@ -18,7 +16,6 @@ from rltuned.slurm.values import (
     absent,
     parse_limit_s,
     parse_memory_mib,
-    parse_number,
     resources_of,
 )
 
@@ -262,25 +259,13 @@ def _gpu_type(home: Node, request: Request) -> GpuType | None:
     return next(iter(possible)) if len(possible) == 1 else None
 
 
-# -- Node ranges, and `rltuned.speed=1:1,2:1.9,4:3.4` in a comment ---------------------------------
+# -- `rltuned.speed=1:1,2:1.9,4:3.4` in a comment --------------------------------------------------
 
 
 MOST: Final = 4096
 """Characters of a comment that are looked at."""
 _WORD: Final = re.compile(r"(?<!\S)rltuned\.speed=(\S+)")
 _SPEED: Final = re.compile(r"([1-9][0-9]{0,5}):([0-9]{1,9}(?:\.[0-9]{1,9})?)")
-
-
-def read_node_range(maxnodes: str, tres: str) -> NodeRange | None:
-    """What these columns say; None = no range. The fewest nodes stand among the TRES alone."""
-    try:
-        nodes = f"{parse_tres(tres).get('node', 0)}-{parse_number(maxnodes)}"
-    except ValueError:
-        return None
-    found = NODE_RANGE.fullmatch(nodes)
-    if found is None or int(found["least"]) > int(found["most"]):
-        return None
-    return NodeRange(nodes)
 
 
 def parse_speeds(comment: str) -> dict[int, float]:

@@ -25,19 +25,17 @@ from rltuned.slurm.writer import Writer
 
 
 class SlurmUndoer:
-    """Restores, through Slurm's own commands. node_ranges: node ranges too. fence: see Writer."""
+    """Restores, through Slurm's own commands. fence: see Writer."""
 
     def __init__(
         self,
         cli: SlurmCli,
         now: Callable[[], float],
         *,
-        node_ranges: bool = False,
         marks: Marks | None = None,
         fence: Fence | None = None,
     ) -> None:
         self._now = now
-        self._node_ranges = node_ranges
         self._plugin: str | None = None
         self._fence = fence
         commands = Commands(cli)
@@ -51,13 +49,13 @@ class SlurmUndoer:
         now = self._now()
         site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
         factors = self._reader.factors() if site.multifactor else {}
-        node_ranges = self._reader.node_ranges(now) if self._node_ranges else {}
         siblings = Counter(rows[0].arrayjobid for rows in records.values())
         pending, bad, whole = [], [], self._reader.tasks.whole
         for name, rows in records.items():
             try:
-                job = read_pending(rows, siblings[rows[0].arrayjobid], factors, site, whole)
-                pending.append(replace(job, node_range=node_ranges.get(job.job_id)))
+                pending.append(
+                    read_pending(rows, siblings[rows[0].arrayjobid], factors, site, whole)
+                )
             except ValueError as error:
                 bad.append(Unreadable("job", name, str(error), id_of(name)))
         why = self._lacking(now, sum(job.array.tasks if job.array else 1 for job in pending))

@@ -15,7 +15,6 @@ from rltuned.domain.address import ARGUMENT_LIMIT, FED_LIMIT, is_address
 from rltuned.domain.fields import (
     FIELDS,
     NICE,
-    NUM_NODES,
     PRIORITY,
     RELEASE,
     SITE_FACTOR,
@@ -82,7 +81,6 @@ class Writer:
         if plan.is_empty:
             return ()
         progress, most = _Progress(plan.actions), self._commands.cli.chunk
-        self._keep_others_ranges(progress)
         releases = [i for i, a in enumerate(plan.actions) if a.field.releases]
         sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
         for start in range(0, len(sets), most):
@@ -95,21 +93,6 @@ class Writer:
             size = min(2 * size, max(1, most // 2)) if quick else 1
         self._look_back(progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
-
-    def _keep_others_ranges(self, progress: _Progress) -> None:
-        """Drop what would overwrite a node range that a user set since rltuned looked."""
-        asked = [(i, a) for i, a in enumerate(progress.actions) if a.field is NUM_NODES]
-        try:
-            seen = self._reader.node_ranges(self._now()) if asked else {}
-        except (BackendError, SnapshotError) as error:
-            for index, _ in asked:
-                progress.end(index, Result.REFUSED, f"not compared: {error}")
-            return
-        for index, action in asked:
-            known = seen.get(action.target.job_id)
-            if known is None or known.nodes != action.old:
-                now = "not known" if known is None else known.nodes
-                progress.end(index, Result.REFUSED, f"NumNodes is {now} meanwhile")
 
     def _send(self, chunk: Sequence[int], progress: _Progress) -> None:
         lines: list[str] = []
@@ -191,9 +174,6 @@ class Writer:
             ids = [action.target.job_id for _, action in open_actions]
             fields = {action.field for _, action in open_actions}
             seen = self._reader.watch(self._now(), ids, factors=bool(fields & IN_SPRIO))
-            if NUM_NODES in fields:
-                known = self._reader.node_ranges(self._now())
-                seen = {i: replace(job, node_range=known.get(i)) for i, job in seen.items()}
             dealt = RELEASE in fields and not self._reader.site(self._now()).multifactor
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))

@@ -53,21 +53,6 @@ def test_sighup_takes_over_a_good_file_and_refuses_a_bad_one(tmp_path: Path, con
         assert daemon.ends() == 0
 
 
-def test_a_setting_that_is_gone_is_logged_at_start_and_reload(tmp_path: Path, config: Path) -> None:
-    config.write_text('[http]\nport = 0\n[order]\nnewcomers = "/run/x"\n')
-    with Daemon(tmp_path, *SIM, "--speed", "600", "--config", str(config)) as daemon:
-        daemon.wait_for_log("proposed=", times=3)
-        assert daemon.log().count("retired_setting") == 1
-        assert f"{config}:4: order.newcomers: is gone" in daemon.log()
-        config.write_text('[http]\nport = 0\n\n[order]\nnewcomers = "/run/x"\n')
-        daemon.signal(signal.SIGHUP)
-        daemon.wait_for_log("loaded", times=2)
-        daemon.wait_for_log(f"{config}:5: order.newcomers: is gone")
-        assert daemon.log().count("retired_setting") == 2
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
-
-
 def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.domain.fields import NUM_NODES, OVERSUBSCRIBE, Action, target_of
+from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.units import UnixTime
@@ -24,7 +24,7 @@ from tests.builders import (
 from tests.examples import examples
 
 CLUSTER = "test"
-KINDS = ("priority", "site_factor", "release", "oversubscribe", "num_nodes")
+KINDS = ("priority", "site_factor", "release", "oversubscribe")
 NUMBERS = st.integers(1, 4)
 RESULTS = st.sampled_from([None, *Result])
 
@@ -37,8 +37,6 @@ def action_of(kind: str, of: PendingJob, value: int) -> Action:
             return set_site_factor(of, value)
         case "oversubscribe":
             return Action(OVERSUBSCRIBE, target_of(of), "NO", "YES" if value % 2 else "NO")
-        case "num_nodes":
-            return Action(NUM_NODES, target_of(of), "1-9", f"{value}-9")
         case _:
             return release(of)
 
@@ -134,12 +132,11 @@ class LedgerMachine(RuleBasedStateMachine):
         assert dict(self.journal.owned(CLUSTER)) == {
             claim.key: claim.owned for claim in numbers_in(fresh)
         }
-        for field in (NUM_NODES, OVERSUBSCRIBE):
-            assert dict(self.journal.words(CLUSTER, field)) == {
-                claim.key: (claim.original, claim.value)
-                for claim in fresh.claims(CLUSTER)
-                if claim.field is field
-            }
+        assert dict(self.journal.words(CLUSTER, OVERSUBSCRIBE)) == {
+            claim.key: (claim.original, claim.value)
+            for claim in fresh.claims(CLUSTER)
+            if claim.field is OVERSUBSCRIBE
+        }
         assert dict(self.journal.recent_writes(CLUSTER, since, self.now)) == dict(
             fresh.recent_writes(CLUSTER, since, self.now)
         )

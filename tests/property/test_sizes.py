@@ -1,4 +1,4 @@
-"""Node counts: any comment is read; ranges that 0.2.0 narrowed come back, those of others stay."""
+"""Node counts: any comment is read; a count is advised by what waits behind."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.decide import Knobs, decide, give_back
 from rltuned.core.explaining import _by_completion as nodes_by_completion
-from rltuned.domain.fields import NUM_NODES, Action, target_of
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.node_range import NodeRange
-from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.request import parse_speeds, read_node_range
-from tests.builders import job, snapshot
+from rltuned.slurm.request import parse_speeds
 
 FUZZED = 10_000
 SHREDS = (
@@ -61,41 +55,8 @@ def test_speeds_are_read_whole_or_not_at_all(comment: str, speeds: dict[int, flo
     assert parse_speeds(comment) == speeds
 
 
-@pytest.mark.parametrize(
-    ("most", "tres", "nodes"),
-    [("4", "node=1", "1-4"), ("4", "", None), ("x", "node=1", None), ("1", "node=2", None)],
-)
-def test_a_range_is_the_fewest_of_the_tres_and_the_most(
-    most: str, tres: str, nodes: str | None
-) -> None:
-    found = read_node_range(most, tres)
-    assert found == (None if nodes is None else NodeRange(nodes))
-
-
 def test_a_count_is_chosen_by_what_waits_behind() -> None:
     assert nodes_by_completion({1: 1.0, 2: 1.9, 4: 3.4}, 0, 5) == 4
     assert nodes_by_completion({1: 1.0, 2: 1.9, 4: 2.0}, 4, 5) == 2
     assert nodes_by_completion({1: 1.0, 2: 1.1}, 40, 5) == 1
     assert nodes_by_completion({2: 1.0, 4: 1.0}, 0, 5) == 2
-
-
-def with_range(nodes: str, submitted: str = "", written: str = "") -> PendingJob:
-    return job(1, time_limit_s=600.0, node_range=NodeRange(nodes, submitted, written))
-
-
-def ranges(*actions: Action) -> list[Action]:
-    return [action for action in actions if action.field is NUM_NODES]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "submitted", "back"),
-    [("2-2", "1-4", True), ("1-3", "1-4", False), ("2-2", "", False)],
-)
-def test_a_narrowed_range_comes_back_and_one_that_a_user_changed_stays(
-    nodes: str, submitted: str, back: bool
-) -> None:
-    one = with_range(nodes, submitted, written="2-2" if submitted else "")
-    seen = snapshot(one, job(2))
-    wanted = [Action(NUM_NODES, target_of(one), "2-2", "1-4")] if back else []
-    assert ranges(*decide(seen, BASELINES["delay"], Knobs()).plan.actions) == wanted
-    assert ranges(*give_back(seen).actions) == wanted

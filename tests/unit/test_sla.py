@@ -137,16 +137,6 @@ def test_a_class_reaches_the_code_it_steers(tmp_path: Path) -> None:
     assert loaded.origin("sla.2.qos") == f"{path}:7"
 
 
-def test_a_class_of_the_release_before_keeps_its_promise_alone(tmp_path: Path) -> None:
-    path = settings_file(
-        tmp_path,
-        '[[sla]]\naccount = "fast"\nlift_jobs = 3\nover_qos = ["high"]\nlift_deadlines = true\n',
-    )
-    loaded = load(path)
-    assert loaded.settings.knobs().sla == (FAST,)
-    assert [w.split(":")[1] for w in loaded.warnings if "is gone" in w] == ["3", "4", "5"]
-
-
 def test_a_cycle_leaves_breaches_in_the_metrics(tmp_path: Path) -> None:
     bench, metrics = Bench(tmp_path), Metrics(CollectorRegistry())
     bench.world.clock = bench.clock

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS, PANELS, RENAMED, check
+from rltuned.cli import COMMANDS, PANELS, check
 from rltuned.cli.check import machine_checks
 from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
 from rltuned.cli.explain import _BOUNDS, in_words
@@ -565,16 +565,3 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     assert "no generation is in force" in run("models", "rollback", *options).stdout
     with pytest.raises(ModelError, match="nothing to undo"):
         run("models", "rollback", *options)
-
-
-@pytest.mark.parametrize(("old", "new"), sorted(RENAMED.items()))
-def test_options_of_the_release_before_are_taken_under_their_present_names(
-    old: str, new: str
-) -> None:
-    command = ("tune",) if old == "--exam" else ("train", "ppo")
-    assert old not in run(*command, "--help").stdout
-    for given in ((old, "none"), (f"{old}=none",)):
-        out = ("--out", "/no/such/out") if old != "--exam" else ()
-        refused = run(*command, *given, *out)
-        assert refused.exit_code == 2
-        assert new in refused.output

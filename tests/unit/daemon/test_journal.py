@@ -37,7 +37,6 @@ def owned(journal: Journal, of: PendingJob) -> Ownership | None:
 
 
 def test_a_new_journal_owns_nothing_and_makes_no_file(journal: Journal) -> None:
-    assert not journal.has_narrowed()
     assert journal.owned(CLUSTER) == {}
     assert journal.last_cycle() == 0
     assert not journal.path.exists()
@@ -224,7 +223,7 @@ def _link(path: Path) -> None:
     [
         (_damage, "journal.sqlite"),
         (_foreign, "not rltuned's"),
-        (_newer, "newer rltuned"),
+        (_newer, "another release"),
         (_link, "not a regular file"),
         (lambda p: p.write_bytes(b"garbage" * 100), "not a database"),
         (lambda p: p.chmod(0o666), "others may write"),

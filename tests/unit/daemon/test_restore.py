@@ -13,9 +13,8 @@ from rltuned.daemon.restore import EVERYTHING, Wanted, restore
 from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
 from rltuned.daemon.restore_shown import give_back_shown, shown
 from rltuned.daemon.unexplained import unknown_numbers
-from rltuned.domain.fields import NICE, NUM_NODES, RELEASE, SITE_FACTOR, Action, target_of
+from rltuned.domain.fields import NICE, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.node_range import NodeRange
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
@@ -84,15 +83,6 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
-
-
-def test_a_range_that_0_2_0_narrowed_comes_back(world: FakeBackend, journal: Journal) -> None:
-    for number in (1, 2):
-        world.put(replace(world.job(number), node_range=NodeRange("1-4")))
-        change(world, journal, Action(NUM_NODES, target_of(world.job(number)), "1-4", "2-2"))
-    world.put(replace(world.job(2), node_range=NodeRange("1-3")))  # by its user
-    assert give_back(world, journal) == {1: Fate.RESTORED, 2: Fate.CHANGED}
-    assert [world.job(n).node_range for n in (1, 2)] == [NodeRange("1-4"), NodeRange("1-3")]
 
 
 def test_twice_gives_back_nothing_twice(world: FakeBackend, journal: Journal) -> None:

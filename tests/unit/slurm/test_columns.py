@@ -132,7 +132,6 @@ def test_marks_stand_where_their_owner_alone_reads_them(
             lambda: reader.watch(0.0, [], factors=False),
             lambda: reader.speeds(JobId(7), 0.0),
             lambda: reader.expected_start(JobId(7), 0.0),
-            lambda: reader.node_ranges(0.0),
             undoer.look,
         ]
     for ask in asks * 2:

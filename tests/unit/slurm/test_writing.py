@@ -9,7 +9,6 @@ import pytest
 
 from rltuned.domain.fields import (
     NICE,
-    NUM_NODES,
     OVERSUBSCRIBE,
     PRIORITY,
     RELEASE,
@@ -299,13 +298,3 @@ def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_p
     assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
     assert all("no header" in o.detail for o in outcomes)
     assert (tmp_path / "sent").read_text() == "update JobId=13 Priority=6\n"
-
-
-def test_a_node_range_that_cannot_be_compared_is_not_written(tmp_path: Path) -> None:
-    found = world(tmp_path)
-    (tmp_path / "table").write_text("noise")
-    action = Action(NUM_NODES, target(12), "1-4", "2-2")
-    (outcome,) = found.apply(Plan((action,)))
-    assert outcome.result is Result.REFUSED
-    assert outcome.detail.startswith("not compared: squeue")
-    assert not (tmp_path / "sent").exists()
