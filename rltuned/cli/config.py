@@ -19,6 +19,7 @@ from rltuned.cli.flags import (
     PolicyOption,
     say,
     settings_of,
+    warn,
 )
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock

@@ -68,7 +68,7 @@ def fill(slurm: SlurmLab) -> list[int]:
         (f"--time={90 * times}",),
         (f"--time={80 * times}", "--nice=70"),
         (f"--time={70 * times}", "--nice=-30"),
-        (f"--time={120 * times}", "--array=0-9%3"),
+        (f"--time={120 * times}", "--array=0-9%1"),
         (f"--time={50 * times}", "--hold"),
         (f"--time={40 * times}", "-pgpu,short"),
         ("--time=30", "-psla"),

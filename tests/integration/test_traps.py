@@ -102,7 +102,7 @@ def test_a_site_factor_survives_a_requeue_and_is_given_back(site: Site) -> None:
 
 
 def test_a_task_that_is_parted_takes_the_site_factor_along(site: Site) -> None:
-    site.limits(40, 20)
+    site.submit("-t40", "--array=0-9")  # most of what waits: the neutral delay is theirs
     array = site.submit("-t5", "--array=0-5")
     site.lab.wait_for(lambda: factor(site, array) is not None, "sprio shows it")
     site.cycle()
@@ -195,7 +195,7 @@ def test_a_throttled_array_keeps_its_limit_and_is_left_alone_at_it(site: Site) -
     lab = site.lab
     (blocker,) = (j.job_id for j in site.world.observe().running)
     array = lab.sbatch("-wm1", "-n1", "-t5", "--mem=100", "--array=0-7%2")
-    site.limits(40)
+    others = site.limits(40, 40, 40)  # more than the tasks that may start: the neutral delay's
 
     def shown(name: str) -> str:
         return lab.run("squeue", "-h", "-j", str(array), "-t", "PD", "-O", f"{name}:40").strip()
@@ -207,7 +207,7 @@ def test_a_throttled_array_keeps_its_limit_and_is_left_alone_at_it(site: Site) -
     number = factor(site, array)
     assert number
     assert shown("arraytaskid") == "0-7%2"
-    lab.run("scancel", str(blocker))
+    lab.run("scancel", str(blocker), *map(str, others))
     for waiting in ("2-7%2", "3-7%2"):
         lab.wait_for(lambda: shown("reason") == "JobArrayTaskLimit", "its limit holds it")
         decision = site.cycle()
