@@ -180,7 +180,7 @@ def test_held_jobs_and_tasks_that_left_their_array(slow: SlurmLab, tmp_path: Pat
     config = settings(slow, tmp_path, "priority")
     jobs = fill(slow)
     by_admin, by_user = jobs[1], jobs[2]
-    array = slow.sbatch(*FULL, "--time=3000", "--nice=7", "--array=0-9")
+    array = slow.sbatch(*FULL, "--time=3000", "--nice=7", "--array=0-9%1")
     untouched = settled(slow)[1]
     rltuned("run", "--live", "--once", "--config", str(config))
     slow.scontrol("hold", f"{by_admin},{array}_5")
