@@ -228,7 +228,7 @@ _PROGRAMS: Final = {
     # awk adds what was written
     "squeue": """case "$1 $*" in
 --help*) exec cat usage.txt ;;
-*" -t PD "*) exec cat watch.txt ;;
+*" -t PD"*) exec cat watch.txt ;;
 esac
 exec cat squeue.txt""",
     "sinfo": "exec cat sinfo.txt",

@@ -18,7 +18,7 @@ from tests.train.worlds import random_ground
 from tests.unit.cli.runner import run
 
 GROUND = random_ground("testbed", 11, 700)
-SMALL = ("--exam-windows", "2", "--exam-jobs", "60", "--exam-every", "2", "--force")
+SMALL = ("--eval-windows", "2", "--eval-jobs", "60", "--eval-every", "2", "--force")
 
 
 def given(folder: Path, kind: str) -> list[str]:

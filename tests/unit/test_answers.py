@@ -41,7 +41,8 @@ def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:
             Action(SITE_FACTOR, target_of(j), 0, new) for j, new in ((one, -5), (array, 4_000_000))
         )
     )
-    assert {o.result for o in it.apply(plan)} == {Result.APPLIED}
+    outcomes = it.apply(plan)
+    assert {o.result for o in outcomes} == {Result.APPLIED}, [o.detail for o in outcomes]
     assert grow_older(tmp_path, pending=30, running=2, age=7) == 2
     later = {j.job_id: j for j in it.observe().pending}
     assert [later[j.job_id].site_factor for j in (one, array)] == [-5, 4_000_000]
