@@ -6,7 +6,8 @@ cleared. The journal has that under the array's id, so it is taken up again unde
 """
 
 import sqlite3
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field, Value
 from rltuned.domain.jobs import PendingJob
@@ -18,37 +19,45 @@ HOW: Final = "parted from its array"
 _INTO: Final = (
     "INSERT INTO changes (cycle, at, cluster, job_id, submitted_at, address, field, old, new, nice,"
     " rest, result, finished_at, detail, snapshot, newest_id)"
+    " SELECT cycle, at, cluster, :job, :submitted, :address, field, :original, new, nice, rest,"
+    " 'applied', :at, :how, snapshot, newest_id FROM changes WHERE id = :row"
 )
-_EARLIEST: Final = (
-    "(SELECT {column} FROM changes AS first WHERE first.cluster = last.cluster"
-    " AND first.job_id = last.job_id AND first.submitted_at = last.submitted_at"
-    " AND first.field = last.field{which} ORDER BY first.id LIMIT 1)"
+_OF_ARRAY: Final = (
+    "SELECT id, old, new, nice, closed, newest_id FROM changes WHERE cluster = :cluster"
+    " AND job_id = :array AND submitted_at <= :submitted AND field = :field"
+    " AND ifnull(result, '') NOT IN ('refused', 'withheld') ORDER BY id"
 )
-_IN_FORCE: Final = " AND (first.closed IS NULL OR first.closed = 'gone')"
-_ORIGINAL: Final = (
-    f"ifnull({_EARLIEST.format(column='old', which=_IN_FORCE)},"
-    f" {_EARLIEST.format(column='old', which='')})"
-)
-"""Of an array that was restored since, what it had before the very first write."""
-_SELECT: Final = (
-    " SELECT last.cycle, last.at, last.cluster, :job, :submitted, :address, last.field,"  # noqa: S608
-    f" {_ORIGINAL}, last.new, last.nice, last.rest, 'applied',"
-    f" :at, '{HOW}', last.snapshot, last.newest_id FROM changes AS last"
-    " WHERE last.cluster = :cluster AND last.job_id = :array AND last.submitted_at <= :submitted"
-    " AND last.field = :field AND ifnull(last.result, '') NOT IN ('refused', 'withheld')"
-    " AND NOT EXISTS (SELECT 1 FROM changes WHERE cluster = :cluster AND job_id = :job"
+_KNOWN: Final = (
+    "SELECT EXISTS (SELECT 1 FROM changes WHERE cluster = :cluster AND job_id = :job"
     " AND submitted_at = :submitted)"
 )
-_NUMBER: Final = f"{_INTO}{_SELECT} AND last.new = :value ORDER BY last.id DESC LIMIT 1"
-_LOST: Final = (
-    f"{_INTO}{_SELECT} AND (last.closed IS NULL OR last.closed = 'gone')"
-    f" AND {_EARLIEST.format(column='newest_id', which=_IN_FORCE)} < :job"
-    " AND ifnull(last.nice, 0) != 0 ORDER BY last.id DESC LIMIT 1"
-)
-_UNSEEN: Final = (
-    f"{_INTO}{_SELECT} AND {_EARLIEST.format(column='newest_id', which='')} < :job ORDER BY last.id"
-)
-"""Every value of the array: a write to its id also reaches a task that was just requeued."""
+
+
+class _Written(NamedTuple):
+    """One write to an array. original: what it had before the first write since its last restore.
+    newest_id: of the first such write, the highest job id then.
+    """
+
+    row: int
+    original: Value
+    new: Value | None
+    nice: int
+    is_closed: bool
+    newest_id: int
+
+    @property
+    def restores(self) -> bool:
+        return self.new == self.original
+
+
+def _written(db: sqlite3.Connection, known: Mapping[str, object]) -> list[_Written]:
+    found: list[_Written] = []
+    for row, old, new, nice, closed, newest in db.execute(_OF_ARRAY, known):
+        last = found[-1] if found and not found[-1].restores else None
+        original, since = (old, newest or 0) if last is None else (last.original, last.newest_id)
+        is_closed = closed not in {None, "gone"}
+        found.append(_Written(row, original, new, nice or 0, is_closed, since))
+    return found
 
 
 def array_of(job: PendingJob) -> JobId | None:
@@ -82,12 +91,22 @@ def adopt(
         "cluster": cluster, "job": job.job_id, "array": array, "submitted": job.submitted_at,
         "address": job.address, "at": at,
     }  # fmt: skip
+    (is_known,) = db.execute(_KNOWN, known).fetchone()
+    if is_known:
+        return False
+    taken: list[_Written] = []
     if number is not None:
         field, value = number
-        if db.execute(_NUMBER, {**known, "field": field.name, "value": value}).rowcount:
-            return True
-    # only of a record that is younger than a write: an older one has a nice of its own
-    return any(
-        db.execute(_LOST if field is PRIORITY else _UNSEEN, {**known, "field": field.name}).rowcount
-        for field in lost_with_it(job)
-    )
+        written = _written(db, {**known, "field": field.name})
+        taken = [one for one in written if one.new == value and not one.restores][-1:]
+    if not taken:
+        # only of a record that is younger than a write: an older one has a nice of its own
+        for field in lost_with_it(job):
+            written = _written(db, {**known, "field": field.name})
+            younger = [one for one in written if one.newest_id < job.job_id]
+            if field is PRIORITY:
+                younger = [one for one in younger if one.nice and not one.is_closed][-1:]
+            taken = taken or younger
+    for one in taken:
+        db.execute(_INTO, {**known, "row": one.row, "original": one.original, "how": HOW})
+    return bool(taken)

@@ -182,6 +182,25 @@ def reclaim(db: sqlite3.Connection, cluster: str, job: PendingJob, at: float) ->
     return len(taken) + hidden
 
 
+_TAKEN_UP: Final = ("requeued", array_splits.HOW)
+"""What the diary says of rows that were taken up while the number was hidden."""
+
+
+def settle_hidden(db: sqlite3.Connection, cluster: str, job: PendingJob) -> bool:
+    """Keep the one of several values that a job may have hidden, now that it shows it; whether that
+    changes anything.
+    """
+    mine = "cluster = ? AND job_id = ? AND submitted_at = ? AND field = ?"
+    key = (cluster, job.job_id, job.submitted_at, SITE_FACTOR.name)
+    rows = db.execute(f"SELECT id, new, detail FROM changes WHERE {mine} ORDER BY id", key)  # noqa: S608
+    known = rows.fetchall()
+    right = [row for row, new, _ in known if new == job.site_factor]
+    if len(known) < 2 or not right or any(how not in _TAKEN_UP for _, _, how in known):  # noqa: PLR2004
+        return False
+    db.execute(f"DELETE FROM changes WHERE {mine} AND id != ?", (*key, right[-1]))  # noqa: S608
+    return True
+
+
 def hides(job: PendingJob) -> bool:
     """Whether it may have a site factor that Slurm does not show, and no row explains it."""
     return job.site_factor is None and job.owned is None

@@ -213,10 +213,12 @@ class Journal:
             back = set(taken)
             carrying = [j for j in pending if j.key not in back and changes.may_carry(j)]
             carrying = changes.written_to(db, cluster, carrying)
-        if not taken and not carrying:
+        odd = [j for j in pending if j.taken_over and j.site_factor is not None]
+        if not taken and not carrying and not odd:
             return []
         with self._session(create=True) as db, self._transaction(db):
             changes.come_back(db, cluster, taken)
+            taken += [job.key for job in odd if changes.settle_hidden(db, cluster, job)]
             for job in carrying:
                 taken += [job.key] * changes.reclaim(db, cluster, job, at)
         self._ledger.touch(taken)
