@@ -70,7 +70,7 @@ def reason(lab: SlurmLab, job: int) -> str:
 
 
 def as_nobody(lab: SlurmLab, *words: str) -> int:
-    return lab.sbatch("--uid=nobody", "-D/tmp", "-o/dev/null", *words)
+    return lab.sbatch("--uid=65534", "-D/tmp", "-o/dev/null", *words)
 
 
 @pytest.mark.parametrize("flags", ["MAINT,IGNORE_JOBS", "IGNORE_JOBS", "IGNORE_JOBS,DAILY"])
