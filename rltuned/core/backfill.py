@@ -71,7 +71,7 @@ class JobEnd:
 
 
 @dataclass(slots=True)
-class Reservation:
+class HeadReservation:
     """A job that waits at the head of its partition. job: its position. at_s: when it could start
     by time limits; inf = never. free: what is free then. shares: where; None = nowhere.
     """
@@ -87,7 +87,7 @@ class BackfillResult:
     """What starts now, by position, and who waits with a reservation."""
 
     starts: Mapping[int, tuple[Share, ...]]
-    reservations: tuple[Reservation, ...]
+    reservations: tuple[HeadReservation, ...]
 
 
 def placeable(job: PendingJob, capacity: Capacity) -> QueuedJob | None:
@@ -128,7 +128,7 @@ def easy_backfill(
     """
     free = capacity.copy()
     starts: dict[int, tuple[Share, ...]] = {}
-    heads: dict[str, Reservation] = {}
+    heads: dict[str, HeadReservation] = {}
     begun: list[JobEnd] = []
     for at, one in enumerate(jobs):
         shares = place(at, free) if place else place_request(one.request, one.member, free, rule)
@@ -153,7 +153,7 @@ def easy_backfill(
 
 def _reserve(
     at: int, one: InLine, free: Capacity, ends: Sequence[JobEnd], rule: PlacementRule
-) -> Reservation:
+) -> HeadReservation:
     later = free.copy()
     ordered = sorted(ends, key=lambda end: end.at_s)
     count, _ = width(one.request, one.member, free)
@@ -171,8 +171,8 @@ def _reserve(
         later.cap()
         shares = place_request(one.request, one.member, later, rule)
         if shares is not None:
-            return Reservation(at, end.at_s, later, shares)
-    return Reservation(at, math.inf, later, None)
+            return HeadReservation(at, end.at_s, later, shares)
+    return HeadReservation(at, math.inf, later, None)
 
 
 def _may_help(one: InLine, gpus_each: int, end: JobEnd, later: Capacity) -> bool:
@@ -182,7 +182,7 @@ def _may_help(one: InLine, gpus_each: int, end: JobEnd, later: Capacity) -> bool
 
 
 def _still_fits(
-    head: Reservation, one: InLine, shares: tuple[Share, ...], rule: PlacementRule
+    head: HeadReservation, one: InLine, shares: tuple[Share, ...], rule: PlacementRule
 ) -> bool:
     """Whether a reserved job keeps its start where these shares are taken; it may move."""
     head.free.take(shares)

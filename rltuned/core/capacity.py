@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.constraints import allowed
-from rltuned.core.keepers import Kept
+from rltuned.core.keepers import Keepers
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob, Request, Share
 from rltuned.domain.snapshot import Snapshot
@@ -37,7 +37,7 @@ class Capacity:
     members: dict[str, BoolArray]  # partition -> (N,)
     index: dict[NodeName, int]  # name -> column
     rows: dict[GpuType | None, int]  # type -> row
-    kept: Kept  # what keeps nodes from some jobs
+    kept: Keepers  # what keeps nodes from some jobs
     nodes: tuple[Node, ...]
 
     @classmethod
@@ -66,7 +66,7 @@ class Capacity:
             members=_members(nodes),
             index=index,
             rows=row_of,
-            kept=Kept(snapshot, index, total_cpus),
+            kept=Keepers(snapshot, index, total_cpus),
             nodes=nodes,
         )
 

@@ -32,7 +32,7 @@ from rltuned.core.planning import (
 from rltuned.core.refusals import Consequence, Refusal
 from rltuned.core.select import Reservations, Scope, Selection, cannot_start, select
 from rltuned.core.sla import SlaClass, class_of, kept_in_front
-from rltuned.core.standing import Standing, standing_of
+from rltuned.core.standing import PriorityOrder, priority_order
 from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.fields import (
     OVERSUBSCRIBE,
@@ -96,7 +96,7 @@ class Decision:
     field: Field
     neutral: NeutralDelay | None
     order: Order
-    standing: Standing
+    standing: PriorityOrder
     short: Shortage
     entries: tuple[Entry, ...]
     placements: tuple[Placement, ...]
@@ -155,7 +155,7 @@ def decide(
     sent = flags[: max(0, writing.max_changes - len(writes))]
     notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
     others = _others_in_line(snapshot, chosen)
-    standing = standing_of(chosen, others, snapshot)
+    standing = priority_order((*chosen, *others), snapshot)
     ranks = _ranks(ranked, others, standing, snapshot)
     return Decision(
         snapshot=snapshot,
@@ -285,14 +285,14 @@ def _others_in_line(snapshot: Snapshot, chosen: Sequence[PendingJob]) -> list[Pe
 
 
 def _ranks(
-    ranked: Ranked, others: Sequence[PendingJob], standing: Standing, snapshot: Snapshot
+    ranked: Ranked, others: Sequence[PendingJob], standing: PriorityOrder, snapshot: Snapshot
 ) -> tuple[IntArray, IntArray]:
     """(n,) places of the chosen jobs among all by Slurm's own priorities, and by the wished ones;
     jobs that are left alone have their own.
     """
     count, alone = len(ranked.current), own_priorities(others, snapshot)
     found = (
-        standing.line.places(np.concatenate((number, alone)))[:count]
+        standing.places_by(np.concatenate((number, alone)))[:count]
         for number in (ranked.own, ranked.proposed)
     )
     before, wished = found

@@ -70,7 +70,7 @@ class Keeper:
         )
 
 
-class Kept:
+class Keepers:
     """The keepers of a snapshot. A set of them is a number: bit i is that of the i-th."""
 
     def __init__(self, snapshot: Snapshot, index: Mapping[NodeName, int], cpus: IntArray) -> None:

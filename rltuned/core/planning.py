@@ -9,7 +9,7 @@ from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import IntArray, Numbers, Writing, base_now, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
-from rltuned.core.standing import line_of
+from rltuned.core.standing import priority_order
 from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
@@ -96,17 +96,17 @@ def rank(
     """Where the jobs stand and are to stand; the indices that wait for the cap, and those whose
     hourly budget keeps them where they are.
     """
-    current = np.array([j.priority for j in matrix.jobs], dtype=np.int64)
-    line = line_of(matrix.jobs, snapshot, np.ones(len(current)))
+    queue = priority_order(matrix.jobs, snapshot)
+    current = queue.priority
     own = own_priorities(matrix.jobs, snapshot)
     if numbers is None:
         unwritten = np.zeros(len(current), dtype=bool)
         as_is = (current, current, current, delays.delay_s, current, unwritten)
-        return Ranked(line.order(own), own, *as_is), [], []
+        return Ranked(queue.order_by(own), own, *as_is), [], []
     value, waiting, withheld = settle(numbers, delays.delay_s, delays.upper_s, writing)
     proposed = numbers.priority(numbers.of(delays.delay_s))
     ranked = Ranked(
-        after=line.order(proposed),
+        after=queue.order_by(proposed),
         own=own,
         current=current,
         proposed=proposed,

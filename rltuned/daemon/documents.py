@@ -10,7 +10,7 @@ from rltuned.core.features import COLUMNS
 from rltuned.core.placement import Placement
 from rltuned.core.refusals import Refusal
 from rltuned.core.sla import class_of
-from rltuned.core.standing import Place, standing_of
+from rltuned.core.standing import Place, priority_order
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.groups import Groups, place_of
 from rltuned.daemon.sums import in_line
@@ -54,7 +54,7 @@ def explanation(
     seen = _seen(found, snapshot, context)
     if decision is None:
         nothing = dict.fromkeys(OF_NUMBERS)
-        standing = standing_of(in_line(snapshot), (), snapshot)
+        standing = priority_order(in_line(snapshot), snapshot)
         place = place_document(found, standing.places().get(found.job_id))
         known = {**place, "waiting_jobs": standing.waiting, "only_observed": True}
         return {**seen, **nothing, **known}

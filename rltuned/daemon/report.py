@@ -8,7 +8,7 @@ from typing import Final
 
 from rltuned import errors
 from rltuned.core.decide import Decision, Entry
-from rltuned.core.standing import Standing
+from rltuned.core.standing import PriorityOrder
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.following import RoleChange
@@ -230,7 +230,7 @@ class CycleReport:
         """Jobs that the plan moves, in the new order."""
         return tuple(e for e in self.decision.entries if e.changes) if self.decision else ()
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> PriorityOrder | None:
         """Where jobs stand once Slurm has taken this cycle's writes; None = nothing was decided."""
         if self.decision is None:
             return None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.line import present_line
-from rltuned.core.standing import standing_of
+from rltuned.core.standing import priority_order
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.units import JobId
@@ -55,7 +55,7 @@ def as_slurm_takes_them(jobs: list[PendingJob]) -> list[tuple[int, int]]:
 @given(queues())
 def test_places_are_those_of_a_scheduler_that_takes_job_by_job(jobs: list[PendingJob]) -> None:
     seen = snapshot(*jobs, partitions=PARTITIONS)
-    standing = standing_of(seen.pending, (), seen)
+    standing = priority_order(seen.pending, seen)
     taken = as_slurm_takes_them(jobs)
     order = [number for number, _ in taken]
     for number, place in standing.places().items():
@@ -72,7 +72,7 @@ def test_places_are_those_of_a_scheduler_that_takes_job_by_job(jobs: list[Pendin
 
 def test_four_hundred_ties_are_one_place_apart_by_id() -> None:
     jobs = [job(n, priority=3) for n in range(1, 401)]
-    found = standing_of(jobs, (), snapshot(*jobs)).places()
+    found = priority_order(jobs, snapshot(*jobs)).places()
     assert [found[JobId(n)].place for n in range(1, 401)] == list(range(1, 401))
     assert {one.ties for one in found.values()} == {400}
 
@@ -101,6 +101,6 @@ def test_a_wish_crosses_no_tier_and_jobs_left_alone_have_a_place(tier: int) -> N
 
 def test_after_its_writes_a_job_stands_elsewhere() -> None:
     jobs = [job(1, priority=100), job(2, priority=50)]
-    standing = standing_of(jobs, (), snapshot(*jobs)).after({JobId(2): 100})
+    standing = priority_order(jobs, snapshot(*jobs)).after({JobId(2): 100})
     assert {n: (p.place, p.ties) for n, p in standing.places().items()} == {1: (1, 2), 2: (2, 2)}
-    assert np.array_equal(standing.number, [100, 100])
+    assert np.array_equal(standing.priority, [100, 100])

@@ -14,7 +14,7 @@ import struct
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -47,19 +47,17 @@ def reached(path: Path) -> Iterator[str]:
 
 def connected(path: Path, patience_s: float) -> socket.socket:
     """A connection to the daemon there. Raises OSError."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with ExitStack() as stack:
+        made = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         # a socket with a timeout of Python's would not wait where others ask at once
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _patience(patience_s))
-        with reached(path) as address:
-            made.connect(address)
+        try:
+            with reached(path) as address:
+                made.connect(address)
+        except BlockingIOError:
+            raise TimeoutError(0, "too many ask at once") from None
         made.settimeout(patience_s)
-    except BlockingIOError:
-        made.close()
-        raise TimeoutError(0, "too many ask at once") from None
-    except BaseException:
-        made.close()
-        raise
+        stack.pop_all()
     return made
 
 

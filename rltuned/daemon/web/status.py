@@ -14,7 +14,7 @@ from typing import Any, Final
 from rltuned import __version__
 from rltuned.core.decide import Decision
 from rltuned.core.explaining import sentence
-from rltuned.core.standing import Standing, standing_of
+from rltuned.core.standing import PriorityOrder, priority_order
 from rltuned.core.starts import Expected
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
@@ -161,10 +161,10 @@ class Board:
         ]
         return sorted(rows, key=lambda row: row["rank_now"] or math.inf)
 
-    def _standing(self, seen: Snapshot) -> Standing:
+    def _standing(self, seen: Snapshot) -> PriorityOrder:
         if self._decision is not None:
             return self._decision.standing
-        return standing_of(in_line(seen), (), seen)
+        return priority_order(in_line(seen), seen)
 
     def rows(self) -> list[Document]:
         """All waiting jobs with their expected starts; none where jobs are not shown."""
