@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rltuned.core.entry import Entry
@@ -84,11 +85,11 @@ def reasons(seen: Snapshot) -> list[Document]:
     ]
 
 
-def moves(report: CycleReport) -> Document:
+def moves(report: CycleReport, to: Mapping[JobId, int]) -> Document:
     """How many jobs stand elsewhere than in Slurm's own order, or would where nothing is written.
-    tied: with the lowest number.
+    to: CycleReport.targets. tied: with the lowest number.
     """
-    entries, to = report.decision.entries if report.decision else (), report.targets()
+    entries = report.decision.entries if report.decision else ()
     steps = [e.rank_before - to[e.job.job_id] for e in entries]
     return {
         "up": sum(step > 0 for step in steps),
@@ -185,13 +186,12 @@ def _node(one: Node, runs: list[tuple[str, float]], *, jobs: bool) -> Document:
     }
 
 
-def partitions(report: CycleReport) -> list[Document]:
-    """A line for each: what waits, how long, and how many jobs stand elsewhere."""
+def partitions(report: CycleReport, to: Mapping[JobId, int]) -> list[Document]:
+    """A line for each: what waits, how long, and how many jobs stand elsewhere. to: as in moves."""
     waits: dict[str, list[float]] = defaultdict(list)
     moved: Counter[tuple[str, str]] = Counter()
     for job in report.snapshot.pending if report.snapshot else ():
         waits[",".join(job.partitions)].append(job.waited_s(report.started_at))
-    to = report.targets()
     for entry in report.decision.entries if report.decision else ():
         step = entry.rank_before - to[entry.job.job_id]
         way = "up" if step > 0 else "down" if step < 0 else "same"

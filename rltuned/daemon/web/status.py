@@ -124,16 +124,17 @@ class Board:
         seen, sums, showing = report.snapshot, report.sums, self._showing
         if seen is None or sums is None:
             return {}
+        to = report.targets()
         return {
             "cluster": seen.cluster,
             "seen_at": seen.taken_at,
-            "partitions": parts.partitions(report),
+            "partitions": parts.partitions(report, to),
             "left_alone": report.refused(),
             "gpus": parts.gpus(sums),
             "waiting": parts.waiting(seen, sums),
             "users": parts.users(seen, named=showing.users),
             "reasons": parts.reasons(seen),
-            "moves": parts.moves(report),
+            "moves": parts.moves(report, to),
             "nodes": parts.nodes(seen, jobs=showing.jobs),
             "jobs": self._rows(seen)[:JOBS] if showing.jobs else None,
         }

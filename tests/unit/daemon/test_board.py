@@ -78,7 +78,8 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
     entries = DECISION.entries
     for numbers, tied in (((1, 1), 2), ((1, 2), 0), ((2, 2), 0)):
         settled = [replace(e, settled=n) for e, n in zip(entries, numbers, strict=True)]
-        found = parts.moves(decided(replace(DECISION, entries=tuple(settled))))
+        report = decided(replace(DECISION, entries=tuple(settled)))
+        found = parts.moves(report, report.targets())
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
         said = words.moves({"moves": found, "state": "live"})
         assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
