@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from rltuned.errors import SettingsError
 from rltuned.settings.keys import Settings
 from rltuned.settings.service import Rescue
+from rltuned.text import escaped
 from rltuned.trusted import flaws_on, read_trusted
 
 Tables = TypeVar("Tables", bound=BaseModel)
@@ -244,6 +245,7 @@ def _explain(error: ErrorDetails, origins: Mapping[str, str], path: Path | None)
         reason = f"it is a list of tables: write [[{key}]]"
     is_shown = not isinstance(given, dict) and error["type"] != "missing"
     shown = f" (given: {_cut(repr(given))})" if is_shown else ""
+    reason = escaped(reason)  # it may name a value
     return f"{where}: {key}: {reason[:1].lower()}{reason[1:]}{shown}"
 
 

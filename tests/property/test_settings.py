@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rltuned.errors import SettingsError
@@ -49,6 +49,8 @@ def test_any_text(text: str) -> None:
 
 
 @given(LINES)
+@example(['daemon.state_dir = "\\u001e"'])
+@example(['scope.partitions = ["a\\u2028b"]', 'scope.sla_partitions = ["a\\u2028b"]'])
 @examples(300)
 def test_any_values(lines: list[str]) -> None:
     accepted = read("\n".join(lines))
