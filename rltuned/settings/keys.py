@@ -220,22 +220,17 @@ class PredictorKeys(Keys):
 
 
 class TuneKeys(Keys):
-    """The nightly `rltuned tune`, and what an order must promise to be chosen by it."""
+    """The nightly `rltuned tune`, and the price that an order may have."""
 
     promote: Literal["never", "canary", "auto"] = "never"
     """What happens to an order that passes its test. With never it becomes the
     candidate, and a person promotes it. With canary the daemon alternates it in time with the order
     in force, and promotes it if it helps. With auto it is put in force at once, at most once a
     week. The daemon follows where policy.name is tuned."""
-    max_longest_ratio: float = key(2.0, ge=1.0, le=100.0)
-    """The longest wait, at most so many times that of Slurm's own order on the same jobs."""
-    max_p99_ratio: float = key(1.1, ge=1.0, le=100.0)
-    """The same of the 99% wait."""
-    max_user_ratio: float = key(1.2, ge=1.0, le=100.0)
-    """The same of the mean wait of each user with more than 5% of the GPU time."""
-    imitate: bool = False
-    """PPO begins from the network after it has imitated the order in which this site's Slurm
-    started jobs."""
+    longest: float = key(1.35, ge=1.0, le=100.0)
+    """The price of an order: its longest wait, at most so many times that of Slurm's own order on
+    the same jobs of this site's record. Of the orders that keep it the one with the shortest waits
+    and slowdowns is chosen. A night says what the next step of the price would buy."""
 
 
 class Settings(Keys):

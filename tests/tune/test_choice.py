@@ -17,11 +17,10 @@ from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
 from rltuned.lab.compare import JobScores
-from rltuned.lab.tune import candidates
+from rltuned.lab.tune import search as searching
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
-from rltuned.lab.tune.candidates import Course, Entrant, Family, TrainingPeriod, pick
-from rltuned.lab.tune.night import training_before
-from rltuned.lab.tune.promise import Promise
+from rltuned.lab.tune.night import price_words, training_before
+from rltuned.lab.tune.search import Candidate, Choices, Period, Searched, search
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -36,9 +35,10 @@ from tests.unit.cli.runner import run
 PLAIN_SETTINGS = Settings()
 DAEMON = replace(as_daemon(PLAIN_SETTINGS), interval_s=600.0)
 POLICY = BASELINES["delay"]
+PRICE = 1.5
 BREAKS = 3.0
-"""Times the longest wait of Slurm's own order, and more."""
-Factor = Callable[[Entrant, bool], float]
+"""Times the longest wait of Slurm's own order."""
+Factor = Callable[[Candidate, bool], float]
 """What an order makes of every wait; whether on the part after the switch."""
 
 
@@ -53,57 +53,106 @@ def past(folder: Path) -> Past:
     return read_record(folder, history_file(folder), zone_of("UTC"), Span(EPOCH), nothing)[1]
 
 
-def play_by(patch: pytest.MonkeyPatch, past: Past, factor: Factor) -> list[tuple[float, float]]:
-    """Waits are those of Slurm's own order, times a factor; returns the pairs that are played."""
-    played: list[tuple[float, float]] = []
+def play_by(patch: pytest.MonkeyPatch, past: Past, factor: Factor) -> None:
+    """Waits are those of Slurm's own order, times a factor; above BREAKS / 2 the longest alone is
+    BREAKS times as long, and the others are half of that."""
 
-    def play(course: Course, entrant: Entrant, _copy: int = 0) -> JobScores:
-        played.append((entrant.own, entrant.share))
-        times = factor(entrant, course.past.split_s == past.split_s)
-        wait_s = course.natural.wait_s * times
+    def play(period: Period, candidate: Candidate, _copy: int = 0) -> JobScores:
+        times = factor(candidate, period.past.split_s == past.split_s)
+        wait_s = period.natural.wait_s * min(times, 1.0)
+        if times > 1.0:
+            wait_s = wait_s * (times - 1.0)
+            wait_s[np.argmax(wait_s)] = BREAKS * period.natural.longest_s
         return JobScores(wait_s, 1.0 + wait_s / 600.0)
 
-    patch.setattr(Course, "play", play)
-    return played
+    patch.setattr(Period, "play", play)
 
 
-@pytest.fixture(scope="module")
-def training(past: Past) -> TrainingPeriod:
-    """Its two courses, with Slurm's own order played on both."""
+def searched(past: Past, factor: Callable[[Candidate], float]) -> Searched:
+    """On the part before the switch; first come, first served is in force."""
     _, switch_s, end_s = training_before(past, past.split_s)
-    incumbent = Entrant(Family("delay", (POLICY,), None), POLICY, 0.1, 0.75, 604_800.0)
-    return TrainingPeriod(past.switched_on(switch_s), end_s, incumbent, Promise(), DAEMON)
-
-
-GRID = [(own, share) for own in candidates.OWNS for share in candidates.SHARES]
-ANY = st.floats(0.5, 1.0) | st.just(BREAKS)
+    incumbent = Candidate(POLICY, 0.0, 0.0, 604_800.0, None)
+    with pytest.MonkeyPatch.context() as patch:
+        play_by(patch, past, lambda c, _late: 1.0 if c.is_first_come else factor(c))
+        return search(
+            past.switched_on(switch_s), end_s, incumbent, Choices(), price=PRICE, daemon=DAEMON
+        )
 
 
 @examples(25)
-@given(first=ANY, others=st.lists(ANY, min_size=len(GRID), max_size=len(GRID)))
-def test_the_choice_keeps_the_promise_and_nothing_that_was_played_to_the_end_is_better(
-    past: Past, training: TrainingPeriod, first: float, others: list[float]
+@given(st.lists(st.floats(0.5, 1.0) | st.floats(1.3, 1.9), min_size=4, max_size=4))
+def test_what_is_chosen_keeps_the_price_and_no_share_that_keeps_it_is_better(
+    past: Past, by_share: list[float]
 ) -> None:
-    times = {(0.0, 0.0): first, **dict(zip(GRID, others, strict=True))}
+    """The other numbers change nothing. Above 1 the price is broken, for what is then the gain."""
+    times = dict(zip(searching.SHARES, by_share, strict=True))
+    found = searched(past, lambda c: times[c.share] if c.share else 1.0)
+    kept = [t for t in by_share if t < 1.0]
+    if found.best is None:
+        assert min(kept, default=1.0) > 0.9
+    else:
+        assert found.best.keeps
+        assert times[found.best.candidate.share] == min(kept)
+    more = found.next_step
+    broken = [t - 1.0 for t in by_share if t > 1.0]
+    if more is not None:
+        assert not more.keeps
+        assert more.longest == pytest.approx(BREAKS)
+        assert "tune.longest = 3 would allow" in price_words(found, PRICE)[-1]
+    elif broken:
+        assert min(broken) > 0.85 * min([1.0, *kept])
+
+
+def test_each_number_is_changed_from_the_best_so_far(past: Past) -> None:
+    best = {"share": 2.0, "own": 0.03, "max_delay_s": 86_400.0}
+    found = searched(
+        past, lambda c: 1.0 - 0.1 * sum(getattr(c, name) == value for name, value in best.items())
+    )
+    chosen = found.best
+    assert chosen is not None
+    assert {name: getattr(chosen.candidate, name) for name in best} == best
+    assert "is 0.70 times" in price_words(found, PRICE)[0]
+
+
+def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> None:
+    policies = searching.policies_of(Path("models", "rltune"))
+    assert [(p.trust, b is None) for p, b in policies] == [
+        (None, True), (0.25, False), (0.5, False), (1.0, False)
+    ]  # fmt: skip
+    site = load_predictor(shipped_predictor())
+    _, switch_s, end_s = training_before(past, past.split_s)
+    incumbent = Candidate(POLICY, 0.1, 0.75, 604_800.0, None)
     with pytest.MonkeyPatch.context() as patch:
-        played = play_by(patch, past, lambda e, _late: times[e.own, e.share])
-        training._own = {
-            id(c): c.play(training.incumbent) for c in (training.whole, training.short)
-        }
-        choice = training.choose(training.incumbent.family)
-    assert {(0.0, 0.0), (training.incumbent.own, training.incumbent.share), *GRID} <= set(played)
-    now = times[training.incumbent.own, training.incumbent.share]
-    kept = [t for t in times.values() if t <= max(now, 1.0)]
-    chosen = times[choice.entrant.own, choice.entrant.share]
-    assert bool(choice.broken) == (not kept)
-    if kept:
-        assert chosen == min(kept)
-    picked = pick([choice], training.incumbent)
-    assert (picked is None) == (choice.entrant.same_as(training.incumbent) or chosen >= now)
+        play_by(
+            patch,
+            past,
+            lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.5) - 0.1 * c.is_refitted,
+        )
+        found = search(
+            past.switched_on(switch_s), end_s, incumbent,
+            Choices(policies, [(None, False), (site, True)]), price=PRICE, daemon=DAEMON,
+        )  # fmt: skip
+    chosen = found.best
+    assert chosen is not None
+    assert (chosen.candidate.policy.trust, chosen.candidate.predictor) == (0.5, site)
+    assert chosen.candidate.bundle == Path("models", "rltune")
+
+
+def test_where_the_time_is_over_what_was_played_counts(past: Past) -> None:
+    left = iter([True] * 3)
+    _, switch_s, end_s = training_before(past, past.split_s)
+    incumbent = Candidate(POLICY, 0.1, 0.75, 604_800.0, None)
+    with pytest.MonkeyPatch.context() as patch:
+        play_by(patch, past, lambda _c, _late: 0.9)
+        found = search(
+            past.switched_on(switch_s), end_s, incumbent, Choices(), price=PRICE, daemon=DAEMON,
+            may_play=lambda _name: next(left, False),
+        )  # fmt: skip
+    assert (found.is_cut, found.plays, found.tried, found.best) == (True, 3, [], None)
 
 
 def test_first_come_first_served_is_one_order_whatever_the_policy_and_the_bound() -> None:
-    one = Entrant(Family("delay", (POLICY,), None), POLICY, 0.0, 0.0, 1.0)
+    one = Candidate(POLICY, 0.0, 0.0, 1.0, None)
     other = replace(one, policy=BASELINES["saf"], max_delay_s=2.0)
     assert one.same_as(other)
     assert not one.same_as(replace(one, own=0.1))
@@ -113,12 +162,12 @@ def test_first_come_first_served_is_one_order_whatever_the_policy_and_the_bound(
 def advised(past: Past, order: Order = DEFAULT) -> Advice:
     known = load_predictor(shipped_predictor())
     return advise(
-        past, POLICY, order, lambda _began: known, known, promise=Promise(), daemon=DAEMON
+        past, [(POLICY, None)], order, lambda _began: known, known, price=PRICE, daemon=DAEMON
     )
 
 
-def is_chosen(entrant: Entrant) -> bool:
-    return (entrant.own, entrant.share) == (0.3, 2.0)
+def is_chosen(candidate: Candidate) -> bool:
+    return candidate.share == 2.0
 
 
 def test_a_setting_that_holds_after_the_switch_is_advised_with_its_lines(
@@ -129,7 +178,7 @@ def test_a_setting_that_holds_after_the_switch_is_advised_with_its_lines(
     assert list(found.orders) == [FCFS, PLAIN, CHOSEN]
     assert found.sentence.startswith("Another setting is better here")
     assert "mean wait -20.0% [" in found.sentence
-    assert found.lines[:3] == ("[order]", "own = 0.3", "share = 2")
+    assert found.lines == ("[order]", "own = 0.1", "share = 2")
     assert found.why == ()
 
 
@@ -193,12 +242,11 @@ def test_too_few_jobs_before_the_switch_give_a_sentence(past: Past) -> None:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """First come, first served is in force; a small grid."""
-    monkeypatch.setattr(candidates, "OWNS", (0.3,))
-    monkeypatch.setattr(candidates, "SHARES", (2.0,))
+    monkeypatch.setattr(searching, "OWNS", (0.3,))
+    monkeypatch.setattr(searching, "SHARES", (2.0,))
     return settings_file(
         tmp_path,
-        "[daemon]\ninterval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n"
-        "[tune]\nmax_p99_ratio = 2.0\n",
+        "[daemon]\ninterval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n[tune]\nlongest = 2.0\n",
     )
 
 

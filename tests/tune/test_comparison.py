@@ -1,13 +1,17 @@
-"""The exam's arithmetic: chance, promises, power, and what lets a candidate pass."""
+"""The test period's arithmetic: chance, power, and what lets an order pass."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from rltuned.lab.compare import JobScores, compared, pooled
 from rltuned.lab.stats import DAY_S, Stretches
-from rltuned.lab.tune.promise import Promise, ScoredJobs, power_of, verdict
+from rltuned.lab.tune.night import power_of, verdict
+from rltuned.lab.tune.search import Candidate
+from rltuned.policies.baselines import BASELINES
+from tests.builders import sure
 
 DAYS, A_DAY = 14, 40
 DRAW = np.random.default_rng(7)
@@ -23,17 +27,7 @@ def scores(factor: float, *, noise: float = 0.0, seed: int = 1) -> JobScores:
     return JobScores(waits, 1.0 + waits / 600.0)
 
 
-def jobs_of(users: list[str], gpu_s: list[float]) -> ScoredJobs:
-    count = len(users)
-    nothing = np.zeros(count)
-    return ScoredJobs(
-        mask=np.ones(count, dtype=bool),
-        arrived_s=nothing,
-        run_s=nothing,
-        gpu_s=np.array(gpu_s),
-        users=np.array(users, dtype=object),
-        days=Stretches(np.zeros(count, dtype=np.int64), 1, DAY_S),
-    )
+RULE = Candidate(BASELINES["delay"], 0.1, 0.75, DAY_S, None)
 
 
 def test_equal_orders_differ_by_nothing() -> None:
@@ -51,7 +45,7 @@ def test_a_tenth_less_wait_on_every_day_is_seen() -> None:
     both = 0.9 * (1 + found.bsld.known[0])
     assert found.objective.change == pytest.approx(math.sqrt(both) - 1, abs=1e-3)
     assert found.is_better
-    assert verdict(found, [], ranges_known=True, same=False) == []
+    assert verdict(found, RULE, "") == []
 
 
 def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
@@ -99,68 +93,25 @@ def test_of_few_days_there_is_no_interval_and_nothing_passes() -> None:
     found = compared(scores(1.0), scores(0.5), few)
     assert found.objective.low is None
     assert not found.is_better
-    assert "an interval needs 6" in verdict(found, [], ranges_known=True, same=False)[0]
+    assert "an interval needs 6" in verdict(found, RULE, "")[0]
 
 
 def test_what_may_be_chance_is_kept_and_says_so() -> None:
     found = compared(scores(1.0), scores(0.97, noise=0.3), BLOCKS)
-    why = verdict(found, [], ranges_known=False, same=False)
-    assert "may be chance" in why[0] or "no better" in why[0]
-    assert "ranges" in why[1]
-    same = verdict(found, [], ranges_known=True, same=True)
-    assert same == ["no candidate did better than the incumbent on the training period"]
+    assert "may be chance" in (why := verdict(found, RULE, "a price"))[0] or "no better" in why[0]
+    assert why[1:] == ["a price"]
 
 
 def test_power_says_how_many_days_and_more_noise_needs_more() -> None:
     calm, wild = (
-        power_of(compared(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 40.0) for n in (0.1, 0.3)
+        sure(power_of(compared(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 560))
+        for n in (0.1, 0.3)
     )
-    assert calm is not None
-    assert wild is not None
-    assert calm.to_see[0.05] > calm.to_see[0.10]
-    assert wild.to_see[0.10] > 4 * calm.to_see[0.10]
-    assert wild.smallest > calm.smallest
-    assert "40 jobs a day" in calm.words
-    assert power_of(compared(scores(1.0), scores(1.0), BLOCKS), 14, 40.0) is None
-
-
-SLURM = JobScores(np.full(10, 1_000.0), np.full(10, 2.0))
-
-
-def held(longest: float, *, of: int = 1) -> JobScores:
-    waits = np.full(10, 1_000.0)
-    waits[:of] = longest
-    return JobScores(waits, np.full(10, 2.0))
-
-
-@pytest.mark.parametrize(
-    ("own", "incumbent", "broken"),
-    [
-        (held(1_000.0), SLURM, []),
-        (held(1_050.0), SLURM, []),
-        (held(2_050.0), SLURM, ["99%"]),  # within a cycle of twice the longest
-        (held(3_000.0), SLURM, ["longest", "99%", "user"]),
-        (held(3_000.0), held(3_000.0), []),  # the incumbent is there already
-        (held(3_200.0), held(3_000.0), ["longest", "99%"]),
-    ],
-)
-def test_a_promise_is_kept_or_broken(
-    own: JobScores, incumbent: JobScores, broken: list[str]
-) -> None:
-    jobs = jobs_of(["ann"] * 10, [1.0] * 10)
-    found = Promise(longest=2.0, tail=1.1, user=1.1).broken(jobs, SLURM, incumbent, own)
-    assert len(found) == len(broken), found
-    for text, word in zip(found, broken, strict=True):
-        assert word in text
-
-
-def test_only_users_with_much_gpu_time_have_a_promise_of_their_own() -> None:
-    users = ["ann", "bob", *["carl"] * 8]
-    jobs = jobs_of(users, [100.0, 4.0, *[20.0] * 8])
-    assert [name for name, _ in jobs.large_users()] == ["carl", "ann"]
-    waits = np.full(10, 1_000.0)
-    waits[:2] = 1_900.0
-    own = JobScores(waits, np.full(10, 2.0))
-    found = Promise(longest=3.0, tail=3.0).broken(jobs, SLURM, SLURM, own)
-    assert len(found) == 1
-    assert "a user with 38% of the GPU time is 1900 s, 1.90 times" in found[0]
+    assert calm.startswith("40 jobs a day; ")
+    (five, ten, smallest), (_, more, larger) = (
+        [int(n) for n in re.findall(r"(\d+)(?= days to see|%$)", words)] for words in (calm, wild)
+    )
+    assert five > ten
+    assert more > 4 * ten
+    assert larger > smallest
+    assert power_of(compared(scores(1.0), scores(1.0), BLOCKS), 14, 560) is None

@@ -7,11 +7,12 @@ from rltuned.cli.flags import say
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past
+from rltuned.policies.actor import Actor
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
 from rltuned.policies.plugins import is_plugin
 from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import shipped_predictor
+from rltuned.policies.shelf import bundle_at, shipped_predictor
 from rltuned.settings import Loaded
 from rltuned.stats import percent
 
@@ -48,7 +49,7 @@ def chosen_setting(
     from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.train.predictor import fit  # noqa: PLC0415 - torch
     from rltuned.lab.tune.advice import Advice, advice_json, advise  # noqa: PLC0415
-    from rltuned.lab.tune.promise import Promise  # noqa: PLC0415
+    from rltuned.lab.tune.search import policies_of  # noqa: PLC0415
 
     settings, shipped = loaded.settings, load_predictor(shipped_predictor())
     learned, plays = "the shipped predictor of run times", 0
@@ -73,14 +74,17 @@ def chosen_setting(
 
     if why := _why_not(settings.policy.name, study):
         return {**advice_json(Advice(f"No setting is chosen: {why}.")), "chosen_with": None}
-    keys = settings.tune
+    asked = settings.policy
+    policy, network = policy_named(asked.name, asked.models_dir, asked.trust), None
+    if isinstance(policy, Actor):
+        network = bundle_at(asked.name, asked.models_dir)
     advice = advise(
         study.past,
-        policy_named(settings.policy.name, settings.policy.models_dir, settings.policy.trust),
+        [(policy, network), *policies_of(network)],
         settings.knobs().order,
         learn,
         predictor,
-        promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        price=settings.tune.longest,
         daemon=as_daemon(settings),
         on_play=on_play,
     )
@@ -104,6 +108,9 @@ def show_choice(found: dict[str, Any]) -> None:
     if found["orders"]:
         show_table(console(), COLUMNS, [_row(n, o) for n, o in found["orders"].items()])
     say(found["sentence"])
+    for text in found["why"]:
+        if text not in found["sentence"]:
+            say(text)
     for line in found["lines"]:
         say(f"  {line}")
 

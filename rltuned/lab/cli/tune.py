@@ -16,7 +16,6 @@ from rltuned.cli.instances import AllOption, instances
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import (
-    UNTUNED,
     configured_predictor,
     find_policy,
     in_force,
@@ -31,20 +30,18 @@ from rltuned.lab.cli import site_files
 from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.stats import DAY_S
 from rltuned.policies.actor import Actor
-from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import find_bundle, shipped_predictor
+from rltuned.policies.shelf import bundle_at, shipped_predictor
 from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.job_selector import asked_span_s
 from rltuned.stats import percent
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
-    from rltuned.lab.train.ranks import Ranks
-    from rltuned.lab.tune.candidates import Entrant
     from rltuned.lab.tune.night import Night, NightPlan
+    from rltuned.lab.tune.search import Candidate
 
 app = typer.Typer()
 
@@ -53,18 +50,15 @@ NOTHING: Final = 3
 SINCE: Final = "45d"
 PAGE: Final = "last-night"
 """Folder of the last page, beside the generations."""
-BEGUN_FROM: Final = "rltune"
-COLLECTING_S: Final = 3_600.0
-"""What the other ranks grant the first one beyond the night's minutes."""
+SHIPPED: Final = "rltune"
+"""The network whose trust is chosen while a rule is in force."""
 
 
 SinceOption = Annotated[str, typer.Option(help="Beginning of the record: 45d, or 2026-01-31.")]
 TestPeriodOption = Annotated[
     str, typer.Option(help="Length of the test period, the last part of the record: 14d.")
 ]
-MinutesOption = Annotated[
-    float, typer.Option(help="For all of it; what is left is for PPO.", min=0.1)
-]
+MinutesOption = Annotated[float, typer.Option(help="For all of it.", min=0.1)]
 SiteOption = Annotated[
     Path | None, typer.Option(help="Folder with saved files, as of `backtest --collect`.")
 ]
@@ -86,13 +80,10 @@ def tune(
     site: SiteOption = None,
     journal: JournalOption = None,
     timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
-    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Of the predictor's fit.", min=0)] = 1,
     report: ReportOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Keep no generation and no state; only say.")
-    ] = False,
-    distributed: Annotated[
-        bool, typer.Option("--distributed", help="One of several ranks that train together.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,37 +93,18 @@ def tune(
 
     Exit codes: 0 = done: kept, proposed or promoted; 1 = Slurm could not be asked; 2 = settings,
     model, record or a folder cannot be used; 3 = the record allows no verdict, and why. With --all,
-    which tunes one after the other, the worst of all. With --distributed the first rank does all
-    but PPO.
+    which tunes one after the other, the worst of all.
     """
     _check(test_period, since, timezone, several=every_one and site is not None)
-    from rltuned.lab.backtest.fit_order import join_in, let_go  # noqa: PLC0415 - torch
-    from rltuned.lab.train.ranks import ALONE, join_ranks, leave  # noqa: PLC0415
-    from rltuned.lab.tune.tuning import MINUTE_S  # noqa: PLC0415
-
-    ranks = join_ranks(minutes * MINUTE_S + COLLECTING_S) if distributed else ALONE
-    if ranks.rank > 0:
-        join_in(ranks)
-        leave()
-        return
     options = _NightOptions(
-        since, test_period, minutes, site, journal, timezone, seed, report, dry_run, ranks
+        since, test_period, minutes, site, journal, timezone, seed, report, dry_run
     )
-    try:
-        code = (
-            _each(config, options, as_json=as_json)
-            if every_one
-            else _one(config, options, as_json=as_json)
-        )
-        if lost := let_go(ranks):
-            warn(lost)
-    finally:
-        leave()
-    raise typer.Exit(code)
+    night = _each if every_one else _one
+    raise typer.Exit(night(config, options, as_json=as_json))
 
 
 def _check(test_period: str, since: str, timezone: str, *, several: bool) -> None:
-    """Options that cannot be used are refused before torch is imported."""
+    """Options that cannot be used are refused before anything is read."""
     _days(test_period)
     site_files.span_of(since)
     site_files.zone_of(timezone)
@@ -151,7 +123,6 @@ class _NightOptions:
     seed: int
     report: Path | None
     dry_run: bool
-    ranks: "Ranks"
 
 
 def _one(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
@@ -188,8 +159,7 @@ def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
 
 def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
     """One night, as --json prints it. Raises RltunedError: it came to no end, and why."""
-    from rltuned.lab.tune.conclusion import NightState, concluded  # noqa: PLC0415 - torch
-    from rltuned.lab.tune.results import document  # noqa: PLC0415
+    from rltuned.lab.tune.results import NightState, concluded, document  # noqa: PLC0415 - torch
 
     report, dry_run, site = options.report, options.dry_run, options.site
     given = settings_of(config)
@@ -211,9 +181,9 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
             site_files.collect_live(slurm, site, span, bars.show, has_other=has_journal)
         try:
             past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
-            asked = _asked(loaded, policy, days, options, work=Path(work))
-            asked = replace(asked, default=_default(given, loaded))
-            night = _spend(loaded, policy, past, asked, bars.show)
+            plan = _asked(loaded, policy, days, options)
+            plan = replace(plan, default=_default(given, loaded))
+            night = _spend(loaded, past, plan, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
             warn(f"nothing tuned: {error}")
@@ -257,71 +227,56 @@ def _policy(loaded: Loaded) -> Policy:
     return policy
 
 
-def _asked(
-    loaded: Loaded, policy: Policy, days: float, options: _NightOptions, *, work: Path
-) -> "NightPlan":
-    from rltuned.lab.tune.night import NightPlan  # noqa: PLC0415
-    from rltuned.lab.tune.promise import Promise  # noqa: PLC0415 - numba
+def _asked(loaded: Loaded, policy: Policy, days: float, options: _NightOptions) -> "NightPlan":
+    from rltuned.lab.tune.night import NightPlan  # noqa: PLC0415 - numba
 
     settings = loaded.settings
-    keys = settings.tune
-    place = find_bundle(settings.policy.models_dir, BEGUN_FROM)
+    place = bundle_at(SHIPPED, settings.policy.models_dir)
     if isinstance(policy, Actor):
         place = model_path(loaded)
     return NightPlan(
         test_days=days,
         minutes=options.minutes,
+        price=settings.tune.longest,
         shipped=load_predictor(shipped_predictor()),
-        networks=(place,) if place.is_dir() else (),
-        work=work,
-        promise=Promise(keys.max_longest_ratio, keys.max_p99_ratio, keys.max_user_ratio),
+        network=place if place.is_dir() else None,
         learn=settings.predictor.enabled,
         seed=options.seed,
-        imitate=keys.imitate,
-        ranks=options.ranks,
     )
 
 
-def _default(given: Loaded, loaded: Loaded) -> "Entrant | None":
+def _default(given: Loaded, loaded: Loaded) -> "Candidate | None":
     """The order without a generation; None = it is in force. Raises ModelError."""
     if not loaded.generation:
         return None
-    settings = untuned(given.settings)
-    return _entrant("the order without a generation", settings, BASELINES[UNTUNED])
+    return _candidate(replace(given, settings=untuned(given.settings)))
 
 
-def _entrant(
-    name: str, settings: Settings, policy: Policy, bundle: Path | None = None
-) -> "Entrant":
+def _candidate(loaded: Loaded) -> "Candidate":
     """The order of the settings."""
-    from rltuned.lab.tune.candidates import Entrant, Family  # noqa: PLC0415 - numba
+    from rltuned.lab.tune.search import Candidate  # noqa: PLC0415 - numba
 
+    settings, policy = loaded.settings, _policy(loaded)
     predictor = configured_predictor(settings) if settings.predictor.enabled else None
-    family, order = Family(name, (policy,), predictor, bundle=bundle), settings.order
-    return Entrant(family, policy, order.own, order.share, order.max_delay_s)
+    bundle = model_path(loaded) if isinstance(policy, Actor) else None
+    order = settings.order
+    return Candidate(policy, order.own, order.share, order.max_delay_s, predictor, bundle=bundle)
 
 
 def _spend(
-    loaded: Loaded,
-    policy: Policy,
-    past: Past,
-    asked: "NightPlan",
-    show: Callable[[str, float], None],
+    loaded: Loaded, past: Past, plan: "NightPlan", show: Callable[[str, float], None]
 ) -> "Night":
     from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
-    from rltuned.lab.tune.tuning import NightRun  # noqa: PLC0415
-
-    settings, clock = loaded.settings, SystemClock()
-    bundle = model_path(loaded) if isinstance(policy, Actor) else None
-    incumbent = _entrant("incumbent", settings, policy, bundle)
+    from rltuned.lab.tune.night import spend  # noqa: PLC0415
 
     def report(what: str, part: float) -> None:
         show("tuning", part)
         if what.startswith("power:"):
             warn(what)
 
-    daemon = as_daemon(settings)
-    return NightRun(past, incumbent, daemon, asked, clock=clock.monotonic, report=report).spend()
+    daemon, clock = as_daemon(loaded.settings), SystemClock()
+    incumbent = _candidate(loaded)
+    return spend(past, incumbent, daemon, plan, clock=clock.monotonic, report=report)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -331,7 +286,7 @@ def _show(found: dict[str, Any]) -> None:
     for one in found["candidates"]:
         change = (one["exam"] or one["lesson"])["objective"]
         where = "test" if one["exam"] else "training"
-        say(f"{one['name']:<36} {one['order']:<52} {where} {percent(**change)}")
+        say(f"{one['order']:<72} {where} {percent(**change)}")
         for text in one["why"]:
             say(f"    {text}")
     for name, text in found["left_out"].items():
@@ -339,6 +294,6 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _write(folder: Path, night: "Night", found: dict[str, Any]) -> None:
-    from rltuned.lab.tune.page import page_of  # noqa: PLC0415 - matplotlib takes a second
+    from rltuned.lab.tune.results import page_of  # noqa: PLC0415 - matplotlib takes a second
 
     site_files.write_report(folder, page_of(night, found), found)

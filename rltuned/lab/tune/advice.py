@@ -1,32 +1,31 @@
 """The setting that a backtest advises: chosen before its switch as a night does, judged after it.
 
-Training period, promise, choice and verdict are those of a night. The test period is the later part
-of the record, which nothing of the choice has seen.
+Search, price and verdict are those of a night. The test period is the later part of the record,
+which nothing of the choice has seen.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.compare import Comparison, JobScores, compared, pooled
-from rltuned.lab.replay.policy import DEFAULT_POLICY
+from rltuned.lab.compare import Comparison, JobScores
+from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.tune.candidates import (
-    Choice,
-    Course,
-    Entrant,
-    Family,
-    TrainingPeriod,
-    pick,
+from rltuned.lab.tune.night import (
+    change_of,
+    check_part,
+    price_broken,
+    price_words,
+    training_before,
+    verdict,
 )
-from rltuned.lab.tune.night import check_part, training_before
-from rltuned.lab.tune.promise import Promise, verdict
 from rltuned.lab.tune.results import difference_json
-from rltuned.policies.baselines import BASELINES
+from rltuned.lab.tune.search import Candidate, Choices, Period, search
 from rltuned.policies.predictor import Predictor
 
 COPIES: Final = 3
@@ -36,11 +35,11 @@ FCFS, PLAIN, CURRENT, CHOSEN = "first come, first served", "the default", "in fo
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """One order on the later part. changes: against first come, first served; None = it is that."""
+    """One order on the later part. change: against first come, first served; None = it is that."""
 
-    entrant: Entrant
+    candidate: Candidate
     copies: tuple[JobScores, ...]
-    changes: Comparison | None
+    change: Comparison | None
 
     def mean(self, figure: Callable[[JobScores], float]) -> float:
         """Over the copies."""
@@ -51,7 +50,8 @@ class Tested:
 class Advice:
     """What an administrator should do. lines: of rltuned.toml; none = nothing is to be changed.
 
-    why: what speaks against the order that leads on the earlier part. orders: by what they are.
+    why: what speaks against the order that leads on the earlier part, and what a higher price would
+    buy. orders: by what they are.
     """
 
     sentence: str
@@ -62,106 +62,106 @@ class Advice:
 
 def advise(
     past: Past,
-    policy: Policy,
+    policies: Sequence[tuple[Policy, Path | None]],
     order: Order,
     learn: Callable[[Past], Predictor],
     predictor: Predictor,
     *,
-    promise: Promise,
+    price: float,
     daemon: Protocol,
     on_play: Callable[[str], None] = lambda _name: None,
 ) -> Advice:
     """Choose on the earlier part, judge on the later one; too few jobs give a sentence alone.
 
-    policy, order: those in force. learn: what is known of run times when the training period's
-    second part begins. predictor: of the later part, the same for all orders. promise, daemon: as
-    in a night.
+    policies: the first is in force, see search.policies_of for the others. learn: what is known of
+    run times when the training period's second part begins. predictor: of the later part, the same
+    for all orders.
     """
     _, switch_s, end_s = training_before(past, past.split_s)
     try:
         check_part(past, switch_s, end_s, "second half of the part before the switch")
     except TooLittleError as error:
         return Advice(f"No setting is chosen: {error}. Take a longer record.")
+
+    def may_play(name: str) -> bool:
+        on_play(name)
+        return True
+
     began = past.switched_on(switch_s)
     known = learn(began)
-    incumbent = _entrant(policy, order, known)
-    training = TrainingPeriod(began, end_s, incumbent, promise, daemon, on_play=on_play)
-    default = _entrant(BASELINES[DEFAULT_POLICY], DEFAULT, known)
-    choices = [training.choose(incumbent.family)]
-    choices += [] if default.same_as(incumbent) else [training.alone(default)]
-    best = pick(choices, incumbent)
-    test = Course(past, daemon)
-    return _judged(test, promise, predictor, incumbent, best, on_play=on_play)
-
-
-def _judged(
-    test: Course,
-    promise: Promise,
-    predictor: Predictor,
-    incumbent: Entrant,
-    best: Choice | None,
-    *,
-    on_play: Callable[[str], None],
-) -> Advice:
-    """What holds on the later part too."""
-    scores: dict[str, list[JobScores]] = {}
-    for name, entrant in (entrants := _shown(incumbent, best)).items():
-        late = replace(entrant, family=replace(entrant.family, predictor=predictor))
+    (policy, bundle), *others = policies
+    incumbent = _candidate(policy, order, known, bundle)
+    default = _candidate(policy_of(BY_DEFAULT), DEFAULT, known)  # type: ignore[arg-type]
+    searched = search(
+        began,
+        end_s,
+        incumbent,
+        Choices(others),
+        price=price,
+        daemon=daemon,
+        also=[default],
+        may_play=may_play,
+    )
+    best = searched.best
+    candidates = _shown(incumbent, default, None if best is None else best.candidate)
+    test, scores = Period(past, daemon), dict[str, list[JobScores]]()
+    for name, candidate in candidates.items():
+        late = replace(candidate, predictor=predictor)
         scores[name] = []
         for copy in range(COPIES):
             on_play(f"{name}, copy {copy}")
             scores[name].append(test.play(late, copy))
-
-    def against(base: str, own: str) -> Comparison:
-        pairs = zip(scores[base], scores[own], strict=True)
-        return pooled([compared(one, other, test.jobs.days) for one, other in pairs])
-
     orders = {
-        name: Tested(entrant, tuple(scores[name]), None if name == FCFS else against(FCFS, name))
-        for name, entrant in entrants.items()
+        name: Tested(
+            candidate,
+            tuple(scores[name]),
+            None if name == FCFS else change_of(test, scores[FCFS], scores[name]),
+        )
+        for name, candidate in candidates.items()
     }
-    now = _name_of(incumbent, entrants)
+    now = _name_of(incumbent, candidates)
+    more = tuple(price_words(searched, price)[-1:]) if searched.next_step else ()
     why: tuple[str, ...] = ()
     # first come, first served may pass where another order led before the switch, and no third one
-    tries = dict.fromkeys([_name_of(best.entrant, entrants)] if best is not None else [])
-    for name in [n for n in (*tries, FCFS) if n != now]:
-        found = against(now, name)
-        broken = promise.broken(test.jobs, test.natural, scores[now][0], scores[name][0])
-        # the policy is one that is in force or a rule: its ranges are not in question here
-        doubts = verdict(found, broken, ranges_known=True, same=False)
+    tries = [] if best is None else [_name_of(best.candidate, candidates)]
+    for name in [n for n in dict.fromkeys([*tries, FCFS]) if n != now]:
+        found = change_of(test, scores[now], scores[name])
+        broken = price_broken(test, scores[now][0], scores[name][0], price)
+        doubts = tuple(verdict(found, candidates[name], broken))
         if not doubts:
-            return Advice(*_change(name, found, orders, incumbent), why, orders)
+            return Advice(*_change(name, found, orders, incumbent), (*why, *more), orders)
         if name in tries:
-            why = tuple(doubts)
-    return Advice(_stays(now, why, orders), (), why, orders)
+            why = doubts
+    return Advice(_stays(now, why, orders), (), (*why, *more), orders)
 
 
-def _shown(incumbent: Entrant, best: Choice | None) -> dict[str, Entrant]:
+def _shown(
+    incumbent: Candidate, default: Candidate, chosen: Candidate | None
+) -> dict[str, Candidate]:
     """What is played after the switch, each order once."""
-    family = incumbent.family
-    plain = _entrant(BASELINES[DEFAULT_POLICY], DEFAULT, family.predictor)
-    found = {FCFS: replace(incumbent, own=0.0, share=0.0), PLAIN: plain}
-    more = {CURRENT: incumbent} | ({} if best is None else {CHOSEN: best.entrant})
-    for name, entrant in more.items():
-        if not any(entrant.same_as(other) for other in found.values()):
-            found[name] = entrant
+    found = {FCFS: incumbent.first_come(), PLAIN: default}
+    more = {CURRENT: incumbent} | ({} if chosen is None else {CHOSEN: chosen})
+    for name, candidate in more.items():
+        if not any(candidate.same_as(other) for other in found.values()):
+            found[name] = candidate
     return found
 
 
-def _name_of(entrant: Entrant, among: Mapping[str, Entrant]) -> str:
-    return next(name for name, other in among.items() if entrant.same_as(other))
+def _name_of(candidate: Candidate, among: Mapping[str, Candidate]) -> str:
+    return next(name for name, other in among.items() if candidate.same_as(other))
 
 
-def _entrant(policy: Policy, order: Order, predictor: Predictor | None) -> Entrant:
-    family = Family(policy.name, (policy,), predictor)
-    return Entrant(family, policy, order.own, order.share, order.max_delay_s)
+def _candidate(
+    policy: Policy, order: Order, predictor: Predictor, bundle: Path | None = None
+) -> Candidate:
+    return Candidate(policy, order.own, order.share, order.max_delay_s, predictor, bundle=bundle)
 
 
 def _change(
-    name: str, found: Comparison, orders: Mapping[str, Tested], incumbent: Entrant
+    name: str, found: Comparison, orders: Mapping[str, Tested], incumbent: Candidate
 ) -> tuple[str, tuple[str, ...]]:
     """The advice to change something, and the lines to write."""
-    taken, wait = orders[name].entrant, found.wait
+    taken, wait = orders[name].candidate, found.wait
     what = {FCFS: "Plain first come, first served is best here", PLAIN: "The default is best here"}
     text = (
         f"{what.get(name, 'Another setting is better here')}: on the part after the switch mean "
@@ -170,29 +170,32 @@ def _change(
     lines = [f"own = {taken.own:g}", f"share = {taken.share:g}"]
     if taken.max_delay_s != incumbent.max_delay_s and not taken.is_first_come:
         lines.append(f"max_delay_s = {taken.max_delay_s:g}")
-    if taken.policy.name != incumbent.policy.name and not taken.is_first_come:
-        return text, ("[policy]", f'name = "{taken.policy.name}"', "[order]", *lines)
-    return text, ("[order]", *lines)
+    policy, now = taken.policy, incumbent.policy
+    if taken.is_first_come or (policy.name, policy.trust) == (now.name, now.trust):
+        return text, ("[order]", *lines)
+    above = [f'name = "{policy.name}"'] if policy.name != now.name else []
+    above += [] if policy.trust is None else [f"trust = {policy.trust:g}"]
+    return text, ("[policy]", *above, "[order]", *lines)
 
 
 def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Tested]) -> str:
-    entrant = orders[now].entrant
+    candidate = orders[now].candidate
     what = {FCFS: "First come, first served", PLAIN: "The default"}.get(now, "Your setting")
     reason = (
         f"what leads before the switch does not hold after it: {why[0]}"
         if why
-        else "no other setting that keeps the promises leads on the part before the switch"
+        else "no other setting that keeps tune.longest leads on the part before the switch"
     )
     return (
-        f"{what} stays (own = {entrant.own:g}, share = {entrant.share:g})"
+        f"{what} stays (own = {candidate.own:g}, share = {candidate.share:g})"
         f"{_beside_fcfs(orders[now])}: {reason}."
     )
 
 
 def _beside_fcfs(one: Tested) -> str:
-    if one.changes is None:
+    if one.change is None:
         return ""
-    return f", {one.changes.wait} against first come, first served"
+    return f", {one.change.wait} against first come, first served"
 
 
 def advice_json(advice: Advice) -> dict[str, Any]:
@@ -207,15 +210,16 @@ def advice_json(advice: Advice) -> dict[str, Any]:
 
 
 def _order_json(one: Tested) -> dict[str, Any]:
-    entrant = one.entrant
+    candidate = one.candidate
     return {
-        "policy": entrant.policy.name,
-        "own": entrant.own,
-        "share": entrant.share,
-        "max_delay_s": entrant.max_delay_s,
+        "policy": candidate.policy.name,
+        "trust": candidate.policy.trust,
+        "own": candidate.own,
+        "share": candidate.share,
+        "max_delay_s": candidate.max_delay_s,
         "wait_s": one.mean(lambda s: s.mean_s),
         "wait_p99_s": one.mean(lambda s: s.tail_s),
         "wait_max_s": one.mean(lambda s: s.longest_s),
         "bsld": one.mean(lambda s: float(s.bsld.mean())),
-        "against_fcfs": None if one.changes is None else difference_json(one.changes),
+        "against_fcfs": None if one.change is None else difference_json(one.change),
     }

@@ -1,95 +1,334 @@
-"""What a night is asked, what comes of it, and how a record is split by time."""
+"""One night: calibrate, split by time, search on the training period, test once, judge."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from rltuned.errors import TooLittleError
-from rltuned.lab.backtest.calibration import Calibration
-from rltuned.lab.backtest.past import FEWEST, Past
-from rltuned.lab.compare import Comparison
-from rltuned.lab.replay.play import Played
-from rltuned.lab.stats import DAY_S
-from rltuned.lab.train.predictor import Fitted
-from rltuned.lab.train.ranks import ALONE, Ranks
-from rltuned.lab.tune.candidates import Choice, Entrant
-from rltuned.lab.tune.promise import Power, Promise
+from rltuned.errors import TooLittleError, TraceError
+from rltuned.lab.backtest.calibration import Calibration, calibrate
+from rltuned.lab.backtest.past import FEWEST as FEWEST_JOBS
+from rltuned.lab.backtest.past import Past
+from rltuned.lab.compare import NORMAL, Comparison, JobScores, compared, pooled
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.stats import DAY_S, FEWEST
+from rltuned.lab.train.predictor import Fitted, fit
+from rltuned.lab.tune.search import (
+    LEAST,
+    Candidate,
+    Choices,
+    Period,
+    Searched,
+    policies_of,
+    search,
+)
+from rltuned.policies.actor import Actor
 from rltuned.policies.predictor import Predictor
 
+MINUTE_S: Final = 60.0
 FEWEST_ENDED: Final = 1_000
 LONGEST_GAP_S: Final = 2 * DAY_S
 TRAINING_SPLIT: Final = 0.5
-"""Part of the training period that predictors and networks learn from, while stretches are chosen
-on the rest. The predictor that is tested is fitted to the whole training period."""
-Figures = tuple[float, float, float]
-"""Mean, 99% and longest wait, seconds."""
+"""Part of the training period that the predictor is fitted to while orders are chosen on the rest.
+The predictor that is tested is fitted to the whole training period."""
+COPIES, FEWEST_COPIES = 5, 3
+"""Of the test period of one that may pass, with the record itself; see compare.pooled."""
+POWER: Final = NORMAL + 0.84
+"""A change of so many standard errors is found by four of five test periods."""
 
 
 @dataclass(frozen=True, slots=True)
 class NightPlan:
     """How the night is to be spent.
 
-    test_days, minutes: of its test period, and its time. networks: bundles to begin from, the
-    incumbent's own or the shipped one. shipped: predictor. learn: whether run times are predicted
-    at all. work: a folder for what is trained. seed: of the training. imitate: PPO begins from a
-    network that imitates the site's own Slurm. ranks: those of the training, of which this is the
-    first. default: the order without a generation, which may take the place of the one in force;
-    None = it is in force.
+    test_days, minutes: of its test period, and its time. price: see search. shipped: predictor.
+    network: whose trust is chosen. learn: whether run times are predicted at all. seed: of the
+    predictor's fit. default: the order without a generation, which may take the place of the one in
+    force; None = it is in force.
     """
 
     test_days: float
     minutes: float
+    price: float
     shipped: Predictor
-    networks: tuple[Path, ...]
-    work: Path
-    promise: Promise = field(default_factory=Promise)
+    network: Path | None = None
     learn: bool = True
     seed: int = 1
-    imitate: bool = False
-    ranks: Ranks = ALONE
-    default: Entrant | None = None
+    default: Candidate | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyResult:
-    """A family's best on the training period and on the test period.
-
-    test: against the incumbent; None = it was not played. why: it is not taken; empty = it is.
+class Tested:
+    """An order on the test period, against the order in force. scores: on the record itself. why:
+    it is not taken; empty = it is.
     """
 
-    choice: Choice
-    test: Comparison | None = None
-    figures: Figures | None = None
-    why: tuple[str, ...] = ()
+    candidate: Candidate
+    change: Comparison
+    scores: JobScores
+    why: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What came of it; figures are of the test period.
+    """What came of it.
 
-    taken: the candidate that passed; None = the incumbent is kept. plain: what to know of rules
-    and networks, in words. left_out: families that were not played, and why.
+    test: the test period. base: of the order in force there. taken: the candidate that passed; None
+    = the order in force is kept. price_words: what the price is and what a higher one would buy.
+    power: what the test period can see; None = not known. left_out: what was not played, and why.
     """
 
-    past: Past
+    test: Period
     calibration: Calibration
     periods_s: tuple[float, float, float]
-    natural: Played
-    natural_figures: Figures
-    incumbent: Entrant
-    incumbent_figures: Figures
-    tested: tuple[FamilyResult, ...]
-    picked: FamilyResult | None
-    taken: Entrant | None
+    incumbent: Candidate
+    base: JobScores
+    searched: Searched
+    tested: tuple[Tested, ...]
+    taken: Candidate | None
     why: tuple[str, ...]
-    power: Power | None
-    plain: tuple[str, ...]
+    price_words: tuple[str, ...]
+    power: str | None
     fitted: Fitted | None
     left_out: dict[str, str]
-    plays: int
+
+
+Report = Callable[[str, float], None]
+"""Called with what is being done, and how much of the time is used, 0..1."""
+
+
+def spend(
+    past: Past,
+    incumbent: Candidate,
+    daemon: Protocol,
+    plan: NightPlan,
+    *,
+    clock: Callable[[], float],
+    report: Report = lambda _what, _part: None,
+) -> Night:
+    """The whole night. Raises TooLittleError: the record allows no verdict."""
+    time, left_out = _Time(clock, plan.minutes, report), dict[str, str]()
+    switch_s, end_s, test_s = split_of(past, plan.test_days)
+    before = time.used()
+    test = Period(past.switched_on(test_s), daemon)
+    # the test period of those that may pass must fit in what the training period leaves
+    plays = FEWEST_COPIES * (2 + (plan.default is not None))
+    reserved = plays * (time.used() - before)
+    calibration = calibrate(test.past, test.played)
+    if calibration.whole.verdict == "poor":
+        raise TooLittleError(poor_calibration(calibration))
+
+    def fitted_to(part: Past) -> Fitted | None:
+        jobs, start_s = part.known()
+        time.says("fitting the predictor")
+        try:
+            return fit(jobs, start_s=start_s, begin=plan.shipped, seed=plan.seed)
+        except TraceError as error:
+            left_out["run times of this site"] = str(error)
+            return None
+
+    def may_play(name: str) -> bool:
+        time.says(f"training period: {name}")
+        return time.used() + reserved < 1
+
+    parts = (past.switched_on(switch_s), past.switched_on(end_s))
+    early, late = (fitted_to(part) if plan.learn else None for part in parts)
+    searched = search(
+        parts[0],
+        end_s,
+        incumbent,
+        choices_of(plan, incumbent, early),
+        price=plan.price,
+        daemon=daemon,
+        also=[] if plan.default is None else [plan.default],
+        may_play=may_play,
+    )
+    if searched.is_cut:
+        left_out["further orders"] = "no time was left"
+    best, power = searched.best, None
+    if best is not None:
+        power = power_of(best.change, plan.test_days, len(test))
+        time.says(f"power: {power or 'not known'}")
+    leading = [] if best is None else [_refitted(best.candidate, late)]
+    default = [] if plan.default is None else [plan.default]
+    tested, base = _test(test, incumbent, [*leading, *default], plan.price, time)
+    taken = next((one.candidate for one in tested if not one.why), None)
+    nothing = ("no order that keeps the price leads on the training period",)
+    return Night(
+        test=test,
+        calibration=calibration,
+        periods_s=(switch_s, end_s, test_s),
+        incumbent=incumbent,
+        base=base,
+        searched=searched,
+        tested=tested,
+        taken=taken,
+        why=() if taken else tested[0].why if tested else nothing,
+        price_words=tuple(price_words(searched, plan.price)),
+        power=power,
+        fitted=late,
+        left_out=left_out,
+    )
+
+
+class _Time:
+    """What of the night's minutes is used."""
+
+    def __init__(self, clock: Callable[[], float], minutes: float, report: Report) -> None:
+        self._clock, self._all_s, self._report = clock, minutes * MINUTE_S, report
+        self._began = clock()
+
+    def used(self) -> float:
+        """1 = all."""
+        return (self._clock() - self._began) / self._all_s
+
+    def says(self, what: str) -> None:
+        self._report(what, min(1.0, self.used()))
+
+
+def _test(
+    test: Period, incumbent: Candidate, candidates: Sequence[Candidate], price: float, time: _Time
+) -> tuple[tuple[Tested, ...], JobScores]:
+    """Orders on the test period until one passes, each beside the one in force, in as many copies
+    as there is time for; and what the one in force does on the record itself.
+    """
+    tested: list[Tested] = []
+    base = [test.play(incumbent)]
+    for candidate in candidates:
+        own: list[JobScores] = []
+        for copy in range(COPIES):
+            if copy >= FEWEST_COPIES and time.used() > 1:
+                break
+            time.says(f"test period, copy {copy}: {candidate.name}")
+            if copy == len(base):
+                base.append(test.play(incumbent, copy))
+            own.append(test.play(candidate, copy))
+        found = change_of(test, base, own)
+        why = verdict(found, candidate, price_broken(test, base[0], own[0], price))
+        tested.append(Tested(candidate, found, own[0], tuple(why)))
+        if not why:
+            break
+    return tuple(tested), base[0]
+
+
+def choices_of(plan: NightPlan, incumbent: Candidate, early: Fitted | None) -> Choices:
+    """What the search may change: trust where there is a network, the predictor where one could be
+    fitted.
+    """
+    predictors: list[tuple[Predictor | None, bool]] = []
+    if early is not None:
+        predictors = [(_same(plan.shipped, incumbent), False), (early.predictor, True)]
+    return Choices(policies_of(plan.network), predictors)
+
+
+def _same(predictor: Predictor, incumbent: Candidate) -> Predictor:
+    """The order in force's own object where it is the same predictor."""
+    own = incumbent.predictor
+    return own if own is not None and own.digest == predictor.digest else predictor
+
+
+def _refitted(candidate: Candidate, late: Fitted | None) -> Candidate:
+    """The same with the predictor that is fitted to the whole training period."""
+    if not candidate.is_refitted or late is None:
+        return candidate
+    return replace(candidate, predictor=late.predictor)
+
+
+# -- judging --------------------------------------------------------------------------------------
+
+
+def change_of(test: Period, base: Sequence[JobScores], own: Sequence[JobScores]) -> Comparison:
+    """An order against another one, over the copies that both have."""
+    return pooled([compared(one, other, test.days) for one, other in zip(base, own, strict=False)])
+
+
+def price_broken(test: Period, base: JobScores, own: JobScores, price: float) -> str:
+    """That the price is not kept, in a sentence; empty = it is. See Period.keeps_price."""
+    natural_s = test.natural.longest_s
+    if test.keeps_price(own, base, price):
+        return ""
+    return (
+        f"the longest wait is {own.longest_s:.0f} s, {own.longest_s / max(natural_s, 1.0):.2f} "
+        f"times that of Slurm's own order; tune.longest allows {price:g}, or the "
+        f"{base.longest_s:.0f} s of the order in force"
+    )
+
+
+def verdict(found: Comparison, candidate: Candidate, broken: str) -> list[str]:
+    """Why the order in force stays; empty = the candidate passes."""
+    why = []
+    objective, change = found.objective, found.objective.change or 0.0
+    if objective.low is None:
+        why.append(f"the test period has jobs on {found.days} days; an interval needs {FEWEST}")
+    elif not found.is_better:
+        why.append(
+            f"the change of {objective} may be chance"
+            if change < 0
+            else f"it is no better: {objective}"
+        )
+    elif change > -LEAST:
+        why.append(f"a change of {change:+.2%} is too small to be worth it")
+    why += [broken] if broken else []
+    if isinstance(candidate.policy, Actor) and not candidate.policy.ranges:
+        why.append("the bundle does not say on which ranges of the features it was trained")
+    return why
+
+
+def price_words(searched: Searched, price: float) -> list[str]:
+    """What the price is on the training period, and what the next step of it would buy."""
+    found = []
+    best, more = searched.best, searched.next_step
+    if best is not None:
+        found.append(
+            f"The longest wait of the chosen order is {best.longest:.2f} times that of Slurm's own "
+            f"order on the training period; tune.longest allows {price:g}."
+        )
+    if more is not None:
+        found.append(
+            f"tune.longest = {math.ceil(more.longest * 20) / 20:g} would allow "
+            f"{more.candidate.name}: mean wait {more.change.wait}, slowdown {more.change.bsld} "
+            "against the order in force on the training period."
+        )
+    return found
+
+
+def power_of(training: Comparison, test_days: float, jobs: int) -> str | None:
+    """What a test period of so many days can see, stated before it is played, from how much a day
+    of the training period varies; None = not known.
+    """
+    if training.error is None or not training.error > 0:
+        return None
+    per_day = training.error * math.sqrt(training.days)
+    needed = ", ".join(
+        f"{math.ceil((POWER * per_day / -math.log1p(-part)) ** 2)} days to see {part:.0%}"
+        for part in (0.05, 0.10)
+    )
+    smallest = -math.expm1(-POWER * per_day / math.sqrt(test_days))
+    return (
+        f"{jobs / max(test_days, 1e-9):.0f} jobs a day; this site needs {needed} (four times of "
+        f"five); the test period's {test_days:.0f} days can see {smallest:.0%}"
+    )
+
+
+def poor_calibration(calibration: Calibration) -> str:
+    """Why no order is chosen by a simulator that plays the past so badly."""
+    whole = calibration.whole
+    off = (
+        "no job waited"
+        if whole.mean.change is None
+        else f"mean wait off by {whole.mean.change:+.1%}"
+    )
+    rank = "none" if whole.rank is None else f"{whole.rank:.2f}"
+    return (
+        f"the simulator does not behave as this Slurm did ({off}, rank correlation {rank}): no "
+        "order is chosen by it; `rltuned backtest --report DIR` shows what is not played"
+    )
+
+
+# -- the record, by time --------------------------------------------------------------------------
 
 
 def split_of(past: Past, test_days: float) -> tuple[float, float, float]:
@@ -129,5 +368,7 @@ def training_before(past: Past, test_s: float) -> tuple[float, float, float]:
 def check_part(past: Past, begin_s: float, end_s: float, name: str) -> None:
     """Raises TooLittleError: nothing can be concluded from so few jobs."""
     part = past.scored & (past.arrived_s >= begin_s) & (past.arrived_s < end_s)
-    if part.sum() < FEWEST:
-        raise TooLittleError(f"{int(part.sum())} jobs in the {name}; at least {FEWEST} are needed")
+    if part.sum() < FEWEST_JOBS:
+        raise TooLittleError(
+            f"{int(part.sum())} jobs in the {name}; at least {FEWEST_JOBS} are needed"
+        )
