@@ -163,9 +163,12 @@ def _policy(loaded: Loaded) -> Check:
     in_vain = trust_in_vain(loaded)
     try:
         loaded = in_force(loaded, SystemClock().now())
-        policy, digest, _ = find_policy(loaded)
+        policy, digest, _, in_place_of = find_policy(loaded)
     except (errors.SettingsError, errors.ModelError) as error:
         return Check.fail("policy", str(error), "choose another [policy] name")
+    if in_place_of:
+        why = f"{policy.name} orders in place of {in_place_of}"
+        return Check("policy", Status.WARN, why, "install the models, or choose a [policy] name")
     name = trusted(policy.name, policy.trust)
     detail = f"{name}, sha256 {digest}" if digest else f"{name}, a rule"
     detail += f"; {policy.verdict}" if isinstance(policy, Actor) else ""

@@ -265,7 +265,7 @@ def _site_of(loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: Sl
 def _room(loaded: Loaded, seen: Snapshot) -> Iterator[Check]:
     try:
         loaded = in_force(loaded, SystemClock().now())
-        policy, _, _ = find_policy(loaded)
+        policy = find_policy(loaded)[0]
         knobs = loaded.settings.knobs()
         knobs = replace(knobs, rules=replace(knobs.rules, min_age_s=0.0))
         with closing(Journal(loaded.settings.daemon.state_dir)) as journal:

@@ -131,7 +131,7 @@ def _again(loaded: Loaded, kept: CycleObservation, recipe: Recipe) -> Document:
     from rltuned.daemon.wiring import find_policy  # noqa: PLC0415
     from rltuned.solver import Cbc  # noqa: PLC0415
 
-    policy, digest, _ = find_policy(loaded)
+    policy, digest, *_ = find_policy(loaded)
     if digest != recipe.model:
         raise ModelError(
             f"cycle {kept.cycle} was decided by {recipe.policy} with digest "

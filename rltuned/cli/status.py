@@ -126,6 +126,8 @@ def _daemon(state: DaemonState) -> Iterator[str]:
     yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
     model += f" ({daemon['verdict']})" if daemon.get("verdict") else ""  # none of an older daemon
     yield f"stage: {stage}; writes {daemon['write_mode']}; policy {policy}{model}"
+    if daemon.get("in_place_of"):  # an older daemon has none
+        yield f"policy: {policy} orders in place of {daemon['in_place_of']}"
     skipped = [c for c in daemon["cycles"] if c["skip"]]
     yield f"cycles: {len(skipped)} of the last {len(daemon['cycles'])} without a result"
     if daemon["effect"] is not None:

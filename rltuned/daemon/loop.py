@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from rltuned import errors
-from rltuned.core.decide import decide, give_back
+from rltuned.core.decide import Decision, decide, give_back
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
@@ -28,11 +28,13 @@ from rltuned.daemon.schedule import Pace, uncollected
 from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.sums import sums_of
+from rltuned.domain.context import Context
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S
 from rltuned.journal.journal import Journal
+from rltuned.policies.actor import NetworkPolicy
 
 STRIKES: Final = 3
 """So many unexpected exceptions in a row, and the process ends for systemd to start it again."""
@@ -182,12 +184,21 @@ class Loop:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
         if report.snapshot is None or only_looks or report.clock_off:
             return
-        rig = self.rig
         with self._timed(report, CycleStage.DECIDE):
-            report.decision = decide(
-                report.snapshot, rig.policy, rig.knobs, rig.solver, report.context
-            )
+            try:
+                report.decision = self._decided(report.snapshot, report.context)
+            except errors.PolicyError as error:
+                # a network without numbers is left for the rule until the next reload or start;
+                # a trial would compare something else
+                if not isinstance(self.rig.policy, NetworkPolicy) or self.rig.trial is not None:
+                    raise
+                self.rig = self.rig.by_rule(str(error))
+                self._audience.loaded(self.rig)
+                report.decision = self._decided(report.snapshot, report.context)
         self._writer.note(report.decision)
+
+    def _decided(self, seen: Snapshot, context: Context) -> Decision:
+        return decide(seen, self.rig.policy, self.rig.knobs, self.rig.solver, context)
 
     def _keep(self, report: CycleReport) -> None:
         """Note what was seen and planned, before anything is written."""

@@ -149,6 +149,7 @@ class Publisher:
             at=self._clock.now(),
             digest=rig.digest,
             schema=rig.schema,
+            in_place_of=rig.in_place_of.partition(": ")[0],
             ranges=rig.ranges,
             stage=rig.ladder.rung,
             generation=rig.generation,
@@ -158,9 +159,11 @@ class Publisher:
             self._board.loaded(rig)
         if self._answers is not None:
             self._answers.loaded(rig)
-        self._log.info(
+        log = self._log.warning if rig.in_place_of else self._log.info
+        log(
             "loaded",
             policy=rig.policy.name,
+            in_place_of=rig.in_place_of,
             trust=rig.policy.trust,
             digest=rig.digest,
             generation=rig.generation,

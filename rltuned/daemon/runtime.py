@@ -1,7 +1,7 @@
 """What the loop runs on, and what it reports to."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
 from rltuned.journal.inputs import Recipe
+from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.sdiag import Bounds, Load
 from rltuned.text import trusted
 
@@ -21,8 +22,9 @@ from rltuned.text import trusted
 class Rig:
     """Everything that a reload may exchange; None = there is none.
 
-    digest, schema, ranges: of the policy's model. gauge: how busy slurmctld is; bounds: too busy
-    from there on. clock_off_s: how far slurmctld's clock is ahead. seat: of the one daemon that
+    digest, schema, ranges: of the policy's model. in_place_of: the model for which the rule stands
+    in, and why; empty = none. gauge: how busy slurmctld is; bounds: too busy from there on.
+    clock_off_s: how far slurmctld's clock is ahead. seat: of the one daemon that
     writes. generation: whose order this is; empty = the settings'. following: which generation
     should be in force. trial: that is going on; this order has its turn in it.
     """
@@ -36,6 +38,7 @@ class Rig:
     pause_file: Path
     digest: str = ""
     schema: str = ""
+    in_place_of: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     solver: Solver | None = None
     gauge: Callable[[], Load] | None = None
@@ -57,6 +60,13 @@ class Rig:
         whole, trust = self.generation or self.digest or self.policy.name, self.policy.trust
         # as trained it is what it was before there was any trust
         return whole if self.generation or trust in {None, 1.0} else trusted(whole, trust)
+
+    def by_rule(self, why: str) -> "Rig":
+        """The same with the rule that the network corrects, because it gives no numbers."""
+        return replace(
+            self, policy=BASELINES["delay"], digest="", schema="", ranges={},
+            in_place_of=f"{self.policy.name}: {why}",
+        )  # fmt: skip
 
     @property
     def recipe(self) -> Recipe:

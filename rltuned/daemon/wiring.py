@@ -31,18 +31,19 @@ from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.key import is_file_name
+from rltuned.settings.keys import PolicyKeys
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.solver import Cbc
 
 RULE_HINT: Final = 'a rule needs no model: policy.name = "delay"'
-"""No other policy takes a missing model's place: the order of a cluster is its owner's choice."""
-UNTUNED: Final = "delay"
-"""What `policy.name = "tuned"` stands for until a generation is promoted."""
+DEFAULT: Final = PolicyKeys().name
+RULE: Final = BASELINES["delay"]
+"""What a network corrects, and what orders in the place of the default one if it cannot be used."""
 
 
 def untuned(settings: Settings) -> Settings:
     """The same with what `policy.name = "tuned"` stands for without a generation."""
-    policy = settings.policy.model_copy(update={"name": UNTUNED})
+    policy = settings.policy.model_copy(update={"name": DEFAULT})
     return settings.model_copy(update={"policy": policy})
 
 
@@ -50,7 +51,7 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
     """Settings with what `policy.name = "tuned"` stands for; others are returned as they are.
 
     A generation gives policy, trust, own, share, max_delay_s and predictor. While none was promoted
-    the rule UNTUNED is meant, with the settings' own order. at: Unix seconds, for a candidate on
+    the DEFAULT is meant, with the settings' own order. at: Unix seconds, for a candidate on
     trial. Raises ModelError: the generation cannot be used.
     """
     settings = loaded.settings
@@ -79,7 +80,7 @@ def build_rig(
 ) -> Rig:
     """All that the loop may exchange. lease: None = no other daemon. dry_run: write nothing."""
     settings = loaded.settings
-    policy, digest, schema = find_policy(loaded)
+    policy, digest, schema, in_place_of = find_policy(loaded)
     following = None if loaded.generation is None else Following(settings)
     trial = None if following is None else following.trial()
     knobs = settings.knobs()
@@ -95,6 +96,7 @@ def build_rig(
         pause_file=settings.daemon.pause_file,
         digest=digest,
         schema=schema,
+        in_place_of=in_place_of,
         ranges=policy.ranges if isinstance(policy, Actor) else {},
         solver=Cbc() if settings.policy.placement == "milp" else None,
         gauge=backend.load if settings.load.enabled and isinstance(backend, SlurmBackend) else None,
@@ -125,14 +127,22 @@ def _seat(backend: Backend, lease: Lease | None) -> Seat | None:
     return Seat(lease, backend.acting)
 
 
-def find_policy(loaded: Loaded) -> tuple[Policy, str, str]:
-    """The policy of settings from in_force; its model's digest and schema, "" = no model."""
-    name = check_policy_name(loaded)
+def find_policy(loaded: Loaded) -> tuple[Policy, str, str, str]:
+    """The policy of settings from in_force; its model's digest and schema, "" = no model; and in
+    place of what the RULE orders, and why, "" = it does not.
+    """
+    name = loaded.settings.policy.name
     if name.startswith(MODEL_PREFIX):
-        actor = load_actor(model_path(loaded), loaded.settings.policy.trust)
-        return actor, actor.digest, actor.card.schema_id
-    policy = policy_named(name)
-    return policy, policy.digest if isinstance(policy, Plugin) else "", ""
+        try:
+            check_policy_name(loaded)
+            actor = load_actor(model_path(loaded), loaded.settings.policy.trust)
+        except (ModelError, SettingsError) as error:
+            if name != DEFAULT:
+                raise
+            return RULE, "", "", f"{name}: {error}"
+        return actor, actor.digest, actor.card.schema_id, ""
+    policy = policy_named(check_policy_name(loaded))
+    return policy, policy.digest if isinstance(policy, Plugin) else "", "", ""
 
 
 def trust_in_vain(loaded: Loaded) -> str:
@@ -149,7 +159,7 @@ def trust_in_vain(loaded: Loaded) -> str:
 
 
 def check_policy_name(loaded: Loaded) -> str:
-    """The name, when it can be one. Loads no model."""
+    """The name, when it can be one. Loads no model; that of the DEFAULT may be missing."""
     name = loaded.settings.policy.name
     if name == TUNED:
         return name
@@ -157,7 +167,7 @@ def check_policy_name(loaded: Loaded) -> str:
         folder = model_path(loaded)
         with files.named(folder):
             is_there = folder.is_dir()
-        if not is_there:
+        if not is_there and name != DEFAULT:
             raise loaded.error("policy.name", f"no model folder {folder}; {RULE_HINT}")
         return name
     if name not in BASELINES and name not in plugin_names():

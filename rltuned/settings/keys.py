@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 class PolicyKeys(Keys):
     """The policy that ranks the jobs."""
 
-    name: str = key("delay", min_length=1)
-    """A rule (delay, qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor),
-    model:NAME for a trained one in models_dir, model:/FOLDER for one elsewhere, plugin:NAME for one
+    name: str = key("model:rltune", min_length=1)
+    """model:NAME for a trained one in models_dir, model:/FOLDER for one elsewhere, a rule (delay,
+    qssf, fcfs, sjf, saf, smallest, fit_first, wfp3, unicep, f1, multifactor), plugin:NAME for one
     of another installed package, or tuned. That is what `rltuned models promote` has put in force,
-    with trust, own, share, max_delay_s and predictor; until then delay. If the policy cannot be
-    used the daemon does not start."""
-    trust: float = key(1.0, ge=0.0, le=1.0)
+    with trust, own, share, max_delay_s and predictor; until then the default. If the default model
+    cannot be used, or gives no numbers, the rule delay orders in its place; if another policy
+    cannot be used the daemon does not start."""
+    trust: float = key(0.25, ge=0.0, le=1.0)
     """How much of a trained policy's corrections of the rule delay counts: each correction is taken
     to this power. 0 = the rule, 1 = as trained. A rule has no corrections; a generation of
     `rltuned tune` brings its own trust."""

@@ -27,7 +27,6 @@ import argparse
 import json
 import math
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -51,10 +50,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.stats import DAY_S
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.tune.candidates import Course, Entrant, Family
-from rltuned.lab.tune.night import NightPlan, split_of
-from rltuned.lab.tune.promise import Promise, verdict
-from rltuned.lab.tune.tuning import COPIES, NightRun
+from rltuned.lab.tune.night import COPIES, NightPlan, price_broken, spend, split_of, verdict
+from rltuned.lab.tune.search import Candidate, Period
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -78,6 +75,8 @@ BY_AGE = Natural(
 )
 EPOCH: Final = 1_700_000_000.0
 DAEMON = replace(as_daemon(Settings()), interval_s=300.0)
+RULE, SHIPPED = BASELINES["delay"], load_predictor(shipped_predictor())
+PRICE: Final = Settings().tune.longest
 
 
 LONG: Final = ("philly_train_2017-10", "philly_2017-11", "thetagpu_2023", "helios_venus_2020")
@@ -94,9 +93,9 @@ class Plan:
     test_days: float = TEST_DAYS
     later_days: float = LATER_DAYS
     minutes: float = 600.0
-    networks: tuple[Path, ...] = ()
+    network: Path | None = None
     learn: bool = True
-    default: Entrant | None = None
+    default: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -186,11 +185,10 @@ def record(ground: Workload, begin: float, until: float) -> Past:
     return past_of(answer, site, Span(EPOCH + begin * DAY_S, EPOCH + until * DAY_S))
 
 
-def incumbent() -> Entrant:
-    """What the daemon runs with by default."""
-    rule, order = BASELINES["delay"], Settings().order
-    family = Family("incumbent", (rule,), load_predictor(shipped_predictor()))
-    return Entrant(family, rule, order.own, order.share, order.max_delay_s)
+def incumbent() -> Candidate:
+    """The rule with the daemon's default order."""
+    order = Settings().order
+    return Candidate(RULE, order.own, order.share, order.max_delay_s, SHIPPED)
 
 
 def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
@@ -201,22 +199,17 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
         past = record(ground, begin, begin + RECORD_DAYS)
         _, end_s, test_s = split_of(past, TEST_DAYS)
         learned, start_s = past.switched_on(end_s).known()
-        course = Course(past.switched_on(test_s), DAEMON)
-        rule, same = BASELINES["delay"], []
-        for number in (1, 2, 3):
-            shipped = load_predictor(shipped_predictor())
-            own = fit(learned, start_s=start_s, begin=shipped, seed=number)
-            same.append(
-                Entrant(Family("delay", (rule,), own.predictor), rule, 0.3, 0.75, 7 * DAY_S)
-            )
-        copies = [[course.play(e, copy) for e in same] for copy in range(COPIES)]
+        test = Period(past.switched_on(test_s), DAEMON)
+        fits = [fit(learned, start_s=start_s, begin=SHIPPED, seed=number) for number in (1, 2, 3)]
+        same = [Candidate(RULE, 0.3, 0.75, 7 * DAY_S, own.predictor) for own in fits]
+        copies = [[test.play(one, copy) for one in same] for copy in range(COPIES)]
         row: dict[str, Any] = {"study": "aa", "seed": seed, "night": night}
         for name, place in (("first", 1), ("second", 2)):
-            once, *more = (compared(c[0], c[place], course.jobs.days) for c in copies)
+            once, *more = (compared(c[0], c[place], test.days) for c in copies)
             found = pooled([once, *more])
-            broken = Promise().broken(course.jobs, course.natural, copies[0][0], copies[0][place])
+            broken = price_broken(test, copies[0][0], copies[0][place], PRICE)
             row[name] = {
-                "promoted": not verdict(found, broken, ranges_known=True, same=False),
+                "promoted": not verdict(found, same[place], broken),
                 "change": found.objective.change,
                 "interval": ends_of(found.objective),
                 "one_copy": once.is_better,
@@ -225,7 +218,7 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 
 
 def nightly(
-    study: tuple[str, int], first: Entrant, ground: Workload, begin: float, plan: Plan
+    study: tuple[str, int], first: Candidate, ground: Workload, begin: float, plan: Plan
 ) -> Iterator[dict[str, Any]]:
     """Nights one after the other, until one promotes; then the days that follow."""
     for night in range(plan.nights):
@@ -241,46 +234,43 @@ def nightly(
 
 
 def one_night(
-    study: tuple[str, int], first: Entrant, ground: Workload, begin: float, plan: Plan
-) -> tuple[dict[str, Any], Entrant | None]:
+    study: tuple[str, int], first: Candidate, ground: Workload, begin: float, plan: Plan
+) -> tuple[dict[str, Any], Candidate | None]:
     """A night on the record that begins on that day: its row, and what it promotes."""
     past = record(ground, begin, begin + plan.record_days)
-    began, shipped = time.monotonic(), load_predictor(shipped_predictor())
-    with tempfile.TemporaryDirectory() as work:
-        asked = NightPlan(plan.test_days, plan.minutes, shipped, plan.networks, Path(work))
-        asked = replace(asked, learn=plan.learn, default=plan.default)
-        found = NightRun(past, first, DAEMON, asked, clock=time.monotonic).spend()
+    began = time.monotonic()
+    asked = NightPlan(
+        plan.test_days, plan.minutes, PRICE, SHIPPED, plan.network, plan.learn, default=plan.default
+    )
+    found = spend(past, first, DAEMON, asked, clock=time.monotonic)
     row: dict[str, Any] = {
         "study": study[0],
         "seed": study[1],
         "promoted": found.taken is not None,
         "why": list(found.why),
-        "power": None if found.power is None else found.power.words,
+        "power": found.power,
+        "price": list(found.price_words),
         "calibration": found.calibration.whole.verdict,
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "exams": [
-            {"order": f"{e.choice.entrant.family.name}: {e.choice.entrant.name}"}
-            | ({} if e.test is None else changed(e.test))
-            for e in found.tested
-        ],
+        "exams": [{"order": one.candidate.name} | changed(one.change) for one in found.tested],
         "left_out": found.left_out,
     }
-    if found.taken is not None and found.picked is not None and found.picked.test is not None:
-        row["order"] = f"{found.taken.family.name}: {found.taken.name}"
-        row["promised"] = changed(found.picked.test)
+    if found.taken is not None:
+        row["order"] = found.taken.name
+        row["promised"] = changed(found.tested[-1].change)
     return row, found.taken
 
 
 def against(
-    base: Entrant, own: Entrant, ground: Workload, days: tuple[float, float, float]
+    base: Candidate, own: Candidate, ground: Workload, days: tuple[float, float, float]
 ) -> Comparison:
     """Two orders on the days from the second of days to the third, in several copies; the record
     begins before.
     """
     begin, at, until = days
-    course = Course(record(ground, begin, until).switched_on((at - begin) * DAY_S), DAEMON)
-    played = [[course.play(one, copy) for one in (base, own)] for copy in range(COPIES)]
-    return pooled([compared(one, other, course.jobs.days) for one, other in played])
+    part = Period(record(ground, begin, until).switched_on((at - begin) * DAY_S), DAEMON)
+    played = [[part.play(one, copy) for one in (base, own)] for copy in range(COPIES)]
+    return pooled([compared(one, other, part.days) for one, other in played])
 
 
 def changed(found: Comparison) -> dict[str, Any]:
@@ -316,14 +306,13 @@ def misled(seed: int, nights: int) -> Iterator[dict[str, Any]]:
             limit_s = DAY_S if job.duration_s < median_s else job.duration_s * 1.05
         minutes = math.ceil(max(limit_s, job.duration_s + 60.0) / 60.0)
         given.append(replace(job, time_limit_s=min(60.0 * minutes, DAY_S)))
-    first = incumbent()
-    first = replace(first, family=replace(first.family, predictor=None))
+    first = replace(incumbent(), predictor=None)
     plan = Plan(nights, learn=False)
     yield from left(("misled", seed), first, recorded(small(), tuple(given)), plan)
 
 
 def left(
-    study: tuple[str, int], first: Entrant, ground: Workload, plan: Plan
+    study: tuple[str, int], first: Candidate, ground: Workload, plan: Plan
 ) -> Iterator[dict[str, Any]]:
     """Nights until one promotes; then those after the turn: do they leave the winner?"""
     taken = None
@@ -359,8 +348,8 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
     days = (ground.runs[-1].submit_s - EPOCH) / DAY_S
     later = min(LATER_DAYS, days / 5)
     record_days = min(RECORD_DAYS, days - later)
-    networks = (Path("models", "rltune"),)
-    plan = Plan(1, record_days, min(TEST_DAYS, record_days / 2), later, minutes, networks)
+    network = Path("models", "rltune")
+    plan = Plan(1, record_days, min(TEST_DAYS, record_days / 2), later, minutes, network)
     begin = days - later - plan.record_days
     rows = nightly(("traces", number), incumbent(), ground, begin, plan)
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)

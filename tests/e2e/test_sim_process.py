@@ -44,7 +44,12 @@ def test_sighup_takes_over_a_good_file_and_refuses_a_bad_one(tmp_path: Path, con
         daemon.wait_for_log("reload_failed")
         assert f"{config}:4: policy.name: no policy 'sjff'" in daemon.log()
         assert daemon.metric("rltuned_config_last_reload_successful") == 0
-        assert daemon.metric('rltuned_policy_info{digest="",name="sjf",schema="",trust=""}') == 1
+        assert (
+            daemon.metric(
+                'rltuned_policy_info{digest="",in_place_of="",name="sjf",schema="",trust=""}'
+            )
+            == 1
+        )
         config.write_text("[http]\nport = 0\n[policy]\n")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("loaded", times=3)

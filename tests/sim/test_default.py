@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from rltuned.lab.replay.policy import DEFAULT_POLICY, policy_of
+from rltuned.lab.replay.policy import policy_of
 from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default
 from rltuned.lab.replay.run import simulate
+from rltuned.policies.actor import Actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
@@ -18,8 +19,10 @@ def test_its_numbers_are_those_of_the_settings() -> None:
     # stage observe writes nothing; the order is that of stage full
     assert replace(theirs, rules=replace(theirs.rules, switchback=None)) == DAEMON.knobs
     assert settings.daemon.interval_s == DAEMON.interval_s
-    assert settings.policy.name == DEFAULT_POLICY
-    assert policy_of("default") == policy_of(DEFAULT_POLICY)
+    policy = policy_of("default")
+    assert isinstance(policy, Actor)
+    assert (policy.name, policy.trust) == (settings.policy.name, settings.policy.trust)
+    assert policy.name == "model:rltune"
     assert settings.predictor.enabled
     assert settings.predictor.model == shipped_predictor().name
 
@@ -29,7 +32,8 @@ def test_it_is_played_as_the_daemon_would_whatever_is_asked_of_others() -> None:
     asked = Protocol("event", 7.0)
     as_daemon = replace(DAEMON, predictor=load_predictor(shipped_predictor()))
     found = simulate(window, "default", asked)
-    assert_alike(simulate(window, DEFAULT_POLICY, as_daemon), found)
+    keys = Settings().policy
+    assert_alike(simulate(window, keys.name, as_daemon, keys.trust), found)
     assert found.writes > 0
     again = by_default(asked)
     assert (again.mode, again.interval_s, again.knobs) == ("cycle", 60.0, DAEMON.knobs)

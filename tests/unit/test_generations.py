@@ -242,7 +242,7 @@ def test_the_daemon_follows_what_is_in_force(tmp_path: Path, network: dict[str, 
     )
     untuned = in_force(loaded, 0.0)
     assert untuned.generation == ""
-    assert find_policy(untuned)[0].name == "delay"
+    assert find_policy(untuned)[0].name == "model:rltune"
     assert untuned.settings.order.own == 0.2
     made = store.add(SITE.model_copy(update={"policy": "model"}), {**network, **PREDICTOR})
     store.promote(made.name, at=0.0)

@@ -130,7 +130,7 @@ def test_the_settings_name_it_and_its_digest_is_that_of_its_code(
     with pytest.raises(SettingsError, match=r":2: policy\.name: no policy 'plugin:ours'"):
         find_policy(load(config))
     module = install(tmp_path, monkeypatch, "def ours(matrix):\n    return 0", "ours")
-    policy, digest, schema = find_policy(load(config))
+    policy, digest, schema, _ = find_policy(load(config))
     assert (policy.name, schema) == ("plugin:ours", "")
     install(
         tmp_path / "new", monkeypatch, "def other(matrix):\n    return 1", "other", package="other"

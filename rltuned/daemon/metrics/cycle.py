@@ -42,7 +42,7 @@ class Metrics:
         ProcessCollector(registry=registry)
         self.exposed = OfCluster(registry)
         self._table = Table((*ROWS, *DECISION, *JOBS), registry)
-        self._policy: tuple[str, str, str, str] | None = None
+        self._policy: tuple[str, ...] | None = None
         self._ranges: Ranges = {}
         self.reader(ReaderChoice(TEXT, TEXT))
 
@@ -70,15 +70,17 @@ class Metrics:
         trust: float | None = None,
         digest: str = "",
         schema: str = "",
+        in_place_of: str = "",
         ranges: Ranges | None = None,
         stage: Rung = Rung.OBSERVE,
         generation: str = "",
         classes: Collection[str] = (),
     ) -> None:
-        """Settings and model were loaded. trust: see Policy. digest: empty = a rule. ranges: of the
-        model's training; None = not known. generation: that is in force; empty = none.
+        """Settings and model were loaded. trust: see Policy. digest: empty = a rule. in_place_of:
+        the model that a rule stands in for; empty = none. ranges: of the model's training; None =
+        not known. generation: that is in force; empty = none.
         """
-        policy = (name, digest, schema, "" if trust is None else f"{trust:g}")
+        policy = (name, digest, schema, "" if trust is None else f"{trust:g}", in_place_of)
         if self._policy not in {None, policy}:
             self._table.clear("rltuned_policy_info")
         self._policy = policy

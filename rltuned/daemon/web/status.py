@@ -218,6 +218,7 @@ class Board:
             "dry_run": None if rig is None else rig.dry_run,
             "policy": None if rig is None else rig.policy.name,
             "trust": None if rig is None else rig.policy.trust,
+            "in_place_of": "" if rig is None else rig.in_place_of,
             "digest": None if rig is None else rig.digest,
             "verdict": rig.policy.verdict if rig and isinstance(rig.policy, Actor) else "",
             "generation": None if rig is None else rig.generation,

@@ -21,7 +21,7 @@ from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
 from rltuned.lab.compare import Change
-from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT_POLICY
+from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT
 from rltuned.lab.train.options import Learned
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
@@ -210,7 +210,7 @@ def _policy(name: str, loaded: Loaded) -> Policy:
     ModelError: it cannot be used.
     """
     if name == BY_DEFAULT:
-        return policy_named(DEFAULT_POLICY)
+        return policy_named(DEFAULT.name, trust=DEFAULT.trust)
     if name == TUNED:
         served = in_force(loaded, SystemClock().now()).settings.policy
         return policy_named(served.name, served.models_dir, served.trust)

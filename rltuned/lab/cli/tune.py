@@ -221,7 +221,7 @@ def _days(text: str) -> float:
 
 def _policy(loaded: Loaded) -> Policy:
     """The incumbent's. Raises TraceError: it is another package's, which the kernel cannot play."""
-    policy, _, _ = find_policy(loaded)
+    policy = find_policy(loaded)[0]
     if isinstance(policy, Plugin):
         raise TraceError(f"policy.name: {policy.name} plays in rltuned simulate only")
     return policy

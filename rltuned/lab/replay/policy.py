@@ -8,6 +8,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.named import hint, policy_named
 from rltuned.policies.plugins import PLUGIN_PREFIX
 from rltuned.policies.shelf import MODEL_PREFIX
+from rltuned.settings.keys import PolicyKeys
 
 CLAIRVOYANT: Final = "clairvoyant:sjf"
 CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
@@ -15,7 +16,7 @@ FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
 """Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
 BY_DEFAULT: Final = "default"
 """What the daemon does with default settings; see replay/protocol.by_default."""
-DEFAULT_POLICY: Final = "delay"
+DEFAULT: Final = PolicyKeys()
 
 
 def policy_of(name: str, trust: float = 1.0) -> Policy | str:
@@ -25,7 +26,7 @@ def policy_of(name: str, trust: float = 1.0) -> Policy | str:
     if name in FUTURE:
         return name
     if name == BY_DEFAULT:
-        return policy_named(DEFAULT_POLICY)
+        return policy_named(DEFAULT.name, trust=DEFAULT.trust)
     if name in BASELINES or name.startswith((MODEL_PREFIX, PLUGIN_PREFIX)):
         return policy_named(name, trust=trust)
     raise TraceError(f"no policy {name!r}; {hint(name, BY_DEFAULT, *FUTURE)}")

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rltuned.core.ladder import Ladder, Rung
@@ -23,8 +24,10 @@ from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotErro
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
-from tests.builders import NOW
+from tests.builders import NOW, sure
+from tests.bundles import small_network
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench
 
@@ -199,6 +202,18 @@ def test_useless_scores_write_nothing(bench: Bench) -> None:
     assert bench.loop().run(1) == 1
     assert bench.world.plans == []
     assert bench.received.reports[0].skip is Skip.POLICY
+
+
+def test_a_network_without_numbers_is_left_for_the_rule(bench: Bench, tmp_path: Path) -> None:
+    whole = load_actor(small_network(tmp_path / "small")).network
+    weights = {name: np.full_like(part, np.nan) for name, part in whole.weights.items()}
+    bench.policy = NetworkPolicy("model:small", replace(whole, weights=weights))
+    loop = bench.loop()
+    assert loop.run(2) == 0
+    first, second = bench.received.reports
+    assert [sure(r.decision).policy for r in (first, second)] == ["delay", "delay"]
+    assert loop.rig.in_place_of.startswith("model:small: ")
+    assert "finite" in loop.rig.in_place_of
 
 
 def test_three_unexpected_errors_in_a_row_end_the_process(bench: Bench) -> None:

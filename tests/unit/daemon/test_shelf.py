@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.status import Board, Showing
-from rltuned.daemon.wiring import find_policy, model_path
+from rltuned.daemon.wiring import build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies import shelf
@@ -31,14 +33,47 @@ ROOT = Path(__file__).resolve().parents[3]
 MODEL = '[policy]\nname = "model:rltune"\n'
 
 
-def test_the_default_policy_is_a_rule_and_the_shipped_model_is_found(tmp_path: Path) -> None:
-    rule, digest, _ = find_policy(load(settings_file(tmp_path)))
-    assert rule.name == Settings().policy.name == "delay"
-    assert not digest
-    policy, digest, schema = find_policy(load(settings_file(tmp_path, MODEL)))
-    assert policy.name == "model:rltune"
+def test_the_default_policy_is_the_shipped_model(tmp_path: Path) -> None:
+    policy, digest, schema, in_place_of = find_policy(load(settings_file(tmp_path)))
+    assert policy.name == Settings().policy.name == "model:rltune"
+    assert policy.trust == Settings().policy.trust
     assert digest
     assert schema
+    assert not in_place_of
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (shutil.rmtree, "no such folder"),
+        (lambda bundle: (bundle / "actor.safetensors").write_bytes(b"0" * 9), "SHA-256"),
+        (lambda bundle: edited(bundle, '"schema_id": "', '"schema_id": "0'), "trained on features"),
+    ],
+)
+def test_where_the_default_model_cannot_be_used_the_rule_orders_and_it_is_said(
+    tmp_path: Path, damage: Callable[[Path], None], why: str
+) -> None:
+    models = shutil.copytree(ROOT / "models", tmp_path / "models")
+    damage(models / "rltune")
+    places = f'state_dir = "{tmp_path}/state"\npause_file = "{tmp_path}/PAUSE"\n'
+    config = settings_file(
+        tmp_path, f'[policy]\nmodels_dir = "{models}"\n[daemon]\n{places}[http]\nport = 0\n'
+    )
+    rig = build_rig(load(config), FakeBackend(snapshot()))
+    assert (rig.policy.name, rig.digest) == ("delay", "")
+    assert rig.in_place_of.startswith("model:rltune: ")
+    assert why in rig.in_place_of
+    shown = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)])
+    assert "delay orders in place of model:rltune" in " ".join(shown.output.split())
+    found = CliRunner().invoke(app, ["config", "check", str(config)])
+    assert found.exit_code == 0, found.output
+
+
+def edited(bundle: Path, old: str, new: str) -> None:
+    card = bundle / "card.json"
+    text = card.read_text()
+    assert old in text
+    card.write_text(text.replace(old, new))
 
 
 def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) -> None:
@@ -77,10 +112,10 @@ def test_bundles_are_found_where_pip_puts_them(
 
 
 def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
-    own = f'{MODEL}models_dir = "{tmp_path}"\n'
+    own = f'[policy]\nname = "model:rltune-paper"\nmodels_dir = "{tmp_path}"\n'
     loaded = load(settings_file(tmp_path, own))
-    assert model_path(loaded) == tmp_path / "rltune"
-    with pytest.raises(SettingsError, match=r'no model folder .*rltune; .* policy.name = "delay"'):
+    assert model_path(loaded) == tmp_path / "rltune-paper"
+    with pytest.raises(SettingsError, match=r'no model folder .*rltune-paper; .* name = "delay"'):
         find_policy(loaded)
 
 
