@@ -115,7 +115,9 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
     own = f'[policy]\nname = "model:rltune-paper"\nmodels_dir = "{tmp_path}"\n'
     loaded = load(settings_file(tmp_path, own))
     assert model_path(loaded) == tmp_path / "rltune-paper"
-    with pytest.raises(SettingsError, match=r'no model folder .*rltune-paper; .* name = "delay"'):
+    with pytest.raises(
+        SettingsError, match=r'no model folder .*rltune-paper; .* policy.name = "delay"'
+    ):
         find_policy(loaded)
 
 
