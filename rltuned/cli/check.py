@@ -26,7 +26,6 @@ from rltuned.daemon.signals import is_paused
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.web.server import MetricsServer
-from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import FILE_NAME, read_salt
@@ -259,17 +258,11 @@ def _http(loaded: Loaded) -> Check:
     if not http.enabled:
         return Check.ok("http", "switched off")
     try:
-        tls = endpoint_context(http)
-    except errors.SettingsError as error:
-        detail, _, fix = str(error).partition("; fix with: ")
-        return Check.fail("http", detail, fix or "correct http.tls_cert, tls_key, tls_clients")
-    try:
         server = MetricsServer(
             http.address,
             http.port,
             CollectorRegistry(),
             lambda: Health([Condition(HealthState.STARTING)]),
-            tls=tls,
         )
     except errors.SettingsError as error:
         if http.port and ask_daemon(settings)[0] is not None:

@@ -36,7 +36,6 @@ from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.web.status import Board, Showing
-from rltuned.daemon.web.tls import endpoint_context
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
@@ -334,8 +333,6 @@ class _Process:
             answers=answers,
             everyone=everyone,
             board=board,
-            tls=endpoint_context(http),
-            names=http.hosts,
         )
         self.log.info("listening", metrics=f"{server.url}/metrics")
         return server

@@ -2,14 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import (
     ConfigDict,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_validator,
 )
 
 from rltuned.journal.snapshots import Keeping
@@ -141,31 +140,15 @@ class HttpKeys(Keys):
     enabled: bool = True
     """Serve /metrics, /healthz, /readyz and the status page at /."""
     address: str = key("127.0.0.1", pattern=r"^[0-9A-Za-z:.%_-]{1,253}$")
-    """Address to listen on. There is no login: open it only to the network of your Prometheus."""
+    """Address to listen on. There is no login and no TLS: open it only to the network of your
+    Prometheus, and put a proxy in front of it for others."""
     port: int = key(HTTP_PORT, ge=0, le=65535)
     """TCP port; 0 = any free one."""
-    hosts: Names = key([])
-    """Further names by which a browser may ask for the status page, for example that of a proxy.
-    Always allowed: addresses, localhost and this machine's own name."""
-    tls_cert: OptionalPath = None
-    """PEM file of the server's certificate and chain: speak TLS. Read at start."""
-    tls_key: OptionalPath = None
-    """PEM file of its key, without a password."""
-    tls_clients: OptionalPath = None
-    """PEM file of authorities: only clients with a certificate of theirs are accepted."""
     jobs: bool = False
     """Show single jobs on the status page: number, partition, GPUs, place and priority before and
     after. Every user who reaches the port sees them, also where Slurm's PrivateData hides jobs."""
     users: bool = False
     """Also show the users of these jobs."""
-
-    @model_validator(mode="after")
-    def _tls_is_whole(self) -> Self:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key need each other")
-        if self.tls_clients is not None and self.tls_cert is None:
-            raise ValueError("tls_clients needs tls_cert and tls_key")
-        return self
 
 
 class LogKeys(Keys):

@@ -172,7 +172,7 @@ class _Server(Endpoint):
         self._path = path
         self._answered: dict[int, int] = {}  # users of connections whose threads have not ended
         self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
-        super().__init__(("", 0), handler, None)
+        super().__init__(("", 0), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         owner = uid_of(request)

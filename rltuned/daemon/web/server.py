@@ -4,11 +4,10 @@ import gzip
 import io
 import json
 import socket
-import ssl
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -21,7 +20,6 @@ from rltuned import __version__
 from rltuned.daemon.state import Health
 from rltuned.daemon.web import pages
 from rltuned.daemon.web.answers import Answers, Asker
-from rltuned.daemon.web.hosts import is_asked_by, own_names
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.what_if import other_of
 from rltuned.errors import SettingsError
@@ -48,7 +46,6 @@ _TEXTS: Final = {"/runbook": "runbook.md", "/your-job": "your-job.md"}
 _ASKED: Final = ("/job.json", "/plan.json")
 _PAGES: Final = ("/", "/job", "/status.css", "/status.js", "/status.json")
 _STATUS_PATHS = frozenset({*_PAGES, *_TEXTS, *_ASKED})
-_NOT_OURS = b"asked for by a name that is not known here; [http] hosts in the settings allows it\n"
 _NO_TEXT = b"this installation has no copy of the documentation\n"
 GZIP_FROM_BYTES: Final = 1_024
 GZIP_LEVEL: Final = 6
@@ -61,9 +58,8 @@ class MetricsServer:
 
     health: what /readyz says; also asked before /metrics answers. status: what / and /status.json
     show; None = there is no such page. board: where the page finds more. answers: of single jobs;
-    everyone: may see all. patience_s: how long a client may take for its request. names: further
-    names by which the status page may be asked for. Raises SettingsError: the address cannot be
-    listened on.
+    everyone: may see all. patience_s: how long a client may take for its request. Raises
+    SettingsError: the address cannot be listened on.
     """
 
     def __init__(
@@ -78,8 +74,6 @@ class MetricsServer:
         answers: Answers | None = None,
         everyone: bool = False,
         board: Board | None = None,
-        tls: ssl.SSLContext | None = None,
-        names: Iterable[str] = (),
     ) -> None:
         handler = type(
             "Handler",
@@ -92,11 +86,10 @@ class MetricsServer:
                 "everyone": everyone,
                 "board": board,
                 "timeout": patience_s,
-                "names": own_names(socket.gethostname(), address, *names),
             },
         )
         try:
-            self._server = Endpoint((address, port), handler, tls)
+            self._server = Endpoint((address, port), handler)
         except (OSError, OverflowError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise SettingsError(
@@ -116,8 +109,7 @@ class MetricsServer:
     @property
     def url(self) -> str:
         host = str(self._server.server_address[0])
-        scheme = "http" if self._server.tls is None else "https"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -134,26 +126,12 @@ class Endpoint(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 1024  # a burst of clients must not make Prometheus wait for a second SYN
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[BaseHTTPRequestHandler],
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        self.tls = tls
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: OrderedDict[int, tuple[int, socket.socket]] = OrderedDict()
         self._guard = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, handler)
-
-    def get_request(self) -> tuple[Any, Any]:
-        """One connection; with TLS its own thread shakes hands, so that no other client waits."""
-        request, client_address = super().get_request()
-        if self.tls is None:
-            return request, client_address
-        wrapped = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
-        return wrapped, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         owner = self.owner_of(request)
@@ -234,15 +212,12 @@ class Handler(BaseHTTPRequestHandler):
     answers: Answers | None
     everyone: bool
     board: Board | None
-    names: frozenset[str]
     timeout = PATIENCE_S
     server_version = "rltuned"
     sys_version = ""
 
     def setup(self) -> None:
         super().setup()
-        if isinstance(self.connection, ssl.SSLSocket):
-            self.connection.do_handshake()  # within `timeout` altogether
         self.rfile.close()
         self.rfile = io.BufferedReader(_Request(self.connection, self.timeout))
 
@@ -270,9 +245,7 @@ class Handler(BaseHTTPRequestHandler):
         status = type(self).status
         if status is None or path not in _STATUS_PATHS:
             return False
-        if not is_asked_by(self.headers.get_all("Host"), self.names):
-            self.answer(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS)
-        elif path in {"/", "/job"}:
+        if path in {"/", "/job"}:
             asked = {name: values[0] for name, values in parse_qs(query).items()}
             code, text = pages.answer(path, status(), type(self).board, asked)
             self.answer(code, text.encode(), _HTML)

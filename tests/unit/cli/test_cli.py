@@ -397,13 +397,6 @@ def test_check_says_what_to_mend(config: Path) -> None:
     assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
 
 
-def test_check_refuses_a_certificate_that_cannot_be_used(config: Path) -> None:
-    config.write_text(config.read_text() + 'tls_cert = "/no.pem"\ntls_key = "/no.key"\n')
-    result = run("check", "--no-slurm", "--config", str(config))
-    assert result.exit_code == 1
-    assert "FAIL  http: http: certificate /no.pem with key /no.key cannot be" in result.stdout
-
-
 def test_check_solves_a_program_where_one_is_needed(config: Path) -> None:
     own = config.read_text()
     config.write_text(own + "[placement]\nbudget_s = 60\n")
