@@ -1,7 +1,7 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
     python -m scripts.studies.tune STUDY [--first SEED] [--seeds N] [--nights N]
-    python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M]
+    python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M] [--longest X]
 
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
 so the simulator is right to the second. One line of JSON for each night.
@@ -79,7 +79,13 @@ RULE, SHIPPED = BASELINES["delay"], load_predictor(shipped_predictor())
 PRICE: Final = Settings().tune.longest
 
 
-LONG: Final = ("philly_train_2017-10", "philly_2017-11", "thetagpu_2023", "helios_venus_2020")
+LONG: Final = (
+    "philly_train_2017-10",
+    "philly_2017-11",
+    "thetagpu_2023",
+    "helios_venus_2020",
+    "mira_2018",
+)
 MINUTES: Final = 45.0
 """Of a night on a trace."""
 
@@ -93,6 +99,7 @@ class Plan:
     test_days: float = TEST_DAYS
     later_days: float = LATER_DAYS
     minutes: float = 600.0
+    price: float = Settings().tune.longest
     network: Path | None = None
     learn: bool = True
     default: Candidate | None = None
@@ -240,7 +247,13 @@ def one_night(
     past = record(ground, begin, begin + plan.record_days)
     began = time.monotonic()
     asked = NightPlan(
-        plan.test_days, plan.minutes, PRICE, SHIPPED, plan.network, plan.learn, default=plan.default
+        plan.test_days,
+        plan.minutes,
+        plan.price,
+        SHIPPED,
+        plan.network,
+        plan.learn,
+        default=plan.default,
     )
     found = spend(past, first, DAEMON, asked, clock=time.monotonic)
     row: dict[str, Any] = {
@@ -335,7 +348,7 @@ def left(
     yield {"study": study[0], "seed": study[1], "truth": [changed(found) for found in truth]}
 
 
-def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
+def traces(number: int, minutes: float, price: float) -> Iterator[dict[str, Any]]:
     """A night on one of LONG: its last days follow, the days before them are the record."""
     name = LONG[number - 1]
     if (TRACES / f"{name}.toml").exists():
@@ -349,7 +362,7 @@ def traces(number: int, minutes: float) -> Iterator[dict[str, Any]]:
     later = min(LATER_DAYS, days / 5)
     record_days = min(RECORD_DAYS, days - later)
     network = Path("models", "rltune")
-    plan = Plan(1, record_days, min(TEST_DAYS, record_days / 2), later, minutes, network)
+    plan = Plan(1, record_days, min(TEST_DAYS, record_days / 2), later, minutes, price, network)
     begin = days - later - plan.record_days
     rows = nightly(("traces", number), incumbent(), ground, begin, plan)
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
@@ -366,11 +379,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="None: 10 worlds, or all of LONG")
     parser.add_argument("--nights", type=int)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="traces: of a night")
+    parser.add_argument("--longest", type=float, default=PRICE, help="traces: tune.longest")
     given = parser.parse_args()
     usual_seeds = len(LONG) if given.study == "traces" else 10
     for seed in range(given.first, given.first + (given.seeds or usual_seeds)):
         if given.study == "traces":
-            rows = traces(seed, given.minutes)
+            rows = traces(seed, given.minutes, given.longest)
         else:
             study, usual = STUDIES[given.study]
             rows = study(seed, given.nights or usual)

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rltuned.core.order import Policy
 from rltuned.lab.replay.decided import DecidedWorld
+from rltuned.lab.replay.policy import DEFAULT
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import scale
-from rltuned.policies.baselines import BASELINES
+from rltuned.policies.named import policy_named
 from rltuned.sim.natural import Natural
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
@@ -40,9 +42,10 @@ def play(jobs: Sequence[TraceJob]) -> tuple[Waits, Waits, int]:
     own, ours = (World(cluster, jobs, rules=rules) for _ in range(2))
     while own.next_time() is not None:
         own.step()
+    policy: Policy = policy_named(DEFAULT.name, trust=DEFAULT.trust)
     decided = DecidedWorld(ours, Protocol(mode="cycle"))
     while (seen := decided.due()) is not None:
-        decided.decide(seen, BASELINES["delay"])
+        decided.decide(seen, policy)
         if sys.stderr.isatty():
             done = len(decided.world.finished)
             sys.stderr.write(f"\r{done} of {len(jobs)} jobs have ended \r")
