@@ -31,7 +31,12 @@ if [ -n "$suite" ]; then
         rm -rf "$root"
         case $suite in
         noble | resolute) # Debian's debootstrap knows neither; a package of Ubuntu's has the keys
-            debootstrap --keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg --variant=minbase --components=main,universe \
+            ubuntu=http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring
+            python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
+                $ubuntu/ubuntu-keyring_2023.11.28.1_all.deb "$dir/keys.deb"
+            echo "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $dir/keys.deb" | sha256sum --check --quiet
+            dpkg-deb -x "$dir/keys.deb" "$dir/keys"
+            debootstrap "--keyring=$dir/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" --variant=minbase --components=main,universe \
                 "--include=$packages" "$suite" "$root" http://archive.ubuntu.com/ubuntu /usr/share/debootstrap/scripts/jammy ;;
         *) debootstrap --variant=minbase "--include=$packages" "$suite" "$root" ;;
         esac
