@@ -21,6 +21,7 @@ from rltuned.lab.tune import search as searching
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
 from rltuned.lab.tune.night import price_words, training_before
 from rltuned.lab.tune.search import Candidate, Choices, Period, Searched, search
+from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -161,8 +162,9 @@ def test_first_come_first_served_is_one_order_whatever_the_policy_and_the_bound(
 
 def advised(past: Past, order: Order = DEFAULT) -> Advice:
     known = load_predictor(shipped_predictor())
+    default = load_actor(Path("models", "rltune"), PLAIN_SETTINGS.policy.trust)
     return advise(
-        past, [(POLICY, None)], order, lambda _began: known, known, price=PRICE, daemon=DAEMON
+        past, [(default, None)], order, lambda _began: known, known, price=PRICE, daemon=DAEMON
     )
 
 
@@ -246,6 +248,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(searching, "SHARES", (2.0,))
     return settings_file(
         tmp_path,
+        '[policy]\nname = "delay"\n'
         "[daemon]\ninterval_s = 600.0\n[order]\nown = 0.0\nshare = 0.0\n[tune]\nlongest = 2.0\n",
     )
 
@@ -278,7 +281,7 @@ def test_the_choice_can_be_left_out(config: Path, folder: Path) -> None:
 
 
 def test_a_tuned_site_is_sent_to_its_nights(config: Path, folder: Path) -> None:
-    config.write_text(config.read_text() + '[policy]\nname = "tuned"\n')
+    config.write_text(config.read_text().replace('"delay"', '"tuned"'))
     reply = json.loads(backtested(config, folder, "--json"))["choice"]
     assert "`rltuned tune` chooses and tests it" in reply["sentence"]
     assert reply["orders"] == {}

@@ -65,14 +65,24 @@ def test_figures_page_and_json_say_the_same(
 
 
 def test_where_nights_choose_what_is_in_force_is_played(known: Path, tmp_path: Path) -> None:
-    """While no generation was promoted, that is the rule `delay`."""
+    """While no generation was promoted, that is the default policy."""
     config = settings_file(
         tmp_path,
         f'[daemon]\ninterval_s = 600\nstate_dir = "{tmp_path}"\n[policy]\nname = "tuned"\n',
     )
-    words = ("--config", str(config), "--site", str(known), *CHEAP, "-p", "tuned", "-p", "delay")
+    words = (
+        "--config",
+        str(config),
+        "--site",
+        str(known),
+        *CHEAP,
+        "-p",
+        "tuned",
+        "-p",
+        "model:rltune",
+    )
     found = json.loads(run(*words, "--json"))["orders"]
-    assert found["tuned"]["metrics"] == found["delay"]["metrics"]
+    assert found["tuned"]["metrics"] == found["model:rltune"]["metrics"]
 
 
 def test_without_trust_a_network_waits_as_the_rule_does(known: Path, calm: tuple[str, str]) -> None:
