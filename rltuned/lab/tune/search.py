@@ -1,9 +1,9 @@
 """Which order of a few numbers waits least on a part of a record, at a price that is allowed.
 
-The price is the longest wait, as a multiple of that of Slurm's own order on the same jobs. The
-numbers are changed one after the other, each from the best so far: share, trust, predictor, own,
-max_delay_s. All are played on the last part of the training period; the best few, and first come,
-first served, are played on the whole of it.
+The price is the longest wait, as a multiple of that of Slurm's own order on the same jobs. Share,
+trust, predictor, own and max_delay_s are changed one after the other, each from the best so far, on
+the last part of the training period. What is best there is played on the whole of it with each
+share, which moves the price most, beside first come, first served.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.order import Policy
+from rltuned.core.order import DEFAULT, Policy
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.compare import Comparison, JobScores, compared
@@ -32,8 +32,6 @@ OWNS: Final = (0.03, 0.1, 0.3)
 SHARES: Final = (0.5, 0.75, 1.0, 2.0)
 LONGEST_DELAYS_S: Final = (1 * DAY_S, 7 * DAY_S, 14 * DAY_S)
 TRUSTS: Final = (0.0, 0.25, 0.5, 1.0)
-LEFT: Final = 2
-"""So many of those that keep the price, and of all, are played on the whole training period."""
 LEAST: Final = 0.01
 """A smaller gain is not worth another order, however sure it is, nor a higher price."""
 TOLERANCE_S: Final = 60.0
@@ -258,20 +256,20 @@ def search(
             plays += 1
         return found
 
+    start = incumbent
+    if incumbent.is_first_come:  # from which trust and predictor change nothing
+        start = replace(incumbent, own=DEFAULT.own, share=DEFAULT.share)
     short = Period(past.switched_on(end_s - short_s), daemon)
     base = short.play(incumbent)
-    tried = [short.tried(incumbent, base, price)]
+    tried = played(short, base, [start])
     for step in choices.steps():
-        best = _ranked(tried)[0].candidate
+        best = _ranked(tried)[0].candidate if tried else start
         new = [c for c in step(best) if not any(c.same_as(t.candidate) for t in tried)]
         tried += played(short, base, new)
-    by_gain = sorted(tried, key=lambda t: -t.change.gain)
+    best = _ranked(tried)[0].candidate if tried else start
     left: list[Candidate] = []
-    for candidate in (
-        *also,
-        *(t.candidate for t in (*_ranked(tried)[:LEFT], *by_gain[:LEFT])),
-        incumbent.first_come(),
-    ):
+    shares = (replace(best, share=share) for share in SHARES)
+    for candidate in (*also, *shares, incumbent.first_come()):
         if not any(candidate.same_as(other) for other in (incumbent, *left)):
             left.append(candidate)
     whole = Period(past, daemon)
