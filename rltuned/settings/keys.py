@@ -230,8 +230,8 @@ class TuneKeys(Keys):
     week. The daemon follows where policy.name is tuned."""
     longest: float = key(1.35, ge=1.0, le=100.0)
     """The price of an order: its longest wait, at most so many times that of Slurm's own order on
-    the same jobs of this site's record. Of the orders that keep it the one with the shortest waits
-    and slowdowns is chosen. A night says what the next step of the price would buy."""
+    the same jobs of this site's record. The order that keeps it with the shortest waits and
+    slowdowns is chosen. A night says what the next step of the price would buy."""
 
 
 class Settings(Keys):

@@ -47,9 +47,8 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     gauge(
         "rltuned_policy_info",
-        "Policy in use, with digest and feature schema of its model, the trust in its "
-        "corrections of the rule (empty = it has none), and the model that it stands in for "
-        "(empty = none); always 1.",
+        "Policy in use, with digest and feature schema of its model, its trust (empty = it "
+        "corrects no rule) and the model that it stands in for (empty = none); always 1.",
         labels={"name": FREE, "digest": FREE, "schema": FREE, "trust": FREE, "in_place_of": FREE},
     ),
     gauge(
