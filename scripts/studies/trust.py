@@ -3,7 +3,7 @@
     python -m scripts.studies.trust run [--minutes M] [--actor FOLDER --rows FILE]
     python -m scripts.studies.trust table | check
 
-Grounds, copies and cycles are those of scripts/studies/delays, which has the rule (trust 0) and the
+Traces, copies and cycles are those of scripts/studies/delays, which has the rule (trust 0) and the
 actor as trained (trust 1) there; the others are played here. Blue Waters (GPU jobs on 512 nodes of
 one GPU, real limits) is played here in whole. Limits are the trace's own, weak or none; the
 predictor is the shipped one.
@@ -50,9 +50,9 @@ MOST = {
     "weak": {"wait_s": 1.0, "bsld": 1.0},
     "none": {"wait_s": 1.0, "bsld": 1.0},
 }
-"""Of geometric means over grounds, loads and copies, as multiples of the rule."""
+"""Of geometric means over traces, loads and copies, as multiples of the rule."""
 MOST_LOSS = 0.03
-"""Of the wait at one ground, by the lower end of its interval over loads and copies."""
+"""Of the wait on one trace, by the lower end of its interval over loads and copies."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def ratios_of(rows: Mapping[Run, Row]) -> Ratios:
 
 
 def frontier(ratios: Ratios) -> Iterator[Sequence[object]]:
-    """Rows of the table: by limits and load geometric means over the grounds and copies."""
+    """Rows of the table: by limits and load geometric means over the traces and copies."""
     cells: dict[tuple[int, str, float], list[Sequence[float]]] = defaultdict(list)
     for run, one in ratios.items():
         if run.ground in GROUNDS:
@@ -157,7 +157,7 @@ def frontier(ratios: Ratios) -> Iterator[Sequence[object]]:
 
 
 def by_ground(ratios: Ratios) -> Iterator[Sequence[object]]:
-    """The change of the wait at each ground with its interval over loads and copies."""
+    """The change of the wait on each trace with its interval over loads and copies."""
     cells: dict[tuple[int, str, float], list[float]] = defaultdict(list)
     for run, logs in ratios.items():
         cells[STRENGTHS.index(run.limits), run.ground, run.trust].append(logs[0])
@@ -198,7 +198,7 @@ def table(asked: argparse.Namespace) -> None:
     for cells in frontier(ratios):
         print(plays.row_of(cells))
     print()
-    plays.head("limits", "ground", "trust", "wait against the rule", "plays")
+    plays.head("limits", "trace", "trust", "wait against the rule", "plays")
     for cells in by_ground(ratios):
         print(plays.row_of(cells))
     print()
