@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from rltuned.cli import app
@@ -39,7 +38,6 @@ from rltuned.lab.train.evolution import (
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import random_snapshot
-from rltuned.lab.train.ranks import join_ranks
 from rltuned.lab.train.run import Job, fitting, held_out
 from rltuned.lab.train.verdict import Validation, allow, judged
 from rltuned.policies.actor import NetworkPolicy, load_actor
@@ -48,7 +46,6 @@ from rltuned.policies.card import Verdict
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
-from tests import two_ranks
 from tests.builders import sure
 from tests.train.worlds import random_ground
 
@@ -369,25 +366,3 @@ def test_no_window_is_held_out_twice() -> None:
     windows = held_out([SOURCE], fitting(Validation(windows_per_trace=12), [SOURCE]))
     assert {len(w) for w in windows} == {40}
     assert len(windows) == len(loads)
-
-
-def main(out: str) -> None:
-    """One of two ranks."""
-    perform(search_in(Path(out)), ranks=join_ranks())
-    torch.distributed.destroy_process_group()
-
-
-def test_two_ranks_end_as_one(tmp_path: Path) -> None:
-    running = two_ranks.start(tmp_path, main, str(tmp_path / "two"))
-    assert perform(search_in(tmp_path / "one")) is not None
-    said = [process.communicate(timeout=600)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
-    assert weights(tmp_path / "one" / "model") == weights(tmp_path / "two" / "model")
-    rows = [
-        [
-            json.loads(line)
-            for line in (tmp_path / name / "work" / GENERATIONS).read_text().split("\n")[:-1]
-        ]
-        for name in ("one", "two")
-    ]
-    assert [row["costs"] for row in rows[0][1:]] == [row["costs"] for row in rows[1][1:]]

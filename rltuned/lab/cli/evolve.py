@@ -12,7 +12,6 @@ from rltuned.lab.cli.epochs import EpochLog, against
 from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
 from rltuned.lab.cli.training import (
     ClusterOption,
-    DistributedOption,
     ForceOption,
     HeldOutOption,
     LoadOption,
@@ -61,7 +60,6 @@ def evolve(
     tensorboard: BoardOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
-    distributed: DistributedOption = False,
 ) -> None:
     """Search an order in the simulator: CMA-ES on whole parts of traces, in the daemon's cycles.
 
@@ -71,7 +69,6 @@ def evolve(
     board = EventFiles(tensorboard, resume=resume)
     from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.evolution import EvolutionSettings, perform  # noqa: PLC0415
-    from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
     from rltuned.lab.train.run import Job  # noqa: PLC0415
     from rltuned.lab.train.trial import RULE  # noqa: PLC0415
 
@@ -90,21 +87,18 @@ def evolve(
         validation=judged_by(eval_windows, eval_jobs, sources), resume=resume, force=force,
         workers=workers or len(os.sched_getaffinity(0)),
     )  # fmt: skip
-    ranks = join_ranks() if distributed else ALONE
-    log = EpochLog(search.folder, "generation", generations, seeds, off=ranks.rank > 0)
+    log = EpochLog(search.folder, "generation", generations, seeds)
 
     def after(found: "SearchGeneration") -> None:
         text = against(RULE, found.change)
         if found.validation is not None:
             text += f", held out {against(RULE, found.validation)}"
         log.say(found.number + 1, text)
-        if ranks.rank == 0:
-            board.add(found.number + 1, _figures(found))
+        board.add(found.number + 1, _figures(found))
 
     with closing(board):
-        card = perform(search, ranks=ranks, on_generation=after)
-    if card is not None:
-        say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
+        card = perform(search, on_generation=after)
+    say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
 
 
 def _figures(found: "SearchGeneration") -> dict[str, float | None]:

@@ -37,8 +37,8 @@ from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.course import LEARN_UNTIL
 from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import TorchActor, module_of, policy_of
-from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.run import (
+    NONE,
     Found,
     Interval,
     Job,
@@ -192,15 +192,14 @@ def cost(logs: FloatArray, price: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Players:
-    """Who plays: threads of all ranks together."""
+    """Who plays: so many threads."""
 
     settings: EvolutionSettings
-    ranks: Ranks = ALONE
     workers: int = 1
 
     def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
         """(policies, parts, 4) logarithms of `measured` against the rule's; the same for any number
-        of threads and ranks.
+        of threads.
         """
 
         def play(pair: tuple[NetworkPolicy, TracePart]) -> FloatArray:
@@ -211,8 +210,8 @@ class Players:
             return logs
 
         with ThreadPoolExecutor(self.workers) as pool:
-            own = list(pool.map(play, self.ranks.share(list(product(policies, parts)))))
-        return np.array(self.ranks.gather(own)).reshape(len(policies), len(parts), -1)
+            found = list(pool.map(play, product(policies, parts)))
+        return np.array(found).reshape(len(policies), len(parts), -1)
 
 
 # 4. Generations
@@ -320,49 +319,41 @@ def _change(logs: FloatArray) -> Interval:
 def perform(
     job: Job[EvolutionSettings],
     *,
-    ranks: Ranks = ALONE,
     on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
-) -> Card | None:
-    """Search with each seed, keep records, export the best; None on ranks beyond 0. Raises
-    ModelError: the name, a record, or the actor is worse than the rule; TraceError: the traces are
-    too short.
+) -> Card:
+    """Search with each seed, keep records, export the best. Raises ModelError: the name, a record,
+    or the actor is worse than the rule; TraceError: the traces are too short.
     """
-    check_name(job.out, ranks)
+    check_name(job.out)
     begin = None
     if job.start is not None:
         begin, reach = numbers_of(job.start)
         job = replace(job, settings=replace(job.settings, reach=reach))
     windows = held_out(job.sources, job.validation, job.judges)
     validation = [part_of(window, job.settings.warm_up) for window in windows]
-    found = [_search(one, begin, validation, ranks, on_generation) for one in seeds_of(job)]
-    return None if ranks.rank else export_judged(job, found, windows)
+    found = [_search(one, begin, validation, on_generation) for one in seeds_of(job)]
+    return export_judged(job, found, windows)
 
 
 def _search(
     job: Job[EvolutionSettings],
     begin: FloatArray | None,
     validation: Sequence[TracePart],
-    ranks: Ranks,
     on_generation: Callable[[SearchGeneration], None],
 ) -> Found:
     """One seed."""
-    settings = job.settings
-    record = SearchRecord(job) if ranks.rank == 0 else None
-    known = ranks.from_first([] if record is None else record.known)
+    settings, record = job.settings, SearchRecord(job)
     parts = [
         s.scenario.cut(0, max(1, int(len(s.scenario) * LEARN_UNTIL)))
         for s in job.sources
         for _ in range(s.share)
     ]
-    every = list(known)
 
     def after(found: SearchGeneration) -> None:
-        every.append(found)
-        if record is not None:
-            record.keep(every)
+        record.add(found)
         on_generation(found)
 
-    players = Players(settings, ranks, job.workers)
+    players, known = Players(settings, job.workers), tuple(record.known)
     try:
         actor, number, least = evolve(
             parts, validation, players, begin=begin, known=known, on_generation=after
@@ -374,13 +365,13 @@ def _search(
         actor,
         settings.seed,
         least,
-        validation=(every[number].validation if number >= 0 else None) or (0.0, None, None),
+        validation=(record.known[number].validation if number >= 0 else None) or NONE,
         summary=f"CMA-ES, `queue` actor, generation {number + 1} of {settings.generations}.",
         method="CMA-ES on parts of traces in the daemon's cycles, as corrections of the rule"
         + begun,
         teacher=RULE,
-        seconds=sum(one.seconds for one in every),
-        machine=f"{job.workers} threads{ranks.words}",
+        seconds=sum(one.seconds for one in record.known),
+        machine=f"{job.workers} threads",
         size=256,
         loads=settings.loads,
     )
@@ -419,9 +410,10 @@ class SearchRecord:
         if [one.number for one in self.known] != list(range(len(self.known))):
             raise ModelError(f"{self._path}: cannot be resumed: generations are missing")
 
-    def keep(self, every: Sequence[SearchGeneration]) -> None:
-        """Raises ModelError: the disk is full, or not to be written to."""
-        rows = [self._described, *(one.model_dump() for one in every)]
+    def add(self, found: SearchGeneration) -> None:
+        """Keep one more. Raises ModelError: the disk is full, or not to be written to."""
+        self.known.append(found)
+        rows = [self._described, *(one.model_dump() for one in self.known)]
         try:
             write_whole(self._path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         except OSError as error:

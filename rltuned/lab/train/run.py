@@ -37,6 +37,7 @@ S = TypeVar("S", bound=Any)
 """Settings of a kind of training, a dataclass: they have a seed, and describe themselves."""
 Interval = tuple[float, float | None, float | None]
 """A mean and its 95% interval."""
+NONE: Final[Interval] = (0.0, None, None)
 
 
 WINDOWS_SAID = (
@@ -199,7 +200,7 @@ def _train(
     contest, begun = settings.contest, f", begun from {job.start.name}" if job.start else ""
     actor = learner.actor.cpu()
     # the other ranks export nothing
-    validation = trial.ratio(actor, RULE) if session is not None else (0.0, None, None)
+    validation = trial.ratio(actor, RULE) if session is not None else NONE
     return Found(
         actor,
         settings.seed,
