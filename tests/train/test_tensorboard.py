@@ -88,6 +88,13 @@ def test_the_first_rank_alone_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ppo", "evolve"])
+def test_several_seeds_have_no_common_board(kind: str, tmp_path: Path) -> None:
+    ran = run(*given(tmp_path, kind), "--out", str(tmp_path / "a"), "--seeds", "2")
+    assert ran.exit_code == 2
+    assert "--tensorboard shows one training" in ran.output
+
+
+@pytest.mark.parametrize("kind", ["ppo", "evolve"])
 def test_without_the_package_nothing_begins(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,7 +66,7 @@ def evolve(
     Exit codes: 0 = found and exported; 2 = input cannot be used, or what was found is worse than
     the rule.
     """
-    board = EventFiles(tensorboard, resume=resume)
+    board = EventFiles(tensorboard, seeds, resume=resume)
     from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.evolution import EvolutionSettings, perform  # noqa: PLC0415
     from rltuned.lab.train.run import Job  # noqa: PLC0415
@@ -87,7 +87,7 @@ def evolve(
         validation=judged_by(eval_windows, eval_jobs, sources), resume=resume, force=force,
         workers=workers or len(os.sched_getaffinity(0)),
     )  # fmt: skip
-    log = EpochLog(search.folder, "generation", generations, seeds)
+    log = EpochLog(search.folder, "generation", generations)
 
     def after(found: "SearchGeneration") -> None:
         text = against(RULE, found.change)

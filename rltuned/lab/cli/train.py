@@ -113,7 +113,7 @@ def ppo(
     actor is worse than the rule.
     """
     _check_ppo(base, device)
-    board = EventFiles(tensorboard, resume=resume)
+    board = EventFiles(tensorboard, seeds, resume=resume)
     from rltuned.lab.train.batch import Contest  # noqa: PLC0415 - numba
     from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.learner import PpoSettings  # noqa: PLC0415
@@ -151,7 +151,7 @@ def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: EventFiles) -> None
     from rltuned.lab.train.run import perform  # noqa: PLC0415 - torch
     from rltuned.lab.train.trial import RULE  # noqa: PLC0415
 
-    log = EpochLog(job.folder, "epoch", job.settings.epochs, job.seeds, off=ranks.rank > 0)
+    log = EpochLog(job.folder, "epoch", job.settings.epochs, off=ranks.rank > 0)
 
     def after(report: "Report") -> None:
         text = f"gap {report.gap:+.3f}"

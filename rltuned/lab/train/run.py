@@ -278,7 +278,7 @@ def export_judged(job: Job[Any], found: Sequence[Found], windows: Sequence[Scena
             command=job.command,
             seed=best.seed,
             settings=replace(job.settings, seed=best.seed).described(),
-            data="; ".join(s.description for s in job.sources),
+            data="; ".join(dict.fromkeys(s.description for s in job.sources)),
             data_licence="; ".join(sorted({s.licence for s in job.sources})),
             seconds=round(sum(one.seconds for one in found), 1),
             machine=f"{platform.machine()}, {best.machine}",
