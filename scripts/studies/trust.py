@@ -143,28 +143,35 @@ def ratios_of(rows: Mapping[Run, Row]) -> Ratios:
     }
 
 
-def frontier(ratios: Ratios) -> Iterator[Sequence[object]]:
-    """Rows of the table: by limits and load geometric means over the traces and copies."""
+def frontier(ratios: Ratios) -> Iterator[str]:
+    """By limits and load geometric means over the traces and copies."""
     cells: dict[tuple[int, str, float], list[Sequence[float]]] = defaultdict(list)
-    for run, one in ratios.items():
-        if run.ground in GROUNDS:
-            place = STRENGTHS.index(run.limits)
-            cells[place, f"{run.load:g}", run.trust].append(one)
-            cells[place, "all", run.trust].append(one)
-    for (place, load, trust), logs in sorted(cells.items()):
-        means = np.exp(np.mean(logs, axis=0)).tolist()
-        yield [STRENGTHS[place], load, f"{trust:g}", *means, str(len(logs))]
+    for run, logs in ratios.items():
+        for load in (f"{run.load:g}", "all") if run.ground in GROUNDS else ():
+            cells[STRENGTHS.index(run.limits), load, run.trust].append(logs)
+    yield plays.row_of(["limits", "load", "trust", *FIGURES.values(), "plays"])
+    yield f"|{'---|' * (len(FIGURES) + 4)}"
+    for (place, load, trust), every in sorted(cells.items()):
+        means = np.exp(np.mean(every, axis=0)).tolist()
+        yield plays.row_of([STRENGTHS[place], load, f"{trust:g}", *means, len(every)])
 
 
-def by_ground(ratios: Ratios) -> Iterator[Sequence[object]]:
+def by_trace(ratios: Ratios) -> Iterator[str]:
     """The change of the wait on each trace with its interval over loads and copies."""
     cells: dict[tuple[int, str, float], list[float]] = defaultdict(list)
     for run, logs in ratios.items():
         cells[STRENGTHS.index(run.limits), run.ground, run.trust].append(logs[0])
+    yield plays.row_of(["limits", "trace", "trust", "wait against the rule", "plays"])
+    yield f"|{'---|' * 5}"
     for (place, ground, trust), waits in sorted(cells.items()):
-        if len(waits) > 1:
-            change = of_logs(np.array(waits))
-            yield [STRENGTHS[place], ground, f"{trust:g}", str(change), str(len(waits))]
+        change = of_logs(np.array(waits))
+        yield plays.row_of([STRENGTHS[place], ground, f"{trust:g}", change, len(waits)])
+
+
+def verdicts(ratios: Ratios) -> Iterator[str]:
+    """What of the criterion each trust misses."""
+    for trust in sorted({run.trust for run in ratios}):
+        yield f"- trust {trust:g}: {'; '.join(misses(ratios, trust)) or 'holds'}"
 
 
 def misses(ratios: Ratios, trust: float) -> list[str]:
@@ -194,16 +201,8 @@ def misses(ratios: Ratios, trust: float) -> list[str]:
 
 def table(asked: argparse.Namespace) -> None:
     ratios = ratios_of(rows_of(asked.rows))
-    plays.head("limits", "load", "trust", *FIGURES.values(), "plays")
-    for cells in frontier(ratios):
-        print(plays.row_of(cells))
-    print()
-    plays.head("limits", "trace", "trust", "wait against the rule", "plays")
-    for cells in by_ground(ratios):
-        print(plays.row_of(cells))
-    print()
-    for trust in sorted({run.trust for run in ratios}):
-        print(f"trust {trust:g}: {'; '.join(misses(ratios, trust)) or 'holds'}")
+    for part in (frontier, by_trace, verdicts):
+        print(*part(ratios), "", sep="\n")
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
