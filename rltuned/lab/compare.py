@@ -40,6 +40,8 @@ LARGER_IS_BETTER: Final[Set[str]] = frozenset({"utilisation"})
 ADDED: Final[Mapping[str, float]] = {"bsld": 0.0, "utilisation": 1e-6}
 """To both sides of a ratio; else a second, for windows in which no job waits."""
 TAIL: Final = 0.99
+OBJECTIVE: Final = ("wait_s", "bsld")
+"""Means that it is made of."""
 FLOOR_S: Final = 1.0
 """Added to every wait, for days on which no job waits."""
 NORMAL: Final = 1.96
@@ -170,7 +172,7 @@ def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
         float(mean.mean() / base - 1),
         low,
         high,
-        geometric=_of_logs(logs),
+        geometric=of_logs(logs),
         wins=wins,
         losses=losses,
         ties=len(mean) - wins - losses,
@@ -181,10 +183,25 @@ def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
 
 def geometric(own: Sequence[float] | FloatArray, base: Sequence[float] | FloatArray) -> Change:
     """Geometric mean of own / base over repeats, positive figures of the same jobs."""
-    return _of_logs(np.log(np.array(own) / np.array(base)))
+    return of_logs(np.log(np.array(own) / np.array(base)))
 
 
-def _of_logs(logs: FloatArray) -> Change:
+def objective_logs(own: Mapping[str, FloatArray], base: Mapping[str, FloatArray]) -> FloatArray:
+    """(k,) logarithms of the objective's change in windows. own: by metric, (k,) or (s, k) of
+    training seeds, which count by their mean; base: (k,).
+    """
+    logs = []
+    for metric in OBJECTIVE:
+        more = ADDED.get(metric, FLOOR_S)
+        logs.append(
+            np.log((np.atleast_2d(own[metric]) + more) / (base[metric] + more)).mean(axis=0)
+        )
+    found: FloatArray = np.mean(logs, axis=0)
+    return found
+
+
+def of_logs(logs: FloatArray) -> Change:
+    """The geometric mean of (k,) ratios, given by their logarithms."""
     mean = float(np.expm1(logs.mean()))
     ends = (None if end is None else math.expm1(end) for end in ends_of_mean(logs))
     return Change(1.0, 1.0 + mean, mean, *ends)

@@ -73,8 +73,9 @@ class Training(BaseModel, extra="forbid", frozen=True):
 
 
 class Verdict(BaseModel, extra="forbid", frozen=True):
-    """The model against the rule `delay`, on windows that neither trained nor chose anything.
-    change: geometric mean of the ratios less 1, -0.05 = 5% less, and its 95% interval over windows.
+    """The model against the rule `delay`; of a training on windows that neither trained nor chose
+    anything. change: of the figure, geometric mean of the ratios less 1, -0.05 = 5% less, and its
+    95% interval over windows.
     """
 
     word: Word
@@ -82,12 +83,14 @@ class Verdict(BaseModel, extra="forbid", frozen=True):
     low: float | None
     high: float | None
     windows: int
+    figure: str = "wait, slowdown and tail"
 
     def __str__(self) -> str:
         """For people."""
         than = " than" if self.word != "no proven difference" else " from"
         figures = percent(self.change, self.low, self.high)
-        return f"{self.word}{than} the rule delay: {figures} on {self.windows} unseen windows"
+        where = f"on {self.windows} windows"
+        return f"{self.word}{than} the rule delay: {self.figure} {figures} {where}"
 
 
 class Card(BaseModel, extra="forbid", frozen=True):

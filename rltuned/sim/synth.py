@@ -141,7 +141,8 @@ def _cluster_like(
             gpus = gpus[script]  # there are fewer scripts than jobs
         types = _pick_types(shape.types, count, rng)
         free = rng.random(count) < free_share
-        limit_s = draw_limits(run_s, limits, rng)
+        names = [f"u{user:04d}" for user in users]
+        limit_s = draw_limits(run_s, limits, rng, names)
         jobs = tuple(
             TraceJob(
                 job_id=str(i + 1),
@@ -152,7 +153,7 @@ def _cluster_like(
                 gpu_types=() if free[i] or not types[i] else (types[i],),
                 cpus=4 * int(gpus[i]),
                 mem_mib=16_000 * int(gpus[i]),
-                user=f"u{users[i]:04d}",
+                user=names[i],
                 name="" if script is None else _letters(int(script[i])),
             )
             for i in range(count)
@@ -241,9 +242,9 @@ def _testbed(count: int, rng: Generator, limits: Strength, free_share: float) ->
     gpus = np.array([g for _, g in kinds], dtype=np.float64)
     gap_s = float((run_s * gpus).mean()) / (TESTBED_LOAD * TESTBED_GPUS)
     submit_s = _submits(count, gap_s, 0.8, rng)
-    limit_s = np.minimum(draw_limits(run_s, limits, rng), 86_400.0)
-    if limits == "none":
-        limit_s = np.full(count, np.inf)
+    limit_s = draw_limits(run_s, limits, rng)
+    if limits != "none":
+        limit_s = np.minimum(limit_s, 86_400.0)
     users = users_of(count, 12, 0.0, rng)
     jobs = tuple(
         TraceJob(

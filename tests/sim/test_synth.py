@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rltuned.lab.replay.reshape import cut, describe, jittered, offered_gpus, sc
 from rltuned.sim.demo import ScaledClock, demo_backend
 from rltuned.sim.habits import PARTS, Habits, scripts_of, users_of
 from rltuned.sim.limits import draw_limits, ranks, spearman
-from rltuned.sim.synth import synthesize
+from rltuned.sim.synth import SHAPES, jobs_of, synthesize
 from rltuned.sim.trace import Trace
 from tests.fakes import FakeClock
 from tests.sim.worlds import job
@@ -86,6 +87,29 @@ def test_weak_limits_hardly_follow_the_run_times(runs_s: np.ndarray) -> None:
     limits = draw_limits(runs_s, "weak", np.random.default_rng(1))
     assert (limits >= runs_s).all()
     assert spearman(runs_s, limits) == pytest.approx(0.30, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_real_limits_are_those_of_users_with_habits(seed: int) -> None:
+    """The facts of three sites, see sim/limits."""
+    jobs = jobs_of(SHAPES["helios-like"], jobs=6_000, seed=seed, limits="real")
+    run_s, limit_s = (
+        np.array([getattr(j, n) for j in jobs]) for n in ("duration_s", "time_limit_s")
+    )
+    use = run_s / limit_s
+    assert (limit_s >= run_s).all()
+    assert 0.001 < np.median(use) < 0.65
+    assert 0.02 < (use < 0.02).mean() < 0.6
+    assert -0.1 < spearman(run_s, limit_s) < 0.85
+    _, counts = np.unique(limit_s, return_counts=True)
+    assert np.sort(counts)[-5:].sum() > 0.45 * len(jobs)
+    by_user: dict[str, list[float]] = {}
+    for one in jobs:
+        by_user.setdefault(one.user, []).append(one.time_limit_s)
+    again = [a == b for own in by_user.values() for a, b in pairwise(own)]
+    assert np.mean(again) > 0.35
+    unnamed = draw_limits(run_s, "real", np.random.default_rng(seed))
+    assert (unnamed >= run_s).all()
 
 
 def test_no_limits_are_infinite(runs_s: np.ndarray) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS
+from scripts.studies import trust
 from scripts.studies.forecasts import rows as forecast_rows
 from scripts.studies.forecasts_slurm import rows as slurm_forecast_rows
 from scripts.tools.docs import PAGES as GENERATED
@@ -154,6 +155,13 @@ def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
     for text, rows in shown:
         assert len(rows) > 6
         assert "\n".join(rows) in text
+
+
+def test_the_figures_of_trust_are_those_of_the_recorded_runs() -> None:
+    page = (ROOT / "scripts/studies/results/trust.md").read_text()
+    ratios = trust.ratios_of(trust.rows_of(trust.RESULTS))
+    for part in (trust.frontier, trust.by_trace, trust.verdicts):
+        assert "\n".join(part(ratios)) in page
 
 
 def test_the_figures_of_forecasts_are_those_of_the_recorded_runs() -> None:

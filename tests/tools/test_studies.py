@@ -5,12 +5,12 @@ import json
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from scripts.studies import delays
+from scripts.studies import delays, trust
 from scripts.studies.plays import Row, differing, drawn, main, named
 
 
@@ -70,3 +70,28 @@ def test_the_study_of_delays_names_its_runs_as_the_first_table_does() -> None:
     row = named(delays.runs(asked), "Philly, November, part 1, 0.9, own", delays.names)
     assert len(row) == 2 * 20, "five orders in four copies, twice in the order of play"
     assert {run.ground for run in row} == {"philly-nov-1"}
+
+
+def test_the_criterion_of_trust_by_hand() -> None:
+    """Twice the rule's 99% wait is too much; a trace's loss counts where the interval shows it."""
+    figures = {"wait_s": 100.0, "bsld": 10.0, "wait_p99_s": 500.0, "wait_max_s": 900.0}
+    base = trust.Run("thetagpu-1", 0.9, "own", 1, 0.0)
+    rows: dict[trust.Run, Row] = {}
+    for copy in (1, 2, 3):
+        for ground, change in (("thetagpu-1", 0.5), ("helios-venus", 1.1)):
+            run = replace(base, ground=ground, copy=copy)
+            rows[run] = figures
+            own = {"wait_s": 100.0 * change + copy / 10, "bsld": 8.0, "wait_p99_s": 1_000.0}
+            rows[replace(run, trust=0.5)] = figures | own
+    ratios = trust.ratios_of(rows)
+    assert len(ratios) == 6
+    found = trust.misses(ratios, 0.5)
+    assert found == [
+        "own limits: 99% 2.000, at most 1.06",
+        "helios-venus, own limits: at least +10.0% of wait",
+    ]
+    assert list(trust.frontier(ratios))[2:] == [
+        "| own | 0.9 | 0.5 | 0.74 | 0.80 | 2.00 | 1.00 | 6 |",
+        "| own | all | 0.5 | 0.74 | 0.80 | 2.00 | 1.00 | 6 |",
+    ]
+    assert "thetagpu-1 | 0.5 | -49.8% [" in list(trust.by_trace(ratios))[3]

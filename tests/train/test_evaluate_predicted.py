@@ -16,7 +16,8 @@ from rltuned.lab.train.evaluate import EvaluationPlan, contestant_of, evaluate_o
 from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import random_snapshot
-from rltuned.lab.train.run import Job, Validation, perform
+from rltuned.lab.train.run import Job, perform
+from rltuned.lab.train.verdict import Validation
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor

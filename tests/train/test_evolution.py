@@ -7,18 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.features import encode
 from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
+from rltuned.lab.cli.training import learned_on
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.course import DatasetSource
+from rltuned.lab.train.course import DatasetSource, nothing
 from rltuned.lab.train.evolution import (
     ADDED_S,
+    GENERATIONS,
     NUMBERS,
     WIDTH,
     EvolutionSettings,
@@ -30,22 +31,21 @@ from rltuned.lab.train.evolution import (
     drawn,
     evolve,
     measured,
+    numbers_of,
     part_of,
+    perform,
 )
-from rltuned.lab.train.evolved import GENERATIONS, perform
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import random_snapshot
-from rltuned.lab.train.ranks import join_ranks
-from rltuned.lab.train.run import Job, Validation, fitting, held_out
-from rltuned.lab.train.verdict import allow, judged
+from rltuned.lab.train.run import Job, fitting, held_out
+from rltuned.lab.train.verdict import Validation, allow, judged
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Verdict
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
-from tests import two_ranks
 from tests.builders import sure
 from tests.train.worlds import random_ground
 
@@ -147,7 +147,7 @@ def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
     validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
     seen: list[SearchGeneration] = []
-    actor, number = evolve([WORKLOAD], validation, Bowl(settings), on_generation=seen.append)
+    actor, number, _ = evolve([WORKLOAD], validation, Bowl(settings), on_generation=seen.append)
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
     validations = [one.validation_cost for one in seen if one.validation_cost is not None]
     assert len(validations) == 3
@@ -160,7 +160,7 @@ def test_what_is_never_better_than_the_rule_when_validated_is_the_rule() -> None
             return super().logs(policies, parts) + 9.0
 
     validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
-    actor, number = evolve([WORKLOAD], validation, Worse(SETTINGS))
+    actor, number, _ = evolve([WORKLOAD], validation, Worse(SETTINGS))
     assert number == -1
     assert not any(one.any() for one in actor.layers[-1].parameters())
 
@@ -217,19 +217,106 @@ def test_a_record_that_cannot_be_gone_on_from_is_named(
 
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
-    windows = [WORKLOAD.cut(first, 200, load=2.0) for first in range(0, 201, 25)]
-    nothing = sure(judged(actor_of(np.zeros(NUMBERS), 2.0), windows))
-    assert (nothing.word, nothing.change) == ("no proven difference", 0.0)
+    predictor, busy = (
+        load_predictor(shipped_predictor()),
+        Validation(window_jobs=200, loads=(1.2, 1.6, 2.0)),
+    )
+    worlds = [DatasetSource(PLAIN, "made up", "none", is_world=True)] * 2
+
+    def judge(numbers: FloatArray) -> tuple[Verdict, dict[str, float]]:
+        ground = DatasetSource(random_ground("testbed", 22, 8_000), "made up", "none")
+        return judged(actor_of(numbers, 4.0), [ground], worlds, busy, predictor)
+
+    nothing, changes = judge(np.zeros(NUMBERS))
+    assert (nothing.word, nothing.change, changes) == ("no proven difference", 0.0, {"testbed": 0})
+    assert nothing.windows == 3 * 4 + 2, "four of the trace at each load, one of each world"
     numbers = np.zeros((2, WIDTH + 1))
     numbers[:, 1], numbers[:, WIDTH] = 6.0, -3.0  # large work first
-    bad = sure(judged(actor_of(numbers.ravel(), 2.0), windows))
+    bad, changes = judge(numbers.ravel())
     assert bad.word == "worse"
-    assert str(bad).startswith("worse than the rule delay: +")
+    assert str(bad).startswith("worse than the rule delay: wait and slowdown +")
+    assert changes["testbed"] > 0
     with pytest.raises(ModelError, match=r"worse than the rule delay.*--force"):
         allow(bad, force=False)
     allow(bad, force=True)
     allow(nothing, force=False)
-    assert judged(actor_of(np.zeros(NUMBERS), 2.0), []) is None
+
+
+def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) -> None:
+    trace, out = tmp_path / "t.csv", tmp_path / "mine"
+    write_trace(Trace(random_ground("testbed", 23, 1_200).jobs), trace)
+    where = ["--trace", str(trace), "--cluster", "testbed"]
+    words = ["train", "evolve", *where, "--out", str(out), "--force", "--reach", "4"]
+    small = ["--generations", "2", "--members", "6", "--parts", "2", "--part-jobs", "200"]
+    trained = CliRunner().invoke(app, [*words, *small, "--eval-every", "1", "--load", "1.1", "1.3"])
+    assert trained.exit_code == 0, trained.output
+    evaluated = CliRunner().invoke(app, ["evaluate", "--model", str(out), *where, "--json"])
+    verdict = sure(load_actor(out).card.verdict)
+    assert verdict.change != 0.0
+    found = json.loads(evaluated.stdout)
+    assert found["verdicts"] == {"model:mine": verdict.model_dump()}
+    assert found["headline"] == f"model:mine: {verdict}"
+    assert f"{out}: {verdict};" in trained.stdout
+    shown = CliRunner().invoke(app, ["models", "verify", str(out)])
+    assert str(verdict) in " ".join(shown.stdout.split())
+    assert load_actor(out).card.results["verdict_on_t.csv@testbed"] == verdict.change
+
+
+def test_the_seed_that_does_best_on_held_out_windows_is_exported(tmp_path: Path) -> None:
+    whole = sure(perform(search_in(tmp_path / "a", seeds=2)))
+    rows = {n: whole.results[f"validation_seed_{n}"] for n in (1, 2)}
+    assert whole.training.seed == min(rows, key=lambda seed: rows[seed])
+    assert whole.results["validation"] == min(rows.values())
+    for seed in (1, 2):
+        record = tmp_path / "a" / "work" / f"seed-{seed}" / GENERATIONS
+        assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
+    alone = search_in(tmp_path / "b", settings=replace(SETTINGS, seed=whole.training.seed))
+    perform(alone)
+    assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
+
+
+def test_a_search_begins_where_a_bundle_of_its_kind_ended(tmp_path: Path) -> None:
+    perform(search_in(tmp_path / "a", settings=replace(SETTINGS, reach=0.5)))
+    begun = tmp_path / "a" / "model"
+    numbers, reach = numbers_of(begun)
+    np.testing.assert_allclose(numbers, numbers.astype(np.float32))
+    assert reach == 0.5
+    still = replace(SETTINGS, step=1e-9, generations=1)
+    card = sure(perform(search_in(tmp_path / "b", settings=still, start=begun)))
+    assert card.architecture.reach == 0.5
+    assert "begun from model" in card.training.method
+    if numbers.any():
+        assert weights(tmp_path / "b" / "model") == weights(begun)
+    other = Path(__file__).parents[2] / "models" / "warmstart-saf"
+    with pytest.raises(ModelError, match="no network of `rltuned train evolve`"):
+        numbers_of(other)
+
+
+@pytest.mark.parametrize(
+    ("given", "reply"),
+    [
+        (["--trace", "a", "--cluster", "testbed", "--cluster", "philly-192"], "2 clusters for 1"),
+        (["--trace", "a"] * 3 + ["--cluster", "testbed"] * 2, "2 clusters for 3 traces"),
+        (["--cluster", "testbed"], "--cluster: needs --trace"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["evolve", "ppo"])
+def test_traces_and_clusters_go_in_pairs(
+    kind: str, given: list[str], reply: str, tmp_path: Path
+) -> None:
+    ran = CliRunner().invoke(app, ["train", kind, "--out", str(tmp_path / "m"), *given])
+    assert ran.exit_code == 2
+    assert reply in " ".join(ran.output.replace("│", " ").split())
+
+
+def test_each_trace_is_learned_on_its_own_cluster(tmp_path: Path) -> None:
+    traces = [tmp_path / name for name in ("one.csv", "two.csv")]
+    for trace in traces:
+        write_trace(Trace(random_ground("testbed", 3, 60).jobs), trace)
+    found = learned_on(traces, ["testbed", "philly-192"], 0, 1, nothing)
+    assert [s.scenario.name for s in found] == ["one.csv@testbed", "two.csv@philly-192"]
+    found = learned_on(traces, ["testbed"], 0, 1, nothing)
+    assert [s.scenario.name for s in found] == ["one.csv@testbed", "two.csv@testbed"]
 
 
 def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> None:
@@ -254,8 +341,8 @@ def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> Non
 
 
 def test_a_verdict_in_words() -> None:
-    verdict = Verdict(word="better", change=-0.05, low=-0.08, high=-0.01, windows=9)
-    assert str(verdict) == "better than the rule delay: -5.0% [-8.0%, -1.0%] on 9 unseen windows"
+    verdict = Verdict(word="better", change=-0.05, low=-0.08, high=-0.01, windows=9, figure="wait")
+    assert str(verdict) == "better than the rule delay: wait -5.0% [-8.0%, -1.0%] on 9 windows"
 
 
 def test_windows_shrink_to_what_a_short_trace_has_room_for_and_that_is_said(
@@ -279,25 +366,3 @@ def test_no_window_is_held_out_twice() -> None:
     windows = held_out([SOURCE], fitting(Validation(windows_per_trace=12), [SOURCE]))
     assert {len(w) for w in windows} == {40}
     assert len(windows) == len(loads)
-
-
-def main(out: str) -> None:
-    """One of two ranks."""
-    perform(search_in(Path(out)), ranks=join_ranks())
-    torch.distributed.destroy_process_group()
-
-
-def test_two_ranks_end_as_one(tmp_path: Path) -> None:
-    running = two_ranks.start(tmp_path, main, str(tmp_path / "two"))
-    assert perform(search_in(tmp_path / "one")) is not None
-    said = [process.communicate(timeout=600)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
-    assert weights(tmp_path / "one" / "model") == weights(tmp_path / "two" / "model")
-    rows = [
-        [
-            json.loads(line)
-            for line in (tmp_path / name / "work" / GENERATIONS).read_text().split("\n")[:-1]
-        ]
-        for name in ("one", "two")
-    ]
-    assert [row["costs"] for row in rows[0][1:]] == [row["costs"] for row in rows[1][1:]]

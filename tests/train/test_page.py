@@ -44,7 +44,7 @@ def test_a_browser_finds_every_table_and_plot(page: Path, tmp_path: Path) -> Non
         assert words in dom
     assert "var(--" in dom
     assert "#0" not in dom.split("</style>")[1].replace("#0f", "")
-    assert dom.index("Wait, geometric mean over windows: ours against delay") < dom.index("<h2>")
+    assert dom.index("the rule delay: wait and slowdown") < dom.index("<h2>")
 
 
 def test_it_is_well_built(page: Path, tmp_path: Path) -> None:

@@ -78,13 +78,20 @@ def test_generations_of_a_search(tmp_path: Path) -> None:
 
 
 def test_the_first_rank_alone_writes(tmp_path: Path) -> None:
-    few = ("--members", "4", "--parts", "2", "--part-jobs", "60", "--generations", "1")
-    words = [*given(tmp_path, "evolve"), *few, "--out", str(tmp_path / "a"), "--distributed"]
+    few = ("--epochs", "1", "--batches", "2", "--rollouts", "2", "--window-jobs", "40")
+    words = [*given(tmp_path, "ppo"), *few, "--out", str(tmp_path / "a"), "--distributed"]
     for process in two_ranks.start(tmp_path, two_ranks.command, *words):
         shown, _ = process.communicate(timeout=600)
         assert process.returncode == 0, shown
     assert len(list((tmp_path / "board").iterdir())) == 1
-    assert sorted(read(tmp_path / "board")["cost"]) == [1]
+    assert sorted(read(tmp_path / "board")["gap"]) == [1]
+
+
+@pytest.mark.parametrize("kind", ["ppo", "evolve"])
+def test_several_seeds_have_no_common_board(kind: str, tmp_path: Path) -> None:
+    ran = run(*given(tmp_path, kind), "--out", str(tmp_path / "a"), "--seeds", "2")
+    assert ran.exit_code == 2
+    assert "--tensorboard shows one training" in ran.output
 
 
 @pytest.mark.parametrize("kind", ["ppo", "evolve"])

@@ -10,7 +10,8 @@ from rltuned.core.run_times import LOG_FULL
 from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
 from rltuned.lab.train.episodes import play_rule
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.train.run import Validation, held_out
+from rltuned.lab.train.run import held_out
+from rltuned.lab.train.verdict import Validation
 from rltuned.lab.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
 from rltuned.sim.fitting import EmptyCluster
 from tests.examples import examples
@@ -30,7 +31,7 @@ def test_every_job_of_a_world_can_run_there(seed: int) -> None:
 def test_worlds_differ_in_what_matters() -> None:
     worlds = [random_world(seed, 100) for seed in range(60)]
     clusters = [cluster for cluster, _, _ in worlds]
-    assert {limits for _, _, limits in worlds} == {"weak", "informative", "none"}
+    assert {limits for _, _, limits in worlds} == {"real", "weak", "none"}
     assert {len({n.gpus[0].gpu_type for n in c.nodes}) for c in clusters} >= {1, 2, 3}
     assert {n.total.gpus for c in clusters for n in c.nodes} == {1, 2, 4, 8}
     sizes = [c.gpus for c in clusters]

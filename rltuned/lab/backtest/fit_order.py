@@ -16,7 +16,8 @@ from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.ppo import Report as Epoch
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.ranks import ALONE, Ranks, leave
-from rltuned.lab.train.run import Job, Validation, beginning_from, perform
+from rltuned.lab.train.run import Job, beginning_from, perform
+from rltuned.lab.train.verdict import Validation
 from rltuned.policies.predictor import Predictor
 
 WINDOW_JOBS: Final = 256
@@ -74,6 +75,7 @@ def fit_order(
             command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",
             validation=Validation(windows_per_trace=6, window_jobs=size),
             start=model,
+            predictor=predictor,
             force=True,  # the night has a test period of its own
         )
         ranks = ranks.present()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,7 +21,7 @@ from rltuned.lab.cli.outputs import check_folder
 from rltuned.lab.compare import Paired
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.stats import SHARES
-from rltuned.lab.train.options import FEWEST_WINDOWS, NAMES, RULES
+from rltuned.lab.train.options import LOADS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
 
@@ -43,7 +44,15 @@ ModelOption = Annotated[
     ),
 ]
 LoadOption = Annotated[
-    list[float] | None, typer.Option(help="Offered load; again for more; none: the trace's.")
+    list[float] | None,
+    typer.Option(
+        help=f"Offered; again for more; 0: the trace's own; none: {', '.join(map(str, LOADS))}.",
+        min=0.0,
+    ),
+]
+WindowsOption = Annotated[
+    int | None,
+    typer.Option("--windows", help="None: as many as share no job, at least 3.", min=1),
 ]
 PartOption = Annotated[
     tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
@@ -74,8 +83,8 @@ def evaluate(
     trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
     cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
     load: LoadOption = None,
-    count: Annotated[int, typer.Option("--windows", min=1)] = FEWEST_WINDOWS,
-    window_jobs: Annotated[int, typer.Option(help="Jobs per window.", min=2)] = 1_024,
+    count: WindowsOption = None,
+    window_jobs: Annotated[int, typer.Option(help="Jobs per window, at most.", min=2)] = 1_024,
     part: PartOption = (0.9, 1.0),
     random: RandomOption = False,
     copies: CopiesOption = 1,
@@ -100,27 +109,26 @@ def evaluate(
     """
     if not 0 <= part[0] < part[1] <= 1:
         raise typer.BadParameter("--part: from and to, within 0 and 1")
-    rules = tuple(dict.fromkeys(rule or RULES))
-    if unknown := [r for r in rules if r not in NAMES]:
-        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
+    rules = _rules(rule)
     if curves and report is None:
         raise typer.BadParameter("--curves needs --report FOLDER")
     if mode == "cycle" and bounds is options.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     check_folder(report)
     from rltuned.lab.train import evaluate as evaluation  # noqa: PLC0415 - numba
+    from rltuned.lab.train import verdict  # noqa: PLC0415
     from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
 
     learned = curves_of(curves or [])
     usual = 1.0 if trust is None else trust
     contestants = dict(evaluation.contestant_of(one, usual) for one in model)
     options.trust_of(trust, [seed for seeds in contestants.values() for seed in seeds])
-    sources = from_files(trace, [cluster_named(c) for c in cluster])
+    sources = from_files(product(trace, map(cluster_named, cluster)))
     plans = [
         evaluation.EvaluationPlan(
-            count, window_jobs, at, part, random=random, copies=copies, seed=seed
+            count, window_jobs, at or None, part, random=random, copies=copies, seed=seed
         )
-        for at in (load or (None,))
+        for at in (LOADS if load is None else load)
     ]
     knobs = Knobs(top_k=0, order=options.order_of(own, share, clip, max_delay))
     protocol = Protocol(
@@ -131,23 +139,39 @@ def evaluate(
         predictor=options.predictor_of(predictor),
     )
     found = _play([s.scenario for s in sources], contestants, plans, rules, protocol)
-    if any(not c.disjoint for c in found):
-        flags.warn("some windows share jobs: intervals are narrower than the truth")
+    _warn(found, window_jobs)
     document = {
         "models": _cards(contestants),
         "mode": protocol.mode,
         "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
         "bounds": None if protocol.order is None else asdict(protocol.order),
-        "headline": evaluation.headline(found),
+        "headline": verdict.headline(found),
+        "verdicts": {name: one.model_dump() for name, one in verdict.verdicts(found).items()},
         "comparisons": [_plain(c) for c in found],
     }
     if as_json:
         flags.say(json.dumps(document))
     else:
-        flags.say(evaluation.headline(found))
+        flags.say(verdict.headline(found))
         _show(found)
     if report is not None:
         _report(report, found, document, learned)
+
+
+def _rules(asked: list[str] | None) -> tuple[str, ...]:
+    """Without what is named twice. Raises TraceError: there is no such rule."""
+    rules = tuple(dict.fromkeys(asked or RULES))
+    if unknown := [rule for rule in rules if rule not in NAMES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
+    return rules
+
+
+def _warn(found: "list[evaluation.Evaluation]", window_jobs: int) -> None:
+    """That windows are other than was asked for."""
+    if (fewest := min(one.plan.window_jobs for one in found)) < window_jobs:
+        flags.warn(f"windows have {fewest} jobs, not {window_jobs}: that part has no room for more")
+    if any(not one.disjoint for one in found):
+        flags.warn("some windows share jobs: intervals are narrower than the truth")
 
 
 def _report(
@@ -173,7 +197,8 @@ def _play(
     from rltuned.lab.train.evaluate import evaluate_on, plays_of  # noqa: PLC0415 - numba
 
     players = len(rules) + sum(map(len, contestants.values()))
-    steps = len(scenarios) * sum(p.windows * p.copies for p in plans) * players
+    fitted = [plan.in_scenario(scenario) for scenario in scenarios for plan in plans]
+    steps = sum((plan.windows or 1) * plan.copies for plan in fitted) * players
     with progress() as bar:
         task = bar.add_task("evaluate", total=steps)
         return [

@@ -1,7 +1,7 @@
 """`rltuned train evolve`: search an order by an evolution strategy."""
 
+import math
 import os
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,16 +12,19 @@ from rltuned.lab.cli.epochs import EpochLog, against
 from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
 from rltuned.lab.cli.training import (
     ClusterOption,
-    DistributedOption,
     ForceOption,
     HeldOutOption,
     LoadOption,
     OutOption,
     PredictorOption,
+    ReachOption,
     ResumeOption,
+    SeedsOption,
+    StartOption,
     TraceOption,
     WorkOption,
     WorldsOption,
+    as_typed,
     judged_by,
     learned_on,
     predicting,
@@ -51,28 +54,28 @@ def evolve(
         int | None, typer.Option(help="Threads that play; as many as processors.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 1,
+    seeds: SeedsOption = 1,
+    reach: ReachOption = 2.7,
+    start: StartOption = None,
     tensorboard: BoardOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
-    distributed: DistributedOption = False,
 ) -> None:
     """Search an order in the simulator: CMA-ES on whole parts of traces, in the daemon's cycles.
 
     Exit codes: 0 = found and exported; 2 = input cannot be used, or what was found is worse than
     the rule.
     """
-    board = EventFiles(tensorboard, resume=resume)
+    board = EventFiles(tensorboard, seeds, resume=resume)
     from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
-    from rltuned.lab.train.evolution import EvolutionSettings  # noqa: PLC0415
-    from rltuned.lab.train.evolved import perform  # noqa: PLC0415
-    from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
+    from rltuned.lab.train.evolution import EvolutionSettings, perform  # noqa: PLC0415
     from rltuned.lab.train.run import Job  # noqa: PLC0415
     from rltuned.lab.train.trial import RULE  # noqa: PLC0415
 
-    guess = predicting("queue", predictor)
+    guess, known = predicting("queue", predictor)
     settings = EvolutionSettings(
         generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
-        eval_every=eval_every, seed=seed,
+        reach=math.log(reach), eval_every=eval_every, seed=seed,
     )  # fmt: skip
     sources = learned_on(trace, cluster, worlds, seed, guess)
     search = Job(
@@ -80,25 +83,22 @@ def evolve(
         sources=sources,
         judges=tuple(drawn(JUDGES, worlds // 2, guess)),
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)),
-        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        validation=judged_by(eval_windows, eval_jobs, sources, worlds), resume=resume, force=force,
+        command=as_typed(), start=start, seeds=seeds, predictor=known,
+        validation=judged_by(eval_windows, eval_jobs, sources), resume=resume, force=force,
         workers=workers or len(os.sched_getaffinity(0)),
     )  # fmt: skip
-    ranks = join_ranks() if distributed else ALONE
-    log = EpochLog(search.folder, "generation", generations, off=ranks.rank > 0)
+    log = EpochLog(search.folder, "generation", generations)
 
     def after(found: "SearchGeneration") -> None:
         text = against(RULE, found.change)
         if found.validation is not None:
             text += f", held out {against(RULE, found.validation)}"
         log.say(found.number + 1, text)
-        if ranks.rank == 0:
-            board.add(found.number + 1, _figures(found))
+        board.add(found.number + 1, _figures(found))
 
     with closing(board):
-        card = perform(search, ranks=ranks, on_generation=after)
-    if card is not None:
-        say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
+        card = perform(search, on_generation=after)
+    say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
 
 
 def _figures(found: "SearchGeneration") -> dict[str, float | None]:

@@ -29,10 +29,11 @@ class EventFiles:
     Raises:
         SettingsError: the package is missing.
         ModelError: the folder has the figures of another training.
+        BadParameter: several seeds are trained, whose steps would be the same.
         TraceError: there can be no such folder.
     """
 
-    def __init__(self, folder: Path | None, *, resume: bool = False) -> None:
+    def __init__(self, folder: Path | None, seeds: int = 1, *, resume: bool = False) -> None:
         self._folder = folder
         self._writer: SummaryWriter | None = None
         if folder is None:
@@ -42,6 +43,8 @@ class EventFiles:
                 f"--tensorboard needs the Python package {PACKAGE}, which is not installed; "
                 "install rltuned[tensorboard]"
             )
+        if seeds > 1:
+            raise typer.BadParameter("--tensorboard shows one training, --seeds makes several")
         check_folder(folder)
         if not resume and any(folder.glob(EVENTS)):
             raise ModelError(f"{folder}: has the figures of another training; name another folder")

@@ -23,10 +23,14 @@ from rltuned.lab.cli.training import (
     LoadOption,
     OutOption,
     PredictorOption,
+    ReachOption,
     ResumeOption,
+    SeedsOption,
+    StartOption,
     TraceOption,
     WorkOption,
     WorldsOption,
+    as_typed,
     judged_by,
     learned_on,
     predicting,
@@ -57,15 +61,6 @@ def train() -> None:
 QUICK_EPOCHS, QUICK_BATCHES = 12, 60
 
 
-ReachOption = Annotated[
-    float,
-    typer.Option(
-        "--reach", help="Largest factor on the delays of the rule `delay`.", min=1.01, max=100
-    ),
-]
-StartOption = Annotated[
-    Path | None, typer.Option("--from", help="Bundle to go on from; its make is kept.")
-]
 DeviceOption = Annotated[
     Literal["cpu", "cuda"],
     typer.Option(help="Where the networks learn; episodes are played on the CPU."),
@@ -99,6 +94,7 @@ def ppo(
     hidden: Annotated[tuple[int, int], typer.Option()] = (32, 16),
     patience: Annotated[int, typer.Option(help="0 = all epochs.", min=0)] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 1,
+    seeds: SeedsOption = 1,
     reach: ReachOption = 8.0,
     start: StartOption = None,
     eval_windows: HeldOutOption = 12,
@@ -117,7 +113,7 @@ def ppo(
     actor is worse than the rule.
     """
     _check_ppo(base, device)
-    board = EventFiles(tensorboard, resume=resume)
+    board = EventFiles(tensorboard, seeds, resume=resume)
     from rltuned.lab.train.batch import Contest  # noqa: PLC0415 - numba
     from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, UNSEEN, drawn  # noqa: PLC0415 - torch
     from rltuned.lab.train.learner import PpoSettings  # noqa: PLC0415
@@ -137,23 +133,23 @@ def ppo(
     )  # fmt: skip
     if start is not None:
         settings = beginning_from(start, settings)
-    guess = predicting(settings.network, predictor)
+    guess, known = predicting(settings.network, predictor)
     sources = learned_on(trace, cluster, worlds, seed, guess)
     job = Job(
         settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
         sources=sources,
         judges=tuple(drawn(JUDGES, worlds, guess)),
         unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
-        command=" ".join(["rltuned", *(a for a in sys.argv[1:] if a != "--resume")]),
-        start=start, resume=resume, device=device,
-        validation=judged_by(eval_windows, eval_jobs, sources, worlds),
+        command=as_typed(), start=start, resume=resume, device=device, seeds=seeds,
+        predictor=known, validation=judged_by(eval_windows, eval_jobs, sources),
     )  # fmt: skip
     _perform(job, join_ranks() if distributed else ALONE, board)
 
 
 def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: EventFiles) -> None:
     """Train and export, and show what comes of it; only the first rank shows anything."""
-    from rltuned.lab.train.run import RULES, perform  # noqa: PLC0415 - torch
+    from rltuned.lab.train.run import perform  # noqa: PLC0415 - torch
+    from rltuned.lab.train.trial import RULE  # noqa: PLC0415
 
     log = EpochLog(job.folder, "epoch", job.settings.epochs, off=ranks.rank > 0)
 
@@ -161,7 +157,7 @@ def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: EventFiles) -> None
         text = f"gap {report.gap:+.3f}"
         if not math.isnan(report.validation):
             change = (report.validation, report.validation_low, report.validation_high)
-            text += f", held out {against(RULES[0], change)}, best {report.best:+.1%}"
+            text += f", held out {against(RULE, change)}, best {report.best:+.1%}"
         log.say(report.epoch + 1, text)
         if ranks.rank == 0:
             figures = asdict(report)
@@ -170,9 +166,7 @@ def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: EventFiles) -> None
     with closing(board):
         card = perform(job, ranks=ranks, on_epoch=after)
     if card is not None:
-        short = {k: v for k, v in card.results.items() if "geometric" in k and k.endswith(RULES)}
-        changes = ", ".join(f"{k} {v:+.1%}" for k, v in short.items())
-        say(f"{job.out}: {card.verdict}; {changes}; {card.training.seconds:.0f} s")
+        say(f"{job.out}: {card.verdict}; {card.training.seconds:.0f} s")
 
 
 def _check_ppo(base: str, device: str) -> None:

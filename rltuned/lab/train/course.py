@@ -1,6 +1,6 @@
 """Where a training takes its windows from: trace files, rltuned's generators, random worlds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -36,14 +36,15 @@ and what follows is for the evaluation alone."""
 
 @dataclass(frozen=True, slots=True)
 class DatasetSource:
-    """What a scenario was made of, for the card. share: how often its windows come, beside
-    others.
+    """What a scenario was made of, for the card. share: how often its windows come, beside others.
+    is_world: a random one.
     """
 
     scenario: Scenario
     description: str
     licence: str
     share: int = 1
+    is_world: bool = False
 
 
 Predict = Callable[[Sequence[TraceJob]], Sequence[Foreseen | None]]
@@ -56,26 +57,25 @@ def nothing(_jobs: Sequence[TraceJob]) -> list[None]:
 
 
 def from_files(
-    traces: Sequence[Path], clusters: Sequence[Cluster], predict: Predict = nothing
+    pairs: Iterable[tuple[Path, Cluster]], predict: Predict = nothing
 ) -> list[DatasetSource]:
-    """Every trace on every cluster, without impossible jobs. Raises TraceError."""
+    """Traces on clusters, without impossible jobs. Raises TraceError."""
     found = []
-    for path in traces:
+    for path, cluster in pairs:
         trace = read_trace(path)
-        for cluster in clusters:
-            jobs, left_out = possible(trace.jobs, cluster, skip=True)
-            notes = trace.notes
-            description = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
-            description += f", {len(trace.bad)} rows unreadable" if trace.bad else ""
-            description += f"; {notes['source']}" if "source" in notes else ""
-            description += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
-            # the readers name the licence beside the source; other files may name it apart
-            licence = notes.get("licence", notes.get("source", "see the source"))
-            scenario = Scenario.of(cluster, jobs, name=f"{path.name}@{cluster.name}").for_networks()
-            found += [
-                DatasetSource(scenario.foreseeing(known), description, licence)
-                for known in predict(jobs)
-            ]
+        jobs, left_out = possible(trace.jobs, cluster, skip=True)
+        notes = trace.notes
+        description = f"{path.name} on {cluster.name}: {len(jobs)} jobs, {left_out} left out"
+        description += f", {len(trace.bad)} rows unreadable" if trace.bad else ""
+        description += f"; {notes['source']}" if "source" in notes else ""
+        description += f"; synthetic: {notes['synthetic']}" if "synthetic" in notes else ""
+        # the readers name the licence beside the source; other files may name it apart
+        licence = notes.get("licence", notes.get("source", "see the source"))
+        scenario = Scenario.of(cluster, jobs, name=f"{path.name}@{cluster.name}").for_networks()
+        found += [
+            DatasetSource(scenario.foreseeing(known), description, licence)
+            for known in predict(jobs)
+        ]
     return found
 
 
@@ -109,7 +109,7 @@ def drawn(
         description = f"{cluster.name}: {cluster.gpus} GPUs, nodes of {sizes}, {limits} limits, "
         description += f"{len(made)} jobs"
         own = scenario.foreseeing(known[number % len(known)])
-        found.append(DatasetSource(own, description, OURS))
+        found.append(DatasetSource(own, description, OURS, is_world=True))
     return found
 
 

@@ -6,7 +6,7 @@ the result says it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.errors import ModelError, TraceError
-from rltuned.lab.compare import Paired, paired
+from rltuned.lab.compare import Change, Paired, objective_logs, of_logs, paired
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
 from rltuned.lab.replay.plugged import play_plugged
@@ -24,12 +24,11 @@ from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import SHARES
 from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.options import FEWEST_WINDOWS, RULES
+from rltuned.lab.train.options import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS, RULES
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.natural import AGE_ONLY
-from rltuned.stats import percent
 
 SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
@@ -81,12 +80,13 @@ def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """Which windows. load: GPU demand that submits are stretched to; None = the trace's. part: of
-    the trace, from and to. random: at random places, as in the paper, not evenly spread. copies: of
-    each window, with submits moved by up to jitter_s.
+    """Which windows. windows: None = as many as share no job, see in_scenario. load: GPU demand
+    that submits are stretched to; None = the trace's. part: of the trace, from and to. random: at
+    random places, as in the paper, not evenly spread. copies: of each window, with submits moved by
+    up to jitter_s.
     """
 
-    windows: int = FEWEST_WINDOWS
+    windows: int | None = None
     window_jobs: int = 1_024
     load: float | None = None
     part: tuple[float, float] = (0.9, 1.0)
@@ -100,11 +100,25 @@ class EvaluationPlan:
         """What intervals are made from: several windows, or the copies of a single one."""
         return "copies" if self.windows == 1 and self.copies > 1 else "windows"
 
+    def in_scenario(self, scenario: Scenario) -> "EvaluationPlan":
+        """With windows that there is room for: shorter ones, rather than fewer than LEAST_WINDOWS.
+        Raises TraceError: the part has too few jobs.
+        """
+        room = int(len(scenario) * self.part[1]) - int(len(scenario) * self.part[0])
+        if room < FEWEST_JOBS:
+            raise TraceError(
+                f"{scenario.name}: {room} jobs between {self.part[0]:.0%} and {self.part[1]:.0%} "
+                f"are too few to judge by"
+            )
+        size = min(self.window_jobs, room if self.windows else room // LEAST_WINDOWS)
+        count = self.windows or min(MOST_WINDOWS, room // size)
+        return replace(self, windows=count, window_jobs=size)
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). disjoint:
-    no two windows share a job.
+    """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). plan: as
+    it was played. disjoint: no two windows share a job.
 
     values: policy -> metric -> (k,), a model's (s, k) of s seeds. paired: model -> rule -> metric.
     closed: model -> metric -> share of the way from fcfs to the better clairvoyant order. spread:
@@ -145,39 +159,26 @@ def is_proven(comparisons: Sequence[Evaluation], model: str, rule: str, metric: 
     return words in ({"better"}, {"worse"})
 
 
-def headline(comparisons: Sequence[Evaluation]) -> str:
-    """The mean wait of every model against one rule, `delay` where it was played."""
-    tables = {name: rules for one in comparisons for name, rules in one.paired.items()}
-    parts = []
-    for model, rules in tables.items():
-        rule = "delay" if "delay" in rules else next(iter(rules))
-        mean, *places = everywhere(comparisons, model, rule, "wait_s")
-        found = rules[rule]["wait_s"].geometric
-        text = percent(mean, found.low, found.high)
-        if len(places) > 1:
-            text = (
-                f"{mean:+.1%} [{min(places):+.1%} to {max(places):+.1%} over {len(places)} places]"
-            )
-        proven = "" if is_proven(comparisons, model, rule, "wait_s") else ", no proven difference"
-        parts.append(f"{model} against {rule} {text}{proven}")
-    return f"Wait, geometric mean over windows: {'; '.join(parts)}"
+def objective_over(comparisons: Sequence[Evaluation], model: str, rule: str) -> tuple[Change, int]:
+    """A model against a rule by wait and slowdown together, over the windows of all places, and how
+    many there were.
+    """
+    tables = [one.values for one in comparisons if rule in one.paired.get(model, {})]
+    logs = np.concatenate([objective_logs(values[model], values[rule]) for values in tables])
+    return of_logs(logs), len(logs)
 
 
 def windows_of(scenario: Scenario, plan: EvaluationPlan) -> tuple[list[Scenario], bool]:
     """The windows, their copies, and whether no two places share a job. Raises TraceError."""
-    first, end = int(len(scenario) * plan.part[0]), int(len(scenario) * plan.part[1])
-    spare = end - first - plan.window_jobs
-    if spare < 0:
-        raise TraceError(
-            f"{scenario.name}: {end - first} jobs between {plan.part[0]:.0%} and "
-            f"{plan.part[1]:.0%} are too few for a window of {plan.window_jobs}"
-        )
+    plan = plan.in_scenario(scenario)
+    count, first = plan.windows or 1, int(len(scenario) * plan.part[0])
+    spare = int(len(scenario) * plan.part[1]) - first - plan.window_jobs
     draw = np.random.default_rng(plan.seed)
     if plan.random:
-        starts = first + np.sort(draw.integers(0, spare + 1, plan.windows))
+        starts = first + np.sort(draw.integers(0, spare + 1, count))
     else:
-        starts = first + np.linspace(0, spare, plan.windows).astype(int)
-    disjoint = plan.windows == 1 or int(np.diff(starts).min()) >= plan.window_jobs
+        starts = first + np.linspace(0, spare, count).astype(int)
+    disjoint = count == 1 or int(np.diff(starts).min()) >= plan.window_jobs
     found = [
         scenario.cut(
             int(at),
@@ -204,6 +205,7 @@ def evaluate_on(
     """Play every window under every policy. models: name -> one player per training seed. protocol:
     of the rules; who knows the future orders at every event. Raises TraceError.
     """
+    plan = plan.in_scenario(scenario)
     chosen, disjoint = windows_of(scenario, plan)
     judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}
     values: dict[str, dict[str, FloatArray]] = {}
@@ -253,7 +255,7 @@ def _table(
         rows.append([getattr(found, m) for m in METRICS])
     table = np.array(rows, dtype=np.float64)
     if plan.unit == "windows":
-        table = table.reshape(plan.windows, plan.copies, -1).mean(axis=1)
+        table = table.reshape(-1, plan.copies, len(METRICS)).mean(axis=1)
     return dict(zip(METRICS, table.T, strict=True))
 
 

@@ -15,4 +15,10 @@ Learned = Literal["none", "predictor", "full"]
 RULES: Final = (*BASELINES, *FUTURE)
 NAMES: Final = (BY_DEFAULT, *RULES)
 """Of an evaluation: every one of RULES is played unless others are asked for."""
-FEWEST_WINDOWS: Final = 60
+MOST_WINDOWS: Final = 60
+"""Of a trace at a load, unless another number is asked for; LEAST_WINDOWS: shorter ones then."""
+LEAST_WINDOWS: Final = 3
+LOADS: Final = (0.7, 0.9, 1.1)
+"""Of the GPUs, that windows which judge are stretched to."""
+FEWEST_JOBS: Final = 10
+"""Of what a model is judged on."""

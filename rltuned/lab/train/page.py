@@ -14,7 +14,8 @@ from rltuned.lab.compare import LARGER_IS_BETTER
 from rltuned.lab.replay.policy import CLAIRVOYANT, FUTURE
 from rltuned.lab.report import plots
 from rltuned.lab.stats import FloatArray
-from rltuned.lab.train.evaluate import Evaluation, everywhere, headline, is_proven
+from rltuned.lab.train.evaluate import Evaluation, everywhere, is_proven
+from rltuned.lab.train.verdict import headline
 from rltuned.report import render
 
 UNITS: Final = {

@@ -1,8 +1,8 @@
-"""One training from its settings to its bundle: what `rltuned train ppo` does."""
+"""A training from its settings to its bundle: what `train ppo` does, and what `evolve` shares."""
 
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -20,21 +20,24 @@ from rltuned.lab.train.episodes import Recorder, play_sampled
 from rltuned.lab.train.export import export_bundle
 from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, module_of, network_of
+from rltuned.lab.train.options import FEWEST_JOBS
 from rltuned.lab.train.ppo import Report, train
 from rltuned.lab.train.ranges import ranges_played
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.session import Session, Standing
-from rltuned.lab.train.trial import RULE, Trial, changes, windows_between
-from rltuned.lab.train.verdict import allow, judged, unseen_windows
+from rltuned.lab.train.trial import DIGITS, RULE, Trial, windows_between
+from rltuned.lab.train.verdict import Validation, allow, judged
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import BUNDLE_NAME, Card, Training
 from rltuned.policies.network import INPUTS
+from rltuned.policies.predictor import Predictor
 
 PARITY_WINDOWS = 4
-S = TypeVar("S")
-"""Settings of a kind of training: they have a seed, and describe themselves."""
-RULES = (RULE, "saf", "fcfs", "multifactor")
-"""Played before the training begins; the first one chooses the best epoch."""
+S = TypeVar("S", bound=Any)
+"""Settings of a kind of training, a dataclass: they have a seed, and describe themselves."""
+Interval = tuple[float, float | None, float | None]
+"""A mean and its 95% interval."""
+NONE: Final[Interval] = (0.0, None, None)
 
 
 WINDOWS_SAID = (
@@ -48,21 +51,16 @@ JUDGES_SAID = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """Held-out windows by which epochs are compared."""
-
-    windows_per_trace: int = 12
-    window_jobs: int = 1_024
-    loads: tuple[float, ...] = (0.7, 0.9, 1.1)
+VALIDATION: Final = Validation()
 
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[S]):
     """One training, by PPO or by evolution. start: None = the rule `delay`. judges: scenarios never
     learned from; a window of each helps to choose the epoch; unseen: one of each helps to find the
-    verdict. command: for the card. force: a worse actor is exported too. device: of PPO; workers:
-    threads that play, of evolution.
+    verdict. seeds: so many are tried, from that of the settings on. predictor: of run times, that
+    the verdict is played with; None = by the limits. command: for the card. force: a worse actor is
+    exported too. device: of PPO; workers: threads that play, of evolution.
     """
 
     settings: S
@@ -70,18 +68,43 @@ class Job(Generic[S]):
     folder: Path
     out: Path
     command: str
-    validation: Validation = Validation()
+    validation: Validation = VALIDATION
     start: Path | None = None
     resume: bool = False
     device: str = "cpu"
     workers: int = 1
+    seeds: int = 1
+    predictor: Predictor | None = None
     judges: tuple[DatasetSource, ...] = ()
     unseen: tuple[DatasetSource, ...] = ()
     force: bool = False
 
 
-FEWEST_JOBS: Final = 10
-"""Of a window that an actor is judged by."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a seed came to. cost: on the held-out windows; the least is the best. validation: its
+    change against the rule there, in logarithms. size, loads: of the windows that show the ranges
+    of its features. The rest is for the card.
+    """
+
+    actor: TorchActor
+    seed: int
+    cost: float
+    validation: Interval
+    summary: str
+    method: str
+    teacher: str
+    seconds: float
+    machine: str
+    size: int
+    loads: tuple[float, float]
+
+
+def seeds_of(job: Job[S]) -> Iterator[Job[S]]:
+    """The training once for each seed, in folders of their own where there are several."""
+    for seed in range(job.settings.seed, job.settings.seed + job.seeds):
+        folder = job.folder / f"seed-{seed}" if job.seeds > 1 else job.folder
+        yield replace(job, settings=replace(job.settings, seed=seed), folder=folder, seeds=1)
 
 
 def fitting(validation: Validation, traces: Sequence[DatasetSource]) -> Validation:
@@ -129,16 +152,24 @@ def perform(
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
 ) -> Card | None:
-    """Train, keep checkpoints and curves, export the best epoch; None on ranks beyond 0. Raises
-    ModelError: says what can be resumed; TraceError: the traces are too short.
+    """Train with each seed, keep checkpoints and curves, export the best epoch of the best seed;
+    None on ranks beyond 0. Raises ModelError: says what can be resumed; TraceError: the traces are
+    too short.
     """
-    settings = job.settings
     check_name(job.out, ranks)
     check(job)
+    windows = held_out(job.sources, job.validation, job.judges)
+    trial = Trial.of(windows, job.settings.contest.objective, [RULE])
+    found = [_train(one, trial, ranks, on_epoch) for one in seeds_of(job)]
+    return None if ranks.rank else export_judged(job, found, windows)
+
+
+def _train(
+    job: Job[PpoSettings], trial: Trial, ranks: Ranks, on_epoch: Callable[[Report], None]
+) -> Found:
+    """One seed."""
+    settings = job.settings
     session = Session(job.folder, settings, resume=job.resume) if ranks.rank == 0 else None
-    trial = Trial.of(
-        held_out(job.sources, job.validation, job.judges), settings.contest.objective, RULES
-    )
     learner = Learner(settings, job.device)
     standing = _begin(learner, job)
     ranks.align([learner.actor, learner.critic])
@@ -153,7 +184,7 @@ def perform(
             learner,
             [s.scenario for s in job.sources for _ in range(s.share)],
             settings,
-            lambda actor: trial.ratio(actor, RULES[0]),
+            lambda actor: trial.ratio(actor, RULE),
             first_epoch=standing.epoch,
             best=standing.best,
             since_best=standing.since_best,
@@ -164,10 +195,26 @@ def perform(
         raise ModelError(
             f"training stopped: {error}; the last good checkpoint is in {job.folder}"
         ) from error
-    if session is None:
-        return None
-    session.load_best(learner)
-    return _export(job, learner, trial, session.seconds(), ranks.world)
+    if session is not None:
+        session.load_best(learner)
+    contest, begun = settings.contest, f", begun from {job.start.name}" if job.start else ""
+    actor = learner.actor.cpu()
+    # the other ranks export nothing
+    validation = trial.ratio(actor, RULE) if session is not None else NONE
+    return Found(
+        actor,
+        settings.seed,
+        cost=validation[0],
+        validation=validation,
+        summary=f"PPO, {settings.network} network, objective {contest.objective}.",
+        method="PPO on whole scheduling episodes in the simulator, as corrections of the rule "
+        f"`delay`{begun}",
+        teacher=contest.base,
+        seconds=session.seconds() if session is not None else 0.0,
+        machine=f"one thread, {job.device}" + (f", {ranks.world} ranks" if ranks.world > 1 else ""),
+        size=contest.window_jobs,
+        loads=contest.loads,
+    )
 
 
 def check_name(out: Path, ranks: Ranks = ALONE) -> None:
@@ -206,75 +253,44 @@ def _begin(learner: Learner, job: Job[PpoSettings]) -> Standing:
     return Standing(0, float("inf"))
 
 
-def _export(
-    job: Job[PpoSettings], learner: Learner, trial: Trial, seconds: float, ranks: int
-) -> Card:
-    settings, begun = job.settings, f", begun from {job.start.name}" if job.start else ""
-    actor = learner.actor.cpu()
-    return export_judged(
-        job,
-        actor,
-        summary=f"PPO, {settings.network} network, objective {settings.contest.objective}.",
-        method="PPO on whole scheduling episodes in the simulator, as corrections of the rule "
-        f"`delay`{begun}",
-        teacher=settings.contest.base,
-        windows=trial.windows,
-        results=lambda: changes(trial, trial.totals(actor)),
-        seconds=seconds,
-        machine=f"one thread, {job.device}" + (f", {ranks} ranks" if ranks > 1 else ""),
-        size=settings.contest.window_jobs,
-        loads=settings.contest.loads,
-    )
-
-
-def export_judged(
-    job: Job[Any],
-    actor: TorchActor,
-    *,
-    summary: str,
-    method: str,
-    teacher: str,
-    windows: Sequence[Scenario],
-    results: Callable[[], dict[str, float]],
-    seconds: float,
-    machine: str,
-    size: int,
-    loads: tuple[float, float],
-) -> Card:
-    """Judge an actor on windows that chose nothing, and export it. windows: for the parity file.
-    results: of the validation, played when it may be exported. size, loads: of the windows that
-    show the ranges of its features. Raises ModelError: it is worse than the rule.
+def export_judged(job: Job[Any], found: Sequence[Found], windows: Sequence[Scenario]) -> Card:
+    """Judge the seed that did best on the held-out windows on others, and export it. windows: the
+    held-out ones, for the parity file. Raises ModelError: it is worse than the rule.
     """
-    unseen = unseen_windows(
-        job.sources, job.unseen, size=job.validation.window_jobs, loads=job.validation.loads
-    )
-    verdict = judged(actor, unseen)
+    best = min(found, key=lambda one: one.cost)
+    verdict, changes = judged(best.actor, job.sources, job.unseen, job.validation, job.predictor)
     allow(verdict, force=job.force)
+    each = zip(("validation", "validation_low", "validation_high"), best.validation, strict=True)
+    results = {name: value for name, value in each if value is not None}
+    results |= {f"verdict_on_{name}": change for name, change in changes.items()}
+    if len(found) > 1:
+        results |= {f"validation_seed_{one.seed}": one.validation[0] for one in found}
+    seeds = f" The best of {len(found)} seeds on held-out windows." if len(found) > 1 else ""
     return export_bundle(
         job.out,
-        actor,
+        best.actor,
         name=job.out.name,
-        summary=summary,
-        parity=parity_windows(windows, actor),
+        summary=best.summary + seeds,
+        parity=parity_windows(windows, best.actor),
         training=Training(
-            method=method,
-            teacher=teacher,
+            method=best.method,
+            teacher=best.teacher,
             command=job.command,
-            seed=job.settings.seed,
-            settings=job.settings.described(),
-            data="; ".join(s.description for s in job.sources),
+            seed=best.seed,
+            settings=replace(job.settings, seed=best.seed).described(),
+            data="; ".join(dict.fromkeys(s.description for s in job.sources)),
             data_licence="; ".join(sorted({s.licence for s in job.sources})),
-            seconds=round(seconds, 1),
-            machine=f"{platform.machine()}, {machine}",
+            seconds=round(sum(one.seconds for one in found), 1),
+            machine=f"{platform.machine()}, {best.machine}",
         ),
-        results=results(),
+        results={name: round(value, DIGITS) for name, value in results.items()},
         verdict=verdict,
         caveats=[
             WINDOWS_SAID,
             *((JUDGES_SAID,) if job.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
         ],
-        ranges=ranges_played(actor, job.sources, size=size, loads=loads),
+        ranges=ranges_played(best.actor, job.sources, size=best.size, loads=best.loads),
     )
 
 

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.lab.compare import paired
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
@@ -16,7 +15,6 @@ from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.options import Objective
 from rltuned.lab.train.reward import FLOOR, MIXED, Work, cost_at
-from rltuned.policies.baselines import BASELINES
 
 _END = np.array([np.inf])
 DIGITS: Final = 4
@@ -24,8 +22,6 @@ RULE: Final = "delay"
 """What a network is measured against: what it corrects."""
 CYCLES: Final = Protocol(mode="cycle")
 """The daemon's own decision every minute, with its bounds and its memory."""
-AS_IT_IS: Final = "bsld"
-"""The metric to which `paired` adds nothing: a trial's totals have their floor already."""
 
 
 def windows_between(
@@ -76,31 +72,3 @@ def total(objective: Objective, window: Scenario, start_s: FloatArray) -> float:
     if objective == "mix":
         return math.prod(total(o, window, start_s) for o in MIXED) ** (1 / len(MIXED))
     return max(float(cost_at(objective, _END, start_s, Work.of(window))[0]), FLOOR[objective])
-
-
-def changes(trial: Trial, own: FloatArray) -> dict[str, float]:
-    """Change against each static rule, of the mean and of the geometric mean of the ratios.
-
-    own: (k,) the model's totals on them. Returns `held_out_OBJECTIVE[_geometric]_against_RULE`, the
-    same with `_low` and `_high` (95% interval over windows, where there are several), and how many
-    windows there were. -0.1: ten percent less.
-    """
-    results: dict[str, float | None] = {"held_out_windows": float(len(own))}
-    static = [name for name, rule in BASELINES.items() if rule.static]
-    for rule in dict.fromkeys((*trial.rules, *static)):
-        totals = trial.rules.get(rule)
-        if totals is None:
-            totals = np.array(
-                [total(trial.objective, w, play_policy(w, rule, CYCLES)) for w in trial.windows]
-            )
-        found = paired(own, totals, AS_IT_IS)
-        name = f"held_out_{trial.objective}{{}}_against_{rule}{{}}".format
-        results |= {
-            name("", ""): found.change,
-            name("", "_low"): found.low,
-            name("", "_high"): found.high,
-            name("_geometric", ""): found.geometric.change,
-            name("_geometric", "_low"): found.geometric.low,
-            name("_geometric", "_high"): found.geometric.high,
-        }
-    return {k: round(v, DIGITS) for k, v in results.items() if v is not None}

@@ -24,7 +24,7 @@ LEAST_GPUS, MOST_GPUS = 8, 1_000
 NODE_GPUS: Final = (1, 2, 4, 4, 8, 8)
 KINDS_OF_NODES: Final = (0.45, 0.25, 0.20, 0.10)
 """Chance of one, two, three, four kinds of nodes in a cluster."""
-LIMITS: Final[tuple[Strength, ...]] = ("weak", "weak", "informative", "none")
+LIMITS: Final[tuple[Strength, ...]] = ("real", "real", "weak", "none")
 NAMELESS: Final = 0.5
 """Part of the worlds whose jobs have no names."""
 MOST_AWAY: Final = 0.5

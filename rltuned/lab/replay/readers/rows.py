@@ -93,7 +93,8 @@ def finish(reading: ParsedTrace, path: Path, *, limits: Strength | None, seed: i
     jobs = from_zero(ordered)
     if limits is not None:
         rng = np.random.default_rng(seed)
-        drawn = draw_limits(np.array([j.duration_s for j in jobs]), limits, rng)
+        run_s = np.array([j.duration_s for j in jobs])
+        drawn = draw_limits(run_s, limits, rng, [j.user for j in jobs])
         jobs = tuple(
             replace(j, time_limit_s=float(limit)) for j, limit in zip(jobs, drawn, strict=True)
         )

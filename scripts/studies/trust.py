@@ -1,0 +1,228 @@
+"""How far an actor is trusted: its corrections of the rule, times a trust of 0 (the rule) to 1.
+
+    python -m scripts.studies.trust run [--minutes M] [--actor FOLDER --rows FILE]
+    python -m scripts.studies.trust table | check
+
+Traces, copies and cycles are those of scripts/studies/delays, which has the rule (trust 0) and the
+actor as trained (trust 1) there; the others are played here. Blue Waters (GPU jobs on 512 nodes of
+one GPU, real limits) is played here in whole. Limits are the trace's own, weak or none; the
+predictor is the shipped one.
+
+--actor: another bundle, whose rows lie in --rows, and which is compared with the rule likewise.
+"""
+
+import argparse
+import csv
+import gzip
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from rltuned.domain.cluster import Partition, Resources
+from rltuned.domain.units import GpuType
+from rltuned.lab.compare import of_logs
+from rltuned.lab.replay.reshape import jittered
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.trace import Trace, TraceJob
+from scripts.studies import delays, plays
+from scripts.studies.delays import COPIES, JITTER_S
+from scripts.studies.plays import STRENGTHS, TRACES, Row, known
+
+RESULTS = Path("docs/data/trust.jsonl")
+SHIPPED = Path("models/rltune")
+TRUSTS = (0.25, 0.5, 0.75, 1.0)
+GROUNDS = tuple(name for name in delays.GROUNDS if name != "testbed")
+"""What the criterion is about; the other two may show no proven loss."""
+BLUE_WATERS = "bluewaters"
+BLUE_WATERS_NODES, BLUE_WATERS_WIDEST, BLUE_WATERS_FIRST = 512, 256, 3
+"""After the first three jobs nothing came for 56 days."""
+FIGURES = {"wait_s": "wait", "bsld": "slowdown", "wait_p99_s": "99%", "wait_max_s": "longest"}
+MOST = {
+    "own": {"wait_s": 0.98, "bsld": 0.92, "wait_p99_s": 1.06, "wait_max_s": 1.06},
+    "weak": {"wait_s": 1.0, "bsld": 1.0},
+    "none": {"wait_s": 1.0, "bsld": 1.0},
+}
+"""Of geometric means over traces, loads and copies, as multiples of the rule."""
+MOST_LOSS = 0.03
+"""Of the wait on one trace, by the lower end of its interval over loads and copies."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One play. trust: 0 = the rule."""
+
+    ground: str
+    load: float
+    limits: str
+    copy: int
+    trust: float
+
+
+def runs(asked: argparse.Namespace) -> Iterator[Run]:
+    """Own limits at 0.9 first; the two other clusters last."""
+    trusts = TRUSTS if asked.trust is None else asked.trust
+    others = [t for t in trusts if asked.actor != SHIPPED or t != 1.0]
+    for limits, load in product(STRENGTHS, (0.9, 0.7, 1.1)):
+        for ground, copy, trust in product(GROUNDS, range(1, COPIES + 1), others):
+            yield Run(ground, load, limits, copy, trust)
+    for copy in range(1, COPIES + 1):
+        yield from (Run("testbed", 0.9, "own", copy, trust) for trust in others)
+        yield from (Run(BLUE_WATERS, 0.9, "own", copy, trust) for trust in (0.0, *trusts))
+
+
+@cache
+def trace_of(ground: str, load: float, limits: str, copy: int) -> tuple[Cluster, Trace]:
+    if ground != BLUE_WATERS:
+        return delays.trace_of(ground, load, copy, limits)
+    nodes = tuple(
+        idle_node(f"n{i:04d}", GpuType(""), Resources(1, 16, 32_000), ("gpu",))
+        for i in range(BLUE_WATERS_NODES)
+    )
+    cluster = Cluster(ground, nodes, (Partition("gpu", default=True),))
+    jobs = plays.loaded(_blue_waters(), cluster, load, BLUE_WATERS_WIDEST)
+    return cluster, jittered(jobs, JITTER_S, copy)
+
+
+def _blue_waters() -> tuple[TraceJob, ...]:
+    """The jobs that ask for GPUs, one on each of their nodes."""
+    with gzip.open(TRACES / "bluewaters_15k.csv.gz", "rt") as lines:
+        rows = list(csv.DictReader(lines))
+    submit_s = np.cumsum([float(row["interval"]) for row in rows])
+    return tuple(
+        TraceJob(
+            job_id=row["u_id"], submit_s=float(at), duration_s=float(row["run_time"]),
+            time_limit_s=float(row["wall_time"]), gpus=int(row["gpu_num"]),
+            nodes=int(row["gpu_num"]), user=row["user"],
+        )
+        for row, at in zip(rows, submit_s, strict=True)
+        if int(row["gpu_num"]) and int(row["u_id"]) >= BLUE_WATERS_FIRST
+    )  # fmt: skip
+
+
+def play(run: Run, actor: Path = SHIPPED) -> Row:
+    """Its figures; the slowdown is of the run time without the limit."""
+    cluster, trace = trace_of(run.ground, run.load, run.limits, run.copy)
+    began = time.process_time()
+    policy = load_actor(actor, run.trust) if run.trust else BASELINES["delay"]
+    found = plays.play(cluster, trace.jobs, policy, predictor=plays.predictor_of("shipped", tuple))
+    found = replace(found, run_s=np.array([job.duration_s for job in trace.jobs]))
+    writes = {"writes_per_job": float(found.played.writes.mean())}
+    return asdict(run) | found.figures() | writes | {"cpu_s": round(time.process_time() - began, 1)}
+
+
+def rows_of(results: Path) -> dict[Run, Row]:
+    """Every play of an actor and of the rule; the shipped one's at trust 1 are those of delays."""
+    found = known(results, Run)
+    orders = {("delay", *delays.OWN): 0.0}
+    if results == RESULTS:
+        orders[delays.NETWORK, *delays.OWN] = 1.0
+    for one, row in known(delays.RESULTS, delays.Run).items():
+        trust = orders.get((one.policy, one.own, one.share, one.max_delay_d))
+        if trust is not None and not one.fair_d:
+            found[Run(one.ground, one.load, one.limits, one.copy, trust)] = row
+    return found
+
+
+Ratios = Mapping[Run, Sequence[float]]
+"""Of each play with a trust, the logarithms of FIGURES against the rule on the same jobs."""
+
+
+def ratios_of(rows: Mapping[Run, Row]) -> Ratios:
+    return {
+        run: [float(np.log(row[name] / rows[replace(run, trust=0.0)][name])) for name in FIGURES]
+        for run, row in rows.items()
+        if run.trust and replace(run, trust=0.0) in rows
+    }
+
+
+def frontier(ratios: Ratios) -> Iterator[str]:
+    """By limits and load geometric means over the traces and copies."""
+    cells: dict[tuple[int, str, float], list[Sequence[float]]] = defaultdict(list)
+    for run, logs in ratios.items():
+        for load in (f"{run.load:g}", "all") if run.ground in GROUNDS else ():
+            cells[STRENGTHS.index(run.limits), load, run.trust].append(logs)
+    yield plays.row_of(["limits", "load", "trust", *FIGURES.values(), "plays"])
+    yield f"|{'---|' * (len(FIGURES) + 4)}"
+    for (place, load, trust), every in sorted(cells.items()):
+        means = np.exp(np.mean(every, axis=0)).tolist()
+        yield plays.row_of([STRENGTHS[place], load, f"{trust:g}", *means, len(every)])
+
+
+def by_trace(ratios: Ratios) -> Iterator[str]:
+    """The change of the wait on each trace with its interval over loads and copies."""
+    cells: dict[tuple[int, str, float], list[float]] = defaultdict(list)
+    for run, logs in ratios.items():
+        cells[STRENGTHS.index(run.limits), run.ground, run.trust].append(logs[0])
+    yield plays.row_of(["limits", "trace", "trust", "wait against the rule", "plays"])
+    yield f"|{'---|' * 5}"
+    for (place, ground, trust), waits in sorted(cells.items()):
+        change = of_logs(np.array(waits))
+        yield plays.row_of([STRENGTHS[place], ground, f"{trust:g}", change, len(waits)])
+
+
+def verdicts(ratios: Ratios) -> Iterator[str]:
+    """What of the criterion each trust misses."""
+    for trust in sorted({run.trust for run in ratios}):
+        yield f"- trust {trust:g}: {'; '.join(misses(ratios, trust)) or 'holds'}"
+
+
+def misses(ratios: Ratios, trust: float) -> list[str]:
+    """What of the criterion does not hold; what was not played says nothing."""
+    found = []
+    for limits, most in MOST.items():
+        logs = [
+            one for run, one in ratios.items()
+            if (run.limits, run.trust) == (limits, trust) and run.ground in GROUNDS
+        ]  # fmt: skip
+        means = np.exp(np.mean(logs, axis=0)).tolist() if logs else []
+        for (name, words), mean in zip(FIGURES.items(), means, strict=False):
+            if mean > most.get(name, np.inf):
+                found.append(f"{limits} limits: {words} {mean:.3f}, at most {most[name]:g}")
+    for ground in (*GROUNDS, "testbed", BLUE_WATERS):
+        for limits in STRENGTHS:
+            waits = [
+                one[0] for run, one in ratios.items()
+                if (run.ground, run.limits, run.trust) == (ground, limits, trust)
+            ]  # fmt: skip
+            least = MOST_LOSS if ground in GROUNDS else 0.0
+            low = of_logs(np.array(waits)).low if waits else None
+            if low is not None and low > least:
+                found.append(f"{ground}, {limits} limits: at least {low:+.1%} of wait")
+    return found
+
+
+def table(asked: argparse.Namespace) -> None:
+    ratios = ratios_of(rows_of(asked.rows))
+    for part in (frontier, by_trace, verdicts):
+        print(*part(ratios), "", sep="\n")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--actor", type=Path, default=SHIPPED)
+    parser.add_argument("--rows", type=Path, default=RESULTS)
+    parser.add_argument("--trust", type=float, action="append", help="only these")
+
+
+def main() -> None:
+    """Another actor needs rows of its own."""
+    parser = argparse.ArgumentParser(add_help=False)
+    _options(parser)
+    asked, _ = parser.parse_known_args()
+    if (asked.actor == SHIPPED) != (asked.rows == RESULTS):
+        parser.error("--actor and --rows belong together")
+    plays.main(
+        __doc__, asked.rows, runs, lambda run: play(run, asked.actor), views={"table": table},
+        options=_options,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
