@@ -29,9 +29,9 @@ from rltuned.errors import (
     JournalLostError,
     SnapshotError,
 )
-from rltuned.journal import changes
 from rltuned.journal.journal import Journal, Ticket
-from rltuned.journal.ownership import Claim, Fate, Restored
+from rltuned.journal.owned import Claim, may_carry
+from rltuned.journal.ownership import Fate, Restored
 from rltuned.journal.retention import ENDED_S
 from rltuned.slurm.job_selector import AskedJob
 
@@ -123,7 +123,7 @@ def _brings_back(undoer: Undoer, journal: Journal) -> bool:
         seen = undoer.look()
     except (BackendError, SnapshotError):
         return False  # a service that owns nothing must stop even while Slurm is away
-    return any(map(changes.may_carry, seen.pending))
+    return any(map(may_carry, seen.pending))
 
 
 def _by_journal(

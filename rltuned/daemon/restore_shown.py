@@ -16,7 +16,8 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.ports import Clock, Undoer
 from rltuned.domain.priority import PriorityKind
 from rltuned.domain.snapshot import Snapshot
-from rltuned.journal.ownership import Claim, Restored
+from rltuned.journal.owned import Claim
+from rltuned.journal.ownership import Restored
 from rltuned.slurm.job_selector import AskedJob
 
 

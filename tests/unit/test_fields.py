@@ -81,7 +81,7 @@ def test_what_slurm_does_not_take_is_no_action(case: Case) -> None:
 def test_the_diary_of_it(case: Case, journal: Journal, tmp_path: Path) -> None:
     wrote(case, journal)
     with reading(tmp_path / FILE_NAME) as db:
-        row = db.execute("SELECT field, old, new, nice, only_nice FROM changes").fetchone()
+        row = db.execute("SELECT field, old, new, nice FROM diary").fetchone()
         (change,) = changes_of(db, asked_job("1"))
     assert row == case.stored
     assert what(change) == case.history

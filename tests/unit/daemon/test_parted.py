@@ -84,17 +84,6 @@ def test_a_task_that_was_held_gets_its_nice_back(
     assert world.job(NEWEST + 1) == replace(held, nice=7)
 
 
-def test_one_that_was_held_after_a_handover_too(journal: Journal, tmp_path: Path) -> None:
-    world = FakeBackend(snapshot(WHOLE))
-    change(world, journal, set_priority(WHOLE, 900))
-    (tmp_path / "other").mkdir()
-    other = Journal(tmp_path / "other")
-    other.unpack(journal.pack("test", "head1", 1))
-    world.put(task(NEWEST + 1, fixed=False, priority=0, held_by="user", live=True))
-    assert fates(world, other) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
-    assert world.job(NEWEST + 1).nice == 7
-
-
 def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Journal) -> None:
     older = task(NEWEST, priority=0, held_by="user", live=True, fixed=False)
     world = FakeBackend(snapshot(WHOLE, older))

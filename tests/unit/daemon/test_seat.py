@@ -209,7 +209,7 @@ def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> No
     class Watching(FakeBackend):
         def apply(self, plan):  # type: ignore[no-untyped-def]
             given = published(one.shared)
-            seen.append(len(given.writes) if given else 0)
+            seen.append(len(given.owned) if given else 0)
             return apply(plan)
 
     one.world = Watching(one.world.world)
