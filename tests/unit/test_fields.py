@@ -10,13 +10,12 @@ import pytest
 
 from rltuned.cli.history import what
 from rltuned.core.decide import give_back
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import FIELDS, KINDS, PRIORITY, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import UnixTime
 from rltuned.journal.handover import Handover
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.journal.queries import changes_of
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.sim.backend import SimBackend

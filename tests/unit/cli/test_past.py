@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import NICE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc

@@ -11,7 +11,7 @@ from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.core.switchback import Switchback
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.context import Context
 from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
@@ -19,7 +19,6 @@ from rltuned.domain.plan import Plan, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot, words_in
 from tests.fakes import FakeBackend, FakeClock

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Plan
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
