@@ -18,7 +18,7 @@ from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.inputs import Recipe
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Claim
+from rltuned.journal.owned import Claim
 
 T = TypeVar("T")
 NOW = 1_700_000_000.0

@@ -30,7 +30,7 @@ class Case:
         lines: what scontrol receives.
         grammar: of the assignment among them.
         document: the values in the document of a plan, in order.
-        stored: field, old, new, nice and only_nice in the journal.
+        stored: field, old, new and nice in the journal's diary.
         kind: in metrics.
         history: what `rltuned history` says.
         done: what a restore says of this write.
@@ -44,7 +44,7 @@ class Case:
     lines: tuple[str, ...]
     grammar: str
     document: dict[str, Any]
-    stored: tuple[str, Value, Value | None, int | None, int]
+    stored: tuple[str, Value, Value | None, int | None]
     kind: str
     history: str
     done: str
@@ -66,7 +66,7 @@ CASES: Final = (
         lines=("update JobId=1 Priority=900",),
         grammar="Priority=[0-9]{1,10}",
         document={"action": "SetPriority", "old": 300, "new": 900, "nice": 7, "rest": 250},
-        stored=("priority", 300, 900, 7, 0),
+        stored=("priority", 300, 900, 7),
         kind="priority",
         history="priority 300 -> 900",
         done="priority 300 -> 900",
@@ -80,7 +80,7 @@ CASES: Final = (
         lines=("update JobId=1 SiteFactor=-40",),
         grammar="SiteFactor=-?[0-9]{1,10}",
         document={"action": "SetSiteFactor", "old": 0, "new": -40},
-        stored=("site_factor", 0, -40, None, 0),
+        stored=("site_factor", 0, -40, None),
         kind="site_factor",
         history="site_factor 0 -> -40",
         done="site factor 0 -> -40",
@@ -93,7 +93,7 @@ CASES: Final = (
         lines=("release 1", "update JobId=1 Nice=-5"),
         grammar="Nice=-?[0-9]{1,10}",
         document={"action": "Release", "old": 900, "nice": -5, "original": 300},
-        stored=("release", 900, None, -5, 0),
+        stored=("release", 900, None, -5),
         kind="release",
         history="priority 900 -> released, nice -5 set again",
         done="priority 900 released to multifactor, nice -5 set again",
@@ -105,7 +105,7 @@ CASES: Final = (
         lines=("update JobId=1 Nice=7",),
         grammar="Nice=-?[0-9]{1,10}",
         document={"action": "SetNice", "old": 0, "new": 7},
-        stored=("release", 0, None, 7, 1),
+        stored=("nice", 0, 7, None),
         kind="release",
         history="nice 0 -> 7",
         done="nice 7 set again; rltuned's number was gone by a hold",
@@ -118,7 +118,7 @@ CASES: Final = (
         lines=("update JobId=1 OverSubscribe=YES",),
         grammar="OverSubscribe=(?:YES|NO)",
         document={"action": "SetOverSubscribe", "old": "NO", "new": "YES"},
-        stored=("oversubscribe", "NO", "YES", None, 0),
+        stored=("oversubscribe", "NO", "YES", None),
         kind="oversubscribe",
         history="oversubscribe NO -> YES",
         done="OverSubscribe NO -> YES: alone on its nodes again, with what it asked for; whole "

@@ -18,7 +18,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, HealthState, KeptState, kept_state
 from rltuned.daemon.web.questions import Connection
 from rltuned.errors import JournalError
-from rltuned.journal import cycles, named_values
+from rltuned.journal import cycles, named_values, owned
 from rltuned.journal.cycles import CycleRow, Document
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import FILE_NAME, reading
@@ -75,16 +75,12 @@ def glance(db: sqlite3.Connection) -> Glance:
     recipe = db.execute(
         "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
     ).fetchone()
-    (carrying,) = db.execute(
-        "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM changes"
-        " WHERE closed IS NULL)"
-    ).fetchone()
     known = BREAKERS.of(named_values.get(db, BREAKERS.name))
     return Glance(
         cycle=cycles.last_row(db),
         cycles=count,
         model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
-        carrying=carrying,
+        carrying=owned.count(db),
         changes=latest(db, CHANGES),
         breakers=tuple(
             (cluster, name, found)

@@ -13,6 +13,7 @@ from rltuned.cli import flags
 from rltuned.errors import ModelError
 from rltuned.journal.cycles import CycleObservation, Document, pack_plan, unpack_plan
 from rltuned.journal.inputs import Recipe, plan_document
+from rltuned.journal.owned import TAKEN_OVER
 from rltuned.journal.queries import JobChange, changes_of, decided, differences
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded
@@ -113,7 +114,7 @@ def _result(row: JobChange) -> str:
 
 def _by(row: JobChange) -> str:
     if row.snapshot is None:
-        return "; by restore"
+        return "" if row.result == TAKEN_OVER else "; by restore"
     who = row.policy if row.mode == "live" else f"mode {row.mode}" if row.mode else ""
     text = f"; cycle {row.cycle}" + (f" by {who}" if who else "")
     if row.reason is None:

@@ -1,34 +1,41 @@
 """`rltuned restore`: restore what rltuned changed. Needs no numpy, no torch and no daemon."""
 
+import json
 import math
 import os
 import sys
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from rltuned import errors
-from rltuned.cli.flags import ConfigOption, say, warn
+from rltuned.cli.flags import ConfigOption, JsonOption, say, warn
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.foreign import NAMED, foreign, in_words
 from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import last_settings
-from rltuned.daemon.restore import EVERYTHING, Wanted
+from rltuned.daemon.restore import (
+    Effort,
+    Restored,
+    is_complete,
+    persist,
+    restore_shown,
+    shown,
+    unknown_numbers,
+)
 from rltuned.daemon.restore import restore as give_back
-from rltuned.daemon.restore_patience import Effort, persist
-from rltuned.daemon.restore_shown import Shown, give_back_shown, shown
 from rltuned.daemon.signals import SignalFlags, is_paused, listening
-from rltuned.daemon.unexplained import in_words, unknown_numbers
+from rltuned.domain.fields import PRIORITY
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Restored, is_complete
 from rltuned.settings.service import Rescue
 from rltuned.settings.source import load_rescue
 from rltuned.slurm.fence import Fence
-from rltuned.slurm.job_selector import AskedJob, asked_job, asked_moment
+from rltuned.slurm.job_selector import AskedJob, asked_job
 from rltuned.slurm.undoer import SlurmUndoer
 
 app = typer.Typer()
@@ -40,57 +47,38 @@ LEFT: Final = 3
 """Exit code: something is left, or it is not known that nothing is."""
 HELD_S: Final = 1.0
 """Between two tries to be the writer in place of a paused daemon."""
-NAMED: Final = 20
-"""So many jobs are named in a line."""
-
-
-JobOption = Annotated[
-    str | None,
-    typer.Option(
-        "--job", metavar="JOBID", help="Only this job, as squeue names it: 12, 12_3, 12+1."
-    ),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Only jobs that rltuned wrote to since then: 2h, 30m, 2026-01-31T12:00.",
-    ),
-]
-AsShownOption = Annotated[
-    bool,
-    typer.Option(
-        "--as-shown",
-        help="After the journal, or without one: also zero every site factor that Slurm shows, "
-        "also one that a person set.",
-    ),
-]
-PatienceOption = Annotated[
-    float | None,
-    typer.Option(
-        "--patience",
-        metavar="SECONDS",
-        help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
-        "at a terminal it continues until stopped.",
-        min=0.0,
-    ),
-]
 
 
 @app.command()
 def restore(
     *,
-    job: JobOption = None,
-    since: SinceOption = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job", metavar="JOBID", help="Only this job, as squeue names it: 12, 12_3, 12+1."
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every job.")] = False,
-    as_shown: AsShownOption = False,
-    fixed_too: Annotated[
+    as_shown: Annotated[
         bool,
-        typer.Option("--fixed-too", help="With --as-shown: also release every fixed priority."),
+        typer.Option(
+            "--as-shown",
+            help="After the journal, or without one: also zero every site factor and release every "
+            "fixed priority that Slurm shows, also those that a person set.",
+        ),
     ] = False,
-    patience: PatienceOption = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            "--patience",
+            metavar="SECONDS",
+            help="End when Slurm has taken nothing for so long. Without it: 600 in a script, and "
+            "at a terminal it continues until stopped.",
+            min=0.0,
+        ),
+    ] = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Restore the priority of the jobs that rltuned changed.
 
@@ -104,36 +92,42 @@ def restore(
     cannot be used; 3 = a number of rltuned is left or may be, or the journal cannot be used: it
     says which, and what it did.
     """
-    if [everything, job is not None, since is not None].count(True) != 1:
-        raise typer.BadParameter("say one of --job JOBID, --since TIME and --all")
-    if fixed_too and not as_shown:
-        raise typer.BadParameter("--fixed-too needs --as-shown")
+    if everything == (job is not None):
+        raise typer.BadParameter("say one of --job JOBID and --all")
+    try:
+        asked = None if job is None else asked_job(job)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     settings, clock, orders = _settings(config), SystemClock(), SignalFlags()
     # a person can stop it; a package script would hang for as long as slurmctld is away
     unasked_s = math.inf if sys.stdin.isatty() else IN_SCRIPTS_S
     effort = Effort(unasked_s if patience is None else patience, tell=warn)
-    wanted = _wanted(job, since, clock.now())
     daemon, marks = settings.daemon, settings.daemon.pause_file.parent
     with (
         closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
-        work = _Work(settings, clock, journal, effort, wanted, zero=as_shown, fixed=fixed_too)
+        work = _Work(settings, clock, journal, effort, asked, as_shown=as_shown, as_json=as_json)
         code = work.run()
-        raise typer.Exit(1 if code and orders.stop else code)
+        code = 1 if code and orders.stop else code
+    if as_json:
+        say(json.dumps({"exit_code": code, "jobs": work.jobs, "warnings": work.warnings}, indent=2))
+    raise typer.Exit(code)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
-    """One restore. zero: also site factors that a person set. fixed: fixed priorities too."""
+    """One restore. asked: of this job alone."""
 
     settings: Rescue
     clock: SystemClock
     journal: Journal
     effort: Effort
-    wanted: Wanted
-    zero: bool
-    fixed: bool
+    asked: AskedJob | None
+    as_shown: bool
+    as_json: bool
+    jobs: list[dict[str, object]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def run(self) -> int:
         """The exit code. A paused daemon lets go within one cycle: for that it waits."""
@@ -146,7 +140,7 @@ class _Work:
                 paused = is_paused(self.settings.daemon.pause_file)
                 if not paused or waited_s >= self.effort.patience_s:
                     raise
-                if not waited_s >= HELD_S:
+                if waited_s < HELD_S:
                     warn(f"{error}; it is paused, and lets go at its next cycle: waiting for that")
                 if self.clock.wait(HELD_S):
                     raise
@@ -156,78 +150,68 @@ class _Work:
             return self._by_journal()
         except errors.JournalHeldError:
             raise
-        except errors.JournalOtherError as error:
-            warn(str(error))
-            return max(LEFT, self._without(known=False))
         except errors.JournalError as error:
-            warn(str(error))
-            return max(LEFT, self._without(known=True))
+            self._warn(str(error))
+            # the journal of another release may own nothing: whose the numbers are is not known
+            known = not isinstance(error, errors.JournalOtherError)
+            return max(LEFT, self._without(known=known))
         except (errors.BackendError, errors.SnapshotError) as error:
-            warn(str(error))
-            self._say_what_may_be_left()
+            self._warn(str(error))
+            with suppress(errors.JournalError):  # it has been named
+                if left := self.journal.carrying():
+                    self._warn(f"not restored: what rltuned wrote to {_listed(left)}")
             return LEFT
 
     def _by_journal(self) -> int:
         if self.journal.is_lost():
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
-        ha, unnoted = self.settings.ha, list[str]()
-        lease = self._lease()
-        elsewhere = ""
-        if lease is not None and ha.lease_dir is not None:
-            elsewhere = before_restore(ha.lease_dir, lease.host, self.journal)
+        lease, unnoted, elsewhere = self._lease(), list[str](), ""
+        if lease is not None:
+            elsewhere = before_restore(lease.folder, lease.host, self.journal)
             if elsewhere:
-                warn(f"what {elsewhere} has taken over is restored there")
-        undoer = self._undoer(lease)
-        effort = replace(self.effort, unnoted=unnoted.append)
-        items = give_back(undoer, self.journal, self.clock, self.wanted, effort)
-        if lease is not None and ha.lease_dir is not None:
-            after_restore(ha.lease_dir, lease, self.journal)
-        _report(items)
+                self._warn(f"what {elsewhere} has taken over is restored there")
+        undoer, effort = self._undoer(lease), replace(self.effort, unnoted=unnoted.append)
+        items = give_back(undoer, self.journal, self.clock, self.asked, effort)
+        if lease is not None:
+            after_restore(lease.folder, lease, self.journal)
+        self._report(items)
         code = 0 if is_complete(items) else LEFT
         if unnoted:
-            warn(f"restored, and not noted: {unnoted[0]}")
+            self._warn(f"restored, and not noted: {unnoted[0]}")
             code = LEFT
-        if self.zero:
+        if self.as_shown:
             return max(code, self._without(known=False))
         code = code if elsewhere else max(code, self._unexplained(undoer, items))
-        if not items and not code:
+        if not items and not code and not self.as_json:
             say("nothing to restore")
         return code
 
     def _unexplained(self, undoer: SlurmUndoer, items: tuple[Restored, ...]) -> int:
         """Compare with what Slurm shows: LEFT = numbers that the journal knows nothing of."""
-        if self.wanted.since != EVERYTHING.since:
-            return 0
+        is_there = self.journal.is_there()
         try:
             seen = undoer.look()
         except (errors.BackendError, errors.SnapshotError) as error:
             # a service that only ever watched must stop even while Slurm is away
-            owner = "the journal knows of nothing" if self.journal.is_there() else "no journal"
-            warn(f"{owner}, and what Slurm shows is not known: {error}")
-            return 0 if self.journal.is_there() else LEFT
-        asked, scope = self.wanted.job, self.settings.scope.partitions
+            owner = "the journal knows of nothing" if is_there else "no journal"
+            self._warn(f"{owner}, and what Slurm shows is not known: {error}")
+            return 0 if is_there else LEFT
+        asked, scope = self.asked, self.settings.scope.partitions
         jobs = tuple(j for j in seen.pending if asked is None or asked.means(j))
         found = unknown_numbers(self.journal, replace(seen, pending=jobs), items, scope)
         if found:
-            warn(
+            self._warn(
                 f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "
-                f"{in_words(found)}; if they are rltuned's, --as-shown gives them back "
-                "(with --fixed-too the priorities)"
+                f"{in_words(found)}; if they are rltuned's, --as-shown gives them back"
             )
-        blind = seen.priorities.kind != "multifactor" and not self.journal.is_there()
+        blind = seen.priorities.kind != "multifactor" and not is_there
         if blind:
-            warn(f"there is no journal, and priority/{seen.priorities.kind} shows no site factor")
+            kind = seen.priorities.kind
+            self._warn(f"there is no journal, and priority/{kind} shows no site factor")
         others = self.journal.carrying(but=seen.cluster) if asked is None else ()
         if others:
-            warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
+            self._warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
         return LEFT if found or blind or others else 0
-
-    def _say_what_may_be_left(self) -> None:
-        """What the journal counts as rltuned's, where Slurm could not be asked."""
-        with suppress(errors.JournalError):  # it has been named
-            left = self.journal.carrying()
-            if left:
-                warn(f"not restored: what rltuned wrote to {_listed(left)}")
 
     def _lease(self) -> Lease | None:
         keys = self.settings
@@ -240,25 +224,33 @@ class _Work:
 
     def _without(self, *, known: bool) -> int:
         """Restore what Slurm shows; the exit code. known: rltuned did write from this folder."""
-        job = self._job()
+        scope = self.settings.scope.partitions
         try:
             undoer = self._undoer(self._lease())
             self._keep_others_out()
-            scope = self.settings.scope.partitions
-            found = shown(self._look(undoer), job, scope)
-            for line in found.unknown():
-                warn(line)
-            if not self._may_zero(found, known=known):
+            seen = self._look(undoer)
+            jobs, kind = shown(seen, self.asked, scope), seen.priorities.kind
+            found = {j.key: (j.address, n) for j in jobs if (n := foreign(j, kind)) is not None}
+            hidden = sum(job.site_factor is None for job in jobs)
+            self._say_unknown(seen, hidden + sum(r.kind != "reservation" for r in seen.unreadable))
+            plugin = seen.priorities.site_factor_plugin
+            if found and not self.as_shown and (not known or plugin):
+                owner = f"{plugin} owns site factors here" if plugin else "another may own them"
+                self._warn(
+                    f"{in_words(found)}: not known to be rltuned's; {owner}; nothing was done: "
+                    "--as-shown does it"
+                )
                 return LEFT
-            items = give_back_shown(
-                undoer, self.clock, self.effort, job=job, scope=scope, fixed=self.fixed
+            items = restore_shown(
+                undoer, self.clock, self.effort, self.asked, scope, fixed=self.as_shown
             )
         except (errors.BackendError, errors.SnapshotError) as error:
-            warn(f"nothing was restored: {error}")
+            self._warn(f"nothing was restored: {error}")
             return LEFT
-        _report(items)
-        if found.fixed and not self.fixed:
-            warn(f"{found.fixed} jobs have a fixed priority; --as-shown --fixed-too releases them")
+        self._report(items)
+        fixed = sum(number[0] is PRIORITY for _, number in found.values())
+        if fixed and not self.as_shown:
+            self._warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
         return 0 if is_complete(items) else LEFT
 
     def _keep_others_out(self) -> None:
@@ -268,7 +260,7 @@ class _Work:
         except errors.JournalHeldError:
             raise
         except errors.JournalError as error:
-            warn(str(error))
+            self._warn(str(error))
 
     def _look(self, undoer: SlurmUndoer) -> Snapshot:
         seen: list[Snapshot] = []
@@ -280,31 +272,40 @@ class _Work:
         persist(once, self.clock, self.effort)
         return seen[0]
 
-    def _job(self) -> AskedJob | None:
-        if self.wanted.since != EVERYTHING.since:
-            raise errors.JournalError("without a journal it is not known what was written when")
-        return self.wanted.job
+    def _say_unknown(self, seen: Snapshot, hidden: int) -> None:
+        kind = seen.priorities.kind
+        self._warn(
+            "not known without the journal: who set a value, the nice that a fixed priority "
+            "replaced, OverSubscribe flags, and what requeued jobs bring back"
+        )
+        if kind != "multifactor":
+            self._warn(
+                f"Slurm runs with priority/{kind}, which shows no site factor: once "
+                "priority/multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
+            )
+        elif hidden:
+            self._warn(
+                f"Slurm does not show the site factor of {hidden} pending jobs (held, dependent, "
+                "not eligible yet, or with a fixed priority)"
+            )
 
-    def _may_zero(self, found: Shown, *, known: bool) -> bool:
-        """Whether the site factors may be zeroed: asked for, or most likely rltuned's own."""
-        if self.zero or (known and not found.plugin) or found.is_clean:
-            return True
-        owner = f"{found.plugin} owns site factors here" if found.plugin else "another may own them"
-        question = f"{found.named}: not known to be rltuned's; {owner}; zero the site factors?"
-        if sys.stdin.isatty():
-            return typer.confirm(question)
-        warn(f"{question} Nothing was done: --as-shown does it")
-        return False
+    def _report(self, items: tuple[Restored, ...]) -> None:
+        for item in items:
+            address, of = item.claim.target.address, item.claim.field.name
+            self.jobs.append(
+                {"job": address, "field": of, "result": item.fate.value, "detail": item.detail}
+            )
+            if not self.as_json:
+                say(f"job {address}: {item.fate}: {item.detail}")
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+        warn(text)
 
 
 def _listed(addresses: tuple[str, ...]) -> str:
     more = f" and {len(addresses) - NAMED} more" if len(addresses) > NAMED else ""
     return f"job {', '.join(addresses[:NAMED])}{more}"
-
-
-def _report(items: tuple[Restored, ...]) -> None:
-    for item in items:
-        say(f"job {item.claim.target.address}: {item.fate}: {item.detail}")
 
 
 def _settings(config: Path | None) -> Rescue:
@@ -320,12 +321,3 @@ def _settings(config: Path | None) -> Rescue:
             warn(line)
         warn("restoring by the settings that the daemon last ran with")
         return settings
-
-
-def _wanted(job: str | None, since: str | None, now: float) -> Wanted:
-    try:
-        if job is not None:
-            return Wanted(job=asked_job(job))
-        return EVERYTHING if since is None else Wanted(since=asked_moment(since, now))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None

@@ -9,10 +9,10 @@ from pydantic import ConfigDict
 
 from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
+from rltuned.daemon.foreign import FirstLooks, within
 from rltuned.daemon.ha.leader import Seat
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.unexplained import FirstLooks, within
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
 from rltuned.domain.fields import OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import PendingJob

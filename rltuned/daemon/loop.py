@@ -19,8 +19,8 @@ from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
 from rltuned.daemon.following import Turn
+from rltuned.daemon.foreign import rival
 from rltuned.daemon.groups import take_in
-from rltuned.daemon.ha.rivals import Rivals
 from rltuned.daemon.report import ENDINGS, CycleReport, CycleStage, Skip, row_of, skip_of
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
@@ -72,7 +72,6 @@ class Loop:
         self._journal = journal
         self._writer = PlanApplier(journal, clock)
         self._monitor = Monitor(journal)
-        self._rivals = Rivals()
         self._audience = audience
         self._orders = orders
         self._reload = reload
@@ -152,7 +151,7 @@ class Loop:
         report.snapshot, report.clock_off = seen, self._clock_off()
         report.context, report.reverted, report.journal_error = self._writer.look(seen)
         if self.rig.seat is None and not report.journal_error:  # with a lease the other is known
-            report.rival = self._rivals.judge(seen)
+            report.rival = rival(seen, self.rig.knobs.rules.partitions)
 
     def _clock_off(self) -> str:
         """Why no number can be right: ages count by slurmctld's clock; empty = that is known."""

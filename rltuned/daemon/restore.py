@@ -1,21 +1,21 @@
 """Restore what rltuned changed: `rltuned restore`, and the last act of the service.
 
 By the journal, compare and set: a job whose value cannot be rltuned's is left alone and reported.
-Without one: daemon/restore_shown.
+What Slurm shows beside that is restored where that is asked for: see daemon/foreign.
 
 A held job is never released, because a release would start it. A restore continues through an
 overloaded slurmctld and through rate limits. It works with the daemon dead, without numpy, and
 without a byte of disk: what cannot be noted is restored all the same.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
-from rltuned.daemon.restore_patience import ONE_TRY, Effort, persist
-from rltuned.domain.fields import NICE, PRIORITY, RELEASE, Action, Field
+from rltuned.daemon.foreign import Number, foreign, unexplained, within
+from rltuned.domain.fields import NICE, PRIORITY, RELEASE, SITE_FACTOR, Action, Field
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.ports import Clock, Undoer
@@ -29,14 +29,41 @@ from rltuned.errors import (
     JournalLostError,
     SnapshotError,
 )
-from rltuned.journal import changes
-from rltuned.journal.journal import Journal, Ticket
-from rltuned.journal.ownership import Claim, Fate, Restored
+from rltuned.journal.journal import Journal
+from rltuned.journal.owned import Claim, may_carry
 from rltuned.journal.retention import ENDED_S
 from rltuned.slurm.job_selector import AskedJob
 
 AT_ONCE: Final = 200
 """So many changes are sent between two looks at the queue."""
+PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+"""Before the next try while Slurm does not answer or does not take more. The pause doubles from
+the first to the longest, and is the first again after every change that Slurm took."""
+UNSEEN_S: Final = 15.0
+"""So long it asks for what Slurm may show soon, as the site factor of a job just released."""
+
+
+class Fate(StrEnum):
+    """What became of one claim."""
+
+    RESTORED = "restored"
+    GONE = "gone"
+    """Not pending any more: nothing left to restore."""
+    CHANGED = "changed by another user"
+    HELD = "held"
+    UNKNOWN = "unknown"
+    """Slurm does not show the value, so it cannot be compared."""
+    REFUSED = "refused"
+    FAILED = "failed"
+    WAITING = "left"
+    """Others come first; the next look is for it."""
+
+
+UNDONE: Final = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED, Fate.WAITING})
+"""Fates that leave something owned in the queue."""
+_TRIED_AGAIN: Final = frozenset({Fate.FAILED, Fate.WAITING})
+"""Fates that Slurm may turn without anybody's doing."""
 _FATES: Final = {
     Result.APPLIED: Fate.RESTORED,
     Result.GONE: Fate.GONE,
@@ -48,30 +75,38 @@ _DORMANT: Final = (
     "Slurm runs with priority/{kind}, which shows and counts no {label}; it keeps this one, "
     "and `rltuned restore --all` gives it back once priority/multifactor runs again"
 )
-Undo = tuple[Claim, Action]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be restored: everything, one job, or the jobs written to since a time."""
+class Restored:
+    """One claim and what became of it; detail is for people. soon: Slurm shows within seconds what
+    was not known.
+    """
 
-    job: AskedJob | None = None
-    since: float = -math.inf
-
-    def holds(self, claim: Claim, job: PendingJob | None) -> bool:
-        """job: the claim's, as the queue shows it; None = it is not pending any more."""
-        if claim.written_at < self.since:
-            return False
-        if self.job is None:
-            return True
-        if not self.job.is_on(claim.cluster):
-            return False
-        if job is not None:
-            return self.job.means(job)
-        return self.job.named(claim.target.job_id, claim.target.address)
+    claim: Claim
+    fate: Fate
+    detail: str
+    soon: bool = False
 
 
-EVERYTHING: Final = Wanted()
+def is_complete(items: Iterable[Restored]) -> bool:
+    """Whether nothing owned is known to be left behind."""
+    return not any(item.fate in UNDONE for item in items)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long a restore goes on. patience_s: it ends when Slurm has taken nothing for so long; inf
+    = until it is asked to stop. tell: called with one line that says how far it is. unnoted: with
+    why the journal does not know of what was restored.
+    """
+
+    patience_s: float = 0.0
+    tell: Callable[[str], None] = lambda _: None
+    unnoted: Callable[[str], None] = lambda _: None
+
+
+ONE_TRY: Final = Effort()
 
 
 @dataclass(slots=True)
@@ -94,14 +129,17 @@ class _Unnoted:
             self.why = str(error)
 
 
+# -- by the journal -----------------------------------------------------------------------------
+
+
 def restore(
     undoer: Undoer,
     journal: Journal,
     clock: Clock,
-    wanted: Wanted = EVERYTHING,
+    asked: AskedJob | None = None,
     effort: Effort = ONE_TRY,
 ) -> tuple[Restored, ...]:
-    """Restore everything that rltuned changed, or what is wanted of it. Raises BackendError,
+    """Restore everything that rltuned changed. asked: of this job alone. Raises BackendError,
     SnapshotError: Slurm was never read; JournalError: the journal cannot be read, or a live daemon
     writes.
     """
@@ -109,7 +147,7 @@ def restore(
         return ()
     notes = _Unnoted()
     journal.claim()
-    found = persist(lambda: _by_journal(undoer, journal, clock, wanted, notes), clock, effort)
+    found = persist(lambda: _by_journal(undoer, journal, clock, asked, notes), clock, effort)
     if notes.why:
         effort.unnoted(notes.why)
     return found
@@ -123,11 +161,11 @@ def _brings_back(undoer: Undoer, journal: Journal) -> bool:
         seen = undoer.look()
     except (BackendError, SnapshotError):
         return False  # a service that owns nothing must stop even while Slurm is away
-    return any(map(changes.may_carry, seen.pending))
+    return any(map(may_carry, seen.pending))
 
 
 def _by_journal(
-    undoer: Undoer, journal: Journal, clock: Clock, wanted: Wanted, notes: _Unnoted
+    undoer: Undoer, journal: Journal, clock: Clock, asked: AskedJob | None, notes: _Unnoted
 ) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
@@ -136,11 +174,13 @@ def _by_journal(
         journal.reclaim(seen.cluster, jobs, clock.now())
     pending = {j.key: j for j in jobs}
     claims = [c for c in journal.claims(seen.cluster) if (c.key, c.field) not in notes.done]
-    keys = {c.key for c in claims if wanted.holds(c, pending.get(c.key))}
-    held = [c for c in claims if c.key in keys]  # a job as a whole, whatever field called for it
+    held = [c for c in claims if _is_meant(asked, c, pending.get(c.key))]
     frozen = {c.key for c in held if c.field is PRIORITY}
-    done = _not_shown(seen, journal, clock, wanted)
-    planned: list[Undo] = []
+    done: list[Restored] = []
+    if 0 in seen.hidden_ids():  # not every job shows, and nobody knows which
+        missed = journal.missed(seen.cluster, clock.now() - ENDED_S)
+        held = [c for c in missed if _is_meant(asked, c, None)] + held
+    planned: list[tuple[Claim, Action]] = []
     for claim in held:
         job = pending.get(claim.key)
         if job is None and (why := seen.hidden(claim.target.job_id)):
@@ -158,7 +198,7 @@ def _by_journal(
         journal.close_gone(seen.cluster, stay)
 
     def noted(plan: Plan) -> Sequence[Outcome]:
-        ticket: Ticket | None = None
+        ticket = None
         with notes.tried():
             cycle = journal.last_cycle()
             ticket = journal.intend(plan, cluster=seen.cluster, cycle=cycle, at=clock.now())
@@ -168,34 +208,21 @@ def _by_journal(
                 journal.settle(ticket, outcomes, at=clock.now())
         return outcomes
 
-    sent = carry_out(planned, noted)
+    sent = _carry_out(planned, noted)
     if notes.why:
         notes.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
     return done + sent
 
 
-def _not_shown(seen: Snapshot, journal: Journal, clock: Clock, wanted: Wanted) -> list[Restored]:
-    """Jobs that have left the queue as it was seen, where it is known that not every job shows."""
-    if 0 not in seen.hidden_ids():
-        return []
-    return [
-        Restored(claim, Fate.UNKNOWN, seen.hidden(claim.target.job_id))
-        for claim in journal.missed(seen.cluster, clock.now() - ENDED_S)
-        if wanted.holds(claim, None)
-    ]
-
-
-def carry_out(
-    planned: Sequence[Undo], apply: Callable[[Plan], Sequence[Outcome]]
-) -> list[Restored]:
-    """Send the first of them; the others wait for the next pass."""
-    now, later = planned[:AT_ONCE], planned[AT_ONCE:]
-    outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
-    sent = [
-        Restored(claim, _FATES[outcome.result], outcome.detail or outcome.action.done())
-        for (claim, _), outcome in zip(now, outcomes, strict=True)
-    ]
-    return sent + [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in later]
+def _is_meant(asked: AskedJob | None, claim: Claim, job: PendingJob | None) -> bool:
+    """job: the claim's, as the queue shows it; None = it is not pending any more."""
+    if asked is None:
+        return True
+    if not asked.is_on(claim.cluster):
+        return False
+    if job is not None:
+        return asked.means(job)
+    return asked.named(claim.target.job_id, claim.target.address)
 
 
 def _judge(
@@ -254,3 +281,130 @@ def _of_hidden(claim: Claim, job: PendingJob) -> str:
     undo = f"scontrol update JobId={job.address} {claim.field.argument}={claim.original or 0}"
     stays = "held" if job.held_by else "at its array's limit"
     return f"{why}; unless another user has set it, {undo} gives it back and the job stays {stays}"
+
+
+def unknown_numbers(
+    journal: Journal, seen: Snapshot, items: Iterable[Restored], partitions: Collection[str] = ()
+) -> dict[JobKey, tuple[str, Number]]:
+    """After a restore, by job its address and number: of jobs that it knew nothing of, and of those
+    that it left as another user's, where no daemon has seen that. Raises JournalError.
+    """
+    items = tuple(items)
+    changed = {r.claim.key for r in items if r.fate is Fate.CHANGED and r.claim.field.orders}
+    done = {r.claim.key for r in items} - changed
+    owned = journal.owned(seen.cluster)
+    jobs = [
+        replace(job, owned=None if job.key in changed else owned.get(job.key))
+        for job in within(seen.pending, partitions)
+        if job.key not in done
+    ]
+    return unexplained(journal, seen.cluster, jobs, seen.priorities.kind)
+
+
+# -- as shown ---------------------------------------------------------------------------------
+
+
+def restore_shown(
+    undoer: Undoer,
+    clock: Clock,
+    effort: Effort,
+    asked: AskedJob | None = None,
+    scope: Collection[str] = (),
+    *,
+    fixed: bool,
+) -> tuple[Restored, ...]:
+    """Zero every site factor in the scope, or one job's: Slurm's own is 0. fixed: release the fixed
+    priorities too, but no held job. Raises BackendError, SnapshotError.
+    """
+    return persist(lambda: _as_shown(undoer, asked, scope, fixed=fixed), clock, effort)
+
+
+def _as_shown(
+    undoer: Undoer, asked: AskedJob | None, scope: Collection[str], *, fixed: bool
+) -> list[Restored]:
+    seen = undoer.look()
+    planned: list[tuple[Claim, Action]] = []
+    # under priority/basic a released job goes behind all others: the oldest goes first
+    for job in sorted(shown(seen, asked, scope), key=lambda job: (job.ages_since, job.job_id)):
+        number = foreign(job, seen.priorities.kind)
+        if number is not None and number[0] is PRIORITY and fixed:
+            kind, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)
+        elif number is not None and job.site_factor:
+            kind, action = SITE_FACTOR, SITE_FACTOR.to(job, 0)
+        else:
+            continue
+        planned.append((Claim(seen.cluster, action.target, kind, action.old), action))
+    return _carry_out(planned, undoer.apply)
+
+
+def shown(seen: Snapshot, asked: AskedJob | None, scope: Collection[str]) -> list[PendingJob]:
+    """The pending jobs in the scope, or the one that is asked for."""
+    jobs = within(seen.pending, scope)
+    if asked is None:
+        return jobs
+    return [job for job in jobs if asked.is_on(seen.cluster) and asked.means(job)]
+
+
+# -- until it is done -------------------------------------------------------------------------
+
+
+def _carry_out(
+    planned: Sequence[tuple[Claim, Action]], apply: Callable[[Plan], Sequence[Outcome]]
+) -> list[Restored]:
+    """Send the first of them; the others wait for the next pass."""
+    now, later = planned[:AT_ONCE], planned[AT_ONCE:]
+    outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
+    sent = [
+        Restored(claim, _FATES[outcome.result], outcome.detail or outcome.action.done())
+        for (claim, _), outcome in zip(now, outcomes, strict=True)
+    ]
+    return sent + [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in later]
+
+
+def persist(
+    one_pass: Callable[[], list[Restored]], clock: Clock, effort: Effort
+) -> tuple[Restored, ...]:
+    """Repeat a pass until nothing is left, Slurm refuses for good, or patience is out. Raises
+    BackendError, SnapshotError: none succeeded.
+    """
+    found: dict[tuple[JobKey, Field], Restored] = {}
+    has_seen, since_s, pause_s = False, clock.monotonic(), PAUSE_S
+    while True:
+        before, error = dict(found), None
+        try:
+            found |= {(item.claim.key, item.claim.field): item for item in one_pass()}
+            has_seen = True
+        except (BackendError, SnapshotError) as failed:
+            error = failed
+        if _settled(found) > _settled(before):
+            since_s, pause_s = clock.monotonic(), PAUSE_S
+        fates, idle_s = {item.fate for item in found.values()}, clock.monotonic() - since_s
+        stalled = error is not None or Fate.FAILED in fates
+        # what Slurm refuses twice, it refuses
+        done = not (error or fates & _TRIED_AGAIN) and (found == before or not fates & UNDONE)
+        unseen = any(item.soon for item in found.values())
+        if done and (not unseen or idle_s >= min(UNSEEN_S, effort.patience_s)):
+            break
+        if stalled and not done and idle_s >= effort.patience_s:
+            break
+        pause_s = PAUSE_S if done else pause_s if stalled else 0.0  # the next need not wait
+        then = f"; next try in {pause_s:.0f} s" if pause_s else ""
+        effort.tell(_so_far(found if has_seen else {}, error) + then)
+        if clock.wait(pause_s):
+            break
+        pause_s = min(max(PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)
+    if error is not None and not has_seen:
+        raise error
+    return tuple(found.values())
+
+
+def _settled(found: dict[tuple[JobKey, Field], Restored]) -> int:
+    return sum(item.fate not in UNDONE for item in found.values())
+
+
+def _so_far(found: dict[tuple[JobKey, Field], Restored], error: Exception | None) -> str:
+    left = [item for item in found.values() if item.fate in UNDONE]
+    why = next((item.detail for item in left if item.fate in {Fate.FAILED, Fate.UNKNOWN}), "")
+    given = sum(item.fate is Fate.RESTORED for item in found.values())
+    counted = f"{given} of {len(found)} restored, {len(left)} left" if found else ""
+    return "; ".join(part for part in (counted, str(error or why)) if part)

@@ -24,6 +24,32 @@ from rltuned.text import first_flaw
 if TYPE_CHECKING:  # both import numpy, and the journal must open without
     from rltuned.journal.inputs import Recipe
 
+TABLES: Final = """
+CREATE TABLE cycles (
+    cycle INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    cluster TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    skipped TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    chosen INTEGER NOT NULL,
+    proposed INTEGER NOT NULL,
+    applied INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    taken_at REAL,
+    snapshot TEXT,
+    recipe TEXT,
+    timings TEXT NOT NULL DEFAULT '{}',
+    sums TEXT NOT NULL DEFAULT '{}'
+) STRICT;
+CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
+CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
+CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
+CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
+CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
+"""
 Document = dict[str, Any]
 """A JSON object."""
 
@@ -168,7 +194,7 @@ def last_cycle(db: sqlite3.Connection) -> int:
     """Number of the last cycle noted; 0 = none."""
     (number,) = db.execute(
         "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
-        " ifnull((SELECT cycle FROM changes ORDER BY id DESC LIMIT 1), 0))"
+        " ifnull((SELECT cycle FROM diary ORDER BY id DESC LIMIT 1), 0))"
     ).fetchone()
     return int(number)
 

@@ -6,61 +6,26 @@ Slurm; the one that takes the lease puts that into its own journal first. A chan
 owner at every time, and `rltuned restore` of that one gives it back.
 """
 
+import json
 import sqlite3
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from rltuned.domain.fields import OWNED, STORED
+from rltuned.domain.fields import OWNED
 from rltuned.durable import write_whole
 from rltuned.errors import JournalError
-from rltuned.journal import changes, named_values
+from rltuned.journal import named_values, owned
 from rltuned.trusted import read_trusted
 
 FILE: Final = "rltuned.handover"
 GONE_JOBS: Final = 1000
-"""Of so many jobs that have left the queue the rows go along, in case they are requeued."""
+"""So many rows of jobs that have left the queue go along, in case they are requeued."""
 _MOST_BYTES: Final = 256 * 1024 * 1024
-_MOVED: Final = "handed over"
 
 
 _STRICT: Final = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ChangeRow(BaseModel):
-    """One row of the journal's table of changes; `gone` ones matter when their job is requeued."""
-
-    model_config = _STRICT
-
-    at: float
-    job_id: int = Field(gt=0)
-    submitted_at: float
-    address: str
-    field: str
-    old: int | str
-    new: int | str | None
-    nice: int | None = None
-    rest: int | None = None
-    newest_id: int | None = None
-    result: str | None
-    detail: str
-    finished_at: float | None
-    closed: Literal["gone"] | None
-
-    @model_validator(mode="after")
-    def _values_are_of_the_field(self) -> Self:
-        if self.field not in STORED:
-            raise ValueError(f"{self.field!r} is no field of this release")
-        kind = int if self.field in changes.NUMBERS else str
-        is_release = self.field not in OWNED
-        if not isinstance(self.old, kind) or not (is_release or isinstance(self.new, kind)):
-            raise ValueError(f"{self.field} has values of another kind")
-        return self
-
-
-_COLUMNS: Final = tuple(ChangeRow.model_fields)
-"""Of the table, all that is handed over."""
 
 
 class StateRow(BaseModel):
@@ -74,50 +39,67 @@ class StateRow(BaseModel):
 
 
 class Handover(BaseModel):
-    """Everything that changes hands, and whose it was: numbers in writes, words in flags."""
+    """Everything that changes hands, and whose it was. owned: rows of that table, whole."""
 
     model_config = _STRICT
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     holder: str
     term: int = Field(ge=1)
     cluster: str
-    writes: tuple[ChangeRow, ...] = ()
-    flags: tuple[ChangeRow, ...] = ()
+    owned: tuple[dict[str, Any], ...] = ()
     states: tuple[StateRow, ...] = ()
+
+    @field_validator("owned")
+    @classmethod
+    def _rows_are_whole(cls, found: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for row in map(_row_of, found):
+            kind = OWNED.get(row.field)
+            if kind is None:
+                raise ValueError(f"{row.field!r} is no field of this release")
+            of_kind = str if kind.words else int
+            values = [v for one in row.epochs for v in (one.original, *(w[1] for w in one.writes))]
+            if row.job_id <= 0 or not all(isinstance(v, of_kind) for v in values):
+                raise ValueError(f"{row.field} has values of another kind")
+        return found
+
+
+_ROW: Final = TypeAdapter(owned.Row)
+
+
+def _row_of(found: dict[str, Any]) -> owned.Row:
+    """A row of the table. Raises ValueError: it is none."""
+    lists = {name: json.loads(str(found.get(name))) for name in ("writes", "past")}
+    return _ROW.validate_python({**found, **lists})
 
 
 def pack(db: sqlite3.Connection, cluster: str, holder: str, term: int) -> Handover:
     """What this journal holds of a cluster."""
-    rows = _held(db, cluster)
-    return Handover(
+    names = ", ".join(owned.COLUMNS)
+    rows = db.execute(
+        f"SELECT {names} FROM owned WHERE cluster = :cluster AND writes != '[]' AND (NOT gone"  # noqa: S608 - fixed names
+        " OR at >= ifnull((SELECT at FROM owned WHERE cluster = :cluster AND gone"
+        " ORDER BY at DESC LIMIT 1 OFFSET :gone), 0.0)) ORDER BY job_id, submitted_at, field",
+        {"cluster": cluster, "gone": GONE_JOBS},
+    )
+    return Handover.model_construct(
+        format=2,
         holder=holder,
         term=term,
         cluster=cluster,
-        writes=tuple(row for row in rows if row.field in changes.NUMBERS),
-        flags=tuple(row for row in rows if row.field not in changes.NUMBERS),
+        owned=tuple(dict(zip(owned.COLUMNS, row, strict=True)) for row in rows),
         states=tuple(StateRow(name=n, value=v, at=at) for n, v, at in named_values.portable(db)),
     )
 
 
-def unpack(db: sqlite3.Connection, given: Handover, cycle: int) -> None:
+def unpack(db: sqlite3.Connection, given: Handover) -> None:
     """Take over what another journal held; what this one held of the cluster was its already."""
-    leave(db, given.cluster)
-    for row in (*given.flags, *given.writes):
-        detail = f"from {given.holder}: {row.detail}".removesuffix(": ")
-        known = {"cycle": cycle, "cluster": given.cluster, "detail": detail}
-        changes.put(db, row.model_dump() | known)
+    owned.forget(db, given.cluster)
+    for row in given.owned:
+        owned.take(db, _row_of(row), f"from {given.holder}")
     for state in given.states:
         if state.name not in named_values.OWN:
             named_values.put_text(db, state.name, state.value, state.at)
-
-
-def leave(db: sqlite3.Connection, cluster: str) -> None:
-    """Own nothing of a cluster any more: another daemon has taken it over."""
-    db.execute(
-        "UPDATE changes SET closed = ? WHERE cluster = ? AND (closed IS NULL OR closed = 'gone')",
-        (_MOVED, cluster),
-    )
 
 
 def publish(folder: Path, given: Handover) -> None:
@@ -140,14 +122,3 @@ def published(folder: Path) -> Handover | None:
         raise JournalError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
         raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
-
-
-def _held(db: sqlite3.Connection, cluster: str) -> list[ChangeRow]:
-    rows = db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM changes WHERE cluster = :cluster"  # noqa: S608 - fixed names
-        " AND (closed IS NULL OR closed = 'gone' AND (job_id, submitted_at) IN"
-        " (SELECT job_id, submitted_at FROM changes WHERE cluster = :cluster AND closed = 'gone'"
-        " GROUP BY job_id, submitted_at ORDER BY max(id) DESC LIMIT :jobs)) ORDER BY id",
-        {"cluster": cluster, "jobs": GONE_JOBS},
-    ).fetchall()
-    return [ChangeRow.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]

@@ -1,15 +1,14 @@
 """What rltuned did to whom: durable before it is done, so that every change can be undone.
 
-One SQLite file (synchronous=FULL). A write is noted with its intent, then carried out, then
-its outcome is noted; a crash in between leaves an intent without an outcome, which counts as done.
-Needs neither the daemon nor torch. The tables are in cycles, changes and states.
+One SQLite file (synchronous=FULL). A write is noted with its intent, then carried out, then its
+outcome is noted; a crash in between leaves an intent without an outcome, which counts as done.
+Needs neither the daemon nor torch. The tables are in cycles, owned and storage.
 """
 
 import math
 import sqlite3
-import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,15 +18,24 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalLostError
-from rltuned.journal import changes, cycles, handover, mark, named_values
+from rltuned.journal import cycles, handover, named_values, owned
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.handover import Handover
-from rltuned.journal.owned import Ledger
-from rltuned.journal.ownership import Claim
-from rltuned.journal.retention import note_ended, rotate, shrink
+from rltuned.journal.owned import Claim
+from rltuned.journal.retention import rotate, shrink
 from rltuned.journal.snapshots import FILE_NAME, Keeping
-from rltuned.journal.storage import WriterLock, connect
-from rltuned.journal.trust import REMEDY, Trust
+from rltuned.journal.storage import (
+    REMEDY,
+    Mark,
+    Outside,
+    WriterLock,
+    advance,
+    check_mark,
+    check_whole,
+    connect,
+    is_there,
+    mark_of,
+)
 
 LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0
@@ -39,38 +47,39 @@ Ticket = tuple[int, ...]
 
 
 class Journal:
-    """The diary of one state folder. Opened at first use, and again after an error.
+    """The journal of one state folder. Opened at first use, and again after an error.
 
     Every method raises JournalError when the file cannot be used, `intend` and `claim` also when
     another process is the writer; then nothing may be written. A value to be remembered that is no
     JSON is a TypeError or ValueError.
 
-    marks: a folder elsewhere for a second mark, see there; None = only the folder's own.
+    marks: a folder elsewhere for the mark of the last intent, see storage; None = there is none.
     """
 
     def __init__(
         self, folder: Path, keeping: Keeping | None = None, marks: Path | None = None
     ) -> None:
         self.path = folder / FILE_NAME
-        self._outside = None if marks is None else mark.outside(marks, self.path)
+        self._outside = None if marks is None else Outside(marks, self.path)
         self._keeping = keeping or Keeping()
-        self._lock = WriterLock(folder / LOCK_NAME)
-        self._trust = Trust(self.path)
-        self._ledger = Ledger()
+        self._lock = WriterLock(folder / LOCK_NAME, self.path)
+        self._place: tuple[int, int] | None = None  # device and inode of the file in use
+        self._mark: Mark | None = None  # of the last intent that this process has seen
+        self._damage = ""  # stays for this process
         self._examined_at: float | None = None
         self._db: sqlite3.Connection | None = None
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
-        """What `Snapshot.marked` wants to know; not to be kept, as it changes with the file."""
-        return self._ask(lambda db: self._ledger.owned(db, cluster), {})
+        """What `Snapshot.marked` wants to know."""
+        return self._ask(lambda db: owned.owned(db, cluster), {})
 
     def claims(self, cluster: str) -> tuple[Claim, ...]:
         """What jobs of this cluster may still carry, by job id: words first, last number last."""
-        return self._ask(lambda db: changes.claims(db, cluster), ())
+        return self._ask(lambda db: tuple(owned.claims(db, cluster)), ())
 
     def missed(self, cluster: str, since: float) -> tuple[Claim, ...]:
         """The same of jobs that have left the queue, and that Slurm has shown since then."""
-        return self._ask(lambda db: changes.missed(db, cluster, since), ())
+        return self._ask(lambda db: tuple(owned.missed(db, cluster, since)), ())
 
     def recent_writes(
         self, cluster: str, since: float, until: float = math.inf
@@ -78,19 +87,19 @@ class Journal:
         """How often each job of this cluster was written to since then, numbers and words. until:
         what is noted for later counts then; the clock was ahead.
         """
-        return self._ask(lambda db: self._ledger.recent(db, cluster, since, until), {})
+        return self._ask(lambda db: owned.recent(db, cluster, since, until), {})
 
     def words(self, cluster: str, field: Field) -> Mapping[JobKey, tuple[str, str]]:
-        """Of a field of words: what jobs had before rltuned, and what it wrote last; as `owned`."""
-        return self._ask(lambda db: self._ledger.words(db, cluster, field), {})
+        """Of a field of words: what jobs had before rltuned, and what it wrote last."""
+        return self._ask(lambda db: owned.words(db, cluster, field), {})
 
     def is_clean(self) -> bool:
         """Whether nothing owned can be in any queue, nor come back when a job is requeued."""
-        return self._ask(lambda db: not changes.may_bring_back(db), nothing=True)
+        return self._ask(owned.is_clean, nothing=True)
 
     def is_blank(self) -> bool:
         """Whether nothing was ever written to a job, or all of that is cleared out."""
-        return self._ask(changes.is_empty, nothing=True)
+        return self._ask(owned.is_empty, nothing=True)
 
     def last_cycle(self) -> int:
         """Number of the last cycle noted; 0 = none."""
@@ -98,7 +107,7 @@ class Journal:
 
     def carrying(self, *, but: str = "") -> tuple[str, ...]:
         """Addresses of jobs that may still carry something owned. but: not of this cluster."""
-        return self._ask(lambda db: changes.carrying(db, but=but), ())
+        return self._ask(lambda db: owned.carrying(db, but), ())
 
     def last_look(
         self, cluster: str, modes: Collection[str], before: int | None
@@ -123,7 +132,7 @@ class Journal:
 
     def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
         """Change what was remembered under a name, alone; change: quick, gets None at first."""
-        if not self._is_there() and change(None) is None:
+        if not self._exists() and change(None) is None:
             return  # nothing to note makes no file
         with self._session(create=True) as db, self._transaction(db):
             before = named_values.get(db, name)
@@ -139,12 +148,13 @@ class Journal:
 
     def keep(self, sight: CycleObservation) -> str:
         """Note what a cycle saw and planned, clear out what is old; the digest of the snapshot."""
+        seen = sight.snapshot
         with self._session(create=True) as db:
             self._examine(sight.at)
             with self._transaction(db):
                 digest = cycles.keep(db, sight)
-                note_ended(db, sight.snapshot.cluster, sight.snapshot.known_ids(), sight.at)
-                rotate(db, self._keeping, sight.snapshot.cluster, sight.at)
+                owned.note_ended(db, seen.cluster, seen.known_ids(), sight.at)
+                rotate(db, self._keeping, seen.cluster, sight.at)
             shrink(db, self._keeping)
         return digest
 
@@ -161,41 +171,32 @@ class Journal:
         """Note on the disk what is about to be written. newest: highest job id shown."""
         self._lock.take()
         origin = {
-            "cluster": cluster, "cycle": cycle, "at": at, "snapshot": snapshot, "newest_id": newest,
+            "cluster": cluster, "cycle": cycle, "at": at, "snapshot": snapshot, "newest": newest,
         }  # fmt: skip
         with self._session(create=True) as db:
-            self._trust.check()
+            self._lock.take()  # again, as a new folder has a journal only now
             with self._transaction(db):
-                ticket = tuple(changes.insert(db, action, origin) for action in plan.actions)
-                reached = mark.advance(db, at)
-            mark.leave(self.path, reached)
+                ticket = owned.intend(db, plan.actions, origin)
+                mark = advance(db, at)
+            self._mark = mark
             if self._outside is not None:
-                mark.leave_outside(self._outside, self.path, reached)
-        self._ledger.touch(changes.keys_of(plan.actions))
+                self._outside.leave(mark)
         return ticket
 
     def settle(self, ticket: Ticket, outcomes: Iterable[Outcome], *, at: float) -> None:
-        outcomes = tuple(outcomes)
-        self._ledger.touch(changes.keys_of(o.action for o in outcomes))
         with self._session(create=True) as db, self._transaction(db):
-            for row, outcome in zip(ticket, outcomes, strict=True):
-                changes.settle(db, row, outcome, at)
+            for number, outcome in zip(ticket, outcomes, strict=True):
+                owned.settle(db, number, outcome, at)
 
     def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
-        """Close the rows of jobs that are pending no longer; returns how many jobs that were."""
-        if not self._is_there():
+        """Note which jobs are pending no longer; returns how many those are."""
+        if not self._exists():
             return 0
-        with self._session(create=False) as db:
-            gone = {key for key in self._ledger.held(db, cluster) if key not in pending}
-        if gone:
-            self._ledger.touch(gone)
-            with self._session(create=True) as db, self._transaction(db):
-                for key in gone:
-                    changes.leave(db, cluster, *key)
-        return len(gone)
+        with self._session(create=False) as db, self._transaction(db):
+            return owned.close_gone(db, cluster, pending)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> list[JobKey]:
-        """Take up again the jobs that were missing from a look, and those that carry a value from
+        """Own again the jobs that were missing from a look, and those that carry a value from
         before they were requeued, or from before they were parted from their array.
 
         A requeued job keeps its directly set priority, its site factor and its OverSubscribe flag,
@@ -205,24 +206,8 @@ class Journal:
         """
         if self.is_blank():
             return []
-        pending = tuple(pending)
-        with self._session(create=False) as db:
-            held = self._ledger.held(db, cluster)
-            strange = {j.key for j in pending if j.owned is None and j.key not in held}
-            taken = changes.left_before(db, cluster, strange)
-            back = set(taken)
-            carrying = [j for j in pending if j.key not in back and changes.may_carry(j)]
-            carrying = changes.written_to(db, cluster, carrying)
-        odd = [j for j in pending if j.taken_over and j.site_factor is not None]
-        if not taken and not carrying and not odd:
-            return []
-        with self._session(create=True) as db, self._transaction(db):
-            changes.come_back(db, cluster, taken)
-            taken += [job.key for job in odd if changes.settle_hidden(db, cluster, job)]
-            for job in carrying:
-                taken += [job.key] * changes.reclaim(db, cluster, job, at)
-        self._ledger.touch(taken)
-        return taken
+        with self._session(create=False) as db, self._transaction(db):
+            return owned.reclaim(db, cluster, pending, at)
 
     def record(self, row: CycleRow) -> None:
         with self._session(create=True) as db, self._transaction(db):
@@ -236,33 +221,24 @@ class Journal:
     def unpack(self, given: Handover) -> None:
         """Go on with what another daemon held."""
         with self._session(create=True) as db, self._transaction(db):
-            handover.unpack(db, given, cycles.last_cycle(db))
-        self._ledger.forget()
+            handover.unpack(db, given)
 
     def leave(self, cluster: str) -> None:
         """Hold nothing of a cluster any more: another daemon has taken it over."""
-        if self._is_there():
+        if self._exists():
             with self._session(create=False) as db, self._transaction(db):
-                handover.leave(db, cluster)
-            self._ledger.forget()
+                owned.forget(db, cluster)
 
     def is_lost(self) -> bool:
-        """Whether it is missing or empty where rltuned wrote to Slurm: its other files tell."""
-        signs = (self.path.with_name(LOCK_NAME), mark.mark_path(self.path))
+        """Whether it is missing or empty where rltuned wrote to Slurm: its lock file tells."""
         try:
-            return not self.is_there() and any(sign.exists() for sign in signs)
+            return not self.is_there() and self.path.with_name(LOCK_NAME).exists()
         except (OSError, JournalError):
             return False  # the caller that opens it reports what is wrong
 
     def is_there(self) -> bool:
         """Whether there is a journal, however unfit; an empty file is none."""
-        try:
-            found = self.path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise JournalError(f"{self.path}: {error.strerror}") from None
-        return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
+        return is_there(self.path)
 
     def claim(self) -> None:
         self._lock.take()
@@ -277,64 +253,93 @@ class Journal:
             self._db.close()
             self._db = None
 
-    def _is_there(self) -> bool:
-        there = self._trust.check_place()
-        if not there:
-            self._check_never()
-        return there
+    def _exists(self) -> bool:
+        """Whether there is a journal to ask. Raises JournalLostError: it is another, or none any
+        more.
+        """
+        if self._damage:
+            raise JournalLostError(self._damage)
+        found = self._found()
+        if self._place is None:
+            return found is not None and self.is_there()
+        if found is None:
+            raise JournalLostError(
+                f"{self.path}: was deleted or moved while it was in use; {REMEDY}"
+            )
+        if found != self._place:
+            raise JournalLostError(f"{self.path}: is another file than the one in use; {REMEDY}")
+        return True
 
-    def _check_never(self) -> None:
-        """Raises JournalLostError: there is none, and there was one."""
-        if not self.is_there() and mark.mark_path(self.path).exists():
-            raise JournalLostError(f"{self.path}: is missing, and was there before; {REMEDY}")
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.lstat()  # a link is no journal, wherever it leads
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise JournalError(f"{self.path}: {error.strerror}") from None
+        return status.st_dev, status.st_ino
 
     def _ask(self, question: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         """What the file answers; `nothing` when there is no journal yet."""
-        if not self._is_there():
+        if not self._exists():
             return nothing
         with self._session(create=False) as db:
             return question(db)
 
     def _examine(self, now: float) -> None:
         """Once a day the whole file; at the start `connect` has done so."""
-        if self._examined_at is not None and not 0 <= now - self._examined_at < DAY_S:
-            self._trust.examine()
-            self._examined_at = now
-        self._examined_at = now if self._examined_at is None else self._examined_at
+        if self._examined_at is not None and 0 <= now - self._examined_at < DAY_S:
+            return
+        if self._examined_at is not None:
+            try:
+                check_whole(self.path)
+            except (JournalLostError, sqlite3.Error) as error:
+                self._damage = f"{self.path}: is damaged: {error}"
+                raise JournalLostError(self._damage) from None
+        self._examined_at = now
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
-        self._check_never()
-        if create and self._outside is not None and not self.is_there():
-            with suppress(OSError):
-                self._outside.unlink()  # of a journal that is gone; whoever begins anew has seen it
+        if not self.is_there():
+            if self._place is not None:
+                raise JournalLostError(f"{self.path}: is missing, and was there before; {REMEDY}")
+            if create and self._outside is not None:
+                self._outside.remove()
         db = connect(self.path, create=create)
         try:
-            mark.check(self.path, db)
-            if self._outside is not None:
-                mark.check_outside(self._outside, self.path, db)
-            self._trust.opened()
+            left = None if self._outside is None else self._outside.read()
+            if left is not None:
+                why = "is an older copy, or has lost its end: what rltuned wrote last is not in it"
+                check_mark(self.path, mark_of(db), left, why)
+            place = self._found()
+            self._place = self._place or place
+            self._exists()
         except JournalError:
             db.close()
             raise
         except (sqlite3.Error, ValueError) as error:
             db.close()
             raise JournalError(f"{self.path}: {error}") from None
-        self._ledger.forget()
         return db
 
     @contextmanager
     def _session(self, *, create: bool) -> Iterator[sqlite3.Connection]:
-        self._trust.check_place()
+        self._exists()
         if self._db is None:
             self._db = self._open(create=create)
         try:
-            if self._ledger.is_stale(self._db):
-                self._trust.written(self._db)  # by another process, or before this one
+            self._same(self._db)
             yield self._db
         except sqlite3.Error as error:
             self._db.close()
             self._db = None  # the next use opens and checks it again
             raise JournalError(f"{self.path}: {error}") from None
+
+    def _same(self, db: sqlite3.Connection) -> None:
+        """Compare the last intent with what this process knows; another may have written since."""
+        noted = mark_of(db)
+        if self._mark is not None:
+            check_mark(self.path, noted, self._mark, "does not hold what was written last")
+        self._mark = noted
 
     @contextmanager
     def _transaction(self, db: sqlite3.Connection) -> Iterator[None]:
@@ -342,4 +347,3 @@ class Journal:
         db.execute("BEGIN IMMEDIATE")
         with db:
             yield
-        self._trust.written(db)

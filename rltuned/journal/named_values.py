@@ -20,7 +20,7 @@ SALT: Final = "switchback_salt"
 STATE: Final = "state"
 """See daemon/state."""
 MARK: Final = "mark"
-"""See journal/mark."""
+"""Of the last intent, see journal/storage."""
 OWN: Final = (SETTINGS, SALT, STATE, MARK)
 """Of this host's daemon; all others are handed over."""
 

@@ -17,8 +17,8 @@ from rltuned.slurm.job_selector import AskedJob, asked_job
 
 class JobChange(NamedTuple):
     """One change to a job. at: intended; finished_at: None = its outcome was never seen. new: None
-    for a release. result: None = the process ended in between. closed: why it is owned no longer;
-    None = it still is. mode, policy: "" = a restore, or cleared out. reason: None = not kept.
+    for a release. result: None = the process ended in between. mode, policy: "" = a restore, or
+    cleared out. reason: None = not kept.
     """
 
     cycle: int
@@ -34,7 +34,6 @@ class JobChange(NamedTuple):
     result: str | None
     detail: str
     finished_at: float | None
-    closed: str | None
     snapshot: str | None
     mode: str
     policy: str
@@ -46,11 +45,11 @@ class JobChange(NamedTuple):
 
 
 _CHANGES = """
-SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, iif(only_nice, 'nice', field), old,
-    iif(only_nice, nice, new), nice, result, detail, finished_at, closed, w.snapshot,
+SELECT w.cycle, w.at, w.cluster, job_id, submitted_at, address, field, old, new, nice,
+    result, detail, finished_at, w.snapshot,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.mode, '') END AS mode,
     CASE WHEN w.snapshot IS NULL THEN '' ELSE ifnull(c.policy, '') END AS policy, p.body
-FROM changes AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
+FROM diary AS w LEFT JOIN cycles AS c ON c.cycle = w.cycle
 LEFT JOIN plans AS p ON p.cycle = w.cycle AND w.snapshot IS NOT NULL AND c.mode = 'live'
 """
 _OF_JOB = " WHERE job_id = ? OR address GLOB ? OR address GLOB ?"

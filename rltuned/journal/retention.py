@@ -1,13 +1,11 @@
 """Clearing out the journal: by age, and by size, what no one needs to give anything back.
 
-Rows that are open, in whatever table, are never touched: a restore needs them. A job that left the
-queue with something owned (`gone`) brings it back when it is requeued. So its rows stay, whatever
-age and size, while Slurm shows the job in any state, and ENDED_S longer.
+What a pending job carries stays: a restore needs it. A job that left the queue with something owned
+brings it back when it is requeued. So its rows stay, whatever age and size, while Slurm shows the
+job in any state, and ENDED_S longer.
 """
 
-import json
 import sqlite3
-from collections.abc import Collection
 from typing import Final
 
 from rltuned.journal.snapshots import Keeping
@@ -24,21 +22,6 @@ ENDED_S: Final = 86_400.0
 
 _DAY_S: Final = 86_400.0
 _MIB: Final = 1024 * 1024
-
-
-def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
-    """Note jobs that Slurm shows no more, in any state. known: ids of jobs and arrays at `now`."""
-    ids = json.dumps(sorted(known))
-    db.execute(
-        "UPDATE changes SET ended_at = NULL WHERE closed = 'gone' AND cluster = ?"
-        " AND job_id IN (SELECT value FROM json_each(?)) AND ended_at IS NOT NULL",
-        (cluster, ids),
-    )
-    db.execute(
-        "UPDATE changes SET ended_at = ? WHERE closed = 'gone' AND ended_at IS NULL"
-        " AND cluster = ? AND job_id NOT IN (SELECT value FROM json_each(?))",
-        (now, cluster, ids),
-    )
 
 
 def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -> None:
@@ -81,15 +64,14 @@ def _by_age(db: sqlite3.Connection, before: float, cluster: str, ended: float) -
             "DELETE FROM recipes WHERE NOT EXISTS"
             " (SELECT 1 FROM cycles WHERE cycles.recipe = recipes.digest)"
         )
-    # a job's rows go together: a requeue needs the first and the last of them
     db.execute(
-        "DELETE FROM changes WHERE id IN (SELECT id FROM changes AS old"
-        " WHERE closed IS NOT NULL AND at < :before AND (closed != 'gone'"
-        " OR (cluster != :cluster OR ended_at < :ended)"
-        " AND NOT EXISTS (SELECT 1 FROM changes AS other"
-        " WHERE other.job_id = old.job_id AND other.submitted_at = old.submitted_at"
-        " AND other.at >= :before)) ORDER BY at LIMIT :at_once)",
-        {"before": before, "cluster": cluster, "ended": ended, "at_once": AT_ONCE},
+        "DELETE FROM diary WHERE id IN (SELECT id FROM diary WHERE at < ? ORDER BY id LIMIT ?)",
+        (before, AT_ONCE),
+    )
+    db.execute(
+        "DELETE FROM owned WHERE at < ? AND (writes = '[]'"
+        " OR gone AND (cluster != ? OR ended_at < ?))",
+        (before, cluster, ended),
     )
 
 
@@ -127,14 +109,8 @@ def _drop_rows(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
         (NUMBERED, AT_ONCE),
     )
     db.execute(
-        "DELETE FROM changes WHERE id IN (SELECT id FROM changes"
-        " WHERE closed IS NOT NULL AND closed != 'gone' ORDER BY id LIMIT ?)",
-        (AT_ONCE,),
+        "DELETE FROM diary WHERE id IN (SELECT id FROM diary ORDER BY id LIMIT ?)", (AT_ONCE,)
     )
     if used_bytes(db) <= most_bytes:
         return
-    db.execute(
-        "DELETE FROM changes WHERE id IN (SELECT id FROM changes"
-        " WHERE closed = 'gone' AND ended_at < ? ORDER BY id LIMIT ?)",
-        (ended, AT_ONCE),
-    )
+    db.execute("DELETE FROM owned WHERE writes = '[]' OR gone AND ended_at < ?", (ended,))

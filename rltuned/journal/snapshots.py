@@ -29,7 +29,7 @@ from rltuned.errors import JournalError, JournalLostError, JournalOtherError, Sn
 FILE_NAME: Final = "journal.sqlite"
 APPLICATION_ID: Final = 0x726C7475
 """"rltu": marks the file as rltuned's, so that a foreign database is not written to."""
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 """The tables of this release."""
 
 _LEVEL: Final = 3

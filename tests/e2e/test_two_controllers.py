@@ -66,7 +66,7 @@ def written(config: Path) -> list[tuple[float, float]]:
     """When this daemon sent something to Slurm: from the intent to what came of it."""
     with sqlite3.connect(f"file:{config.parent}/journal.sqlite?mode=ro", uri=True) as db:
         rows = db.execute(
-            "SELECT at, finished_at FROM changes WHERE result = 'applied' ORDER BY at"
+            "SELECT at, finished_at FROM diary WHERE result = 'applied' ORDER BY at"
         ).fetchall()
     db.close()
     return [(float(at), float(end)) for at, end in rows]
@@ -123,7 +123,7 @@ def test_primary_killed_backup_takes_over_primary_back(lab: SlurmLab, tmp_path: 
     assert given.returncode == 0, given.stdout
     assert all(f"job {j}: restored" in given.stdout for j in (short, shorter, shortest))
     left = sure(published(tmp_path / "shared"))
-    assert not [row for row in left.writes if row.closed is None], "a successor finds nothing"
+    assert not [row for row in left.owned if not row["gone"]], "a successor finds nothing"
     # what both journals hold has changed hands: it counts for the one that had it first
     ones = {*before, *own(one, two)} - set(between)
     twos = {*between, *own(two, one)}

@@ -162,7 +162,7 @@ class Case:
 
     def assert_clean(self) -> None:
         assert list(self.temporary.iterdir()) == []
-        known = {"journal.sqlite", "journal.sqlite-journal", "journal.sqlite-mark", "writer.lock"}
+        known = {"journal.sqlite", "journal.sqlite-journal", "writer.lock"}
         known |= {"salt", "run-times", "forecast"}
         assert {file.name for file in self.state.iterdir()} <= known
         assert self.processes() == []

@@ -9,11 +9,10 @@ from urllib.error import HTTPError
 import pytest
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import PRIORITY, Action, target_of
 from rltuned.domain.plan import Plan
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import sure
@@ -170,9 +169,9 @@ def test_fixed_priorities_without_a_journal_are_released_on_request_only(case: C
     frozen = case.sprio()
     first = case.rltuned("restore", "--all")
     assert first.returncode == 3
-    assert "--as-shown --fixed-too releases them" in first.stderr
+    assert "--as-shown releases them" in first.stderr
     assert case.sprio() == frozen
-    done = case.rltuned("restore", "--all", "--as-shown", "--fixed-too")
+    done = case.rltuned("restore", "--all", "--as-shown")
     assert done.returncode == 3, done.stdout + done.stderr
     natural = {job: line.split()[2:6] for job, line in case.natural.items()}
     assert {job: line.split()[2:6] for job, line in case.sprio().items()} == natural

@@ -96,12 +96,17 @@ def killed_while_it_wrote(left: Left) -> None:
         "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
         "db.execute('PRAGMA cache_size = 1')\n"
         "db.execute('BEGIN IMMEDIATE')\n"
-        "db.execute('DELETE FROM changes')\n"
+        "db.execute('DELETE FROM owned')\n"
         "db.execute('CREATE TABLE filler AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL'"
         " ' SELECT i + 1 FROM n WHERE i < 5000) SELECT hex(randomblob(100)) FROM n')\n"
         "os._exit(9)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(left.journal)], check=False)
+
+
+def mark_of(left: Left) -> Path:
+    (mark,) = left.marks
+    return mark
 
 
 def only(left: Left, *names: str) -> None:
@@ -121,7 +126,7 @@ def gone(left: Left) -> None:
 
 
 def of_another_cluster(left: Left) -> None:
-    change(left.journal, "UPDATE changes SET cluster = 'elsewhere'")
+    change(left.journal, "UPDATE owned SET cluster = 'elsewhere'")
     change(left.journal, "UPDATE cycles SET cluster = 'elsewhere'")
 
 
@@ -144,7 +149,8 @@ def a_file_for_a_folder(left: Left) -> None:
 WHOLE = {
     "whole": lambda _: None,
     "without its lock file": lambda left: (left.state / "writer.lock").unlink(),
-    "without its mark": lambda left: (left.state / f"{JOURNAL}-mark").unlink(),
+    "without its mark": lambda left: mark_of(left).unlink(),
+    "its mark spoilt": lambda left: mark_of(left).write_bytes(b"\xff"),
     "without its rollback journal": lambda left: (left.state / f"{JOURNAL}-journal").unlink(),
     "the file alone": lambda left: only(left, JOURNAL),
     "in the folder of another user, restored by root": lambda left: os.chown(
@@ -154,12 +160,11 @@ WHOLE = {
 }
 """All is in the journal: 0, and nothing is left."""
 UNWRITABLE = {"read-only": "ro", "full": "full"}
-"""The journal can be read: nothing is left, and 3 says that it was not noted."""
+"""The journal can be read: nothing is left, and 3 says where it was not noted."""
 LOST: dict[str, Callable[[Left], object]] = {
     "missing": lambda left: left.journal.unlink(),
     "empty": lambda left: left.journal.write_bytes(b""),
     "only the lock file": lambda left: only(left, "writer.lock"),
-    "only the mark": lambda left: only(left, f"{JOURNAL}-mark"),
     "a link": lambda left: in_place(left, lambda p: p.symlink_to(left.folder / JOURNAL)),
     "a link to nothing": lambda left: in_place(left, lambda p: p.symlink_to("nowhere")),
     "a link to itself": lambda left: in_place(left, lambda p: p.symlink_to(p)),
@@ -174,10 +179,7 @@ LOST: dict[str, Callable[[Left], object]] = {
     "text": lambda left: left.journal.write_text("no journal\n" * 100),
     "an older copy": lambda left: as_an_older_copy(left, JOURNAL),
     "an older copy of the folder": an_older_whole_folder,
-    "its mark spoilt": lambda left: (left.state / f"{JOURNAL}-mark").write_bytes(b"\xff"),
-    "its mark of another": lambda left: (left.state / f"{JOURNAL}-mark").write_text(
-        '{"number":1,"word":"another"}'
-    ),
+    "its mark of another": lambda left: mark_of(left).write_text('[1, "another"]'),
 }
 """It is known that rltuned wrote: nothing is left, and 3 says by what it went."""
 UNKNOWN: dict[str, Callable[[Left], object]] = {
@@ -273,8 +275,9 @@ def test_no_byte_of_disk_is_needed(
 ) -> None:
     with disk(again, UNWRITABLE[how]):
         code, said = restored(again, capsys)
-    assert code == 3, said
-    assert "restored, and not noted" in said
+    # a full disk has room for what goes into pages that the file has already
+    assert code == 3 or (code == 0 and how == "full"), said
+    assert ("restored, and not noted" in said) == (code == 3), said
     assert again.case.sprio() == again.case.natural
 
 

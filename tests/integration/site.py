@@ -14,13 +14,12 @@ from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.report import CycleStage
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

@@ -11,10 +11,9 @@ from rltuned.core.numbers import Writing
 from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli

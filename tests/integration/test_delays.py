@@ -10,8 +10,8 @@ import pytest
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Order, Wish
 from rltuned.core.refusals import Refusal
+from rltuned.daemon.restore import Fate
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from tests.clusters import module_lab
 from tests.integration.site import ON_ONE_NODE, Site
 from tests.switchback_world import switchback_at

@@ -8,11 +8,10 @@ import pytest
 
 from rltuned.core.decide import give_back
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import OVERSUBSCRIBE
 from rltuned.domain.plan import Plan, Result
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer

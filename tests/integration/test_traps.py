@@ -9,10 +9,9 @@ import pytest
 
 from rltuned.core.refusals import Refusal
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import HELD, Result
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer

@@ -1,6 +1,7 @@
 """The diary against a model of it, through any order of writes, crashes and re-openings."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from rltuned.domain.fields import Action
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
-from rltuned.journal.changes import KEPT
 from rltuned.journal.journal import Journal
+from rltuned.journal.owned import KEPT
 from rltuned.journal.snapshots import Keeping
 from tests.builders import (
     NOW,
@@ -35,7 +36,7 @@ CLUSTER = "test"
 class JournalMachine(RuleBasedStateMachine):
     """`open` is what the diary must know: (job, field) -> (first old value, all values written).
     `left` is who left the queue with something of ours -> since when Slurm is known not to show
-    the job any more; None = it may still requeue it.
+    the job any more; None = it may still requeue it. `away` is what it left with.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal = Journal(Path(self.folder.name))
         self.open: dict[tuple[int, str], tuple[int, list[int]]] = {}
         self.left: dict[int, float | None] = {}
+        self.away: dict[int, dict[tuple[int, str], tuple[int, list[int]]]] = {}
         self.days = 0
         self.priority = {i: 1000 + i for i in range(1, 4)}
         self.site = dict.fromkeys(range(1, 4), 0)
@@ -101,7 +103,7 @@ class JournalMachine(RuleBasedStateMachine):
         self._keep(number, Keeping(days=1.0), now)
         ended = [n for n, at in self.left.items() if at is not None and at < now - 86_400.0]
         for job_number in ended:  # Slurm forgot it a day ago or longer
-            del self.left[job_number]
+            del self.left[job_number], self.away[job_number]
 
     @invariant()
     def claims_are_what_was_written(self) -> None:
@@ -127,6 +129,10 @@ class JournalMachine(RuleBasedStateMachine):
         return job(number, priority=self.priority[number], site_factor=self.site[number])
 
     def _write(self, action: Action, result: Result | None) -> None:
+        number = int(action.target.job_id)
+        if self.left.pop(number, 0) != 0:  # a look shows it first
+            self.journal.reclaim(CLUSTER, [replace(self._job(number), owned=None)], NOW)
+            self.open |= self.away.pop(number)
         ticket = self.journal.intend(Plan((action,)), cluster=CLUSTER, cycle=1, at=NOW)
         if result is None:
             self.crash_and_open_again()
@@ -135,15 +141,15 @@ class JournalMachine(RuleBasedStateMachine):
 
     def _expect(self, number: int, field: str, old: int, value: int, result: Any) -> None:
         if result is Result.GONE:
+            self.open.setdefault((number, field), (old, []))[1].append(value)
             self._gone(number)
-            self.left[number] = None
         elif result not in {Result.REFUSED, Result.WITHHELD}:
             first, written = self.open.get((number, field), (old, []))
             self.open[number, field] = (first, [*written, value])
 
     def _gone(self, number: int) -> None:
         for key in [key for key in self.open if key[0] == number]:
-            del self.open[key]
+            self.away.setdefault(number, {})[key] = self.open.pop(key)
             self.left[number] = None
 
 

@@ -20,8 +20,7 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.report import CycleStage
-from rltuned.daemon.restore import restore
-from rltuned.daemon.unexplained import unknown_numbers
+from rltuned.daemon.restore import UNDONE, restore, unknown_numbers
 from rltuned.domain.context import Context, RememberedBy, nothing
 from rltuned.domain.fields import SITE_FACTOR, Action
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
@@ -31,7 +30,6 @@ from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import UNDONE
 from rltuned.policies.named import policy_named
 from rltuned.slurm.writer import judge
 from tests.builders import NOW, job, running, snapshot

@@ -11,10 +11,10 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
 from rltuned.daemon.documents import explanation, plan_document
 from rltuned.daemon.report import Skip
+from rltuned.daemon.restore import Fate
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.inputs import plan_document as plan_recorded
-from rltuned.journal.ownership import Fate
 from rltuned.journal.queries import JobChange
 from tests.builders import job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder

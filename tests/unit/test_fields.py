@@ -10,13 +10,12 @@ import pytest
 
 from rltuned.cli.history import what
 from rltuned.core.decide import give_back
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import FIELDS, KINDS, PRIORITY, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import UnixTime
 from rltuned.journal.handover import Handover
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.journal.queries import changes_of
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.sim.backend import SimBackend
@@ -81,7 +80,7 @@ def test_what_slurm_does_not_take_is_no_action(case: Case) -> None:
 def test_the_diary_of_it(case: Case, journal: Journal, tmp_path: Path) -> None:
     wrote(case, journal)
     with reading(tmp_path / FILE_NAME) as db:
-        row = db.execute("SELECT field, old, new, nice, only_nice FROM changes").fetchone()
+        row = db.execute("SELECT field, old, new, nice FROM diary").fetchone()
         (change,) = changes_of(db, asked_job("1"))
     assert row == case.stored
     assert what(change) == case.history

@@ -1,1 +1,1 @@
-"""One of several daemons writes: the lease, who leads, fences, and rivals without a lease."""
+"""One of several daemons writes: the lease, and who leads."""

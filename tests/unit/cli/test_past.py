@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import NICE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
@@ -54,7 +53,7 @@ def test_history_tells_every_change_with_its_reason(tmp_path: Path, config: Path
     assert f"priority {FIRST} -> released: applied; by restore" in second
     document = json.loads(run("history", "3", "--json", "--config", str(config)).stdout)
     change = document["changes"][0]
-    assert (change["old"], change["new"], change["closed"]) == (100, FIRST, "released")
+    assert (change["old"], change["new"], change["result"]) == (100, FIRST, "applied")
     assert change["reason"]["rank_after"] == 1
     assert change["snapshot"] is not None
 
@@ -191,7 +190,7 @@ class Killer(FakeBackend):
             super().apply(plan)
         db = sqlite3.connect(folder / "journal.sqlite")
         columns = "job_id, submitted_at, field, old, new, cycle, snapshot"
-        rows = db.execute(f"SELECT {columns} FROM changes")
+        rows = db.execute(f"SELECT {columns} FROM diary")
         print(rows.fetchall(), journal._db.execute("PRAGMA synchronous").fetchone(), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -261,7 +260,5 @@ def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     modes = {f.name: f.stat().st_mode & 0o777 for f in tmp_path.iterdir()}
-    assert modes == dict.fromkeys(
-        (FILE_NAME, f"{FILE_NAME}-journal", f"{FILE_NAME}-mark", "writer.lock"), 0o600
-    )
+    assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-journal", "writer.lock"), 0o600)
     journal.close()

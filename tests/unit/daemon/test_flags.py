@@ -11,7 +11,7 @@ from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
 from rltuned.core.switchback import Switchback
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.context import Context
 from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
@@ -19,8 +19,6 @@ from rltuned.domain.plan import Plan, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
-from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot, words_in
 from tests.fakes import FakeBackend, FakeClock
@@ -41,15 +39,6 @@ def journal(tmp_path: Path) -> Journal:
 
 def flag_of(world: FakeBackend, job_id: int = 1) -> str:
     return world.job(job_id).oversubscribe
-
-
-def test_the_first_word_and_ours_are_kept(journal: Journal) -> None:
-    world = FakeBackend(snapshot(exclusive()))
-    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
-    (flag,) = words_in(journal)
-    assert (flag.original, flag.value, flag.field) == ("NO", "YES", OVERSUBSCRIBE)
-
-    assert not journal.is_clean()
 
 
 def test_restore_isolates_the_job_again_and_says_what_it_cannot(journal: Journal) -> None:
@@ -170,47 +159,12 @@ def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) 
     assert item.fate is Fate.RESTORED
 
 
-def test_a_write_that_was_refused_leaves_nothing(journal: Journal) -> None:
-    noted(journal, set_flag(exclusive(), "YES"), by=Result.REFUSED)
-    assert journal.is_clean()
-
-
-def test_a_job_that_was_gone_before_the_write_may_come_back(journal: Journal) -> None:
-    noted(journal, set_flag(exclusive(), "YES"), by=Result.GONE)
-    assert journal.claims("test") == ()
-    assert not journal.is_clean()
-
-
-def test_an_intent_without_an_outcome_counts_as_ours(journal: Journal) -> None:
-    noted(journal, set_flag(exclusive(), "YES"), by=None)
-    assert len(journal.claims("test")) == 1
-
-
 def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:
     one = exclusive()
     world = FakeBackend(snapshot(one))
     noted(journal, set_flag(one, "YES"), set_priority(one, 77), by=world.apply)
     fates = {item.claim.field: item.fate for item in restore(world, journal, FakeClock())}
     assert fates == {OVERSUBSCRIBE: Fate.RESTORED, PRIORITY: Fate.RESTORED}
-
-
-def test_words_that_slurm_does_not_take_are_one_row_however_often_they_are_tried(
-    journal: Journal, tmp_path: Path
-) -> None:
-    world = FakeBackend(snapshot(exclusive()))
-    for minute, result in enumerate((Result.REFUSED, Result.FAILED, Result.WITHHELD) * 20):
-        world.results = {1: result}
-        at = NOW + 60 * minute
-        noted(journal, set_flag(exclusive(), "YES"), by=world.apply, cycle=minute, at=at)
-    with reading(tmp_path / FILE_NAME) as db:
-        found = db.execute("SELECT count(*), max(cycle), old FROM changes").fetchone()
-    assert found == (1, 59, "NO")
-    world.results = {}
-    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
-    (flag,) = words_in(journal)
-    assert (flag.original, flag.value) == ("NO", "YES")
-    assert restore(world, journal, FakeClock())[0].fate is Fate.RESTORED
-    assert flag_of(world) == "NO"
 
 
 def test_every_try_counts_against_the_jobs_budget_for_an_hour(journal: Journal) -> None:

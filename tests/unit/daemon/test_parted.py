@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Plan
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
@@ -82,17 +81,6 @@ def test_a_task_that_was_held_gets_its_nice_back(
     world.put(held)
     assert fates(world, journal) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
     assert world.job(NEWEST + 1) == replace(held, nice=7)
-
-
-def test_one_that_was_held_after_a_handover_too(journal: Journal, tmp_path: Path) -> None:
-    world = FakeBackend(snapshot(WHOLE))
-    change(world, journal, set_priority(WHOLE, 900))
-    (tmp_path / "other").mkdir()
-    other = Journal(tmp_path / "other")
-    other.unpack(journal.pack("test", "head1", 1))
-    world.put(task(NEWEST + 1, fixed=False, priority=0, held_by="user", live=True))
-    assert fates(world, other) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
-    assert world.job(NEWEST + 1).nice == 7
 
 
 def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Journal) -> None:

@@ -9,20 +9,26 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import undo
-from rltuned.daemon.restore import EVERYTHING, Wanted, restore
-from rltuned.daemon.restore_patience import UNSEEN_S, Effort, persist
-from rltuned.daemon.restore_shown import give_back_shown, shown
-from rltuned.daemon.unexplained import unknown_numbers
+from rltuned.daemon.restore import (
+    UNSEEN_S,
+    Effort,
+    Fate,
+    Restored,
+    is_complete,
+    persist,
+    restore,
+    restore_shown,
+    unknown_numbers,
+)
 from rltuned.domain.fields import NICE, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate, Restored, is_complete
-from rltuned.slurm.job_selector import asked_job
+from rltuned.slurm.job_selector import AskedJob, asked_job
 from tests.builders import NOW, job, noted, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 from tests.programs import ran
@@ -50,9 +56,9 @@ def fates(items: tuple[Restored, ...]) -> dict[int, Fate]:
 
 
 def give_back(
-    world: FakeBackend, journal: Journal, wanted: Wanted | None = None
+    world: FakeBackend, journal: Journal, asked: AskedJob | None = None
 ) -> dict[int, Fate]:
-    return fates(restore(world, journal, FakeClock(), wanted or EVERYTHING))
+    return fates(restore(world, journal, FakeClock(), asked))
 
 
 def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: Journal) -> None:
@@ -63,13 +69,6 @@ def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: J
     assert item.detail == "priority 900 released to multifactor, nice 7 set again"
     assert (world.job(1).priority, world.job(1).nice) == (NATURAL, 7)
     assert journal.claims("test") == ()
-
-
-def test_site_factor_goes_back_to_what_it_was(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_site_factor(world.job(2), 500))
-    change(world, journal, set_site_factor(world.job(2), 100))
-    assert give_back(world, journal) == {2: Fate.RESTORED}
-    assert world.job(2) == BEFORE.pending[1]
 
 
 def test_of_a_dependent_job_the_number_is_taken_back_unseen(
@@ -83,14 +82,6 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
-
-
-def test_twice_gives_back_nothing_twice(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    give_back(world, journal)
-    plans = len(world.plans)
-    assert give_back(world, journal) == {}
-    assert len(world.plans) == plans
 
 
 def test_what_somebody_else_changed_is_left_alone(world: FakeBackend, journal: Journal) -> None:
@@ -169,16 +160,9 @@ def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journa
     assert world.job(1).nice == 20
 
 
-def test_a_job_that_is_gone_is_closed(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    world.drop(1)
-    assert give_back(world, journal) == {1: Fate.GONE}
-    assert journal.claims("test") == ()
-
-
 def test_one_job_only(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900), set_priority(world.job(2), 800))
-    assert give_back(world, journal, Wanted(asked_job("2"))) == {2: Fate.RESTORED}
+    assert give_back(world, journal, asked_job("2")) == {2: Fate.RESTORED}
     assert world.job(1).priority == 900
 
 
@@ -187,38 +171,11 @@ def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
     part = job(12, array=ArrayInfo(JobId(10), 1, listed="4"))
     world = FakeBackend(snapshot(whole, part, job(4)))
     change(world, journal, *(set_priority(world.job(i), 900) for i in (10, 12, 4)))
-    assert give_back(world, journal, Wanted(asked_job("10_4"))) == {12: Fate.RESTORED}
-    assert give_back(world, journal, Wanted(asked_job("10_2"))) == {10: Fate.RESTORED}
+    assert give_back(world, journal, asked_job("10_4")) == {12: Fate.RESTORED}
+    assert give_back(world, journal, asked_job("10_2")) == {10: Fate.RESTORED}
     change(world, journal, *(set_priority(world.job(i), 800) for i in (10, 12)))
-    assert give_back(world, journal, Wanted(asked_job("10"))) == dict.fromkeys(
-        (10, 12), Fate.RESTORED
-    )
+    assert give_back(world, journal, asked_job("10")) == dict.fromkeys((10, 12), Fate.RESTORED)
     assert world.job(4).priority == 900
-
-
-def test_since_a_time_gives_the_jobs_written_since_back_in_whole(
-    world: FakeBackend, journal: Journal
-) -> None:
-    for at, actions in (
-        (NOW, (set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))),
-        (NOW + 600, (set_site_factor(job(2, site_factor=500), 700),)),
-    ):
-        noted(journal, *actions, by=world.apply, at=at)
-    assert give_back(world, journal, Wanted(since=NOW + 601)) == {}
-    assert give_back(world, journal, Wanted(since=NOW + 600)) == {2: Fate.RESTORED}
-    assert (world.job(2).site_factor, world.job(1).priority) == (40, 900)
-    assert give_back(world, journal, Wanted(since=NOW)) == {1: Fate.RESTORED}
-
-
-def test_a_value_that_slurm_does_not_show_is_not_guessed(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_site_factor(world.job(2), 500))
-    world.put(replace(world.job(2), site_factor=None))
-    items = restore(world, journal, FakeClock())
-    assert fates(items) == {2: Fate.UNKNOWN}
-    assert not is_complete(items)
-    assert len(world.plans) == 1
 
 
 def test_a_job_that_was_just_released_is_asked_for_again(
@@ -294,14 +251,6 @@ def test_what_could_not_be_given_back_stays_ours(
     assert give_back(world, journal) == {1: Fate.RESTORED}
 
 
-def test_an_intent_without_outcome_is_given_back(world: FakeBackend, journal: Journal) -> None:
-    action = set_priority(world.job(1), 900)
-    noted(journal, action, by=None)
-    world.apply(Plan((action,)))  # and then the process died
-    assert give_back(world, journal) == {1: Fate.RESTORED}
-    assert world.job(1).nice == 7
-
-
 def test_a_job_requeued_with_our_numbers_is_ours_again(
     world: FakeBackend, journal: Journal
 ) -> None:
@@ -317,18 +266,6 @@ def test_a_job_requeued_with_our_numbers_is_ours_again(
     assert (back.job(1).priority, back.job(1).nice) == (NATURAL, 7)
     assert back.job(2).site_factor == 40
     assert back.job(3).priority == 900
-
-
-def test_a_requeued_job_with_another_number_is_not_ours(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    back = FakeBackend(
-        snapshot(replace(world.job(1), submitted_at=UnixTime(NOW), fixed=True, priority=901))
-    )
-    journal.close_gone("test", ())
-    assert give_back(back, journal) == {}
-    assert back.job(1).priority == 901
 
 
 def fill(world: FakeBackend, journal: Journal, count: int) -> None:
@@ -432,13 +369,11 @@ def test_as_shown_zeroes_site_factors_and_leaves_fixed_ones(world: FakeBackend) 
         job(3, site_factor=None, priority=0, held_by="user"),
         job(4, site_factor=0, priority=77, fixed=True, nice=5),
     )
-    found = shown(world.look())
-    assert (found.site_factors, found.fixed, found.hidden) == (1, 1, 1)
-    items = give_back_shown(world, FakeClock(), Effort(), job=None, fixed=False)
+    items = restore_shown(world, FakeClock(), Effort(), fixed=False)
     assert fates(items) == {1: Fate.RESTORED}
     assert world.job(1).site_factor == 0
     assert world.job(4).priority == 77
-    items = give_back_shown(world, FakeClock(), Effort(), job=asked_job("4"), fixed=True)
+    items = restore_shown(world, FakeClock(), Effort(), asked_job("4"), fixed=True)
     assert fates(items) == {4: Fate.RESTORED}
     assert (world.job(4).priority, world.job(4).nice) == (NATURAL, 5)
     assert world.job(3).held_by == "user"

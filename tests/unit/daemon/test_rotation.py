@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleRow
@@ -55,7 +54,8 @@ def test_what_is_old_goes_together(tmp_path: Path) -> None:
     assert rows(tmp_path, "SELECT cycle FROM cycles") == [(2,), (3,)]
     assert rows(tmp_path, "SELECT cycle FROM plans") == [(2,), (3,)]
     assert rows(tmp_path, "SELECT count(*) FROM snapshots") == [(2,)]
-    assert rows(tmp_path, "SELECT job_id FROM changes") == [(2,), (3,)]
+    assert rows(tmp_path, "SELECT job_id FROM owned") == [(2,), (3,)]
+    assert rows(tmp_path, "SELECT count(*) FROM diary") == [(0,)]
     assert journal.last_cycle() == 3
     journal.close()
 
@@ -129,29 +129,13 @@ def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) 
     journal = Journal(tmp_path, Keeping(days=30, max_mib=0.0))
     gone(journal, 1, [600, 700, 800, 900], at=NOW)
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 29 * DAY_S))
-    assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (800, 900)]
     back = job(1, priority=900, submitted_at=NOW + 60, fixed=True, site_factor=None)
     assert len(journal.reclaim(CLUSTER, [back], NOW + 90)) == 1
     assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
     journal.close_gone(CLUSTER, ())
     journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 31 * DAY_S))
     journal.keep(sight(snapshot(job(9)), cycle=3, at=NOW + 33 * DAY_S))
-    assert rows(tmp_path, "SELECT count(*) FROM changes") == [(0,)]
-    journal.close()
-
-
-def test_a_job_given_back_and_taken_again_returns_to_what_it_had_the_second_time(
-    tmp_path: Path,
-) -> None:
-    journal = Journal(tmp_path, Keeping(max_mib=0.0))
-    noted(journal, set_priority(job(1, priority=100), 900))
-    noted(journal, release(job(1, priority=900)))
-    gone(journal, 1, [600, 700, 800], at=NOW)
-    journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
-    assert rows(tmp_path, "SELECT old, new FROM changes") == [(500, 600), (700, 800)]
-    back = job(1, priority=800, submitted_at=NOW + 60, fixed=True, site_factor=None)
-    assert len(journal.reclaim(CLUSTER, [back], NOW + 90)) == 1
-    assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
+    assert rows(tmp_path, "SELECT count(*) FROM owned") == [(0,)]
     journal.close()
 
 
@@ -167,20 +151,6 @@ def test_a_job_that_waits_longer_than_anything_is_kept_stays_ours(tmp_path: Path
     journal.close()
 
 
-def test_flags_go_and_stay_by_the_same_rules(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
-    open_one, back, left = (job(i, oversubscribe="NO") for i in (1, 2, 3))
-    for one in (open_one, back, left):
-        noted(journal, Action(OVERSUBSCRIBE, target_of(one), "NO", "YES"))
-    noted(journal, Action(OVERSUBSCRIBE, target_of(back), "YES", "NO"))
-    journal.close_gone(CLUSTER, {(j.job_id, j.submitted_at) for j in (open_one, back)})
-    journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 60))
-    assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(1,), (3,)]
-    journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 3 * DAY_S))
-    assert rows(tmp_path, "SELECT job_id FROM changes") == [(1,)]
-    journal.close()
-
-
 def test_jobs_that_ended_go_by_size_and_those_that_slurm_shows_never(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Keeping(days=90, max_mib=0.0))
     for number in (1, 2, 3, 4, 5):
@@ -189,7 +159,7 @@ def test_jobs_that_ended_go_by_size_and_those_that_slurm_shows_never(tmp_path: P
     shown = snapshot(job(9), runs=[running(2), array], lingering=(JobId(4),))
     for cycle, days in enumerate((0.1, 1.0, 1.2), start=1):
         journal.keep(sight(shown, cycle=cycle, at=NOW + days * DAY_S))
-    assert rows(tmp_path, "SELECT job_id FROM changes ORDER BY id") == [(2,), (3,), (4,)]
+    assert rows(tmp_path, "SELECT job_id FROM owned ORDER BY job_id") == [(2,), (3,), (4,)]
     back = job(2, priority=900, submitted_at=NOW + 2 * DAY_S, fixed=True, site_factor=None)
     assert len(journal.reclaim(CLUSTER, [back], NOW + 2 * DAY_S)) == 1
     journal.close()
@@ -215,7 +185,7 @@ def test_a_job_that_was_away_for_a_look_counts_from_when_it_is_away_again(tmp_pa
     left = []
     for cycle, (days, runs) in enumerate(looks, start=1):
         journal.keep(sight(snapshot(job(9), runs=runs), cycle=cycle, at=NOW + days * DAY_S))
-        left += rows(tmp_path, "SELECT count(*) FROM changes")
+        left += rows(tmp_path, "SELECT count(*) FROM owned")
     assert left == [(1,), (1,), (1,), (1,), (0,)]
     journal.close()
 

@@ -10,7 +10,7 @@ from rltuned.daemon.ha.leader import Seat, after_restore, before_restore, take_i
 from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.report import Skip
-from rltuned.daemon.restore import restore
+from rltuned.daemon.restore import Fate, restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
@@ -18,7 +18,6 @@ from rltuned.domain.plan import Plan, Result
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, Handover, StateRow, published
 from rltuned.journal.journal import Journal
-from rltuned.journal.ownership import Fate
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, noted, set_priority, snapshot, sure
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
@@ -209,7 +208,7 @@ def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> No
     class Watching(FakeBackend):
         def apply(self, plan):  # type: ignore[no-untyped-def]
             given = published(one.shared)
-            seen.append(len(given.writes) if given else 0)
+            seen.append(len(given.owned) if given else 0)
             return apply(plan)
 
     one.world = Watching(one.world.world)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pytest
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
-from rltuned.journal.mark import mark_path
 from tests.builders import NOW, job, noted, set_priority, sight, snapshot
 from tests.programs import ran
 
@@ -40,23 +40,24 @@ def test_a_deleted_file_is_noticed_and_not_made_again(journal: Journal) -> None:
     assert len(journal.owned("test")) == 2
 
 
-def test_another_file_in_its_place_is_noticed_and_left_as_it_is(journal: Journal) -> None:
-    copy = journal.path.with_name("copy")
-    copy.write_bytes(journal.path.read_bytes())
-    copy.replace(journal.path)
-    before = journal.path.read_bytes()
-    with pytest.raises(JournalLostError, match="another file"):
-        write(journal, 2)
-    assert journal.path.read_bytes() == before
+def replaced(path: Path, older: bytes) -> None:
+    path.with_name("copy").write_bytes(older)
+    path.with_name("copy").replace(path)
 
 
-def test_last_rows_that_were_changed_behind_its_back_stop_it(journal: Journal) -> None:
-    raw = journal.path.read_bytes()
-    assert b"1priority" in raw
-    with journal.path.open("r+b") as file:  # the same file, some of its bits flipped
-        file.write(raw.replace(b"1priority", b"1prioritx"))
-    with pytest.raises(JournalLostError, match="does not hold what was written last"):
-        write(journal, 2)
+@pytest.mark.parametrize(
+    ("put", "says"),
+    [(replaced, "another file"), (Path.write_bytes, "does not hold what was written last")],
+)
+def test_an_older_copy_under_the_writer_is_noticed_and_left_as_it_is(
+    journal: Journal, put: Callable[[Path, bytes], object], says: str
+) -> None:
+    older = journal.path.read_bytes()
+    write(journal, 2)
+    put(journal.path, older)
+    with pytest.raises(JournalLostError, match=says):
+        write(journal, 3)
+    assert journal.path.read_bytes() == older
 
 
 def test_what_another_process_writes_in_order_is_trusted(journal: Journal) -> None:
@@ -105,60 +106,36 @@ def test_without_the_lock_file_there_is_still_one_writer(journal: Journal) -> No
         write(journal, 3)
 
 
-def test_an_older_copy_of_the_file_is_no_journal(journal: Journal) -> None:
-    """In review `restore` of such a copy said that there was nothing to restore."""
-    older = journal.path.read_bytes()
-    write(journal, 2)
-    journal.close()
-    journal.path.write_bytes(older)
-    for use in (lambda found: found.owned("test"), lambda found: write(found, 3)):
-        found = Journal(journal.path.parent)
-        with closing(found), pytest.raises(JournalLostError, match="is an older copy"):
-            use(found)
-    assert journal.path.read_bytes() == older
-
-
-def test_the_file_alone_holds_all_that_was_written(journal: Journal) -> None:
-    """In review what was in the log beside it was lost with the log."""
-    write(journal, 2)
-    for file in journal.path.parent.glob("journal.sqlite-*"):
-        file.unlink()
-    journal.close()
-    assert len(Journal(journal.path.parent).owned("test")) == 2
-
-
-def test_a_process_that_ends_before_it_has_left_the_mark_loses_nothing(journal: Journal) -> None:
-    path = mark_path(journal.path)
-    before = path.read_bytes()
-    write(journal, 2)
-    journal.close()
-    path.write_bytes(before)
-    assert len(Journal(journal.path.parent).owned("test")) == 2
-
-
-@pytest.mark.parametrize("spoilt", [b"", b"{}", b"\xff", b'{"number": 1, "word": "another"}'])
-def test_a_mark_that_does_not_fit_stops_everything(journal: Journal, spoilt: bytes) -> None:
-    journal.close()
-    mark_path(journal.path).write_bytes(spoilt)
-    with pytest.raises(JournalLostError):
-        Journal(journal.path.parent).owned("test")
-
-
-def test_of_a_journal_that_is_gone_the_mark_keeps_another_from_being_made(
-    journal: Journal,
+@pytest.mark.parametrize("kept", [None, b"", b"[1]", b'{"number": 1}', b"\xff"])
+def test_the_mark_outside_shows_an_older_copy_of_the_folder(
+    tmp_path: Path, kept: bytes | None
 ) -> None:
-    journal.close()
-    for left in (b"", None):
-        journal.path.unlink()
-        if left is not None:
-            journal.path.write_bytes(left)
-        for use in (lambda found: found.owned("test"), lambda found: write(found, 2)):
-            found = Journal(journal.path.parent)
-            with closing(found), pytest.raises(JournalLostError, match="was there before"):
-                use(found)
-    assert not journal.path.exists()
-    mark_path(journal.path).unlink()  # as all of journal.sqlite* is put away
-    write(Journal(journal.path.parent), 2)
+    """In review `restore` of such a copy said that there was nothing to restore. kept: what lies in
+    the mark's place, which says nothing unless it is a mark; None = the mark.
+    """
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    with closing(Journal(folder, marks=tmp_path)) as journal:
+        write(journal, 1)
+        older = journal.path.read_bytes()
+        write(journal, 2)
+    (mark,) = tmp_path.glob("journal-mark-*")
+    assert len(Journal(folder, marks=tmp_path).owned("test")) == 2
+    journal.path.write_bytes(older)
+    if kept is not None:
+        mark.write_bytes(kept)
+        assert len(Journal(folder, marks=tmp_path).owned("test")) == 1
+        return
+    for use in (lambda found: found.owned("test"), lambda found: write(found, 3)):
+        with (
+            closing(Journal(folder, marks=tmp_path)) as found,
+            pytest.raises(JournalLostError, match="is an older copy"),
+        ):
+            use(found)
+    journal.path.unlink()
+    with closing(Journal(folder, marks=tmp_path)) as anew:
+        write(anew, 4)
+        assert len(anew.owned("test")) == 1
 
 
 @pytest.mark.parametrize("name", ["journal.sqlite", "journal.sqlite-journal"])
@@ -173,12 +150,8 @@ from rltuned.journal.journal import Journal
 journal, name = Journal(Path(sys.argv[1])), sys.argv[2]
 write(journal, 1)
 for number in range(2, 9):
-    for file in Path(sys.argv[1]).glob("journal.sqlite-*"):
-        if file.name.startswith(name) and not file.name.endswith("mark"):
-            with file.open("r+b") as cut:
-                cut.truncate(0)
-    if name == "journal.sqlite":
-        with journal.path.open("r+b") as cut:
+    for file in Path(sys.argv[1]).glob(name + "*"):
+        with file.open("r+b") as cut:
             cut.truncate(0)
     try:
         write(journal, number)
@@ -208,7 +181,7 @@ import os, sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("PRAGMA cache_size = 1")
 db.execute("BEGIN IMMEDIATE")
-db.execute("UPDATE changes SET new = 901")
+db.execute("UPDATE owned SET original = 901")
 db.execute("CREATE TABLE filler AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
            " WHERE i < 5000) SELECT i, hex(randomblob(100)) FROM n")
 os._exit(9)
@@ -218,12 +191,14 @@ os._exit(9)
     assert killed.returncode == 9
     assert journal.path.with_name("journal.sqlite-journal").stat().st_size > 0
     (owned,) = Journal(journal.path.parent).owned("test").values()
-    assert owned.value == 900
+    assert owned.original == 1000
 
 
 def test_lost_means_that_there_was_one(tmp_path: Path) -> None:
     assert not Journal(tmp_path).is_lost()  # rltuned never wrote from here
-    journal = Journal(tmp_path)
+    with closing(Journal(tmp_path)) as journal:
+        journal.claim()
+    assert not Journal(tmp_path).is_lost()  # a restore looked for one
     write(journal, 1)
     assert not journal.is_lost()
     journal.close()

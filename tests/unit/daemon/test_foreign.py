@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.numbers import Writing
-from rltuned.daemon.ha.rivals import FEWEST, LOOKS, Rivals, foreign
+from rltuned.daemon.foreign import DIFFERENT, foreign, rival
 from rltuned.daemon.state import HealthState
+from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from tests.builders import job, snapshot
@@ -30,11 +31,11 @@ def moved(jobs: tuple[PendingJob, ...], count: int, step: int = 7) -> tuple[Pend
     ("seen", "expected"),
     [
         (ORDINARY, False),
-        (moved(ORDINARY, FEWEST - 1), False),  # a few by hand
-        (moved(ORDINARY, FEWEST), True),
+        (moved(ORDINARY, DIFFERENT - 1), False),  # a few by hand
+        (moved(ORDINARY, DIFFERENT), True),
         (tuple(replace(j, site_factor=500) for j in ORDINARY), False),  # a plugin's one level
         (tuple(replace(j, priority=0) for j in moved(ORDINARY, 30)), False),  # all held
-        (tuple(replace(j, fixed=True) for j in ORDINARY[:FEWEST]), True),
+        (tuple(replace(j, fixed=True) for j in ORDINARY[:DIFFERENT]), True),
         (tuple(replace(j, fixed=True) for j in ORDINARY[:9]) + ORDINARY[9:], False),
         (moved(tuple(job(n) for n in range(1, 201)), 19), False),  # less than a tenth of the queue
         (moved(tuple(job(n) for n in range(1, 201)), 20), True),
@@ -43,7 +44,7 @@ def moved(jobs: tuple[PendingJob, ...], count: int, step: int = 7) -> tuple[Pend
 def test_many_different_numbers_that_nobody_of_ours_wrote(
     seen: tuple[PendingJob, ...], expected: bool
 ) -> None:
-    assert bool(Rivals().judge(snapshot(*seen, priorities=AGED))) is expected
+    assert bool(rival(snapshot(*seen, priorities=AGED), ())) is expected
 
 
 def test_one_user_among_others_is_no_rival() -> None:
@@ -51,9 +52,9 @@ def test_one_user_among_others_is_no_rival() -> None:
     own = [replace(j, user="mallory") for j in moved(ORDINARY, 30)[:30]]
     others = [replace(j, user="ann") for j in moved(ORDINARY, 60)[30:]]
     untouched = [replace(j, site_factor=0) for j in others]
-    assert not Rivals().judge(snapshot(*own, *untouched, priorities=AGED))
-    assert Rivals().judge(snapshot(*own, others[0], *untouched[1:], priorities=AGED))
-    assert Rivals().judge(snapshot(*own, priorities=AGED))  # no other user waits
+    assert not rival(snapshot(*own, *untouched, priorities=AGED), ())
+    assert rival(snapshot(*own, others[0], *untouched[1:], priorities=AGED), ())
+    assert rival(snapshot(*own, priorities=AGED), ())  # no other user waits
 
 
 BASIC = tuple(job(n, priority=HIGHEST_BASIC - n) for n in range(1, 61))
@@ -72,8 +73,8 @@ def above(jobs: tuple[PendingJob, ...], count: int, each: int = 1) -> tuple[Pend
     ("seen", "expected"),
     [
         (BASIC, False),
-        (above(BASIC, FEWEST - 1), False),  # a few by hand
-        (above(BASIC, FEWEST), True),
+        (above(BASIC, DIFFERENT - 1), False),  # a few by hand
+        (above(BASIC, DIFFERENT), True),
         (above(BASIC, 60, each=6), True),  # jobs of the same minute
         (above(BASIC, 60, each=7), False),  # a few levels for many
         (tuple(replace(j, priority=j.priority + 99_000, nice=-99_000) for j in BASIC), False),
@@ -85,28 +86,17 @@ def test_under_basic_rltuneds_numbers_lie_above_slurms_own(
     seen: tuple[PendingJob, ...], expected: bool
 ) -> None:
     basic = snapshot(*seen, priorities=PrioritySystem("basic"))
-    assert bool(Rivals().judge(basic)) is expected
+    assert bool(rival(basic, ())) is expected
     ours = tuple(
         replace(j, owned=Ownership("priority", j.priority + j.nice, original=1)) for j in seen
     )
-    assert Rivals().judge(replace(basic, pending=ours)) == ""
+    assert rival(replace(basic, pending=ours), ()) == ""
 
 
 def test_under_basic_a_number_of_ours_that_another_one_replaced_is_foreign() -> None:
     owned = Ownership("priority", HIGHEST_BASIC + 7, original=HIGHEST_BASIC - 1)
     ours = tuple(replace(j, owned=owned) for j in above(BASIC, 60))
-    assert Rivals().judge(snapshot(*ours, priorities=PrioritySystem("basic")))
-
-
-def test_it_is_reported_for_good_only_after_some_looks_in_a_row() -> None:
-    rivals, odd = Rivals(), snapshot(*moved(ORDINARY, 20), priorities=AGED)
-    assert all(rivals.judge(odd) for _ in range(LOOKS - 1))
-    assert (
-        rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == ""
-    )  # requeued jobs were taken up again
-    out = [rivals.judge(odd) for _ in range(LOOKS)]
-    assert ["another rltuned" in why for why in out] == [False] * (LOOKS - 1) + [True]
-    assert rivals.judge(snapshot(*ORDINARY, priorities=AGED)) == out[-1]
+    assert rival(snapshot(*ours, priorities=PrioritySystem("basic")), ())
 
 
 @pytest.mark.parametrize(
@@ -116,11 +106,11 @@ def test_it_is_reported_for_good_only_after_some_looks_in_a_row() -> None:
         (Ownership("site_factor", 6, original=0, earlier=(7,)), None),  # backfill put it back
         (Ownership("site_factor", 6, original=0), 7),
         (Ownership("priority", 1_000, original=5), None),
-        (Ownership("priority", 77, original=5), 1_000),
     ],
 )
 def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
-    assert foreign(job(1, priority=1_000, site_factor=7, owned=owned)) == expected
+    number = foreign(job(1, priority=1_000, site_factor=7, owned=owned), "multifactor")
+    assert number == (None if expected is None else (SITE_FACTOR, expected))
 
 
 def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> None:

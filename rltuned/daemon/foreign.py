@@ -1,16 +1,19 @@
-"""Numbers on pending jobs that the journal does not explain: whose are they?
+"""Numbers on pending jobs that no row of the journal explains: whose are they?
 
 A journal that was lost, or an older copy in its place, knows nothing of what was written since. To
 take such a number for the site's own would add to it, cycle after cycle, and never give it back. So
 where this process first sees the number of a job that was there before it, that must be in the
 journal, or have been on the job when a daemon looked that knew what it owned. Else that job is left
-alone; many such jobs keep everything from being written. Numbers that come later are not rltuned's,
-since this process would know.
+alone, and many such jobs keep everything from being written. A number that comes later is not
+rltuned's, since this process would know; its job is left alone by core/select.
+
+rltuned puts another number on every job that it orders, so another rltuned without a lease shows as
+many different foreign numbers of several users, whenever they come. An administrator changes a few
+jobs by hand, and a submit plugin gives a few levels to many.
 """
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
@@ -21,16 +24,17 @@ from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import SnapshotError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
-from rltuned.journal.ownership import Fate, Restored
 
 NAMED: Final = 20
 """So many jobs are named in a line."""
 KNOWING: Final = ("live", "observe", "shadow")
 """Modes of cycles whose look counts: those of a daemon that had no doubt."""
 MANY: Final = 2
-"""So many jobs at least are many,"""
+"""So many jobs with numbers at the start are many,"""
+DIFFERENT: Final = 10
+"""and so many different numbers another daemon's;"""
 SHARE: Final = 0.1
-"""and this share of the pending jobs of the partitions,"""
+"""both this share of the pending jobs at least,"""
 USERS: Final = 2
 """of so many users, where so many have jobs: no user stops the writing for others."""
 LEFT_ALONE: Final[Kept[list[JobKey]]] = Kept(
@@ -39,16 +43,21 @@ LEFT_ALONE: Final[Kept[list[JobKey]]] = Kept(
 """By cluster id and submit time of the jobs that are left alone: looks of a daemon that wrote to
 others do not explain their numbers.
 """
-_Number = tuple[Field, int]
+Number = tuple[Field, int]
 
 
-def number_of(job: PendingJob, kind: PriorityKind) -> _Number | None:
-    """The number of a job that Slurm has not given it, as far as that shows; None = there is none.
-    Of a job that the journal owns too.
+def foreign(job: PendingJob, kind: PriorityKind) -> Number | None:
+    """A number that neither Slurm nor this journal has given to a job, as far as that shows; None =
+    there is none.
     """
+    owned = job.owned
     if kind == "basic":
         number = job.priority + job.nice  # Slurm takes the nice off
-        return (PRIORITY, job.priority) if number > HIGHEST_BASIC else None
+        ours = () if owned is None else (owned.value, owned.original, *owned.earlier)
+        known = number <= HIGHEST_BASIC or not {number, job.priority}.isdisjoint(ours)
+        return None if known else (PRIORITY, job.priority)
+    if owned is not None and not job.taken_over:
+        return None
     if job.fixed and job.priority > 0 and not job.held_by:
         return PRIORITY, job.priority
     return (SITE_FACTOR, job.site_factor) if job.site_factor else None
@@ -68,14 +77,14 @@ def unexplained(
     kind: PriorityKind,
     *,
     before: int | None = None,
-) -> dict[JobKey, tuple[str, _Number]]:
+) -> dict[JobKey, tuple[str, Number]]:
     """By job its address and number. jobs: as the journal marks them. before: looks of cycles from
     this one on do not count. Raises JournalError.
     """
     found = {
         job.key: (job.address, number)
         for job in jobs
-        if job.owned is None and (number := number_of(job, kind)) is not None
+        if job.owned is None and (number := foreign(job, kind)) is not None
     }
     if not found:
         return {}
@@ -83,29 +92,9 @@ def unexplained(
     return {key: what for key, what in found.items() if known.get(key) != what[1]}
 
 
-def unknown_numbers(
-    journal: Journal,
-    seen: Snapshot,
-    items: Iterable[Restored],
-    partitions: Collection[str] = (),
-) -> dict[JobKey, tuple[str, _Number]]:
-    """The same after a restore: numbers on jobs that it knew nothing of, and those on jobs that it
-    left as another user's, where no daemon has seen that. Raises JournalError.
-    """
-    changed = {r.claim.key for r in items if r.fate is Fate.CHANGED and r.claim.field.orders}
-    done = {r.claim.key for r in items} - changed
-    owned = journal.owned(seen.cluster)
-    jobs = [
-        replace(job, owned=None if job.key in changed else owned.get(job.key))
-        for job in within(seen.pending, partitions)
-        if job.key not in done
-    ]
-    return unexplained(journal, seen.cluster, jobs, seen.priorities.kind)
-
-
 def _seen_before(
     journal: Journal, cluster: str, kind: PriorityKind, before: int | None
-) -> Mapping[JobKey, _Number]:
+) -> Mapping[JobKey, Number]:
     """Numbers that were not rltuned's when a daemon looked last."""
     try:
         seen = journal.last_look(cluster, KNOWING, before)
@@ -113,21 +102,37 @@ def _seen_before(
         return {}  # what cannot be read explains nothing
     jobs = () if seen is None else seen.pending
     alone = set(LEFT_ALONE.read(journal).get(cluster, ()))
-    return {
-        job.key: number
-        for job in jobs
-        if (job.owned is None or job.taken_over)
-        and (number := number_of(job, kind)) is not None
-        and job.key not in alone
-    }
+    numbers = {job.key: number for job in jobs if (number := foreign(job, kind)) is not None}
+    return {key: number for key, number in numbers.items() if key not in alone}
 
 
-def in_words(found: Mapping[JobKey, tuple[str, _Number]]) -> str:
+def in_words(found: Mapping[JobKey, tuple[str, Number]]) -> str:
     """Which jobs, and their numbers."""
     shown = sorted(found.items())[:NAMED]
     words = [f"{address} ({field.says(value)})" for _, (address, (field, value)) in shown]
     more = len(found) - len(shown)
     return ", ".join(words) + (f" and {more} more" if more else "")
+
+
+def rival(seen: Snapshot, partitions: Collection[str]) -> str:
+    """Why nothing may be written; empty = no other daemon seems to write."""
+    kind = seen.priorities.kind
+    free = [job for job in within(seen.pending, partitions) if job.priority > 0]
+    found = [(number[1], job) for job in free if (number := foreign(job, kind)) is not None]
+    numbers = {number for number, _ in found}
+    # under priority/basic jobs of the same minute may share one
+    least = found if kind == "basic" else numbers
+    if len(numbers) < DIFFERENT or _are_few([job for _, job in found], free, len(least)):
+        return ""
+    return (
+        f"another rltuned writes to this cluster, or a journal was lost: {len(numbers)} different "
+        "numbers on pending jobs are not of this one; stop the other, or `rltuned restore --all`"
+    )
+
+
+def _are_few(those: list[PendingJob], every: Collection[PendingJob], count: int) -> bool:
+    users = min(USERS, len({job.user for job in every}))
+    return count < math.ceil(SHARE * len(every)) or len({job.user for job in those}) < users
 
 
 class FirstLooks:
@@ -136,7 +141,7 @@ class FirstLooks:
     def __init__(self) -> None:
         self._began: tuple[float, int] | None = None  # moment and highest id of the first look
         self._sure: set[JobKey] = set()
-        self._doubted: dict[JobKey, _Number] = {}
+        self._doubted: dict[JobKey, Number] = {}
 
     @property
     def alone(self) -> Collection[JobKey]:
@@ -162,7 +167,15 @@ class FirstLooks:
         self._doubted |= {key: number for key, (_, number) in found.items()}
         if fresh:
             _keep_alone(journal, seen.cluster, explained, found.keys(), at)
-        return self._many(jobs)
+        doubted = [job for job in jobs if job.key in self._doubted]
+        if len(doubted) < MANY or _are_few(doubted, jobs, len(doubted)):
+            return ""
+        return (
+            f"{len(doubted)} pending jobs have numbers that the journal does not explain: it is an "
+            "older one or a new one, or others have set them while no rltuned looked; "
+            "`rltuned restore --all` names them, with --as-shown it zeroes them; a cycle in stage "
+            "observe takes them for the site's own"
+        )
 
     def forget(self, journal: Journal, cluster: str, at: float) -> None:
         """A look takes every number for the site's own, as in stage observe."""
@@ -178,22 +191,9 @@ class FirstLooks:
         if job.key in self._sure or (kind != "basic" and job.site_factor is None):
             return False
         if job.key in self._doubted:
-            return self._doubted[job.key] != number_of(job, kind)
+            return self._doubted[job.key] != foreign(job, kind)
         first_id = min(job.job_id, job.array.array_job_id if job.array else job.job_id)
         return job.submitted_at <= since or first_id <= newest
-
-    def _many(self, jobs: Collection[PendingJob]) -> str:
-        doubted = [job for job in jobs if job.key in self._doubted]
-        users = min(USERS, len({job.user for job in jobs}))
-        few = len(doubted) < max(MANY, SHARE * len(jobs))
-        if few or len({job.user for job in doubted}) < users:
-            return ""
-        return (
-            f"{len(doubted)} pending jobs have numbers that the journal does not explain: it is an "
-            "older one or a new one, or others have set them while no rltuned looked; "
-            "`rltuned restore --all` names them, with --as-shown it zeroes them; a cycle in stage "
-            "observe takes them for the site's own"
-        )
 
 
 def _keep_alone(
