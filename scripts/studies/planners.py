@@ -36,10 +36,10 @@ from rltuned.core.heft import (
     lower_bound_s,
 )
 from rltuned.lab.compare import Change, geometric
-from rltuned.lab.train.group_dqn import double_dqn
-from rltuned.lab.train.whales import search
 from scripts.studies import plays
+from scripts.studies.group_dqn import double_dqn
 from scripts.studies.plays import Row, known
+from scripts.studies.whales import search
 from scripts.studies.workflows import SHAPES, Workflow, workflow
 
 RESULTS = Path("docs/data/planners.jsonl")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import TraceError
-from rltuned.lab.cli.outputs import check_file, check_folder, write_text
+from rltuned.lab.cli.options import check_file, check_folder
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -15,8 +15,6 @@ def test_a_file(tmp_path: Path) -> None:
         check_file(tmp_path)
     with pytest.raises(TraceError, match="cannot be written: no folder"):
         check_file(tmp_path / "no" / "such")
-    with pytest.raises(TraceError, match=f"^{tmp_path}: cannot be written: Is a directory$"):
-        write_text(tmp_path, "")
 
 
 def test_a_folder(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_the_example_with_stable_baselines_learns(
 
 def test_stable_baselines_gets_the_same_numbers() -> None:
     needs.module("stable_baselines3")
-    from rltuned.lab.train.stable import QueueVecEnv  # noqa: PLC0415 - needs what may lack
+    from scripts.stable_baselines import QueueVecEnv  # noqa: PLC0415 - needs what may lack
 
     plain, stable = (QueueVectorEnv(2, TRACE, jobs=20, slots=4) for _ in range(2))
     theirs = QueueVecEnv(stable)

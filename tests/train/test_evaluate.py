@@ -178,8 +178,6 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     torch.manual_seed(1)
     trace = tmp_path / "t.csv"
     write_trace(Trace(WORKLOAD.jobs), trace)
-    curves = tmp_path / "curves.csv"
-    curves.write_text("epoch,gap,validation\n0,0.1,0.2\n1,0.2,0.1\n")
     report = tmp_path / "report"
     given = [
         "--model",
@@ -197,8 +195,6 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
         "1.2",
         "--report",
         str(report),
-        "--curves",
-        f"x={curves},{curves}",
         "--json",
     ]
     given += ["--mode", "event", "--bounds", "off"]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from rltuned.core.heft import GroupPlan, PlanGraph, heft
-from rltuned.lab.train import group_dqn
-from rltuned.lab.train.group_dqn import double_dqn, whales_dqn
-from rltuned.lab.train.whales import whales
+from scripts.studies import group_dqn
+from scripts.studies.group_dqn import double_dqn, whales_dqn
+from scripts.studies.whales import whales
 from tests.group_plans import check, published
 
 

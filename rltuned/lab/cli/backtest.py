@@ -18,8 +18,8 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
 from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.cli import options, site_files
-from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
+from rltuned.lab.cli.progress import Bars, progress
 from rltuned.lab.compare import Change
 from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT
 from rltuned.lab.train.options import Learned

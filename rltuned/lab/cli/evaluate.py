@@ -15,9 +15,8 @@ from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
-from rltuned.lab.cli.bars import progress
-from rltuned.lab.cli.curves import curves_of
-from rltuned.lab.cli.outputs import check_folder
+from rltuned.lab.cli.options import check_folder
+from rltuned.lab.cli.progress import progress
 from rltuned.lab.compare import Paired
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.stats import SHARES
@@ -28,7 +27,6 @@ from rltuned.sim.presets import cluster_named
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
     from rltuned.lab.replay.scenario import Scenario
     from rltuned.lab.train import evaluate as evaluation
-    from rltuned.lab.train.page import Curve
 
 app = typer.Typer()
 
@@ -69,10 +67,6 @@ ModeOption = Annotated[
 RuleOption = Annotated[
     list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
 ]
-CurvesOption = Annotated[
-    list[str] | None,
-    typer.Option(help="NAME=curves.csv,... of trainings (one per seed), for the report."),
-]
 ReportOption = Annotated[Path | None, typer.Option(help="Folder for index.html and results.json.")]
 
 
@@ -99,7 +93,6 @@ def evaluate(
     trust: options.TrustOption = None,
     predictor: options.PredictorOption = options.SHIPPED,
     rule: RuleOption = None,
-    curves: CurvesOption = None,
     report: ReportOption = None,
     as_json: flags.JsonOption = False,
 ) -> None:
@@ -110,8 +103,6 @@ def evaluate(
     if not 0 <= part[0] < part[1] <= 1:
         raise typer.BadParameter("--part: from and to, within 0 and 1")
     rules = _rules(rule)
-    if curves and report is None:
-        raise typer.BadParameter("--curves needs --report FOLDER")
     if mode == "cycle" and bounds is options.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     check_folder(report)
@@ -119,7 +110,6 @@ def evaluate(
     from rltuned.lab.train import verdict  # noqa: PLC0415
     from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
 
-    learned = curves_of(curves or [])
     usual = 1.0 if trust is None else trust
     contestants = dict(evaluation.contestant_of(one, usual) for one in model)
     options.trust_of(trust, [seed for seeds in contestants.values() for seed in seeds])
@@ -155,7 +145,7 @@ def evaluate(
         flags.say(verdict.headline(found))
         _show(found)
     if report is not None:
-        _report(report, found, document, learned)
+        _report(report, found, document)
 
 
 def _rules(asked: list[str] | None) -> tuple[str, ...]:
@@ -178,11 +168,10 @@ def _report(
     folder: Path,
     found: "Sequence[evaluation.Evaluation]",
     document: dict[str, Any],
-    curves: "Mapping[str, Sequence[Curve]]",
 ) -> None:
     from rltuned.lab.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
 
-    page = write_page(folder, found, document["models"], curves)
+    page = write_page(folder, found, document["models"])
     (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")
     flags.warn(f"{page} written")
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rltuned.cli.flags import say
-from rltuned.lab.cli.epochs import EpochLog, against
-from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
+from rltuned.lab.cli.progress import BoardOption, EpochLog, EventFiles, against
 from rltuned.lab.cli.training import (
     ClusterOption,
     ForceOption,

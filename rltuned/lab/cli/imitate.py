@@ -13,7 +13,7 @@ from rltuned.cli.flags import say, warn
 from rltuned.errors import ModelError, TraceError
 from rltuned.journal.cycles import recorded
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
-from rltuned.lab.cli.bars import progress
+from rltuned.lab.cli.progress import progress
 from rltuned.policies.baselines import BASELINES
 
 if TYPE_CHECKING:  # torch, which --help does without

@@ -9,6 +9,7 @@ import typer
 
 from rltuned.cli.flags import warn
 from rltuned.core.order import Order, Policy
+from rltuned.errors import TraceError
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -100,3 +101,25 @@ def warn_of_bad(source: Path, bad: Sequence[Bad]) -> None:
         warn(f"{source}:{row.line}: {row.why}")
     if len(bad) > BAD_SHOWN:
         warn(f"{source}: {len(bad) - BAD_SHOWN} more bad rows")
+
+
+# -- where a command is to write: what cannot be written is found out before the work ------------
+
+
+def check_file(path: Path | None) -> None:
+    """Raises TraceError: there can be no such file. None = none is asked for."""
+    if path is not None and path.is_dir():
+        raise TraceError(f"{path}: cannot be written: it is a folder")
+    if path is not None and not path.parent.is_dir():
+        raise TraceError(f"{path}: cannot be written: no folder {path.parent}")
+
+
+def check_folder(path: Path | None, *, new: bool = False) -> None:
+    """Raises TraceError: there can be no such folder, or (new) there is one."""
+    if path is None:
+        return
+    if new and path.exists():
+        raise TraceError(f"{path}: exists already; remove it or choose another name")
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir():
+        raise TraceError(f"{path}: cannot be made: {nearest} is no folder")

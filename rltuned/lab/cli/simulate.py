@@ -15,8 +15,8 @@ from rltuned.core.order import DEFAULT
 from rltuned.core.sharing import Sharing
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
-from rltuned.lab.cli.bars import progress
-from rltuned.lab.cli.outputs import check_file
+from rltuned.lab.cli.options import check_file
+from rltuned.lab.cli.progress import progress
 from rltuned.lab.replay.metrics import (
     Schedule,
     bound,

@@ -13,8 +13,8 @@ from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
-from rltuned.lab.cli.bars import Bars, progress
 from rltuned.lab.cli.options import shown_trace, warn_of_bad
+from rltuned.lab.cli.progress import Bars, progress
 from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
 from rltuned.lab.replay.readers.clusters import (
     read_helios,

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rltuned.cli.flags import JsonOption, say, warn
-from rltuned.lab.cli import curves, evolve, imitate
-from rltuned.lab.cli.epochs import EpochLog, against
-from rltuned.lab.cli.outputs import check_folder
-from rltuned.lab.cli.tensorboard import BoardOption, EventFiles
+from rltuned.lab.cli import evolve, imitate
+from rltuned.lab.cli.options import check_folder
+from rltuned.lab.cli.progress import BoardOption, EpochLog, EventFiles, against
 from rltuned.lab.cli.training import (
     ClusterOption,
     DistributedOption,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:  # torch and numba, which --help does without
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.imitate)
 app.command()(evolve.evolve)
-app.command()(curves.curves)
 
 
 @app.callback()

@@ -27,7 +27,7 @@ from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.cli import site_files
-from rltuned.lab.cli.bars import Bars, progress
+from rltuned.lab.cli.progress import Bars, progress
 from rltuned.lab.stats import DAY_S
 from rltuned.policies.actor import Actor
 from rltuned.policies.generations import FOLDER

@@ -280,42 +280,5 @@ def _boxes(axis: Axes, rows: Sequence[FloatArray], colours: Sequence[str]) -> No
     axis.invert_yaxis()
 
 
-def curves(given: Mapping[str, Sequence[tuple[FloatArray, FloatArray]]]) -> Markup:
-    """Learning curves as in the paper's Figs. 11 and 13; several seeds: mean and range. given: name
-    -> per seed the gap of every epoch, and the held-out cost over `delay`'s.
-    """
-
-    def draw(figure: Figure) -> None:
-        left, right = figure.subplots(1, 2)
-        for (name, seeds), colour in zip(given.items(), _colours(len(given)), strict=True):
-            for axis, which in ((left, 0), (right, 1)):
-                _band(axis, [seed[which] for seed in seeds], name, colour)
-        left.set_ylabel("gap to the base rule, training windows")
-        right.set_ylabel("held-out windows: cost over `delay`")
-        for axis, level in ((left, 0.0), (right, 1.0)):
-            axis.axhline(level, color=MUTED, linewidth=0.9)
-            axis.set_xlabel("epoch")
-            axis.grid()
-        right.set_yscale("log")
-        right.yaxis.set_major_formatter("{x:.2f}")
-        right.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 8.5)))
-        right.yaxis.set_minor_formatter(NullFormatter())
-        left.legend()
-
-    return svg("curves", 3.4, draw)
-
-
-def _band(axis: Axes, seeds: Sequence[FloatArray], name: str, colour: str) -> None:
-    """Mean over the seeds that are still learning, and between which values they lie."""
-    table = np.full((len(seeds), max(len(s) for s in seeds)), np.nan)
-    for row, values in zip(table, seeds, strict=True):
-        row[: len(values)] = values
-    epochs = np.arange(table.shape[1])
-    axis.plot(epochs, np.nanmean(table, axis=0), color=colour, label=name, linewidth=1.4)
-    if len(seeds) > 1:
-        low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
-        axis.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
-
-
 def _colours(count: int) -> tuple[str, ...]:
     return (SERIES * count)[:count]

@@ -24,7 +24,7 @@ from rltuned.core.heft import (
     heft,
     upward_ranks,
 )
-from rltuned.lab.train.whales import search
+from scripts.studies.whales import search
 
 EPISODES: Final = 30
 BATCH: Final = 32
