@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import ASK_COLUMNS, FIELD, Marks
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.source import ReaderChoice
 from tests.programs import executable
 

@@ -19,11 +19,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rltuned.domain.kinds import WIDTHS, KindName
-from rltuned.errors import SnapshotError
-from rltuned.slurm.talk import Answer, Stream, one_line
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.run import Call
+from rltuned.text import one_line
 
 FIELD: Final = "\x1f"
-MOST_CHARACTERS: Final = 32 * 1024 * 1024
+MOST_BYTES: Final = 32 * 1024 * 1024
 """Of one record: an array of four million tasks, every other one of them, takes half of it."""
 
 
@@ -196,8 +197,7 @@ class Marks:
 
     def rows(
         self,
-        command: str,
-        answer: Answer | Stream,
+        answer: Call,
         width: int,
         broken: list[str] | None = None,
         texts: int = 0,
@@ -205,67 +205,59 @@ class Marks:
         """The records of an answer, without the header; each has `width` fields, then the texts.
 
         broken: takes what is wrong with records of another width; None = there may be none. texts:
-        the number of columns of TEXT_COLUMNS behind them. Raises BackendError: the command failed,
-        which shows only at the end of a stream; SnapshotError: the answer is empty or cut, a column
-        is unknown, a record is broken that may not be, or all records are. A whole answer is used
-        whatever the command says beside it.
+        the number of columns of TEXT_COLUMNS behind them. Raises BackendError: the command failed;
+        SnapshotError: the answer is empty or cut, a column is unknown, a record is broken that may
+        not be, or all records are. A whole answer is used whatever the command says beside it.
         """
-        pieces = iter((answer.stdout,) if isinstance(answer, Answer) else answer)
+        answer.must_be_good()
         try:
-            yield from self._rows(command, pieces, width, broken, texts)
-        except SnapshotError as error:
-            for _ in pieces:  # what it complains of says more, and comes at the end
-                pass
-            complaint = _complaint(command, answer.stderr)
+            yield from self._rows(answer, width, broken, texts)
+        except SnapshotError as error:  # what it complains of says more
+            complaint = _complaint(answer)
             raise SnapshotError(f"{complaint}: {error}" if complaint else str(error)) from None
 
     def _rows(
-        self, command: str, pieces: Iterator[str], width: int, broken: list[str] | None, texts: int
+        self, answer: Call, width: int, broken: list[str] | None, texts: int
     ) -> Iterator[list[str]]:
         number, wrong, good = -1, "", 0
-        for number, record in enumerate(self._records(command, pieces)):
+        for number, record in enumerate(self._records(answer)):
             last: list[str] = []
             fields = record
             if texts:
                 fields, *last = record.rsplit(self.text, texts)
             row = fields.split(FIELD, width - 1)
             if number == 0:
-                _check_header(command, [*fields.split(FIELD), *last], width + texts)
+                _check_header(answer.program, [*fields.split(FIELD), *last], width + texts)
                 continue
             if len(row) == width and len(last) == texts:
                 good += 1
                 yield [*row, *last] if texts else row
                 continue
             shown = one_line(" ".join(row), 120)  # without the texts: they are never quoted
-            wrong = f"{command}: record {number} has {len(row)} of {width} columns: {shown}"
+            wrong = f"{answer.program}: record {number} has {len(row)} of {width} columns: {shown}"
             if broken is None:
                 raise SnapshotError(wrong)
             broken.append(wrong)
         if wrong and not good:
             raise SnapshotError(wrong)
 
-    def _records(self, command: str, pieces: Iterator[str]) -> Iterator[str]:
+    def _records(self, answer: Call) -> Iterator[str]:
         """What stands before each mark."""
-        end, count = self.record + "\n", 0
-        held, length, tail = list[str](), 0, ""
-        for piece in pieces:
-            if end not in tail + piece:  # joined once, not with every piece
-                held.append(piece)
-                length += len(piece)
-                tail = (tail + piece)[1 - len(end) :]
-                if length > MOST_CHARACTERS:
-                    why = f"{command}: a record of more than {MOST_CHARACTERS} characters"
-                    raise SnapshotError(why if count else f"{why}: the answer has no header")
-                continue
-            *whole, rest = "".join((*held, piece)).split(end)
-            count += len(whole)
-            yield from whole
-            held, length, tail = [rest], len(rest), rest[1 - len(end) :]
-        rest = "".join(held)
+        count, held = -1, ""
+        try:
+            for count, record in enumerate(answer.parts(f"{self.record}\n".encode(), MOST_BYTES)):
+                if count:
+                    yield held
+                held = record
+        except BackendError as error:
+            why = "" if count >= 0 else ": the answer has no header"
+            raise SnapshotError(f"{error}{why}") from None
         if not count:
-            raise SnapshotError(f"{command}: the answer has no header: {one_line(rest, 80)!r}")
-        if rest:
-            raise SnapshotError(f"{command}: the answer is cut after {count - 1} records")
+            raise SnapshotError(
+                f"{answer.program}: the answer has no header: {one_line(held, 80)!r}"
+            )
+        if held:
+            raise SnapshotError(f"{answer.program}: the answer is cut after {count - 1} records")
 
 
 def _check_header(command: str, header: list[str], width: int) -> None:
@@ -276,6 +268,6 @@ def _check_header(command: str, header: list[str], width: int) -> None:
         )
 
 
-def _complaint(command: str, stderr: str) -> str:
-    lines = [line for line in stderr.splitlines() if "error" in line.lower()]
-    return f"{command} complained: {one_line(lines[0])}" if lines else ""
+def _complaint(answer: Call) -> str:
+    lines = [line for line in answer.stderr.splitlines() if "error" in line.lower()]
+    return f"{answer.program} complained: {one_line(lines[0])}" if lines else ""

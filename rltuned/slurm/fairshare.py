@@ -11,7 +11,7 @@ from typing import Final
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import BackendError
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.run import Commands
 
 _COLUMNS: Final = ("Account", "User", "Partition", "FairShare")
 MOST: Final = 1_000_000
@@ -70,7 +70,7 @@ class FairShares:
 
 def _read(commands: Commands) -> Iterator[tuple[Association, float]]:
     """Every association of a user, but for unreadable lines. Raises BackendError, ValueError."""
-    lines = commands.stream("sshare", "-a", "-P", "-o", ",".join(_COLUMNS)).lines()
+    lines = commands.call("sshare", "-a", "-P", "-o", ",".join(_COLUMNS)).lines()
     if tuple(next(lines, "").split("|")) != _COLUMNS:
         raise ValueError("sshare: no such columns")
     for number, line in enumerate(lines):

@@ -21,8 +21,8 @@ from rltuned.slurm.records import TWICE, Record, id_of, parse_job_id, read_recor
 from rltuned.slurm.request import Requests, shares_of
 from rltuned.slurm.stepped import Whole
 from rltuned.slurm.strings import expand_hosts
-from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch, parse_number
+from rltuned.text import one_line
 
 _FIELDS = tuple(f.name for f in fields(PendingJob))
 _values = attrgetter(*_FIELDS)

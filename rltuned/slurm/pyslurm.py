@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
+from rltuned.run import Call
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.queue_rows import MOST_RECORDS
 from rltuned.slurm.records import parse_job_id
+from rltuned.slurm.run import Commands
 from rltuned.slurm.site import release_of
-from rltuned.slurm.talk import Stream, one_line
+from rltuned.text import one_line
 from rltuned.trusted import user_name
 
 PROGRAM: Final = "pyslurm"
@@ -104,19 +105,16 @@ class Pyslurm:
         # -I: neither rltuned's environment nor the folder of the file changes what is imported
         asked = ("-I", "-B", str(CHILD))
         feed = json.dumps(request)
-        stream = self._commands.stream(
-            PROGRAM, *asked, feed=feed, at=self._python, most_bytes=MOST_BYTES
-        )
         try:
-            first, jobs = _taken(stream)
+            call = self._commands.call(PROGRAM, *asked, feed=feed, at=self._python)
         except BackendError as error:
-            if stream.answer is None:
-                raise UnusableError(str(error)) from error
-            if stream.answer.failure:
-                raise
-            last = one_line(stream.stderr.strip().rpartition("\n")[2]) or "no message"
-            code = stream.answer.exit_code
-            raise UnusableError(f"pyslurm in {self._python} ended with {code}: {last}") from None
+            raise UnusableError(str(error)) from error
+        if not call.failure and not call.ok:
+            last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
+            why = f"pyslurm in {self._python} ended with {call.exit_code}: {last}"
+            raise UnusableError(why)
+        call.must_be_good()
+        first, jobs = _taken(call)
         try:
             answer = json.loads(first)
         except ValueError as error:
@@ -126,14 +124,20 @@ class Pyslurm:
         return answer, jobs
 
 
-def _taken(stream: Stream) -> tuple[str, dict[str, str]]:
-    """The first line, and by job id the others."""
-    lines = stream.lines()
-    first, jobs = next(lines, ""), dict[str, str]()
-    for line in lines:
-        jobs[line[1:].partition(",")[0]] = line
-        if len(jobs) > MOST_RECORDS:
-            raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+def _taken(call: Call) -> tuple[str, dict[str, str]]:
+    """The first line, and by job id the others. Raises UnusableError: a line has no end."""
+    lines, jobs, size = call.lines(), dict[str, str](), 0
+    try:
+        first = next(lines, "")
+        for line in lines:
+            jobs[line[1:].partition(",")[0]] = line
+            size += len(line)
+            if len(jobs) > MOST_RECORDS:
+                raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+            if size > MOST_BYTES:
+                raise SnapshotError(f"pyslurm answered more than {MOST_BYTES} bytes")
+    except BackendError as error:
+        raise UnusableError(str(error)) from None
     return first, jobs
 
 

@@ -24,7 +24,6 @@ from rltuned.slurm.columns import (
     WatchRow,
     read_layout,
 )
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.factors import Factors, read_line, read_pending, standing_of, unreadable
 from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.hardware import HiddenNodes, KeptBack, read_kept_back, read_names
@@ -35,13 +34,14 @@ from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.records import TWICE, id_of
 from rltuned.slurm.request import Requests, parse_speeds
 from rltuned.slurm.reservations import read_reservations
+from rltuned.slurm.run import Commands
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.source import JobSource, ReaderChoice, squeue
 from rltuned.slurm.stepped import SteppedTasks
 from rltuned.slurm.strings import parse_tasks
-from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch
+from rltuned.text import one_line
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when a user edits slurm.conf; the
@@ -110,18 +110,18 @@ class Reader:
         self.tasks.look()
         jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
-        sinfo = self._commands.stream(
+        sinfo = self._commands.call(
             "sinfo", "--local", "-a", "-N", "-O", marks.columns(NODE_COLUMNS)
         )
         odd: list[str] = []
         unseen: list[Unreadable] = []
         rows = self._hidden.beside(
-            marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
+            marks.rows(sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
         )
         nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
         self._nodes = {node.name: self._nodes[node.name] for node in nodes}
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
-        shown = self._commands.stream("scontrol", "-o", "show", "reservations")
+        shown = self._commands.call("scontrol", "-o", "show", "reservations")
         reservations, odd_ones = read_reservations(shown.lines())
         factors, misread = self._factors() if site.multifactor else ({}, {})
         bad = {u.name: u.why for u in unread if u.kind == "partition"}
@@ -189,12 +189,12 @@ class Reader:
         return self._earlier
 
     def config(self) -> dict[str, str]:
-        return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
+        return parse_config(self._commands.ask("scontrol", "show", "config"))
 
     def _dated_config(self) -> dict[str, str]:
         """The same, and a look at slurmctld's clock."""
         asked_at = 0.0 if self._clock is None else self._clock()
-        text = self._commands.ask("scontrol", "show", "config").stdout
+        text = self._commands.ask("scontrol", "show", "config")
         if self._clock is not None:
             self.clock_off_s = clock_off_s(text, asked_at, self._clock())
         return parse_config(text)
@@ -207,7 +207,7 @@ class Reader:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
             site, layout = read_site(self._dated_config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
                 site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))
             self._site = (now, site, layout)
         return self._site[1:]
@@ -219,20 +219,18 @@ class Reader:
         node; the names of all nodes, empty where sinfo hides none.
         """
         if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
-            kept = read_kept_back(self._commands.stream("scontrol", "-o", "show", "nodes").lines())
+            kept = read_kept_back(self._commands.call("scontrol", "-o", "show", "nodes").lines())
             names = frozenset[str]()
             if site.hides_nodes:
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
                 names = read_names(shown)
             self._hardware = (now, kept, names)
         return self._hardware[1:]
 
     def _layout(self) -> Layout:
-        usage = self._commands.ask("squeue", "--help").stdout
+        usage = self._commands.ask("squeue", "--help")
         listed = "--helpFormat" in usage
-        return read_layout(
-            usage, self._commands.ask("squeue", "--helpFormat").stdout if listed else ""
-        )
+        return read_layout(usage, self._commands.ask("squeue", "--helpFormat") if listed else "")
 
     def reading(self, now: float) -> ReaderChoice:
         """What reads the jobs: tried now."""
@@ -265,7 +263,7 @@ class Reader:
         layout = self._known_site(now)[1]
         answer = squeue(self._commands, layout, marks.columns(columns), "-t", "PD")
         found: dict[str, list[WatchRow]] = {}
-        for raw in marks.rows("squeue", answer, len(columns)):
+        for raw in marks.rows(answer, len(columns)):
             row = WatchRow(*raw)
             found.setdefault(row.jobid, []).append(row)
         return found
@@ -275,7 +273,7 @@ class Reader:
         marks, layout = self._new_marks(), self._known_site(now)[1]
         columns = marks.columns(("jobid", "arraytaskid"))
         answer = squeue(self._commands, layout, columns, "-t", "all")
-        rows = marks.rows("squeue", answer, 2, [])
+        rows = marks.rows(answer, 2, [])
         return sum(1 if absent(tasks) else parse_tasks(tasks).count for _, tasks in rows)
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
@@ -295,7 +293,7 @@ class Reader:
         """A column of the rows of a pending record."""
         marks, (_, layout) = self._new_marks(), self._known_site(now)
         columns, asked = marks.columns(("jobid", column)), ("-t", "PD", "-j", str(job_id))
-        rows = marks.rows("squeue", squeue(self._commands, layout, columns, *asked), 2)
+        rows = marks.rows(squeue(self._commands, layout, columns, *asked), 2)
         found = [value for own, value in rows if id_of(own) == job_id]
         if len(frozenset(found)) > 1:
             raise SnapshotError(f"squeue: job {job_id}: {TWICE}")
@@ -312,12 +310,12 @@ class Reader:
         marks = self._new_marks()
         letters = marks.letters(PRIORITY_LETTERS)
         environ = {"SPRIO_FORMAT": letters}
-        answer = self._commands.stream("sprio", "--local", environ=environ)
+        answer = self._commands.call("sprio", "--local", environ=environ)
         found: dict[JobId, Factors] = {}
         odd: list[str] = []
         bad: dict[JobId, str] = {}
         lines: dict[int, tuple[JobId, Factors]] = {}
-        for raw in marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
+        for raw in marks.rows(answer, len(PRIORITY_LETTERS), odd):
             if names is not None and raw[0].strip() not in names:
                 continue
             line = hash(tuple(raw))

@@ -6,10 +6,10 @@ from typing import Final
 
 from rltuned.domain.kinds import Digester, Kinds
 from rltuned.domain.snapshot import Unreadable
+from rltuned.run import Call
 from rltuned.slurm.columns import ASK_COLUMNS, TEXT_COLUMNS, Layout, Marks
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.pyslurm import Pyslurm, UnusableError, rows_of
-from rltuned.slurm.talk import Stream
+from rltuned.slurm.run import Commands
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"
@@ -44,12 +44,12 @@ class JobRows:
     kinds: dict[str, Kinds] = field(default_factory=dict)
 
 
-def squeue(commands: Commands, layout: Layout, columns: str, *args: str) -> Stream:
+def squeue(commands: Commands, layout: Layout, columns: str, *args: str) -> Call:
     """One squeue over all records of this cluster, in the order of their numbers. columns: from
     Marks; every user could read them as an argument.
     """
     words = ("--local", "-a", layout.per_record, "-S", "i", *args)
-    return commands.stream("squeue", *words, environ={"SQUEUE_FORMAT2": columns})
+    return commands.call("squeue", *words, environ={"SQUEUE_FORMAT2": columns})
 
 
 class JobSource:
@@ -119,7 +119,7 @@ class JobSource:
         columns = marks.columns(names, texts)
         answer = squeue(self._commands, layout, columns, "--noconvert")
         broken: list[str] = []
-        rows = marks.rows("squeue", answer, len(names), broken, len(texts))
+        rows = marks.rows(answer, len(names), broken, len(texts))
         at, width = names.index("jobid"), len(names)
         if self._digester is None or not texts:
             yield from rows

@@ -11,8 +11,8 @@ from itertools import pairwise
 from math import inf
 from typing import Final
 
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.records import TWICE
+from rltuned.slurm.run import Commands
 from rltuned.slurm.strings import parse_tasks
 from rltuned.slurm.values import parse_number
 

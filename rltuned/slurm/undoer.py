@@ -14,11 +14,11 @@ from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks
-from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import read_pending
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import id_of
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.sdiag import parse_counts
 from rltuned.slurm.site import read_priorities
 from rltuned.slurm.writer import Writer
@@ -79,7 +79,7 @@ class SlurmUndoer:
     def _lacking(self, now: float, waiting: int) -> str:
         """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
         try:
-            counts = parse_counts(self._commands.ask("sdiag").stdout)
+            counts = parse_counts(self._commands.ask("sdiag"))
             if counts is None or counts.pending <= waiting:
                 return ""
             # those that have started or ended since that count are shown for some minutes

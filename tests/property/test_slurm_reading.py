@@ -17,7 +17,7 @@ from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.records import TWICE
 from rltuned.slurm.request import Requests
-from rltuned.slurm.talk import Answer
+from tests.programs import answer
 from tests.recorded import DATA, MARKS, Recording
 
 RECORDED = Recording(DATA / "22.05")
@@ -25,7 +25,7 @@ SQUEUE, SINFO = RECORDED.text("squeue"), RECORDED.text("sinfo")
 
 
 def nodes(text: str, known: KnownNodes | None = None) -> dict[str, Node]:
-    rows = MARKS.rows("sinfo", Answer(text, "", 0), len(NODE_COLUMNS))
+    rows = MARKS.rows(answer(text), len(NODE_COLUMNS))
     return {n.name: n for n in read_nodes(rows, known=known)[0]}
 
 
@@ -42,7 +42,7 @@ def queue(
     owned: Remembered = NOTHING,
     on: Mapping[str, Node] = NODES,
 ) -> SqueueAnswer:
-    rows = MARKS.rows("squeue", Answer(text, "", 0), len(JOB_COLUMNS))
+    rows = MARKS.rows(answer(text), len(JOB_COLUMNS))
     return read_queue(rows, known or new(), on, remembered=owned)
 
 

@@ -10,7 +10,7 @@ from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.answers import MARKS, NOW, grow_older, write_programs
 
 

@@ -12,16 +12,16 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
+from rltuned.run import Call
 from rltuned.slurm.columns import ASK_COLUMNS, JobRow
-from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.pyslurm import FIELDS, Pyslurm, PyslurmAnswer, UnusableError, rows_of
 from rltuned.slurm.queue_rows import Known
 from rltuned.slurm.records import TWICE
 from rltuned.slurm.request import Requests
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import release_of
 from rltuned.slurm.source import PYSLURM, REST_S, TEXT, ReaderChoice
-from rltuned.slurm.talk import CallRecord
 from tests.programs import executable
 from tests.recorded import DATA, Recording, replay, replay_beside
 from tests.unit.slurm.rows import ASK
@@ -157,13 +157,13 @@ def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None
 
 
 def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
-    calls: list[CallRecord] = []
+    calls: list[Call] = []
     python = interpreter(tmp_path, "import time; time.sleep(600)")
     asked = Pyslurm(Commands(SlurmCli(timeout_s=1.0), calls.append), python)
     with pytest.raises(BackendError, match="pyslurm gave no answer within 1 s") as caught:
         asked.jobs((26, 5))
     assert not isinstance(caught.value, UnusableError)
-    assert [(c.program, c.ok, c.timed_out) for c in calls] == [("pyslurm", False, True)]
+    assert [(c.program, c.exit_code) for c in calls] == [("pyslurm", None)]
 
 
 @pytest.mark.parametrize("out", ["", "[]", "{", '{"protocol":1,"pyslurm":"26.5.0","jobs":0}'])

@@ -12,12 +12,12 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow, WatchRow
-from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.factors import read_pending, unreadable
 from rltuned.slurm.nodes import is_schedulable, read_nodes
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.records import TWICE, address, read_tasks
 from rltuned.slurm.request import Requests, split_evenly
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.strings import parse_gres, parse_tasks
 from rltuned.slurm.undoer import SlurmUndoer
