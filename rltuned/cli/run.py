@@ -48,7 +48,7 @@ from rltuned.policies.tune_state import read_state
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
-from rltuned.slurm.source import ReaderChoice
+from rltuned.slurm.pyslurm import ReaderChoice
 
 app = typer.Typer()
 

@@ -14,7 +14,7 @@ from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.fence import Fence
-from rltuned.slurm.source import ReaderChoice
+from rltuned.slurm.pyslurm import ReaderChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
 from rltuned.slurm.checks import examine, gather
 from rltuned.slurm.columns import Marks
 from rltuned.slurm.config_checks import Check
-from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.fence import Fence
+from rltuned.slurm.priority import FairShares
+from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
 from rltuned.slurm.sdiag import JobCounts, Load, clock_off_s, parse_counts, parse_sdiag
 from rltuned.slurm.site import acting_host, ask_controllers, read_qos
-from rltuned.slurm.source import ReaderChoice
 from rltuned.slurm.writer import Writer
 
 MOST_ENDED: Final = 50_000
@@ -166,7 +166,8 @@ class SlurmBackend:
         """
         if self._fence is not None:
             self._fence.look()
-        seen = self._reader.snapshot(self._now(), remembered)
+        seen = self._reader.snapshot(self._now())
+        seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
         tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
         shown = tasks + len(seen.running) + seen.others

@@ -13,7 +13,7 @@ Digester is there to take them. A comment is asked for of a job that is explaine
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -21,79 +21,13 @@ from typing import Final, NamedTuple
 from rltuned.domain.kinds import WIDTHS, KindName
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
+from rltuned.slurm.strings import expand_hosts
+from rltuned.slurm.values import absent, parse_epoch
 from rltuned.text import one_line
 
 FIELD: Final = "\x1f"
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of one record: an array of four million tasks, every other one of them, takes half of it."""
-
-
-class Ask(NamedTuple):
-    """The columns of squeue -O that make up a request; equal ones share one Request object."""
-
-    tres_alloc: str
-    tres_per_job: str
-    tres_per_node: str
-    tres_per_socket: str
-    tres_per_task: str
-    cpus_per_tres: str
-    mem_per_tres: str
-    minmemory: str
-    mincpus: str
-    numcpus: str
-    numtasks: str
-    numnodes: str
-    feature: str
-    oversubscribe: str
-    timelimit: str
-    licenses: str
-    contiguous: str
-    corespec: str
-    mintmpdisk: str
-    partition: str
-
-
-class JobRow(NamedTuple):
-    """The other columns of squeue -O, in front of and behind those of Ask."""
-
-    jobid: str
-    arrayjobid: str
-    arraytaskid: str
-    statecompact: str
-    reason: str
-    prioritylong: str
-    nice: str
-    submittime: str
-    eligibletime: str
-    starttime: str
-    username: str
-    qos: str
-    reqnodes: str
-    dependency: str
-    reservation: str
-    hetjobid: str
-    hetjoboffset: str
-    nodelist: str
-    accruetime: str
-    deadline: str
-    account: str
-
-
-class WatchRow(NamedTuple):
-    """The few columns of the re-read after writing; partitions last, as people name them."""
-
-    jobid: str
-    arrayjobid: str
-    arraytaskid: str
-    statecompact: str
-    reason: str
-    prioritylong: str
-    nice: str
-    submittime: str
-    hetjobid: str
-    hetjoboffset: str
-    oversubscribe: str
-    partition: str = ""
 
 
 class NodeRow(NamedTuple):
@@ -135,23 +69,63 @@ class PriorityRow(NamedTuple):
 PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
 
-def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """As squeue -O spells them: tres-alloc, cpus-per-tres and their kin have hyphens."""
-    return tuple(f.replace("_", "-") for f in fields)
+ASK_COLUMNS: Final = (
+    "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task",
+    "cpus-per-tres", "mem-per-tres", "minmemory", "mincpus", "numcpus", "numtasks", "numnodes",
+    "feature", "oversubscribe", "timelimit", "licenses", "contiguous", "corespec", "mintmpdisk",
+    "partition",
+)  # fmt: skip
+"""What makes up a request, as squeue -O spells it; equal ones share one Request object."""
+UNDO_COLUMNS: Final = (
+    "jobid", "arrayjobid", "arraytaskid", "statecompact", "reason", "prioritylong", "nice",
+    "submittime", "hetjobid", "hetjoboffset", "oversubscribe", "partition",
+)  # fmt: skip
+"""What a restore asks for; partitions last, as people name them."""
+WATCH_COLUMNS: Final = UNDO_COLUMNS[:-1]
+"""What the look back after writing asks for."""
 
 
-ASK_COLUMNS: Final = _names(Ask._fields)
-JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
-WATCH_COLUMNS: Final = WatchRow._fields[:-1]
-UNDO_COLUMNS: Final = WatchRow._fields
+def text(value: str) -> str:
+    """A word of Slurm's; empty where it says that there is none."""
+    return "" if absent(value) else value
+
+
+FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = MappingProxyType(
+    {
+        "reason": ("reason", text),
+        "eligibletime": ("eligible_at", parse_epoch),
+        "username": ("user", str),
+        "qos": ("qos", text),
+        "reqnodes": ("required_nodes", expand_hosts),
+        "dependency": ("dependency", text),
+        "reservation": ("reservation", text),
+        "accruetime": ("accrue_at", parse_epoch),
+        "deadline": ("deadline_at", parse_epoch),
+        "account": ("account", text),
+        "oversubscribe": ("oversubscribe", str),
+        "ExcNodes": ("excluded_nodes", expand_hosts),
+        "CronJob": ("cron", lambda word: word.lower() in {"yes", "1", "true"}),
+    }
+)
+"""By column the field of a job that it gives, and how it is read. One more column of a job is one
+more line here; squeue.py reads what names a job, and what its standing follows from."""
+_IN_ORDER: Final = (
+    *ASK_COLUMNS, "jobid", "arrayjobid", "arraytaskid", "statecompact", "reason", "prioritylong",
+    "nice", "submittime", "eligibletime", "starttime", "username", "qos", "reqnodes", "dependency",
+    "reservation", "hetjobid", "hetjoboffset", "nodelist", "accruetime", "deadline",
+)  # fmt: skip
+EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
+"""Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that
+excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole nodes."""
+_LAST: Final = "account"
+JOB_COLUMNS: Final = (
+    *_IN_ORDER, *(n for n in FIELDS if n not in {*_IN_ORDER, *EXTRA_COLUMNS, _LAST}), _LAST
+)  # fmt: skip
 NODE_COLUMNS: Final = NodeRow._fields
 TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
     {"name": "name", "command": "command", "work_dir": "workdir"}
 )
 """The columns of squeue -O that kinds are made of. No release has one for the submit line."""
-EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
-"""Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that
-excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +140,7 @@ class Layout:
 
     @property
     def job_columns(self) -> tuple[str, ...]:
-        return (*JOB_COLUMNS[:-1], *self.extras, JOB_COLUMNS[-1])
+        return (*JOB_COLUMNS[:-1], *self.extras, _LAST)
 
 
 def read_layout(usage: str, known_columns: str) -> Layout:

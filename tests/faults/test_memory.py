@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.slurm.pyslurm import MOST_BYTES
-from rltuned.slurm.queue_rows import MOST_RECORDS
 from rltuned.slurm.sacct import MOST_RECORDS as MOST_HISTORY
+from rltuned.slurm.squeue import MOST_RECORDS
 from tests.programs import executable, ran
 
 MOST_KIB = 400 * 1024

@@ -9,10 +9,9 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm import columns
-from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
+from rltuned.slurm.columns import FIELD, JOB_COLUMNS, UNDO_COLUMNS, Marks
 from rltuned.slurm.reader import Reader
 from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.undoer import SlurmUndoer
 from tests.programs import answer, executable
 from tests.recorded import DATA, Recording, replay
 
@@ -104,12 +103,11 @@ def test_marks_stand_where_their_owner_alone_reads_them(
     reader = Reader(Commands(cli), digester=digester)
     asks: list[Callable[[], object]] = [reader.factors]
     if program == "squeue":
-        undoer = SlurmUndoer(cli, lambda: RECORDED.taken_at)
         asks = [
             lambda: reader.watch(0.0, [], factors=False),
             lambda: reader.speeds(JobId(7), 0.0),
             lambda: reader.expected_start(JobId(7), 0.0),
-            undoer.look,
+            lambda: reader.pending(0.0, UNDO_COLUMNS, {}),
         ]
     for ask in asks * 2:
         with pytest.raises(SnapshotError, match="no header"):  # it knows no other mark than its own
