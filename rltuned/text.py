@@ -82,6 +82,13 @@ def utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
+def one_line(text: str, limit: int = 300) -> str:
+    """Text as one printable line of at most `limit` characters."""
+    joined = "; ".join(part.strip() for part in text.splitlines() if part.strip())
+    clean = "".join(c if c.isprintable() else "?" for c in joined)
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
 def escaped(text: str, keep: str = "") -> str:
     """The text with what would steer a terminal or forge a line escaped; `keep` stays."""
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)

@@ -6,7 +6,7 @@ sprio shows them at once, `grow_older` shows squeue's sums with them to the next
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -17,12 +17,9 @@ from rltuned.slurm.columns import (
     NODE_COLUMNS,
     PRIORITY_LETTERS,
     WATCH_COLUMNS,
-    Ask,
-    JobRow,
     Marks,
     NodeRow,
     PriorityRow,
-    WatchRow,
 )
 from tests.programs import executable
 
@@ -93,52 +90,43 @@ def _job(
     kind = "" if mixed % 3 == 0 else f"{_TYPES[node % 4 if runs else (mixed >> 16) % 4]}:"
     cpus, is_array = gpus * 4, not runs and number % 10 == 0
     waits_for = f"afterok:{number - 1}(unfulfilled)" if not runs and number % 20 == 1 else "(null)"
-    ask = Ask(
-        tres_alloc=f"cpu={cpus},mem={cpus * 4000}M,node=1,billing={cpus}",
-        tres_per_job="N/A",
-        tres_per_node=f"gres:gpu:{kind}{gpus}",
-        tres_per_socket="N/A",
-        tres_per_task="N/A",
-        cpus_per_tres="N/A",
-        mem_per_tres="N/A",
-        minmemory="4000M",
-        mincpus="1",
-        numcpus=str(cpus),
-        numtasks="1",
-        numnodes="1",
-        feature="(null)",
-        oversubscribe="OK",
-        timelimit=limit,
-        licenses="(null)",
-        contiguous="0",
-        corespec="N/A",
-        mintmpdisk="0",
-        partition="gpu",
-    )
-    row = JobRow(
-        jobid=str(number),
-        arrayjobid=str(number),
-        arraytaskid=f"0-{mixed % 90 + 9}%4" if is_array else "N/A",
-        statecompact="R" if runs else "PD",
-        reason="None" if runs else "Priority",
-        prioritylong=str(_priority(number) + more),
-        nice="0",
-        submittime=str(submitted),
-        eligibletime="N/A" if waits_for != "(null)" else str(submitted),
-        starttime=str(NOW - 20 - mixed % 3000) if runs else "N/A",
-        username=f"user{mixed % 200}",
-        qos="normal",
-        reqnodes="",
-        accruetime="N/A" if waits_for != "(null)" else str(submitted),
-        deadline="N/A",
-        dependency=waits_for,
-        reservation="(null)",
-        hetjobid="N/A",
-        hetjoboffset="N/A",
-        nodelist=_node_name(node) if runs else "",
-        account=f"group{mixed % 40}",
-    )
-    return (*ask, *row)
+    known = {
+        "tres-alloc": f"cpu={cpus},mem={cpus * 4000}M,node=1,billing={cpus}",
+        "tres-per-node": f"gres:gpu:{kind}{gpus}",
+        "minmemory": "4000M",
+        "mincpus": "1",
+        "numcpus": str(cpus),
+        "numtasks": "1",
+        "numnodes": "1",
+        "feature": "(null)",
+        "oversubscribe": "OK",
+        "timelimit": limit,
+        "licenses": "(null)",
+        "contiguous": "0",
+        "mintmpdisk": "0",
+        "partition": "gpu",
+        "jobid": str(number),
+        "arrayjobid": str(number),
+        "statecompact": "R" if runs else "PD",
+        "reason": "None" if runs else "Priority",
+        "prioritylong": str(_priority(number) + more),
+        "nice": "0",
+        "submittime": str(submitted),
+        "username": f"user{mixed % 200}",
+        "qos": "normal",
+        "reqnodes": "",
+        "dependency": waits_for,
+        "reservation": "(null)",
+        "nodelist": _node_name(node) if runs else "",
+        "account": f"group{mixed % 40}",
+    }
+    if is_array:
+        known["arraytaskid"] = f"0-{mixed % 90 + 9}%4"
+    if waits_for == "(null)":
+        known |= {"eligibletime": str(submitted), "accruetime": str(submitted)}
+    if runs:
+        known["starttime"] = str(NOW - 20 - mixed % 3000)
+    return tuple(known.get(name, "N/A") for name in JOB_COLUMNS)
 
 
 def sinfo_text(nodes: int) -> str:
@@ -188,27 +176,18 @@ def sprio_text(pending: int, age: int = 0) -> str:
 def watch_text(pending: int) -> str:
     """Squeue's answer to the look back after a write, before any write; see squeue_text."""
     rows = [
-        WatchRow(
-            jobid=str(n),
-            arrayjobid=str(n),
-            arraytaskid=f"0-{_mixed(n) % 90 + 9}%4" if n % 10 == 0 else "N/A",
-            statecompact="PD",
-            reason="Priority",
-            prioritylong=str(_priority(n)),
-            nice="0",
-            submittime=str(_submitted(n)),
-            hetjobid="N/A",
-            hetjoboffset="N/A",
-            oversubscribe="OK",
+        (
+            str(n), str(n), f"0-{_mixed(n) % 90 + 9}%4" if n % 10 == 0 else "N/A", "PD", "Priority",
+            str(_priority(n)), "0", str(_submitted(n)), "N/A", "N/A", "OK",
         )
         for n in range(1, pending + 1)
-    ]
-    return _table(WATCH_COLUMNS, [tuple(row)[:-1] for row in rows])
+    ]  # fmt: skip
+    return _table(WATCH_COLUMNS, rows)
 
 
 def _table(
     names: tuple[str, ...] | str,
-    rows: list[tuple[str, ...]] | list[NodeRow] | list[PriorityRow],
+    rows: Sequence[tuple[str, ...]],
 ) -> str:
     head = FIELD.join(n.upper() for n in names)
     lines = [head, *(FIELD.join(r) for r in rows)]

@@ -12,7 +12,7 @@ from rltuned.domain.fields import OVERSUBSCRIBE
 from rltuned.domain.plan import Result
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.solver import Cbc
 from tests.lab import SlurmLab
 from tests.waits import PATIENCE_S

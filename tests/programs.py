@@ -1,5 +1,6 @@
 """Other programs, and `rltuned` as one of them."""
 
+import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.cli import code_of
+from rltuned.run import Call
 
 WITHIN_S = 300.0
 """For what hangs."""
@@ -18,6 +20,14 @@ def executable(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
+
+
+def answer(text: str, stderr: str = "", program: str = "squeue") -> Call:
+    """What a command of Slurm's has said, as it is read."""
+    out = os.memfd_create("answer")
+    with open(out, "wb", closefd=False) as file:
+        file.write(text.encode())
+    return Call(program, exit_code=0, stderr=stderr, out=out)
 
 
 def ran(

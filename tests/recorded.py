@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import ASK_COLUMNS, FIELD, Marks
-from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.source import ReaderChoice
+from rltuned.slurm.pyslurm import ReaderChoice
+from rltuned.slurm.run import SlurmCli
 from tests.programs import executable
 
 DATA = Path(__file__).parent / "data" / "slurm"

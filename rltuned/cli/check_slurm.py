@@ -17,6 +17,7 @@ from rltuned.daemon.wiring import find_policy, in_force
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError, SnapshotError
 from rltuned.journal.journal import Journal
+from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import Check, Status
@@ -28,7 +29,6 @@ from rltuned.slurm.site import (
     read_priorities,
     read_rate_limit,
 )
-from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 _SHOWN: Final = 5
@@ -39,7 +39,7 @@ def slurm_checks(loaded: Loaded) -> Iterator[Check]:
     """All that Slurm answers, and how the settings fit to it. Changes nothing there."""
     said: dict[str, None] = {}
 
-    def listen(call: CallRecord) -> None:
+    def listen(call: Call) -> None:
         said.update(dict.fromkeys(f"{call.program}: {remark}" for remark in call.remarks))
 
     backend = real_slurm(loaded, SystemClock(), listen)

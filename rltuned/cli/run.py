@@ -45,10 +45,10 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies.tune_state import read_state
+from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
-from rltuned.slurm.source import ReaderChoice
-from rltuned.slurm.talk import CallRecord
+from rltuned.slurm.pyslurm import ReaderChoice
 
 app = typer.Typer()
 
@@ -158,7 +158,7 @@ class _Process:
             digester=self._digester,
         )
 
-    def _on_call(self, call: CallRecord) -> None:
+    def _on_call(self, call: Call) -> None:
         """Count a finished command; what it says beside a good answer is logged once."""
         self.metrics.command(call.program, call.seconds, ok=call.ok)
         for remark in self.remarks.fresh(call.program, call.remarks):

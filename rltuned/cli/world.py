@@ -10,11 +10,11 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError
 from rltuned.journal.salt import read_salt
+from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.fence import Fence
-from rltuned.slurm.source import ReaderChoice
-from rltuned.slurm.talk import CallRecord
+from rltuned.slurm.pyslurm import ReaderChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def open_world(
     *,
     speed: float = 1.0,
     seed: int = 0,
-    on_call: Callable[[CallRecord], None] = lambda _call: None,
+    on_call: Callable[[Call], None] = lambda _call: None,
     on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     lease: Lease | None = None,
     digester: Callable[[Loaded], Digester | None] = kept_digester,
@@ -68,7 +68,7 @@ def open_world(
 def real_slurm(
     loaded: Loaded,
     clock: SystemClock,
-    on_call: Callable[[CallRecord], None] = lambda _call: None,
+    on_call: Callable[[Call], None] = lambda _call: None,
     lease: Lease | None = None,
     on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     *,

@@ -1,15 +1,15 @@
 """One chosen job in a decision, and the sentence that says why it stands where it stands."""
 
+from dataclasses import dataclass
 from math import isinf
 
 from rltuned.core.placement import Placement
 from rltuned.core.sla import SlaClass
 from rltuned.domain.jobs import PendingJob
-from rltuned.frozen import many
 from rltuned.text import span
 
 
-@many(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One chosen job in a decision; placement is None beyond the top K.
 

@@ -2,17 +2,17 @@
 
 import os
 import resource
-import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from typing import Final
 
-from rltuned import children
+from rltuned.run import run
 
 MOST_MIB: Final = 1_024
 """Of address space, and half of what the unit's daemon and child may have together."""
+MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of its answer."""
 MOST_SAID: Final = 160
 """Characters of its last line on standard error in a message."""
 _MIB: Final = 1024 * 1024
@@ -35,7 +35,6 @@ class IdleChild:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
         self._closed = False
 
     def run(self, module: str, todo: bytes, wall_s: float, *, patience_s: float = -1.0) -> bytes:
@@ -46,43 +45,34 @@ class IdleChild:
             raise ChildBusyError
         try:
             return self._run(module, todo, wall_s)
-        except (OSError, subprocess.SubprocessError) as error:
+        except OSError as error:
             raise ChildError(f"{type(error).__name__}: {error}") from error
         finally:
             self._turn.release()
 
     def _run(self, module: str, todo: bytes, wall_s: float) -> bytes:
-        if self._closed:
-            raise ChildEndedError("the daemon is ending")
-        deadline = time.monotonic() + wall_s
-        child = self._child = subprocess.Popen(
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        call = run(
             [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,
+            env,
+            wall_s,
+            MOST_BYTES,
+            name="the child",
+            feed=todo,
+            dies_with_us=True,
+            stopped=lambda: self._closed,
         )
-        broken, said = True, b""
-        try:
-            found, said = child.communicate(todo, timeout=wall_s)
-            broken = False
-        finally:
-            code = children.end(child, deadline, broken=broken)
-        if code != 0 and self._closed:
+        if not call.ok and self._closed:
             raise ChildEndedError("the daemon is ending")
-        if code != 0:
-            last = said.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ChildError(f"the child ended with {code}: {last[:MOST_SAID]}")
-        return found
+        if not call.ok:
+            last = call.stderr.strip().rpartition("\n")[2]
+            why = call.failure or f"the child ended with {call.exit_code}: {last[:MOST_SAID]}"
+            raise ChildError(why)
+        return call.stdout.encode()
 
     def close(self) -> None:
         """End one that is still at it."""
         self._closed = True
-        child = self._child
-        if child is not None and child.poll() is None:
-            child.kill()
 
 
 def confine(most_cpu_s: int) -> None:

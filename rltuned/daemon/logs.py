@@ -10,7 +10,7 @@ from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.sentences import Logged
 from rltuned.daemon.state import Health, HealthState
 from rltuned.domain.snapshot import Unreadable
-from rltuned.slurm.source import ReaderChoice
+from rltuned.slurm.pyslurm import ReaderChoice
 
 CLOCK_S: Final = 5.0
 """From here on a difference between slurmctld's clock and this host's is in the cycle's line."""

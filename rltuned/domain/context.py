@@ -1,4 +1,4 @@
-"""What rltuned adds to what Slurm says: marks of jobs as they are read, the rest beside them."""
+"""What rltuned adds to what Slurm says: marks of its jobs, the rest beside them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,7 +45,7 @@ class Remembered:
 
 NOTHING: Final = Remembered()
 RememberedBy = Callable[[str, float], Remembered]
-"""Of a cluster's jobs, before they are read at a Unix time."""
+"""Of a cluster's jobs, which were read at a Unix time."""
 
 
 def nothing(_cluster: str, _now: float) -> Remembered:

@@ -8,6 +8,7 @@ from typing import Final
 
 MAX_HOSTS: Final = 1_000_000
 """A hostlist that stands for more is a mistake or an attack."""
+_PLAIN: Final = re.compile(r"[\w.-]+")
 _RANGE: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
@@ -15,6 +16,8 @@ def expand_hosts(text: str, *, most: int = MAX_HOSTS) -> tuple[str, ...]:
     """Names of a hostlist in its order; leading zeros are kept, several brackets multiply. Raises
     ValueError: it is malformed, or names more than `most`.
     """
+    if _PLAIN.fullmatch(text):
+        return (text,)
     names: list[str] = []
     for item in split_outside(text):
         names.extend(_expand_one(item, most))

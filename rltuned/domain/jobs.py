@@ -7,7 +7,6 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
 from rltuned.domain.priority import HIGHEST_BASIC
 from rltuned.domain.units import GpuType, JobId, JobKey, NodeName, UnixTime
-from rltuned.frozen import many
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,10 @@ class Ownership:
         return abs(actual - self.original) <= DRIFT_SHARE * self.original
 
 
-@many(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class PendingJob:
-    """One pending record of Slurm's queue.
+    """One pending record of Slurm's queue. Nobody changes one: `replace` makes another. It is not
+    frozen, as a look makes ten thousand of them, and each would take three times as long.
 
     Attributes:
         address: how scontrol names this record and nothing else (`12`, `12_[0-3,8]`).
@@ -252,10 +252,10 @@ class Share:
     gpu_type: GpuType | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RunningJob:
-    """One running record; its end is known as start plus limit at best. array_job_id: None for an
-    ordinary job. array_task: None = not known.
+    """One running record, which nobody changes, as of PendingJob; its end is known as start plus
+    limit at best. array_job_id: None for an ordinary job. array_task: None = not known.
     """
 
     job_id: JobId

@@ -11,7 +11,7 @@ class Backend(Protocol):
     """The world that is watched and changed."""
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        """Read the cluster, and make its pending jobs with what is remembered of them. Raises
+        """Read the cluster, and join what is remembered of its pending jobs to them. Raises
         BackendError: no answer; SnapshotError: it cannot be read, or is incomplete.
         """
         ...

@@ -29,7 +29,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What Slurm says. Its pending jobs are made with what is Remembered of them; what else rltuned
+    """What Slurm says. What is Remembered of its pending jobs is joined to them; what else rltuned
     adds is in Context.
 
     The constructor puts every part into one canonical order (jobs by submit time and id, the rest
@@ -115,7 +115,7 @@ class Snapshot:
         return {key for key in keys if key not in shown and not self.hidden(key[0])}
 
     def marked(self, remembered: Remembered) -> "Snapshot":
-        """The same with what is remembered of its jobs, if they were made without."""
+        """The same with what is remembered of its jobs, which is joined to them here alone."""
         return replace(self, pending=tuple(map(remembered.mark, self.pending)))
 
 

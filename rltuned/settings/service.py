@@ -21,7 +21,7 @@ from rltuned.settings.key import (
     OptionalPath,
     key,
 )
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 
 HTTP_PORT = 9841

@@ -14,19 +14,19 @@ from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
+from rltuned.run import Call
 from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
 from rltuned.slurm.checks import examine, gather
 from rltuned.slurm.columns import Marks
-from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.config_checks import Check
-from rltuned.slurm.fairshare import FairShares
 from rltuned.slurm.fence import Fence
+from rltuned.slurm.priority import FairShares
+from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.reader import Reader
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
 from rltuned.slurm.sdiag import JobCounts, Load, clock_off_s, parse_counts, parse_sdiag
 from rltuned.slurm.site import acting_host, ask_controllers, read_qos
-from rltuned.slurm.source import ReaderChoice
-from rltuned.slurm.talk import CallRecord
 from rltuned.slurm.writer import Writer
 
 MOST_ENDED: Final = 50_000
@@ -130,7 +130,7 @@ class SlurmBackend:
         cli: SlurmCli,
         now: Callable[[], float],
         *,
-        on_call: Callable[[CallRecord], None] = lambda _call: None,
+        on_call: Callable[[Call], None] = lambda _call: None,
         environ: Mapping[str, str] = os.environ,
         marks: Marks | None = None,
         fair_shares: bool = False,
@@ -166,7 +166,8 @@ class SlurmBackend:
         """
         if self._fence is not None:
             self._fence.look()
-        seen = self._reader.snapshot(self._now(), remembered)
+        seen = self._reader.snapshot(self._now())
+        seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
         tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
         shown = tasks + len(seen.running) + seen.others
@@ -184,7 +185,7 @@ class SlurmBackend:
     def load(self) -> Load:
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at, self._counts = self._now(), None
-        answer = self._commands.ask("sdiag").stdout
+        answer = self._commands.ask("sdiag")
         self._counted(parse_counts(answer))
         limited, self._limited = self._limited, 0
         off_s = self._reader.clock_off_s = clock_off_s(answer, asked_at, self._now())
@@ -226,7 +227,7 @@ class SlurmBackend:
             return None
         return ended_jobs(self._in_utc, since, until, self._digester)
 
-    def _count(self, call: CallRecord) -> None:
+    def _count(self, call: Call) -> None:
         self._limited += call.limited
         self._on_call(call)
 
@@ -241,7 +242,7 @@ class SlurmBackend:
     def qos(self) -> dict[str, int]:
         """The priority of every QOS, by one sacctmgr."""
         answer = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
-        return read_qos(answer.stdout)
+        return read_qos(answer)
 
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.errors import BackendError
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.config_checks import Check, Status, judge
+from rltuned.slurm.run import Commands
 from rltuned.slurm.site import parse_config, release_of
 from rltuned.trusted import user_name
 
@@ -44,9 +44,9 @@ def gather(commands: Commands, now: float) -> CheckInput:
     user = user_name(uid)
     missing = tuple(name for name in (*NEEDED, *USEFUL) if commands.where(name) is None)
     try:
-        ping = commands.ask("scontrol", "ping").stdout.strip()
-        config = commands.ask("scontrol", "show", "config").stdout
-        client = commands.ask("scontrol", "--version").stdout.strip()
+        ping = commands.ask("scontrol", "ping").strip()
+        config = commands.ask("scontrol", "show", "config")
+        client = commands.ask("scontrol", "--version").strip()
     except BackendError as error:
         return CheckInput(str(error), False, "", now, uid, user, missing=missing)
     level = _admin_level(commands, config, user)
@@ -57,9 +57,7 @@ def _admin_level(commands: Commands, config: str, user: str) -> str | None:
     if "slurmdbd" not in parse_config(config).get("AccountingStorageType", ""):
         return None
     try:
-        answer = commands.ask(
-            "sacctmgr", "-n", "-P", "show", "user", user, "format=adminlevel"
-        ).stdout
+        answer = commands.ask("sacctmgr", "-n", "-P", "show", "user", user, "format=adminlevel")
     except BackendError:
         return None
     return answer.strip().split("\n")[0]

@@ -13,86 +13,21 @@ Digester is there to take them. A comment is asked for of a job that is explaine
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rltuned.domain.kinds import WIDTHS, KindName
-from rltuned.errors import SnapshotError
-from rltuned.slurm.talk import Answer, Stream, one_line
+from rltuned.errors import BackendError, SnapshotError
+from rltuned.run import Call
+from rltuned.slurm.strings import expand_hosts
+from rltuned.slurm.values import absent, parse_epoch
+from rltuned.text import one_line
 
 FIELD: Final = "\x1f"
-MOST_CHARACTERS: Final = 32 * 1024 * 1024
+MOST_BYTES: Final = 32 * 1024 * 1024
 """Of one record: an array of four million tasks, every other one of them, takes half of it."""
-
-
-class Ask(NamedTuple):
-    """The columns of squeue -O that make up a request; equal ones share one Request object."""
-
-    tres_alloc: str
-    tres_per_job: str
-    tres_per_node: str
-    tres_per_socket: str
-    tres_per_task: str
-    cpus_per_tres: str
-    mem_per_tres: str
-    minmemory: str
-    mincpus: str
-    numcpus: str
-    numtasks: str
-    numnodes: str
-    feature: str
-    oversubscribe: str
-    timelimit: str
-    licenses: str
-    contiguous: str
-    corespec: str
-    mintmpdisk: str
-    partition: str
-
-
-class JobRow(NamedTuple):
-    """The other columns of squeue -O, in front of and behind those of Ask."""
-
-    jobid: str
-    arrayjobid: str
-    arraytaskid: str
-    statecompact: str
-    reason: str
-    prioritylong: str
-    nice: str
-    submittime: str
-    eligibletime: str
-    starttime: str
-    username: str
-    qos: str
-    reqnodes: str
-    dependency: str
-    reservation: str
-    hetjobid: str
-    hetjoboffset: str
-    nodelist: str
-    accruetime: str
-    deadline: str
-    account: str
-
-
-class WatchRow(NamedTuple):
-    """The few columns of the re-read after writing; partitions last, as people name them."""
-
-    jobid: str
-    arrayjobid: str
-    arraytaskid: str
-    statecompact: str
-    reason: str
-    prioritylong: str
-    nice: str
-    submittime: str
-    hetjobid: str
-    hetjoboffset: str
-    oversubscribe: str
-    partition: str = ""
 
 
 class NodeRow(NamedTuple):
@@ -134,23 +69,63 @@ class PriorityRow(NamedTuple):
 PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
 
-def _names(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """As squeue -O spells them: tres-alloc, cpus-per-tres and their kin have hyphens."""
-    return tuple(f.replace("_", "-") for f in fields)
+ASK_COLUMNS: Final = (
+    "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task",
+    "cpus-per-tres", "mem-per-tres", "minmemory", "mincpus", "numcpus", "numtasks", "numnodes",
+    "feature", "oversubscribe", "timelimit", "licenses", "contiguous", "corespec", "mintmpdisk",
+    "partition",
+)  # fmt: skip
+"""What makes up a request, as squeue -O spells it; equal ones share one Request object."""
+UNDO_COLUMNS: Final = (
+    "jobid", "arrayjobid", "arraytaskid", "statecompact", "reason", "prioritylong", "nice",
+    "submittime", "hetjobid", "hetjoboffset", "oversubscribe", "partition",
+)  # fmt: skip
+"""What a restore asks for; partitions last, as people name them."""
+WATCH_COLUMNS: Final = UNDO_COLUMNS[:-1]
+"""What the look back after writing asks for."""
 
 
-ASK_COLUMNS: Final = _names(Ask._fields)
-JOB_COLUMNS: Final = _names((*Ask._fields, *JobRow._fields))
-WATCH_COLUMNS: Final = WatchRow._fields[:-1]
-UNDO_COLUMNS: Final = WatchRow._fields
+def text(value: str) -> str:
+    """A word of Slurm's; empty where it says that there is none."""
+    return "" if absent(value) else value
+
+
+FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = MappingProxyType(
+    {
+        "reason": ("reason", text),
+        "eligibletime": ("eligible_at", parse_epoch),
+        "username": ("user", str),
+        "qos": ("qos", text),
+        "reqnodes": ("required_nodes", expand_hosts),
+        "dependency": ("dependency", text),
+        "reservation": ("reservation", text),
+        "accruetime": ("accrue_at", parse_epoch),
+        "deadline": ("deadline_at", parse_epoch),
+        "account": ("account", text),
+        "oversubscribe": ("oversubscribe", str),
+        "ExcNodes": ("excluded_nodes", expand_hosts),
+        "CronJob": ("cron", lambda word: word.lower() in {"yes", "1", "true"}),
+    }
+)
+"""By column the field of a job that it gives, and how it is read. One more column of a job is one
+more line here; squeue.py reads what names a job, and what its standing follows from."""
+_IN_ORDER: Final = (
+    *ASK_COLUMNS, "jobid", "arrayjobid", "arraytaskid", "statecompact", "reason", "prioritylong",
+    "nice", "submittime", "eligibletime", "starttime", "username", "qos", "reqnodes", "dependency",
+    "reservation", "hetjobid", "hetjoboffset", "nodelist", "accruetime", "deadline",
+)  # fmt: skip
+EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
+"""Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that
+excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole nodes."""
+_LAST: Final = "account"
+JOB_COLUMNS: Final = (
+    *_IN_ORDER, *(n for n in FIELDS if n not in {*_IN_ORDER, *EXTRA_COLUMNS, _LAST}), _LAST
+)  # fmt: skip
 NODE_COLUMNS: Final = NodeRow._fields
 TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
     {"name": "name", "command": "command", "work_dir": "workdir"}
 )
 """The columns of squeue -O that kinds are made of. No release has one for the submit line."""
-EXTRA_COLUMNS: Final = ("ExcNodes", "Exclusive", "CronJob")
-"""Columns of newer releases only (excluded nodes since 24.11, the other two in 26.05); before that
-excluded nodes and scrontab jobs are not known, and OverSubscribe tells of whole nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +140,7 @@ class Layout:
 
     @property
     def job_columns(self) -> tuple[str, ...]:
-        return (*JOB_COLUMNS[:-1], *self.extras, JOB_COLUMNS[-1])
+        return (*JOB_COLUMNS[:-1], *self.extras, _LAST)
 
 
 def read_layout(usage: str, known_columns: str) -> Layout:
@@ -196,8 +171,7 @@ class Marks:
 
     def rows(
         self,
-        command: str,
-        answer: Answer | Stream,
+        answer: Call,
         width: int,
         broken: list[str] | None = None,
         texts: int = 0,
@@ -205,67 +179,59 @@ class Marks:
         """The records of an answer, without the header; each has `width` fields, then the texts.
 
         broken: takes what is wrong with records of another width; None = there may be none. texts:
-        the number of columns of TEXT_COLUMNS behind them. Raises BackendError: the command failed,
-        which shows only at the end of a stream; SnapshotError: the answer is empty or cut, a column
-        is unknown, a record is broken that may not be, or all records are. A whole answer is used
-        whatever the command says beside it.
+        the number of columns of TEXT_COLUMNS behind them. Raises BackendError: the command failed;
+        SnapshotError: the answer is empty or cut, a column is unknown, a record is broken that may
+        not be, or all records are. A whole answer is used whatever the command says beside it.
         """
-        pieces = iter((answer.stdout,) if isinstance(answer, Answer) else answer)
+        answer.must_be_good()
         try:
-            yield from self._rows(command, pieces, width, broken, texts)
-        except SnapshotError as error:
-            for _ in pieces:  # what it complains of says more, and comes at the end
-                pass
-            complaint = _complaint(command, answer.stderr)
+            yield from self._rows(answer, width, broken, texts)
+        except SnapshotError as error:  # what it complains of says more
+            complaint = _complaint(answer)
             raise SnapshotError(f"{complaint}: {error}" if complaint else str(error)) from None
 
     def _rows(
-        self, command: str, pieces: Iterator[str], width: int, broken: list[str] | None, texts: int
+        self, answer: Call, width: int, broken: list[str] | None, texts: int
     ) -> Iterator[list[str]]:
         number, wrong, good = -1, "", 0
-        for number, record in enumerate(self._records(command, pieces)):
+        for number, record in enumerate(self._records(answer)):
             last: list[str] = []
             fields = record
             if texts:
                 fields, *last = record.rsplit(self.text, texts)
             row = fields.split(FIELD, width - 1)
             if number == 0:
-                _check_header(command, [*fields.split(FIELD), *last], width + texts)
+                _check_header(answer.program, [*fields.split(FIELD), *last], width + texts)
                 continue
             if len(row) == width and len(last) == texts:
                 good += 1
                 yield [*row, *last] if texts else row
                 continue
             shown = one_line(" ".join(row), 120)  # without the texts: they are never quoted
-            wrong = f"{command}: record {number} has {len(row)} of {width} columns: {shown}"
+            wrong = f"{answer.program}: record {number} has {len(row)} of {width} columns: {shown}"
             if broken is None:
                 raise SnapshotError(wrong)
             broken.append(wrong)
         if wrong and not good:
             raise SnapshotError(wrong)
 
-    def _records(self, command: str, pieces: Iterator[str]) -> Iterator[str]:
+    def _records(self, answer: Call) -> Iterator[str]:
         """What stands before each mark."""
-        end, count = self.record + "\n", 0
-        held, length, tail = list[str](), 0, ""
-        for piece in pieces:
-            if end not in tail + piece:  # joined once, not with every piece
-                held.append(piece)
-                length += len(piece)
-                tail = (tail + piece)[1 - len(end) :]
-                if length > MOST_CHARACTERS:
-                    why = f"{command}: a record of more than {MOST_CHARACTERS} characters"
-                    raise SnapshotError(why if count else f"{why}: the answer has no header")
-                continue
-            *whole, rest = "".join((*held, piece)).split(end)
-            count += len(whole)
-            yield from whole
-            held, length, tail = [rest], len(rest), rest[1 - len(end) :]
-        rest = "".join(held)
+        count, held = -1, ""
+        try:
+            for count, record in enumerate(answer.parts(f"{self.record}\n".encode(), MOST_BYTES)):
+                if count:
+                    yield held
+                held = record
+        except BackendError as error:
+            why = "" if count >= 0 else ": the answer has no header"
+            raise SnapshotError(f"{error}{why}") from None
         if not count:
-            raise SnapshotError(f"{command}: the answer has no header: {one_line(rest, 80)!r}")
-        if rest:
-            raise SnapshotError(f"{command}: the answer is cut after {count - 1} records")
+            raise SnapshotError(
+                f"{answer.program}: the answer has no header: {one_line(held, 80)!r}"
+            )
+        if held:
+            raise SnapshotError(f"{answer.program}: the answer is cut after {count - 1} records")
 
 
 def _check_header(command: str, header: list[str], width: int) -> None:
@@ -276,6 +242,6 @@ def _check_header(command: str, header: list[str], width: int) -> None:
         )
 
 
-def _complaint(command: str, stderr: str) -> str:
-    lines = [line for line in stderr.splitlines() if "error" in line.lower()]
-    return f"{command} complained: {one_line(lines[0])}" if lines else ""
+def _complaint(answer: Call) -> str:
+    lines = [line for line in answer.stderr.splitlines() if "error" in line.lower()]
+    return f"{answer.program} complained: {one_line(lines[0])}" if lines else ""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import NODE_COLUMNS, Marks, NodeRow
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.run import Commands
 from rltuned.slurm.strings import expand_hosts
 from rltuned.slurm.values import parse_memory_mib
 
@@ -117,8 +117,8 @@ class HiddenNodes:
         """Rows of one node; none where Slurm has no such node that it would start."""
         marks = self._new_marks()
         words = ("--local", "-a", "-N", "-n", name, "-O", marks.columns(NODE_COLUMNS))
-        answer = self._commands.stream("sinfo", *words)
-        return list(marks.rows("sinfo", answer, len(NODE_COLUMNS), []))
+        answer = self._commands.call("sinfo", *words)
+        return list(marks.rows(answer, len(NODE_COLUMNS), []))
 
 
 def _hidden(rows: list[list[str]]) -> list[list[str]]:

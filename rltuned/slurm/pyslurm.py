@@ -1,26 +1,32 @@
-"""pyslurm's jobs as rows of squeue. pyslurm itself runs in a process of its own (pyslurm_child).
+"""Where the rows of jobs come from: squeue, or for the most part pyslurm.
 
-The process is started for every look and ends with its answer, so that nothing it leaks outlives
-a cycle, a crash of its C code is an exit code, and a call that hangs is ended like any command.
+pyslurm runs in a process of its own (pyslurm_child), which is started for every look and ends with
+its answer, so that nothing it leaks outlives a cycle, a crash of its C code is an exit code, and a
+call that hangs is ended like any command. Its jobs become the rows that squeue would show.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import ASK_COLUMNS, JobRow
-from rltuned.slurm.commands import Commands
+from rltuned.run import Call
+from rltuned.slurm.columns import TEXT_COLUMNS, Layout, Marks
 from rltuned.slurm.pyslurm_child import PROTOCOL
-from rltuned.slurm.queue_rows import MOST_RECORDS
-from rltuned.slurm.records import parse_job_id
+from rltuned.slurm.run import Commands
 from rltuned.slurm.site import release_of
-from rltuned.slurm.talk import Stream, one_line
+from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, squeue, told
+from rltuned.text import one_line
 from rltuned.trusted import user_name
 
+TEXT: Final = "text"
+PYSLURM: Final = "pyslurm"
+REST_S: Final = 300.0
+"""After a pyslurm that cannot be used text stands in for so long before it is tried again."""
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
@@ -40,7 +46,16 @@ _WORDS: Final = {
     "reservation": "reservation",
     "nodelist": "allocated_nodes",
     "account": "account",
+    "ExcNodes": "excluded_nodes",
 }
+TOLD: Final = frozenset(
+    {
+        *_NUMBERS, *_WORDS, "arrayjobid", "arraytaskid", "statecompact", "username", "dependency",
+        "hetjoboffset", "CronJob",
+    }
+)  # fmt: skip
+"""Columns of squeue that pyslurm tells. Every other one is asked of squeue."""
+_NO_TASK: Final = "N/A"
 FIELDS: Final = (
     "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state",
     "state_reason", "priority", "nice", "submit_time", "eligible_time", "start_time", "user_id",
@@ -63,13 +78,16 @@ class UnusableError(BackendError):
 
 
 @dataclass(frozen=True, slots=True)
-class PyslurmAnswer:
-    """One answer. version: pyslurm's; jobs: by id, each a line of JSON, its FIELDS in a list. They
-    stay lines until squeue's row of the job is there, which takes a seventh of the memory.
-    """
+class ReaderChoice:
+    """What reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
 
-    version: str
-    jobs: dict[str, str]
+    wanted: str
+    reader: str
+    detail: str = ""
+
+    @property
+    def stands_in(self) -> bool:
+        return self.reader != self.wanted
 
 
 class Pyslurm:
@@ -79,9 +97,11 @@ class Pyslurm:
         self._commands = commands
         self._python = python
 
-    def jobs(self, release: tuple[int, int]) -> PyslurmAnswer:
-        """Every job that slurmctld has in memory. Raises UnusableError: text can stand in;
-        BackendError: no answer; SnapshotError: it could not be read.
+    def jobs(self, release: tuple[int, int]) -> tuple[str, dict[str, str]]:
+        """Pyslurm's version, and every job that slurmctld has in memory: by id a line of JSON, its
+        FIELDS in a list. They stay lines until squeue's row of the job is there, which takes a
+        seventh of the memory. Raises UnusableError: text can stand in; BackendError: no answer;
+        SnapshotError: it could not be read.
         """
         answer, jobs = self._ask({"protocol": PROTOCOL, "fields": FIELDS})
         version = str(answer.get("pyslurm", ""))
@@ -98,25 +118,22 @@ class Pyslurm:
         if answer.get("jobs") != len(jobs):
             promised = f"{answer.get('jobs')!r} jobs were announced"
             raise SnapshotError(f"pyslurm: {len(jobs)} jobs in the answer, {promised}")
-        return PyslurmAnswer(version, jobs)
+        return version, jobs
 
     def _ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str]]:
         # -I: neither rltuned's environment nor the folder of the file changes what is imported
         asked = ("-I", "-B", str(CHILD))
         feed = json.dumps(request)
-        stream = self._commands.stream(
-            PROGRAM, *asked, feed=feed, at=self._python, most_bytes=MOST_BYTES
-        )
         try:
-            first, jobs = _taken(stream)
+            call = self._commands.call(PROGRAM, *asked, feed=feed, at=self._python)
         except BackendError as error:
-            if stream.answer is None:
-                raise UnusableError(str(error)) from error
-            if stream.answer.failure:
-                raise
-            last = one_line(stream.stderr.strip().rpartition("\n")[2]) or "no message"
-            code = stream.answer.exit_code
-            raise UnusableError(f"pyslurm in {self._python} ended with {code}: {last}") from None
+            raise UnusableError(str(error)) from error
+        if not call.failure and not call.ok:
+            last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
+            why = f"pyslurm in {self._python} ended with {call.exit_code}: {last}"
+            raise UnusableError(why)
+        call.must_be_good()
+        first, jobs = _taken(call)
         try:
             answer = json.loads(first)
         except ValueError as error:
@@ -126,38 +143,112 @@ class Pyslurm:
         return answer, jobs
 
 
-def _taken(stream: Stream) -> tuple[str, dict[str, str]]:
-    """The first line, and by job id the others."""
-    lines = stream.lines()
-    first, jobs = next(lines, ""), dict[str, str]()
-    for line in lines:
-        jobs[line[1:].partition(",")[0]] = line
-        if len(jobs) > MOST_RECORDS:
-            raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+def _taken(call: Call) -> tuple[str, dict[str, str]]:
+    """The first line, and by job id the others. Raises UnusableError: a line has no end."""
+    lines, jobs, size = call.lines(), dict[str, str](), 0
+    try:
+        first = next(lines, "")
+        for line in lines:
+            jobs[line[1:].partition(",")[0]] = line
+            size += len(line)
+            if len(jobs) > MOST_RECORDS:
+                raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+            if size > MOST_BYTES:
+                raise SnapshotError(f"pyslurm answered more than {MOST_BYTES} bytes")
+    except BackendError as error:
+        raise UnusableError(str(error)) from None
     return first, jobs
 
 
-def rows_of(
-    answer: PyslurmAnswer, asks: Iterable[Sequence[str]], bad: list[Unreadable]
-) -> Iterator[list[str]]:
-    """Rows for jobs.read_queue: Ask, JobRow, ExcNodes, the further columns, CronJob, account.
+class JobSource:
+    """Rows of all jobs: from squeue alone, or from pyslurm with what they ask for from squeue.
 
-    asks: job id, the columns of Ask, accruetime, deadline and further ones, from squeue; jobs that
-    are in one of both alone are left out. A further row of a job (squeue -r has one for each task)
-    ends with its number. bad: takes the jobs of which a value is not of its kind.
+    pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
+    younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
+
+    pyslurm: its interpreter; None = text alone. on_reading: called with what reads the jobs,
+    whenever that changes and pyslurm is set. digester: whose texts are asked for, of squeue in
+    either case; None = none.
     """
-    width = len(ASK_COLUMNS)
-    for name, *ask in asks:
-        line = answer.jobs.pop(name, None)
-        if line is None:
-            yield [*ask[:width], name]
-            continue
+
+    def __init__(
+        self,
+        commands: Commands,
+        new_marks: Callable[[], Marks],
+        pyslurm: Path | None,
+        on_reading: Callable[[ReaderChoice], None],
+        digester: Digester | None = None,
+    ) -> None:
+        self._commands = commands
+        self._new_marks = new_marks
+        self._pyslurm = Pyslurm(commands, pyslurm) if pyslurm else None
+        self._on_reading = on_reading
+        wanted = () if digester is None else digester.wanted
+        self._texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
+        self._last: ReaderChoice | None = None
+        self._rest_until = -float("inf")
+
+    def read(
+        self, layout: Layout, release: tuple[int, int], now: float, bad: list[Unreadable]
+    ) -> Iterator[Row]:
+        """The rows of every record, or of every task where squeue parts arrays. bad: takes jobs
+        whose records are no rows. Raises BackendError, SnapshotError.
+        """
+        names, jobs = layout.job_columns, None
+        if self._pyslurm is not None and not 0 < self._rest_until - now <= REST_S:
+            try:
+                version, jobs = self._pyslurm.jobs(release)
+                reading = ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}")
+                names = ("jobid", *(name for name in names if name not in TOLD))
+            except UnusableError as error:
+                self._rest_until = now + REST_S
+                reading = ReaderChoice(PYSLURM, TEXT, str(error))
+            if reading != self._last:
+                self._last = reading
+                self._on_reading(reading)
+        broken = list[str]()
+        marks = self._new_marks()
+        rows = squeue(
+            self._commands, layout, marks, names, "--noconvert", texts=self._texts, broken=broken
+        )
+        yield from rows if jobs is None else rows_of(jobs, rows, bad)
+        bad += [Unreadable("job", "", why) for why in broken]
+
+    def reading(self, release: tuple[int, int]) -> ReaderChoice:
+        """What would read the jobs now; raises as `read`."""
+        if self._pyslurm is None:
+            return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
         try:
-            row, excluded, cron = _row(_job(line), accruetime=ask[width], deadline=ask[width + 1])
-        except ValueError as error:
-            bad.append(Unreadable("job", name, f"pyslurm: {error}", parse_job_id(name)))
-            continue
-        yield [*ask[:width], *row[:-1], excluded, *ask[width + 2 :], cron, row.account]
+            version, jobs = self._pyslurm.jobs(release)
+        except UnusableError as error:
+            return ReaderChoice(PYSLURM, TEXT, str(error))
+        return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}, {len(jobs)} jobs")
+
+
+def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) -> Iterator[Row]:
+    """Rows with squeue's columns of TOLD by pyslurm, and the others by squeue.
+
+    jobs: of Pyslurm, which are taken out; those that stand in one of both alone are left out. bad:
+    takes the jobs of which a value is not of its kind. A further row of a job is a doubt, unless it
+    says the same of one more task of an array (squeue -r), which pyslurm has told already.
+    """
+    arrays = dict[str, int]()
+    seen = set[str]()
+    for ask in asks:
+        number = ask["jobid"]
+        line = jobs.pop(number, None)
+        if line is not None:
+            try:
+                row = row_of(line)
+            except ValueError as error:
+                bad.append(Unreadable("job", number, f"pyslurm: {error}", parse_job_id(number)))
+                continue
+            seen.add(number)
+            if row["arraytaskid"] != _NO_TASK:
+                arrays[number] = told(ask)
+            yield {**ask, **row}
+        elif number in seen and arrays.get(number) != told(ask):
+            yield ask
 
 
 def _job(line: str) -> dict[str, Any]:
@@ -167,24 +258,24 @@ def _job(line: str) -> dict[str, Any]:
     return dict(zip(FIELDS, row, strict=True))
 
 
-def _row(job: Mapping[str, Any], accruetime: str, deadline: str) -> tuple[JobRow, str, str]:
-    cron = job["is_cronjob"]
+def row_of(line: str) -> dict[str, str]:
+    """A job in squeue's words, by the columns of TOLD. Raises ValueError."""
+    job = _job(line)
+    cron, offset = job["is_cronjob"], job["heterogeneous_offset"]
     if not isinstance(cron, bool):
         raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
-    row = JobRow(
+    return {
         **{column: _number(job, name) for column, name in _NUMBERS.items()},
         **{column: _word(job, name) for column, name in _WORDS.items()},
-        arrayjobid=_number(job, "array_id" if job["array_id"] else "id"),
-        arraytaskid=_tasks(job),
-        statecompact=_STATES.get(_word(job, "state"), _OTHER),
-        username=_user(job["user_id"]),
-        dependency=_dependency(job["dependencies"]),
+        "arrayjobid": _number(job, "array_id" if job["array_id"] else "id"),
+        "arraytaskid": _tasks(job),
+        "statecompact": _STATES.get(_word(job, "state"), _OTHER),
+        "username": _user(job["user_id"]),
+        "dependency": _dependency(job["dependencies"]),
         # None is the offset 0 where there is a leader, and means nothing where there is none
-        hetjoboffset=_number(job, "heterogeneous_offset") if job["heterogeneous_offset"] else "0",
-        accruetime=accruetime,
-        deadline=deadline,
-    )
-    return row, _word(job, "excluded_nodes"), "Yes" if cron else "No"
+        "hetjoboffset": _number(job, "heterogeneous_offset") if offset else "0",
+        "CronJob": "Yes" if cron else "No",
+    }
 
 
 def _number(job: Mapping[str, Any], name: str) -> str:
@@ -207,7 +298,7 @@ def _word(job: Mapping[str, Any], name: str) -> str:
 def _tasks(job: Mapping[str, Any]) -> str:
     """The task list of squeue: which tasks wait with their throttle, or the one that this is."""
     if not job["array_id"]:
-        return "N/A"
+        return _NO_TASK
     if job["array_tasks_waiting"] is None:
         # pyslurm's None is task 0 here: a record of an array without a list is one task
         return "0" if job["array_task_id"] is None else _number(job, "array_task_id")

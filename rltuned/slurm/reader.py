@@ -1,46 +1,30 @@
 """Reading the cluster: which commands are run, and what is made of their answers."""
 
-from collections import Counter
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.context import RememberedBy, nothing
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.kinds import Digester
-from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import (
-    NODE_COLUMNS,
-    PRIORITY_LETTERS,
-    WATCH_COLUMNS,
-    Layout,
-    Marks,
-    PriorityRow,
-    WatchRow,
-    read_layout,
-)
-from rltuned.slurm.commands import Commands
-from rltuned.slurm.factors import Factors, read_line, read_pending, standing_of, unreadable
-from rltuned.slurm.fairshare import FairShares
+from rltuned.slurm.columns import NODE_COLUMNS, WATCH_COLUMNS, Layout, Marks, read_layout
 from rltuned.slurm.hardware import HiddenNodes, KeptBack, read_kept_back, read_names
-from rltuned.slurm.jobs import read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
-from rltuned.slurm.pyslurm import Pyslurm
-from rltuned.slurm.queue_rows import Known
-from rltuned.slurm.records import TWICE, id_of
-from rltuned.slurm.request import Requests, parse_speeds
+from rltuned.slurm.priority import Factors, FairShares, ask_sprio, standing_of
+from rltuned.slurm.pyslurm import JobSource, ReaderChoice
+from rltuned.slurm.request import UNASKED, Requests, parse_speeds
 from rltuned.slurm.reservations import read_reservations
+from rltuned.slurm.run import Commands
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.source import JobSource, ReaderChoice, squeue
+from rltuned.slurm.squeue import TWICE, PriorityState, Queue, QueueReader, id_of, squeue
 from rltuned.slurm.stepped import SteppedTasks
 from rltuned.slurm.strings import parse_tasks
-from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch
 
 SITE_LIFE_S: Final = 300.0
@@ -79,51 +63,48 @@ class Reader:
         self._commands = commands
         self._new_marks: Callable[[], Marks] = Marks if marks is None else lambda: marks
         self._fair_shares = FairShares(commands) if fair_shares else None
-        source = Pyslurm(commands, pyslurm) if pyslurm else None
-        self._source = JobSource(commands, self._new_marks, source, on_reading, digester)
+        self._source = JobSource(commands, self._new_marks, pyslurm, on_reading, digester)
+        self._digester = digester
         self._site: tuple[float, SlurmSite, Layout] | None = None
         self._hardware: tuple[float, Mapping[str, KeptBack], frozenset[str]] | None = None
         self.tasks = SteppedTasks(commands)
         self._hidden = HiddenNodes(commands, self._new_marks)
-        self._earlier = Known(Requests(frozenset(), memory_counts=True))
+        self._requests = Requests(frozenset(), memory_counts=True)
         self._nodes: KnownNodes = {}
-        self._lines: dict[int, tuple[JobId, Factors]] = {}
 
-    def snapshot(self, taken_at: float, remembered: RememberedBy = nothing) -> Snapshot:
-        """The cluster now: one squeue, sinfo, sprio and scontrol each. remembered: see
-        ports.Backend. It is taken at the time of slurmctld's clock, by which ages count, as long as
-        that can be right.
+    def snapshot(self, taken_at: float) -> Snapshot:
+        """The cluster now: one squeue, sinfo, sprio and scontrol each. It is taken at the time of
+        slurmctld's clock, by which ages count, as long as that can be right.
         """
         try:
-            return self._read(taken_at, remembered)
+            return self._read(taken_at)
         except (BackendError, SnapshotError):
             self._site = self._hardware = None
             raise
 
-    def _read(self, asked_at: float, remembered: RememberedBy) -> Snapshot:
+    def _read(self, asked_at: float) -> Snapshot:
         site, layout = self._known_site(asked_at)
         taken_at = asked_at
         if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
             taken_at += self.clock_off_s
-        says = remembered(site.cluster, taken_at)
         kept, names = self._known_hardware(site, taken_at)
         self.tasks.look()
-        jobs = self._source.read(layout, site.version, taken_at)
         marks = self._new_marks()
-        sinfo = self._commands.stream(
+        sinfo = self._commands.call(
             "sinfo", "--local", "-a", "-N", "-O", marks.columns(NODE_COLUMNS)
         )
         odd: list[str] = []
         unseen: list[Unreadable] = []
         rows = self._hidden.beside(
-            marks.rows("sinfo", sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
+            marks.rows(sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
         )
         nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
         self._nodes = {node.name: self._nodes[node.name] for node in nodes}
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
-        shown = self._commands.stream("scontrol", "-o", "show", "reservations")
+        shown = self._commands.call("scontrol", "-o", "show", "reservations")
         reservations, odd_ones = read_reservations(shown.lines())
-        factors, misread = self._factors() if site.multifactor else ({}, {})
+        marks = self._new_marks()
+        factors, misread = ask_sprio(self._commands, marks) if site.multifactor else ({}, {})
         bad = {u.name: u.why for u in unread if u.kind == "partition"}
 
         def wrong(job_id: JobId, names: tuple[str, ...]) -> str:
@@ -131,27 +112,31 @@ class Reader:
             why = misread.get(job_id) or ("" if job_id in factors else misread.get(JobId(0), ""))
             return why or next((f"partition {n}: {bad[n]}" for n in names if n in bad), "")
 
-        queue = read_queue(
-            jobs.rows,
-            self._known(
+        def standing(job: Mapping[str, Any]) -> PriorityState:
+            found = standing_of(job, factors.get(job["job_id"]), site)
+            if found.live or self._fair_shares is None or not site.priorities.fair_weight:
+                return found
+            points = self._fair_shares.points(job, taken_at, site.priorities)
+            return found._replace(fair=points)
+
+        reader = QueueReader(
+            standing,
+            requests=self._known(
                 Requests(exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes))
             ),
-            {n.name: n for n in nodes},
-            jobs.extras,
-            lambda record, partitions: standing_of(
-                record, partitions, factors.get(record.job_id), site
-            ),
+            nodes={n.name: n for n in nodes},
             odd=wrong,
             whole=self.tasks.whole,
-            remembered=says,
-            kinds=jobs.kinds,
+            digester=self._digester,
+            ages_at=taken_at if site.priorities.ages else -math.inf,
         )
-        pending = self._whole(queue.pending, site.priorities, taken_at)
+        unlike = list[Unreadable]()
+        queue = reader.read(self._source.read(layout, site.version, taken_at, unlike))
         try:
             return Snapshot(
                 taken_at=UnixTime(taken_at),
                 cluster=site.cluster,
-                pending=pending,
+                pending=queue.pending,
                 running=queue.running,
                 nodes=nodes,
                 partitions=partitions,
@@ -166,35 +151,25 @@ class Reader:
                     *unseen,
                     *(Unreadable("node", "", why) for why in odd),
                     *queue.unreadable,
-                    *jobs.unreadable,
+                    *unlike,
                 ),
             )
         except ValueError as error:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
 
-    def _whole(
-        self, jobs: tuple[PendingJob, ...], system: PrioritySystem, now: float
-    ) -> tuple[PendingJob, ...]:
-        """The jobs with what squeue does not show of their priorities."""
-        if system.ages:
-            jobs = _unaged(jobs, UnixTime(now))
-        if self._fair_shares is None or not system.fair_weight:
-            return jobs
-        return self._fair_shares.dress(jobs, now, system)
-
-    def _known(self, requests: Requests) -> Known:
-        """What the look before knew, where requests still mean the same."""
-        if not self._earlier.requests.reads_as(requests):
-            self._earlier = Known(requests)
-        return self._earlier
+    def _known(self, requests: Requests) -> Requests:
+        """Those of the look before, where they still mean the same: equal ones are one object."""
+        if not self._requests.reads_as(requests):
+            self._requests = requests
+        return self._requests
 
     def config(self) -> dict[str, str]:
-        return parse_config(self._commands.ask("scontrol", "show", "config").stdout)
+        return parse_config(self._commands.ask("scontrol", "show", "config"))
 
     def _dated_config(self) -> dict[str, str]:
         """The same, and a look at slurmctld's clock."""
         asked_at = 0.0 if self._clock is None else self._clock()
-        text = self._commands.ask("scontrol", "show", "config").stdout
+        text = self._commands.ask("scontrol", "show", "config")
         if self._clock is not None:
             self.clock_off_s = clock_off_s(text, asked_at, self._clock())
         return parse_config(text)
@@ -207,7 +182,7 @@ class Reader:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
             site, layout = read_site(self._dated_config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
                 site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))
             self._site = (now, site, layout)
         return self._site[1:]
@@ -219,20 +194,18 @@ class Reader:
         node; the names of all nodes, empty where sinfo hides none.
         """
         if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
-            kept = read_kept_back(self._commands.stream("scontrol", "-o", "show", "nodes").lines())
+            kept = read_kept_back(self._commands.call("scontrol", "-o", "show", "nodes").lines())
             names = frozenset[str]()
             if site.hides_nodes:
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions").stdout
+                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
                 names = read_names(shown)
             self._hardware = (now, kept, names)
         return self._hardware[1:]
 
     def _layout(self) -> Layout:
-        usage = self._commands.ask("squeue", "--help").stdout
+        usage = self._commands.ask("squeue", "--help")
         listed = "--helpFormat" in usage
-        return read_layout(
-            usage, self._commands.ask("squeue", "--helpFormat").stdout if listed else ""
-        )
+        return read_layout(usage, self._commands.ask("squeue", "--helpFormat") if listed else "")
 
     def reading(self, now: float) -> ReaderChoice:
         """What reads the jobs: tried now."""
@@ -242,41 +215,44 @@ class Reader:
         """The pending ones of these records, for a re-read; a bad row costs its own job only.
         factors: with what sprio shows of them, where multifactor rules.
         """
-        rows_of = self.pending(now, WATCH_COLUMNS)
-        records = Counter(rows[0].arrayjobid for rows in rows_of.values())
-        site, ids = self.site(now), list(of)
-        parts = self.factors(ids) if factors and site.multifactor else {}
-        found: dict[JobId, PendingJob] = {}
-        for job_id in ids:
-            rows = rows_of.get(str(job_id))
-            if rows is None:
-                continue
-            # as if other records were pending: a task held this instant stays out of a release
-            siblings = records[rows[0].arrayjobid] + 1
-            try:
-                found[job_id] = read_pending(rows, siblings, parts, site, self.tasks.whole)
-            except ValueError as error:
-                found[job_id] = unreadable(job_id, f"its row in squeue cannot be read: {error}")
+        ids = list(of)
+        # as if other records were pending: a task held this instant stays out of a release
+        sprio = self.factors(ids) if factors and self.site(now).multifactor else {}
+        queue = self.pending(now, WATCH_COLUMNS, sprio, only=ids, siblings=1)
+        found = {job.job_id: job for job in queue.pending}
+        for bad in queue.unreadable:
+            why = f"its row in squeue cannot be read: {bad.why}"
+            found[bad.job_id] = unreadable(bad.job_id, why)
         return found
 
-    def pending(self, now: float, columns: tuple[str, ...]) -> dict[str, list[WatchRow]]:
-        """Every pending record by its id, in the first columns of WatchRow; a row per task too."""
-        marks = self._new_marks()
-        layout = self._known_site(now)[1]
-        answer = squeue(self._commands, layout, marks.columns(columns), "-t", "PD")
-        found: dict[str, list[WatchRow]] = {}
-        for raw in marks.rows("squeue", answer, len(columns)):
-            row = WatchRow(*raw)
-            found.setdefault(row.jobid, []).append(row)
-        return found
+    def pending(
+        self,
+        now: float,
+        columns: tuple[str, ...],
+        factors: Mapping[JobId, Factors],
+        *,
+        only: Collection[JobId] | None = None,
+        siblings: int = 0,
+    ) -> Queue:
+        """The pending records without what they ask for, in columns of UNDO_COLUMNS. factors: what
+        sprio shows of them. only, siblings: see QueueReader.
+        """
+        site, layout = self._known_site(now)
+        reader = QueueReader(
+            lambda job: standing_of(job, factors.get(job["job_id"]), site),
+            whole=self.tasks.whole,
+            only=None if only is None else frozenset(map(str, only)),
+            siblings=siblings,
+        )
+        return reader.read(squeue(self._commands, layout, self._new_marks(), columns, "-t", "PD"))
 
     def known(self, now: float) -> int:
         """How many jobs squeue shows in whatever state, each task of an array as one."""
-        marks, layout = self._new_marks(), self._known_site(now)[1]
-        columns = marks.columns(("jobid", "arraytaskid"))
-        answer = squeue(self._commands, layout, columns, "-t", "all")
-        rows = marks.rows("squeue", answer, 2, [])
-        return sum(1 if absent(tasks) else parse_tasks(tasks).count for _, tasks in rows)
+        names, layout = ("jobid", "arraytaskid"), self._known_site(now)[1]
+        marks = self._new_marks()
+        rows = squeue(self._commands, layout, marks, names, "-t", "all", broken=[])
+        tasks = (row["arraytaskid"] for row in rows)
+        return sum(1 if absent(listed) else parse_tasks(listed).count for listed in tasks)
 
     def expected_start(self, job_id: JobId, now: float) -> float | None:
         """Unix time at which Slurm's backfill plans to start a record; None = not planned."""
@@ -293,62 +269,31 @@ class Reader:
 
     def _of_job(self, job_id: JobId, column: str, now: float) -> list[str]:
         """A column of the rows of a pending record."""
-        marks, (_, layout) = self._new_marks(), self._known_site(now)
-        columns, asked = marks.columns(("jobid", column)), ("-t", "PD", "-j", str(job_id))
-        rows = marks.rows("squeue", squeue(self._commands, layout, columns, *asked), 2)
-        found = [value for own, value in rows if id_of(own) == job_id]
+        names, layout = ("jobid", column), self._known_site(now)[1]
+        asked = ("-t", "PD", "-j", str(job_id))
+        rows = squeue(self._commands, layout, self._new_marks(), names, *asked)
+        found = [row[column] for row in rows if id_of(row["jobid"]) == job_id]
         if len(frozenset(found)) > 1:
             raise SnapshotError(f"squeue: job {job_id}: {TWICE}")
         return found
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""
-        return self._factors(None if jobs is None else frozenset(map(str, jobs)))[0]
-
-    def _factors(
-        self, names: Collection[str] | None = None
-    ) -> tuple[dict[JobId, Factors], dict[JobId, str]]:
-        """The same, and what is wrong with other lines, by job; 0 = not known whose."""
-        marks = self._new_marks()
-        letters = marks.letters(PRIORITY_LETTERS)
-        environ = {"SPRIO_FORMAT": letters}
-        answer = self._commands.stream("sprio", "--local", environ=environ)
-        found: dict[JobId, Factors] = {}
-        odd: list[str] = []
-        bad: dict[JobId, str] = {}
-        lines: dict[int, tuple[JobId, Factors]] = {}
-        for raw in marks.rows("sprio", answer, len(PRIORITY_LETTERS), odd):
-            if names is not None and raw[0].strip() not in names:
-                continue
-            line = hash(tuple(raw))
-            try:
-                known = self._lines.get(line) or read_line(PriorityRow._make(map(str.strip, raw)))
-            except ValueError as error:
-                bad[id_of(raw[0].strip())] = f"sprio: {one_line(' '.join(raw), 120)}: {error}"
-                continue
-            lines[line] = job_id, factors = known
-            found[job_id] = found[job_id].beside(factors) if job_id in found else factors
-        if names is None:
-            self._lines = lines  # Slurm makes new ones every few minutes alone
-        if odd:
-            bad.setdefault(JobId(0), odd[0])
-        return {job_id: found[job_id] for job_id in found.keys() - bad.keys()}, bad
+        return ask_sprio(self._commands, self._new_marks(), jobs)[0]
 
 
-def _unaged(jobs: tuple[PendingJob, ...], now: UnixTime) -> tuple[PendingJob, ...]:
-    """Jobs that could run and have no AccrueTime (MaxJobsAccrue limits) have no age yet."""
-    return tuple(
-        replace(j, accrue_at=now) if j.accrue_at is None and 0 < (j.eligible_at or 0) <= now else j
-        for j in jobs
-    )
+def unreadable(job_id: JobId, why: str) -> PendingJob:
+    """A record of which nothing is known but that it is pending; it counts as held."""
+    return PendingJob(job_id, "", UnixTime(0.0), UNASKED, 0, ("",), unreadable=why)
 
 
 def _roomiest(nodes: Iterable[Node]) -> dict[str, Resources]:
     """By partition the most CPUs and the most memory that one of its nodes has."""
-    found: dict[str, Resources] = {}
+    found: dict[str, tuple[int, int]] = {}
     for node in nodes:
+        cpus, mem_mib = node.total.cpus, node.total.mem_mib
         for name in node.partitions:
-            most = found.get(name, Resources())
-            cpus = max(most.cpus, node.total.cpus)
-            found[name] = Resources(0, cpus, max(most.mem_mib, node.total.mem_mib))
-    return found
+            most = found.get(name, (0, 0))
+            if cpus > most[0] or mem_mib > most[1]:
+                found[name] = max(cpus, most[0]), max(mem_mib, most[1])
+    return {name: Resources(0, *most) for name, most in found.items()}

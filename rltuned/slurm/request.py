@@ -2,15 +2,16 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import GpuType, NodeName
-from rltuned.slurm.columns import Ask
+from rltuned.slurm.columns import ASK_COLUMNS
 from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import (
     absent,
@@ -22,6 +23,9 @@ from rltuned.slurm.values import (
 _WHOLE_NODE: Final = "NO"
 _UNKNOWN: Final[Mapping[str, Resources]] = MappingProxyType({})
 _SHARED_BY: Final = frozenset({"USER", "MCS", "TOPO"})
+_ask_of: Final[Callable[[Mapping[str, str]], tuple[str, ...]]] = itemgetter(*ASK_COLUMNS)
+UNASKED: Final = Request(total=Resources(0, 0, 0))
+"""In place of what a job asks for, where that is not read."""
 MOST_REQUESTS: Final = 20_000
 """Different ones that are kept from look to look; then all jobs are read again."""
 
@@ -54,32 +58,33 @@ class Requests:
         self._exclusive = exclusive_partitions
         self._roomiest = roomiest
         self._memory_counts = memory_counts
-        self._known: dict[tuple[Ask, bool], Request] = {}
+        self._known: dict[tuple[tuple[str, ...], bool], Request] = {}
         self.settings = (exclusive_partitions, memory_counts, roomiest)
 
     def reads_as(self, other: "Requests") -> bool:
         """Whether it reads as another does, and is not full of requests of jobs that are gone."""
         return self.settings == other.settings and len(self._known) < MOST_REQUESTS
 
-    def read(self, ask: Ask, *, running: bool) -> Request:
+    def read(self, ask: Mapping[str, str], *, running: bool) -> Request:
         """The request behind the columns; of a running job what it has. Raises ValueError."""
-        known = self._known.get((ask, running))
+        key = _ask_of(ask), running
+        known = self._known.get(key)
         if known is None:
-            known = self._known[ask, running] = self._read(ask, running=running)
+            known = self._known[key] = self._read(ask, running=running)
         return known
 
-    def _read(self, ask: Ask, *, running: bool) -> Request:
-        tres = parse_tres(ask.tres_alloc)
-        shown_nodes = _int(ask.numnodes.partition("-")[0])
+    def _read(self, ask: Mapping[str, str], *, running: bool) -> Request:
+        tres = parse_tres(ask["tres-alloc"])
+        shown_nodes = _int(ask["numnodes"].partition("-")[0])
         asked_nodes = tres.get("node", shown_nodes)
         most = asked_nodes if running else max(asked_nodes, shown_nodes)
         nodes = asked_nodes if running else self._fewest(ask, tres, asked_nodes, most)
         gpus = read_gpus(ask, tres, nodes)
-        cpus = max(_int(ask.numcpus), tres.get("cpu", 0))
+        cpus = max(_int(ask["numcpus"]), tres.get("cpu", 0))
         if not running:
             # before 24.11 a pending --cpus-per-gpu job says 1 CPU
-            per_gpu = _per_gpu(ask.cpus_per_tres) * gpus.total
-            cpus = max(cpus, per_gpu, _int(ask.mincpus) * nodes)
+            per_gpu = _per_gpu(ask["cpus-per-tres"]) * gpus.total
+            cpus = max(cpus, per_gpu, _int(ask["mincpus"]) * nodes)
         memory = self._memory(ask, tres, gpus.total, cpus, running=running)
         ranged = nodes < most and (gpus.per_node or nodes > 1)
         middle = -(-(nodes + most) // 2)
@@ -89,25 +94,25 @@ class Requests:
             expected=resources_of(read_gpus(ask, tres, middle).total, max(cpus, middle), memory)
             if ranged
             else None,
-            time_limit_s=parse_limit_s(ask.timelimit),
+            time_limit_s=parse_limit_s(ask["timelimit"]),
             gpu_types=gpus.types,
             nodes=nodes if running or gpus.per_node or asked_nodes > 1 else None,
-            exclusive=ask.oversubscribe == _WHOLE_NODE
-            or not self._exclusive.isdisjoint(ask.partition.split(",")),
+            exclusive=ask["oversubscribe"] == _WHOLE_NODE
+            or not self._exclusive.isdisjoint(ask["partition"].split(",")),
             outside=self._outside(ask, gpus),
         )
 
-    def _fewest(self, ask: Ask, tres: dict[str, int], asked: int, shown: int) -> int:
+    def _fewest(self, ask: Mapping[str, str], tres: dict[str, int], asked: int, shown: int) -> int:
         """The fewest nodes that a pending job could start on.
 
         Slurm says the fewest that were asked for among the TRES, and shows the most that it would
         give; where tasks or amounts alone need more than were asked for, it shows those too.
         """
-        roomy = [self._roomiest[p] for p in ask.partition.split(",") if p in self._roomiest]
+        roomy = [self._roomiest[p] for p in ask["partition"].split(",") if p in self._roomiest]
         if shown <= asked or not roomy:
             return shown
-        cpus, tasks = max(_int(ask.numcpus), tres.get("cpu", 0)), max(1, _int(ask.numtasks))
-        tasks_per_node = _int(ask.mincpus) // max(1, cpus // tasks)
+        cpus, tasks = max(_int(ask["numcpus"]), tres.get("cpu", 0)), max(1, _int(ask["numtasks"]))
+        tasks_per_node = _int(ask["mincpus"]) // max(1, cpus // tasks)
         needed = max(
             asked,
             -(-cpus // max(1, *(r.cpus for r in roomy))),
@@ -117,60 +122,62 @@ class Requests:
         return min(needed, shown)
 
     def _memory(
-        self, ask: Ask, tres: dict[str, int], gpus: int, cpus: int, *, running: bool
+        self, ask: Mapping[str, str], tres: dict[str, int], gpus: int, cpus: int, *, running: bool
     ) -> int:
         """MiB over all nodes. Slurm's total is right but for the CPUs that it did not count yet."""
         if not self._memory_counts:
             return 0
         if "mem" not in tres:
-            raise ValueError(f"no memory in the request {ask.tres_alloc!r}")
+            raise ValueError(f"no memory in the request {ask['tres-alloc']!r}")
         memory, counted = tres["mem"], tres.get("cpu", 0)
         if running:
             return memory
-        if absent(ask.mem_per_tres) and 0 < counted < cpus:
+        if absent(ask["mem-per-tres"]) and 0 < counted < cpus:
             # squeue does not say whether memory is per CPU or per node: assume the larger need
-            memory = max(memory, parse_memory_mib(ask.minmemory) * cpus)
-        return max(memory, _per_gpu(ask.mem_per_tres) * gpus)
+            memory = max(memory, parse_memory_mib(ask["minmemory"]) * cpus)
+        return max(memory, _per_gpu(ask["mem-per-tres"]) * gpus)
 
-    def _outside(self, ask: Ask, gpus: Gpus) -> tuple[str, ...]:
+    def _outside(self, ask: Mapping[str, str], gpus: Gpus) -> tuple[str, ...]:
         """What rltuned's placement does not model, in Slurm's words."""
         types = ",".join(gpus.types)
         per_socket = ",".join(
             ":".join(word for word in (g.name, g.type, str(g.count)) if word)
-            for g in parse_gres(ask.tres_per_socket)
+            for g in parse_gres(ask["tres-per-socket"])
         )
         # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
         all_memory = (
             self._memory_counts
-            and absent(ask.mem_per_tres)
-            and parse_memory_mib(ask.minmemory) == 0
+            and absent(ask["mem-per-tres"])
+            and parse_memory_mib(ask["minmemory"]) == 0
         )
         found = (
             (f"gpu types at once: {types}", len(gpus.types) > 1),
             (f"tres-per-socket={per_socket}", bool(per_socket)),
-            (f"licenses={ask.licenses}", not absent(ask.licenses)),
-            (f"constraint={ask.feature}", not absent(ask.feature)),
-            ("contiguous", ask.contiguous.lower() not in {"0", "no"}),
-            (f"core-spec={ask.corespec}", not absent(ask.corespec)),
-            (f"tmp={ask.mintmpdisk}", parse_memory_mib(ask.mintmpdisk) > 0),
-            (f"exclusive={ask.oversubscribe.lower()}", ask.oversubscribe in _SHARED_BY),
+            (f"licenses={ask['licenses']}", not absent(ask["licenses"])),
+            (f"constraint={ask['feature']}", not absent(ask["feature"])),
+            ("contiguous", ask["contiguous"].lower() not in {"0", "no"}),
+            (f"core-spec={ask['corespec']}", not absent(ask["corespec"])),
+            (f"tmp={ask['mintmpdisk']}", parse_memory_mib(ask["mintmpdisk"]) > 0),
+            (f"exclusive={ask['oversubscribe'].lower()}", ask["oversubscribe"] in _SHARED_BY),
             ("mem=0 (all memory of each node)", all_memory),
         )
         return (*gpus.other, *(words for words, so in found if so))
 
 
-def read_gpus(ask: Ask, tres: dict[str, int], nodes: int) -> Gpus:
+def read_gpus(ask: Mapping[str, str], tres: dict[str, int], nodes: int) -> Gpus:
     """GPUs of a job over all its nodes.
 
     The forms are limits on one another, not a sum: --gpus says the total, else the largest of what
     the forms per node, per task and per socket come to. Slurm's own count goes before all of them;
     it is there only on clusters that keep account of GPUs (AccountingStorageTRES=gres/gpu).
     """
-    per_job, per_node = parse_gres(ask.tres_per_job), parse_gres(ask.tres_per_node)
-    per_task, per_socket = parse_gres(ask.tres_per_task), parse_gres(ask.tres_per_socket)
+    per_job, per_node = parse_gres(ask["tres-per-job"]), parse_gres(ask["tres-per-node"])
+    per_task, per_socket = parse_gres(ask["tres-per-task"]), parse_gres(ask["tres-per-socket"])
     every = (*per_job, *per_node, *per_task, *per_socket)
     total = _count(per_job) or max(
-        _count(per_node) * nodes, _count(per_task) * _int(ask.numtasks), _count(per_socket) * nodes
+        _count(per_node) * nodes,
+        _count(per_task) * _int(ask["numtasks"]),
+        _count(per_socket) * nodes,
     )
     named = [g.type for g in every if g.name == "gpu" and g.type]
     named += [name.partition(":")[2] for name in tres if name.startswith("gres/gpu:")]
@@ -220,6 +227,10 @@ def shares_of(
     if not names:
         raise ValueError("it runs, but on no node")
     want = request.total
+    if len(names) == 1 and not request.exclusive:  # by far the most
+        home = nodes.get(names[0])
+        kind = _gpu_type(home, request) if home and want.gpus else None
+        return (Share(home.name, want, kind),) if home else ()
     homes = [nodes.get(n) or _unknown_node(n, want) for n in names]
     totals = [h.total for h in homes]
     # squeue tells what was asked; with whole nodes their other GPUs are taken as well
@@ -254,9 +265,9 @@ def _room(home: Node, request: Request) -> int:
 
 def _gpu_type(home: Node, request: Request) -> GpuType | None:
     """The type that it holds there, when only one is possible."""
-    have = {g.gpu_type for g in home.gpus if g.total}
-    possible = have & set(request.gpu_types) if request.gpu_types else have
-    return next(iter(possible)) if len(possible) == 1 else None
+    asked = request.gpu_types
+    possible = {g.gpu_type for g in home.gpus if g.total and (not asked or g.gpu_type in asked)}
+    return possible.pop() if len(possible) == 1 else None
 
 
 # -- `rltuned.speed=1:1,2:1.9,4:3.4` in a comment --------------------------------------------------

@@ -9,8 +9,8 @@ from rltuned.domain.cluster import Reservation, Resources
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import NodeName, UnixTime
 from rltuned.slurm.strings import expand_hosts, parse_tres
-from rltuned.slurm.talk import one_line
 from rltuned.slurm.values import absent, parse_epoch, resources_of
+from rltuned.text import one_line
 
 _NAME: Final = "ReservationName="
 _NONE: Final = "No reservations in the system"

@@ -15,9 +15,9 @@ from typing import Final
 
 from rltuned.domain.kinds import WIDTHS, KindName
 from rltuned.errors import BackendError, TraceError
+from rltuned.run import LINE_BYTES
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.commands import Commands
-from rltuned.slurm.talk import LINE_CHARACTERS
+from rltuned.slurm.run import Commands
 
 ELAPSED: Final = "ElapsedRaw"
 """Without the time that a job was suspended."""
@@ -81,7 +81,7 @@ def ask_rows(
         return
     own = tuple(name for name in names if name not in _OF_USERS)
     words = (*sacct_words(since, until, own), f"--delimiter={FIELD}")
-    for line in commands.stream("sacct", *words).lines():
+    for line in commands.call("sacct", *words).lines():
         cells = dict(zip(own, line.split(FIELD), strict=False))
         known = texts.get((cells.get("JobIDRaw", ""), cells.get("Submit", "")))
         if len(cells) == len(own) and known is not None:
@@ -101,7 +101,7 @@ def _texts(
     # the number once more closes a row, which no line end can do
     words = sacct_words(since, until, ("JobIDRaw", "Submit", *names, "JobIDRaw"))
     found: dict[tuple[str, str], tuple[str, ...] | None] = {}
-    for row in _rows_of(commands.stream("sacct", *words, f"--delimiter={mark}").lines(), mark):
+    for row in _rows_of(commands.call("sacct", *words, f"--delimiter={mark}").lines(), mark):
         cells = row.split(mark)
         key = cells[0], cells[1]
         if "." in key[0]:  # a step
@@ -122,7 +122,7 @@ def _rows_of(lines: Iterator[str], mark: str) -> Iterator[str]:
             if held:
                 yield "\n".join(held)
             held, length = [line], len(line)
-        elif held and length <= LINE_CHARACTERS:
+        elif held and length <= LINE_BYTES:
             held.append(line)
             length += len(line) + 1
     if held:

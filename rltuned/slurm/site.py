@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.commands import Commands
-from rltuned.slurm.talk import one_line
+from rltuned.slurm.run import Commands
 from rltuned.slurm.values import absent, parse_limit_s, parse_number
+from rltuned.text import one_line
 
 T = TypeVar("T")
 

@@ -6,13 +6,12 @@ the array task by task. `scontrol show job` has the whole list.
 """
 
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from math import inf
 from typing import Final
 
-from rltuned.slurm.commands import Commands
-from rltuned.slurm.records import TWICE
+from rltuned.slurm.run import Commands
+from rltuned.slurm.squeue import TWICE
 from rltuned.slurm.strings import parse_tasks
 from rltuned.slurm.values import parse_number
 
@@ -20,8 +19,6 @@ LEAST: Final = 5
 """Fewer tasks than these are shown whole."""
 MOST_ASKED: Final = 50
 """So many records are asked for in one cycle; further ones in later cycles."""
-Whole = Callable[[str, list[str]], list[str]]
-"""SteppedTasks.whole, for who reads a pending record."""
 _Shown = tuple[str, ...]
 
 

@@ -5,7 +5,6 @@ second squeue where the first shows fewer jobs than slurmctld counts. No sinfo, 
 request is read, so that nothing of these can keep a job frozen.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,11 +13,9 @@ from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks
-from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.factors import read_pending
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.records import id_of
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.sdiag import parse_counts
 from rltuned.slurm.site import read_priorities
 from rltuned.slurm.writer import Writer
@@ -47,19 +44,11 @@ class SlurmUndoer:
         if self._fence is not None:
             self._fence.look()
         now = self._now()
-        site, records = self._reader.site(now), self._reader.pending(now, UNDO_COLUMNS)
+        site = self._reader.site(now)
         factors = self._reader.factors() if site.multifactor else {}
-        siblings = Counter(rows[0].arrayjobid for rows in records.values())
-        pending, bad, whole = [], [], self._reader.tasks.whole
-        for name, rows in records.items():
-            try:
-                pending.append(
-                    read_pending(rows, siblings[rows[0].arrayjobid], factors, site, whole)
-                )
-            except ValueError as error:
-                bad.append(Unreadable("job", name, str(error), id_of(name)))
-        why = self._lacking(now, sum(job.array.tasks if job.array else 1 for job in pending))
-        bad += [Unreadable("job", "", why)] if why else []
+        queue = self._reader.pending(now, UNDO_COLUMNS, factors)
+        why = self._lacking(now, sum(job.array.tasks if job.array else 1 for job in queue.pending))
+        bad = (Unreadable("job", "", why),) if why else ()
         if self._plugin is None:
             self._plugin = read_priorities(self._reader.config()).plugin
         system = replace(site.priorities, site_factor_plugin=self._plugin)
@@ -67,11 +56,11 @@ class SlurmUndoer:
             return Snapshot(
                 UnixTime(now),
                 site.cluster,
-                tuple(pending),
+                queue.pending,
                 running=(),
                 nodes=(),
                 priorities=system,
-                unreadable=tuple(bad),
+                unreadable=(*queue.unreadable, *bad),
             )
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
@@ -79,7 +68,7 @@ class SlurmUndoer:
     def _lacking(self, now: float, waiting: int) -> str:
         """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
         try:
-            counts = parse_counts(self._commands.ask("sdiag").stdout)
+            counts = parse_counts(self._commands.ask("sdiag"))
             if counts is None or counts.pending <= waiting:
                 return ""
             # those that have started or ended since that count are shown for some minutes

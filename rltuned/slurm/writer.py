@@ -25,10 +25,10 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.talk import one_line
+from rltuned.slurm.run import Commands
+from rltuned.text import one_line
 
 IN_SPRIO: Final = {SITE_FACTOR, RELEASE}
 """What a look back reads in sprio."""
@@ -148,12 +148,12 @@ class Writer:
             return
         short = [line for line in lines if len(line) <= FED_LIMIT]
         if short:
-            self._call((), "\n".join(short) + "\n", progress)
+            self._call([], "\n".join(short) + "\n", progress)
         for line in lines:
             if len(line) > FED_LIMIT and not progress.stopped:
-                self._call(line.split(" "), None, progress)
+                self._call(line.split(" "), "", progress)
 
-    def _call(self, words: Sequence[str], feed: str | None, progress: _Progress) -> None:
+    def _call(self, words: Sequence[str], feed: str, progress: _Progress) -> None:
         try:
             # -v: only then does it say that it was made to wait
             answer = self._commands.call("scontrol", "-v", *words, feed=feed)

@@ -7,7 +7,7 @@ from typing import Final
 from rltuned.domain.fields import PRIORITY, Action, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from scripts.benchmarks import Figure
 from tests.lab import SlurmLab
 

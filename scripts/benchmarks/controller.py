@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from rltuned.daemon.clock import SystemClock
+from rltuned.run import Call
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.talk import CallRecord
+from rltuned.slurm.run import SlurmCli
 from scripts.benchmarks.scaling import played
 from tests.e2e.process import Daemon
 from tests.lab import NodeSpec, SlurmLab
@@ -122,7 +122,7 @@ def scale(pending: int, nodes: int, rounds: int, policy: str) -> dict[str, Any]:
 
 
 def _cycles(lab: SlurmLab, rounds: int, policy: str, *, dry_run: bool) -> dict[str, Any]:
-    pid, clock, calls = lab.pid("slurmctld"), SystemClock(), list[CallRecord]()
+    pid, clock, calls = lab.pid("slurmctld"), SystemClock(), list[Call]()
     backend = SlurmBackend(SlurmCli(conf=lab.conf, timeout_s=60), clock.now, on_call=calls.append)
     before = processor_s(pid)
     with TemporaryDirectory() as folder:

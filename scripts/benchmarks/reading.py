@@ -17,7 +17,7 @@ from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.policies.actor import load_actor
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from scripts.benchmarks import Figure, peak_mib
 from tests.answers import MARKS, NOW, write_programs
 

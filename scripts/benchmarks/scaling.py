@@ -42,10 +42,10 @@ from rltuned.domain.plan import Result
 from rltuned.domain.ports import Clock
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
+from rltuned.run import Call
 from rltuned.settings import Flag, Loaded, load
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.talk import CallRecord
+from rltuned.slurm.run import SlurmCli
 from scripts.benchmarks import Figure, peak_mib
 from tests.answers import MARKS, NOW, grow_older, write_programs
 
@@ -174,7 +174,7 @@ def _in_child(
 ) -> str:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        clock, calls = FixedClock(), list[CallRecord]()
+        clock, calls = FixedClock(), list[Call]()
         pending, running = size.pending, size.running
         write_programs(folder, pending=pending, running=running, nodes=size.nodes)
         backend = SlurmBackend(
@@ -195,7 +195,7 @@ def _in_child(
 def played(
     backend: SlurmBackend,
     clock: Clock,
-    calls: list[CallRecord],
+    calls: list[Call],
     folder: Path,
     *,
     policy: str,
@@ -258,7 +258,7 @@ def settings_for(
     return load(None, tuple(Flag(key, value, "bench") for key, value in flags))
 
 
-def _one(loop: Loop, ear: _Keeper, calls: list[CallRecord]) -> Cycle:
+def _one(loop: Loop, ear: _Keeper, calls: list[Call]) -> Cycle:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall, cpu = time.perf_counter(), time.process_time()
     loop.run(cycles=1)

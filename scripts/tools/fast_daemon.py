@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.journal.journal import Journal
-from rltuned.slurm.factors import GARBAGE_SITE
+from rltuned.slurm.priority import GARBAGE_SITE
 from scripts.studies.experiment_slurm.lab import FastLab
 from tests.accounting import as_user
 from tests.e2e.process import Daemon

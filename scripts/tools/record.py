@@ -28,9 +28,9 @@ from rltuned.slurm.columns import (
     Marks,
     read_layout,
 )
-from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
 from rltuned.slurm.pyslurm_child import PROTOCOL
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import parse_config
 from tests import accounting
 from tests.lab import SEARCH, SlurmLab, missing
@@ -46,30 +46,30 @@ def record(search: str, python: Path | None) -> Path:
     with SlurmLab(nodes=ZOO_NODES, search=search) as lab:
         zoo = fill(lab)
         commands = Commands(SlurmCli(conf=lab.conf), environ={"PATH": search})
-        config = commands.ask("scontrol", "show", "config").stdout
+        config = commands.ask("scontrol", "show", "config")
         version = parse_config(config)["SLURM_VERSION"]
-        usage = commands.ask("squeue", "--help").stdout
+        usage = commands.ask("squeue", "--help")
         lists_names = "--helpFormat" in usage
-        names_known = commands.ask("squeue", "--helpFormat").stdout if lists_names else ""
+        names_known = commands.ask("squeue", "--helpFormat") if lists_names else ""
         layout = read_layout(usage, names_known)
         names = layout.job_columns
         ask = ("squeue", "--local", "-a", layout.per_record, "-S", "i")
         taken_at = time.time()
         answers = {
             "config": config,
-            "ping": commands.ask("scontrol", "ping").stdout,
-            "sdiag": commands.ask("sdiag").stdout,
+            "ping": commands.ask("scontrol", "ping"),
+            "sdiag": commands.ask("sdiag"),
             "usage": usage,
             "fields": names_known,
-            "squeue": commands.ask(*ask, "--noconvert", "-O", MARKS.columns(names)).stdout,
-            "watch": commands.ask(*ask, "-t", "PD", "-O", MARKS.columns(WATCH_COLUMNS)).stdout,
+            "squeue": commands.ask(*ask, "--noconvert", "-O", MARKS.columns(names)),
+            "watch": commands.ask(*ask, "-t", "PD", "-O", MARKS.columns(WATCH_COLUMNS)),
             "sinfo": commands.ask(
                 "sinfo", "--local", "-a", "-N", "-O", MARKS.columns(NODE_COLUMNS)
-            ).stdout,
-            "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)).stdout,
+            ),
+            "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)),
         }
         if "Exclusive" in layout.extras:
-            answers["partitions"] = commands.ask("scontrol", "-o", "show", "partitions").stdout
+            answers["partitions"] = commands.ask("scontrol", "-o", "show", "partitions")
         if python:
             asked = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
             child = ("-I", "-B", str(CHILD))
@@ -107,9 +107,9 @@ def record_site() -> Path:
         environ = {"PATH": lab.search, "TZ": "UTC"}
         commands = Commands(SlurmCli(conf=lab.conf), environ=environ)
         answers = {
-            "config": commands.ask("scontrol", "show", "config").stdout,
-            "nodes": commands.ask("scontrol", "-o", "show", "node").stdout,
-            "partitions": commands.ask("scontrol", "-o", "show", "partition").stdout,
+            "config": commands.ask("scontrol", "show", "config"),
+            "nodes": commands.ask("scontrol", "-o", "show", "node"),
+            "partitions": commands.ask("scontrol", "-o", "show", "partition"),
             "sacct": "\n".join(ask_history(commands, began - 60, time.time() + 60)) + "\n",
         }
         folder = _write(answers, lab, "site")

@@ -12,9 +12,9 @@ import pytest
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Status
-from rltuned.slurm.source import ReaderChoice
+from rltuned.slurm.pyslurm import ReaderChoice
+from rltuned.slurm.run import SlurmCli
 from tests.clusters import cluster
 from tests.recorded import (
     DATA,

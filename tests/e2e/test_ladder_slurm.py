@@ -14,7 +14,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.accounting import OPERATOR, PLAIN
 from tests.builders import sure
 from tests.configs import write_settings

@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.domain.jobs import PendingJob
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests import programs
 from tests.clusters import emptied, module_lab
 from tests.configs import write_settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.slurm.pyslurm import MOST_BYTES
-from rltuned.slurm.queue_rows import MOST_RECORDS
 from rltuned.slurm.sacct import MOST_RECORDS as MOST_HISTORY
+from rltuned.slurm.squeue import MOST_RECORDS
 from tests.programs import executable, ran
 
 MOST_KIB = 400 * 1024
@@ -32,7 +32,7 @@ import re, sys
 from pathlib import Path
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.answers import MARKS, NOW
 backend = SlurmBackend(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300), lambda: NOW, marks=MARKS)
 try:
@@ -64,7 +64,7 @@ from datetime import UTC
 from pathlib import Path
 from rltuned.errors import BackendError, TraceError
 from rltuned.lab.backtest.sacct_files import read_history
-from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.lab.backtest.sacct_files import ask_history
 commands = Commands(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300))
 try:

@@ -22,7 +22,7 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import marked_by
 from tests.lab import SlurmLab

@@ -8,9 +8,9 @@ from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR,
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
+from rltuned.run import Call
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.talk import CallRecord
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.writer import read_complaints
 from tests.lab import SlurmLab
 
@@ -19,7 +19,7 @@ FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
 
 
 def backend(
-    lab: SlurmLab, calls: list[CallRecord] | None = None, timeout_s: float = 20.0
+    lab: SlurmLab, calls: list[Call] | None = None, timeout_s: float = 20.0
 ) -> SlurmBackend:
     cli = SlurmCli(conf=lab.conf, timeout_s=timeout_s)
     return SlurmBackend(cli, time.time, on_call=(calls if calls is not None else []).append)
@@ -56,7 +56,7 @@ def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> No
         for _ in range(256)
     )
     slurm.run("sh", text=script, timeout_s=60)
-    calls: list[CallRecord] = []
+    calls: list[Call] = []
     it = backend(slurm, calls)
     jobs = it.observe().pending
     assert len(jobs) == 256

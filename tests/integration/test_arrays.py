@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.clusters import cluster
 from tests.lab import SlurmLab
 

@@ -12,7 +12,7 @@ from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.clusters import cluster
 from tests.lab import SlurmLab
 

@@ -34,7 +34,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.settings.source import load
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.accounting import PLAIN, as_user
 from tests.builders import sure
 from tests.clusters import cluster

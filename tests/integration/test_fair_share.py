@@ -21,7 +21,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests import accounting
 from tests.builders import marked_by, sure
 from tests.clusters import cluster

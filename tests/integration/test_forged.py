@@ -16,8 +16,8 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import JOB_COLUMNS
-from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.jobs import PriorityState
+from rltuned.slurm.run import SlurmCli
+from rltuned.slurm.squeue import PriorityState
 from tests.accounting import PLAIN
 from tests.clusters import module_lab
 from tests.lab import SlurmLab

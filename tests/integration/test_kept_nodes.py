@@ -21,7 +21,7 @@ from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.text import at_clock
 from tests.builders import sure
 from tests.clusters import module_lab

@@ -12,7 +12,7 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.clusters import module_lab
 from tests.lab import SlurmLab
 

@@ -13,7 +13,7 @@ import pytest
 from rltuned.core.capacity import Capacity
 from rltuned.domain.cluster import Node, Resources
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.clusters import slurm_or_skip
 from tests.lab import NodeSpec, SlurmLab
 from tests.programs import executable

@@ -8,8 +8,8 @@ import pytest
 from rltuned.cli.check_slurm import order_checks
 from rltuned.settings import Flag, load
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Check
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import read_priorities
 from rltuned.slurm.worth import Site, qos_step
 from tests.builders import sure

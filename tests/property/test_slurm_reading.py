@@ -7,17 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Node
-from rltuned.domain.context import NOTHING, Remembered
-from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
+from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
-from rltuned.slurm.jobs import SqueueAnswer, read_queue
 from rltuned.slurm.nodes import KnownNodes, read_nodes
-from rltuned.slurm.queue_rows import Known
-from rltuned.slurm.records import TWICE
 from rltuned.slurm.request import Requests
-from rltuned.slurm.talk import Answer
+from rltuned.slurm.squeue import TWICE, Queue, QueueReader
+from tests.programs import answer
 from tests.recorded import DATA, MARKS, Recording
 
 RECORDED = Recording(DATA / "22.05")
@@ -25,25 +22,21 @@ SQUEUE, SINFO = RECORDED.text("squeue"), RECORDED.text("sinfo")
 
 
 def nodes(text: str, known: KnownNodes | None = None) -> dict[str, Node]:
-    rows = MARKS.rows("sinfo", Answer(text, "", 0), len(NODE_COLUMNS))
+    rows = MARKS.rows(answer(text), len(NODE_COLUMNS))
     return {n.name: n for n in read_nodes(rows, known=known)[0]}
 
 
 NODES = nodes(SINFO)
 
 
-def new() -> Known:
-    return Known(Requests(frozenset({"whole"}), memory_counts=True))
+def new() -> Requests:
+    return Requests(frozenset({"whole"}), memory_counts=True)
 
 
-def queue(
-    text: str,
-    known: Known | None = None,
-    owned: Remembered = NOTHING,
-    on: Mapping[str, Node] = NODES,
-) -> SqueueAnswer:
-    rows = MARKS.rows("squeue", Answer(text, "", 0), len(JOB_COLUMNS))
-    return read_queue(rows, known or new(), on, remembered=owned)
+def queue(text: str, requests: Requests | None = None, on: Mapping[str, Node] = NODES) -> Queue:
+    rows = MARKS.rows(answer(text), len(JOB_COLUMNS))
+    reader = QueueReader(requests=requests or new(), nodes=on)
+    return reader.read(dict(zip(JOB_COLUMNS, row, strict=True)) for row in rows)
 
 
 WHOLE = queue(SQUEUE)
@@ -95,47 +88,24 @@ def test_an_array_read_by_task_is_the_array_read_by_record(tasks: int, backwards
     assert [job.array and job.array.tasks for job in by_task] == [tasks]
 
 
-def remembered(jobs: tuple[PendingJob, ...], owned: list[int]) -> Remembered:
-    keys = [(job.job_id, job.submitted_at) for job in jobs]
-    mine = {keys[i % len(keys)]: Ownership("site_factor", i) for i in owned}
-    return Remembered(mine, dict.fromkeys(mine, 1))
-
-
-poll = st.tuples(
-    st.integers(0, 2),
-    st.lists(hurt, max_size=2),
-    st.lists(st.integers(0, 99), max_size=3),
-    st.lists(hurt, max_size=1),
-)
+poll = st.tuples(st.integers(0, 2), st.lists(hurt, max_size=2), st.lists(hurt, max_size=1))
 
 
 @given(st.lists(poll, min_size=2, max_size=6))
 def test_polls_one_after_the_other_find_what_each_finds_alone(
-    polls: list[tuple[int, list[Wound], list[int], list[Wound]]],
+    polls: list[tuple[int, list[Wound], list[Wound]]],
 ) -> None:
-    known, known_nodes = new(), KnownNodes()
-    for by, wounds, mine, of_nodes in polls:
-        text, owned = damage(moved(SQUEUE, by), wounds), remembered(WHOLE.pending, mine)
+    requests, known_nodes = new(), KnownNodes()
+    for by, wounds, of_nodes in polls:
+        text = damage(moved(SQUEUE, by), wounds)
         try:
             on = nodes(damage(SINFO, of_nodes))
-            alone = queue(text, owned=owned, on=on)
+            alone = queue(text, on=on)
         except SnapshotError:
             continue
         assert nodes(damage(SINFO, of_nodes), known_nodes) == on
-        assert queue(text, known, owned, on) == alone
-        assert queue(text, known, owned, on) == alone
-
-
-def test_a_job_that_has_not_changed_is_the_same_object() -> None:
-    known = new()
-    polls = [queue(moved(SQUEUE, by), known) for by in (0, 0, 1)]
-    first, second, later = (poll.pending for poll in polls)
-    assert polls[0].running
-    assert all(a is b for a, b in zip(polls[0].running, polls[1].running, strict=True))
-    plain = [i for i, job in enumerate(first) if job.array is None and not job.unreadable]
-    assert len(plain) > len(first) / 2
-    assert all(first[i] is second[i] for i in plain)
-    assert [job.priority for job in later] == [job.priority + 1 for job in first]
+        assert queue(text, requests, on) == alone
+        assert queue(text, requests, on) == alone
 
 
 @given(st.lists(hurt, min_size=1, max_size=4))
@@ -211,7 +181,7 @@ def test_a_job_with_a_second_row_is_left_alone_and_no_other_changes(forged: list
 Job = PendingJob | RunningJob
 
 
-def what(found: SqueueAnswer, but: set[JobId]) -> dict[JobId, list[Job]]:
+def what(found: Queue, but: set[JobId]) -> dict[JobId, list[Job]]:
     """By id, without addresses: how many records an array has may not be known."""
     shown: dict[JobId, list[Job]] = {}
     for job in found.pending:

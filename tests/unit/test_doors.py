@@ -15,8 +15,6 @@ from rltuned.slurm.writer import command_lines
 from tests.fields import CASES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "rltuned"
-PROGRAMS = {"slurm/commands.py", "solver.py", "daemon/idle_child.py"}
-"""Where programs are run."""
 RUN = {f"subprocess.{name}" for name in ("Popen", "run", "call", "check_call", "check_output")}
 UNPICKLED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 
@@ -43,13 +41,13 @@ def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-def test_programs_are_run_in_three_places_and_never_by_a_shell() -> None:
+def test_programs_are_run_in_one_place_and_never_by_a_shell() -> None:
     running = {
         name
         for name, tree in modules()
         if "subprocess" in imported(tree) and any(called in RUN for called, _ in calls(tree))
     }
-    assert running == PROGRAMS
+    assert running == {"run.py"}
     for name, tree in modules():
         for called, call in calls(tree):
             assert not called.startswith(("os.system", "os.popen", "os.exec", "os.spawn")), name

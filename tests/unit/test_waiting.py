@@ -15,7 +15,7 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.request import Requests
 from tests.builders import NOW, job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
-from tests.unit.slurm.rows import ASK
+from tests.unit.slurm.rows import row
 
 
 def test_a_job_waits_since_it_was_eligible_or_submitted_whichever_is_later() -> None:
@@ -59,7 +59,7 @@ def ranged(**changed: str) -> Request:
     asks = {"numnodes": "4", "tres_per_node": "gres:gpu:4", "numcpus": "1", "numtasks": "1"}
     asks |= {"tres_alloc": "cpu=1,mem=500M,node=1,billing=1"} | changed
     requests = Requests(frozenset(), memory_counts=True, roomiest={"gpu": Resources(0, 16, 64_000)})
-    return requests.read(ASK._replace(**asks), running=False)
+    return requests.read(row(**asks), running=False)
 
 
 def test_a_node_range_fits_by_its_minimum_and_counts_by_its_middle() -> None:

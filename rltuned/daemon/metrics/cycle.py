@@ -12,7 +12,7 @@ from rltuned.daemon.metrics.table import Table
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Health
 from rltuned.policies.tune_state import TuneState
-from rltuned.slurm.source import TEXT, ReaderChoice
+from rltuned.slurm.pyslurm import TEXT, ReaderChoice
 
 
 class OfCluster(CollectorRegistry):

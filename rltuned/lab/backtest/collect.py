@@ -11,7 +11,7 @@ from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import Report, ask_history
 from rltuned.lab.backtest.site import CONFIG, HISTORY, NODES, PARTITIONS
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.run import Commands
 from rltuned.slurm.site import parse_config
 
 PACKED: Final = f"{HISTORY}.gz"
@@ -37,7 +37,7 @@ def collect(
         TraceError: there is no accounting, or the folder cannot be written.
     """
     check_new(folder)
-    config = commands.ask("scontrol", "show", "config").stdout
+    config = commands.ask("scontrol", "show", "config")
     known = parse_config(config)
     storage = known.get("AccountingStorageType", "")
     is_kept = storage not in {"", "accounting_storage/none"}
@@ -51,7 +51,8 @@ def collect(
             (place / CONFIG).write_text(config, encoding="utf-8")
             for name, words in SHOWN:
                 with (place / name).open("w", encoding="utf-8") as out:
-                    out.writelines(commands.stream("scontrol", *words))
+                    shown = commands.call("scontrol", *words).lines()
+                    out.writelines(f"{line}\n" for line in shown)
             if is_kept:
                 with gzip.open(place / PACKED, "wt", encoding="utf-8") as rows:
                     found = ask_history(commands, since, until, report)

@@ -20,11 +20,11 @@ from typing import Final
 
 from rltuned.durable import unpacked
 from rltuned.errors import TraceError
+from rltuned.run import LINE_BYTES
 from rltuned.slurm.accounting import Reading, SacctAnswer
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.commands import Commands
+from rltuned.slurm.run import Commands
 from rltuned.slurm.sacct import COLUMNS, ELAPSED, ask_rows
-from rltuned.slurm.talk import LINE_CHARACTERS
 
 REQUIRED: Final = tuple(name for name in COLUMNS[:14] if name != ELAPSED)
 """Without these a backtest cannot be played; the others are reported as missing."""
@@ -60,9 +60,9 @@ def lines_of(path: Path) -> Iterator[str]:
             unpacked(path) as raw,
             TextIOWrapper(raw, encoding="utf-8-sig", errors="backslashreplace") as file,
         ):
-            while line := file.readline(LINE_CHARACTERS + 1):
-                if len(line) > LINE_CHARACTERS:
-                    why = f"a line of more than {LINE_CHARACTERS} characters"
+            while line := file.readline(LINE_BYTES + 1):
+                if len(line) > LINE_BYTES:
+                    why = f"a line of more than {LINE_BYTES} characters"
                     raise OSError(errno.EFBIG, why)  # noqa: TRY301 - as all that is wrong with it
                 yield line.rstrip("\n")
     except (OSError, EOFError, zlib.error) as error:

@@ -25,8 +25,8 @@ from rltuned.lab.backtest.site import HISTORY, read_site_model
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
 from rltuned.settings.service import SlurmKeys
 from rltuned.slurm.accounting import SacctAnswer
-from rltuned.slurm.commands import Commands
 from rltuned.slurm.job_selector import asked_moment
+from rltuned.slurm.run import Commands
 
 LIVE_SINCE: Final = "30d"
 SACCT_TIMEOUT_S: Final = 600.0
@@ -118,7 +118,7 @@ def collect_live(
         TraceError: there is no accounting, or the folder cannot be written.
     """
     cli = replace(slurm.cli(), timeout_s=SACCT_TIMEOUT_S)
-    # sacct takes the times that it is given for local ones, and prints epochs (slurm/commands)
+    # sacct takes the times that it is given for local ones, and prints epochs (slurm/run)
     commands = Commands(cli, environ={**os.environ, "TZ": "UTC"})
     asking = partial(show, "asking sacct")
     begin, until = span.begin or 0.0, span.until or 0.0

@@ -9,7 +9,7 @@ import pytest
 from rltuned.daemon.state import HealthState
 from rltuned.domain.units import CLOCK_S
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from tests.loops import Bench
 from tests.recorded import DATA, MARKS, RELEASES, Recording, programs
 

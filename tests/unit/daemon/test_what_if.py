@@ -280,7 +280,7 @@ def test_a_process_that_takes_too_long_is_ended(
     monkeypatch.setattr(module, "WALL_S", 0.5)
     asked = WhatIf(IdleChild(), lambda: settings, lambda: last_of(world()))
     found = asked.ask(JobId(1), SHORT, "alice", is_admin=False)
-    assert "it could not be played: TimeoutExpired" in found["what_if_why"]
+    assert "it could not be played: the child gave no answer within 0.5 s" in found["what_if_why"]
 
 
 def test_one_process_at_a_time_and_none_after_the_end() -> None:

@@ -13,7 +13,7 @@ from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
 from rltuned.settings.source import check_reload, key_lines
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 from tests.configs import settings_file
 from tests.programs import rltuned

@@ -1,26 +1,29 @@
 """Rows of squeue with nothing special in them."""
 
-from rltuned.slurm.columns import Ask
+from rltuned.slurm.columns import JOB_COLUMNS
 
-ASK = Ask(
-    tres_alloc="cpu=2,mem=1000M,node=1,billing=2",
-    tres_per_job="N/A",
-    tres_per_node="N/A",
-    tres_per_socket="N/A",
-    tres_per_task="N/A",
-    cpus_per_tres="N/A",
-    mem_per_tres="N/A",
-    minmemory="500M",
-    mincpus="1",
-    numcpus="2",
-    numtasks="2",
-    numnodes="1",
-    feature="(null)",
-    oversubscribe="OK",
-    timelimit="1:00:00",
-    licenses="(null)",
-    contiguous="0",
-    corespec="N/A",
-    mintmpdisk="0",
-    partition="gpu",
-)
+ROW = dict.fromkeys(JOB_COLUMNS, "N/A") | {
+    "tres-alloc": "cpu=2,mem=1000M,node=1,billing=2",
+    "minmemory": "500M",
+    "mincpus": "1",
+    "numcpus": "2",
+    "numtasks": "2",
+    "numnodes": "1",
+    "oversubscribe": "OK",
+    "timelimit": "1:00:00",
+    "contiguous": "0",
+    "mintmpdisk": "0",
+    "partition": "gpu",
+    "jobid": "7",
+    "arrayjobid": "7",
+    "statecompact": "PD",
+    "reason": "Priority",
+    "prioritylong": "5",
+    "nice": "0",
+    "submittime": "1700000000",
+}
+
+
+def row(**changed: str) -> dict[str, str]:
+    """A pending job's; the names of columns have no hyphens here."""
+    return ROW | {name.replace("_", "-"): word for name, word in changed.items()}

@@ -9,8 +9,8 @@ import pytest
 import rltuned
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.checks import CheckInput, examine
-from rltuned.slurm.commands import SlurmCli
 from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.run import SlurmCli
 from tests.recorded import DATA, Recording
 
 PACKAGE = Path(rltuned.__file__).parent

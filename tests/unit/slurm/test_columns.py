@@ -1,6 +1,6 @@
 """Tables cannot be forged, cut or short without our noticing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,12 +9,10 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm import columns
-from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
-from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.columns import FIELD, JOB_COLUMNS, UNDO_COLUMNS, Marks
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.talk import Answer, Stream
-from rltuned.slurm.undoer import SlurmUndoer
-from tests.programs import executable
+from rltuned.slurm.run import Commands, SlurmCli
+from tests.programs import answer, executable
 from tests.recorded import DATA, Recording, replay
 
 MARKS = Marks(record="\x1e#t")
@@ -26,17 +24,10 @@ def table(*rows: tuple[str, ...]) -> str:
 
 
 def rows(text: str, stderr: str = "", width: int = 3) -> list[list[str]]:
-    return list(MARKS.rows("squeue", Answer(text, stderr, 0), width))
+    return list(MARKS.rows(answer(text, stderr), width))
 
 
 HEAD = ("JOBID", "PRIORITY", "ACCOUNT")
-
-
-def streamed(folder: Path, text: str) -> Stream:
-    """What a program says of a table, in pieces of at most 65,536 bytes."""
-    (folder / "table").write_text(text)
-    executable(folder / "squeue", f'#!/bin/sh\nexec cat "{folder}/table"\n')
-    return Commands(SlurmCli(bin_dir=folder), lambda _: None).stream("squeue")
 
 
 def test_rows_without_the_header() -> None:
@@ -75,36 +66,21 @@ def test_broken_tables_name_the_command_and_the_record(text: str, stderr: str, s
         rows(text, stderr)
 
 
-def test_records_over_several_pieces_and_marks_between_two_are_read(tmp_path: Path) -> None:
-    said = [("1", "2", "x" * 200_000), *((str(n), "2", "y") for n in range(50_000))]
-    found = list(MARKS.rows("squeue", streamed(tmp_path, table(HEAD, *said)), 3))
-    assert found == [list(row) for row in said]
+@pytest.mark.parametrize("size", [1, 3, 4096])
+def test_records_and_marks_over_several_pieces_are_read(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr("rltuned.run._PIECE", size)
+    said = [("1", "2", "x" * 20_000), *((str(n), "2", "y") for n in range(100))]
+    assert rows(table(HEAD, *said[size < 4096 :])) == [list(row) for row in said[size < 4096 :]]
 
 
-class Typed:
-    """An answer that comes letter by letter."""
-
-    stderr = ""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._text)
-
-
-def test_a_mark_in_any_number_of_pieces_is_found() -> None:
-    said = [("1", "2", "x"), ("3", "4", "y")]
-    pieces = Typed(table(HEAD, *said))
-    assert list(MARKS.rows("squeue", pieces, 3)) == [list(row) for row in said]  # type: ignore[arg-type]
-
-
-def test_a_record_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MOST_CHARACTERS", 300_000)
-    header = table(HEAD)
-    for text, why in (("", "the answer has no header"), (header, "more than 300000 characters")):
+def test_a_record_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MOST_BYTES", 300_000)
+    monkeypatch.setattr("rltuned.run._PIECE", 4096)
+    for text, why in (("", "the answer has no header"), (table(HEAD), "more than 300000 bytes")):
         with pytest.raises(SnapshotError, match=why):
-            list(MARKS.rows("squeue", streamed(tmp_path, text + "x" * 400_000), 3))
+            rows(text + "x" * 400_000)
 
 
 @pytest.mark.parametrize("word", ["warning", "error", "fatal"])
@@ -127,12 +103,11 @@ def test_marks_stand_where_their_owner_alone_reads_them(
     reader = Reader(Commands(cli), digester=digester)
     asks: list[Callable[[], object]] = [reader.factors]
     if program == "squeue":
-        undoer = SlurmUndoer(cli, lambda: RECORDED.taken_at)
         asks = [
             lambda: reader.watch(0.0, [], factors=False),
             lambda: reader.speeds(JobId(7), 0.0),
             lambda: reader.expected_start(JobId(7), 0.0),
-            undoer.look,
+            lambda: reader.pending(0.0, UNDO_COLUMNS, {}),
         ]
     for ask in asks * 2:
         with pytest.raises(SnapshotError, match="no header"):  # it knows no other mark than its own

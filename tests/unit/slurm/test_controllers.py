@@ -6,7 +6,7 @@ import pytest
 
 from rltuned.errors import BackendError
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.commands import SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import parse_ping
 from tests.programs import executable
 

@@ -7,7 +7,6 @@ import pytest
 from rltuned.domain.snapshot import Unreadable
 from rltuned.slurm import hardware
 from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks, NodeRow
-from rltuned.slurm.commands import Commands, SlurmCli
 from rltuned.slurm.hardware import (
     KNOWN_S,
     HiddenNodes,
@@ -17,6 +16,7 @@ from rltuned.slurm.hardware import (
     without_kept,
 )
 from rltuned.slurm.nodes import read_nodes
+from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable
 
 MARKS = Marks(record="\x1e#t")

@@ -12,7 +12,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
 from rltuned.slurm.backend import SlurmBackend, ended_jobs
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable
 from tests.recorded import DATA, MARKS, Recording, answers_of_pyslurm, programs, replay
 

@@ -11,19 +11,18 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow, WatchRow
-from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.factors import read_pending, unreadable
+from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow
 from rltuned.slurm.nodes import is_schedulable, read_nodes
-from rltuned.slurm.reader import Reader
-from rltuned.slurm.records import TWICE, address, read_tasks
+from rltuned.slurm.reader import Reader, unreadable
 from rltuned.slurm.request import Requests, split_evenly
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
+from rltuned.slurm.squeue import TWICE, QueueReader, address, read_tasks
 from rltuned.slurm.strings import parse_gres, parse_tasks
 from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import sure
 from tests.recorded import DATA, MARKS, Recording, replay
-from tests.unit.slurm.rows import ASK
+from tests.unit.slurm.rows import row
 
 RECORDED = Recording(DATA / "22.05")
 NODE = NodeRow(
@@ -160,7 +159,7 @@ def test_node_without_partition_is_in_none() -> None:
 
 def ask(changed: dict[str, str], *, running: bool = False, counts: bool = True) -> Resources:
     requests = Requests(frozenset({"whole"}), memory_counts=counts)
-    return requests.read(ASK._replace(**changed), running=running).total
+    return requests.read(row(**changed), running=running).total
 
 
 @pytest.mark.parametrize(
@@ -189,10 +188,10 @@ def test_memory_follows_the_cpus_that_slurm_did_not_count_yet() -> None:
 
 def test_all_memory_is_outside_the_model_unless_it_is_memory_per_gpu() -> None:
     requests = Requests(frozenset(), memory_counts=True)
-    everything = ASK._replace(minmemory="0")
+    everything = row(minmemory="0")
     assert requests.read(everything, running=False).outside == ("mem=0 (all memory of each node)",)
     # seen on 22.05: such a job shows 0 for some milliseconds while the scheduler tries it
-    tried = everything._replace(mem_per_tres="gres:gpu:2048", tres_per_job="gres:gpu:2")
+    tried = row(minmemory="0", mem_per_tres="gres:gpu:2048", tres_per_job="gres:gpu:2")
     assert requests.read(tried, running=False).outside == ()
 
 
@@ -220,10 +219,10 @@ def test_amounts_that_nothing_has_cost_that_job(changed: dict[str, str]) -> None
 
 def test_equal_requests_are_one_object_and_partitions_decide_exclusive() -> None:
     requests = Requests(frozenset({"whole"}), memory_counts=True)
-    first, second = (requests.read(ASK, running=False) for _ in range(2))
+    first, second = (requests.read(row(), running=False) for _ in range(2))
     assert first is second
     assert not first.exclusive
-    assert requests.read(ASK._replace(partition="gpu,whole"), running=False).exclusive
+    assert requests.read(row(partition="gpu,whole"), running=False).exclusive
 
 
 def test_split_evenly() -> None:
@@ -477,8 +476,18 @@ def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
 
 
 def test_a_record_that_cannot_be_read_counts_as_held() -> None:
-    row = WatchRow("7", "7", "N/A", "PD", "Priority", "many", "0", "1700000000", "0", "0", "OK")
-    site = read_site(parse_config((DATA / "22.05" / "config.txt").read_text()))
-    with pytest.raises(ValueError, match="'many'"):
-        read_pending([row], 1, {}, site, lambda _number, shown: shown)
+    queue = QueueReader().read([row(prioritylong="many")])
+    assert (queue.pending, queue.others) == ((), 1)
+    assert [(bad.job_id, "'many'" in bad.why) for bad in queue.unreadable] == [(7, True)]
     assert unreadable(JobId(7), "its row").is_held  # so that nothing releases it
+
+
+def test_records_of_an_array_name_their_tasks_where_there_are_others() -> None:
+    head = row(arraytaskid="0-3%2")
+    task = row(jobid="9", arraytaskid="5")
+    alone = QueueReader().read([head])
+    both = QueueReader().read([task, head])
+    read_back = QueueReader(only={"7"}, siblings=1).read([head, row(jobid="8", arrayjobid="8")])
+    found = [[job.address for job in queue.pending] for queue in (alone, both, read_back)]
+    assert found == [["7"], ["7_5", "7_[0-3]"], ["7_[0-3]"]]
+    assert not QueueReader(only={"9"}).read([head]).pending

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.commands import Commands, SlurmCli
+from rltuned.run import Call
+from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.sdiag import (
     Bounds,
     Figure,
@@ -21,7 +22,6 @@ from rltuned.slurm.sdiag import (
     parse_sdiag,
     pressures,
 )
-from rltuned.slurm.talk import Answer, CallRecord
 from tests.programs import executable
 from tests.recorded import DATA, RELEASES, Recording, replay
 
@@ -111,12 +111,11 @@ def test_shares_are_never_negative(load: Load) -> None:
 
 def test_a_rate_limit_is_counted_from_what_scontrol_says(tmp_path: Path) -> None:
     out = "scontrol: RPC rate limited 1 time(s). Sleeping then trying again."  # 24.11 and 26.05
-    answer = Answer("", f"{out}\n{out}\nInvalid job id specified for job 99\n", 1)
-    assert answer.limited == 2
-    executable(tmp_path / "scontrol", f'#!/bin/sh\necho "{out}" >&2\n')
-    calls: list[CallRecord] = []
+    said = f"{out}\n{out}\nInvalid job id specified for job 99"
+    executable(tmp_path / "scontrol", f'#!/bin/sh\necho "{said}" >&2\nexit 1\n')
+    calls: list[Call] = []
     Commands(SlurmCli(bin_dir=tmp_path), calls.append).call("scontrol", "-v", feed="x\n")
-    assert [c.limited for c in calls] == [1]
+    assert [c.limited for c in calls] == [2]
 
 
 def test_without_sdiag_it_is_a_backend_error(tmp_path: Path) -> None:

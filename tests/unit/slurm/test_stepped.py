@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.slurm.commands import Commands, SlurmCli
-from rltuned.slurm.records import TWICE
+from rltuned.slurm.run import Commands, SlurmCli
+from rltuned.slurm.squeue import TWICE
 from rltuned.slurm.stepped import MOST_ASKED, SteppedTasks, may_be_cut
 
 

@@ -22,8 +22,8 @@ from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
-from rltuned.slurm.commands import SlurmCli
-from rltuned.slurm.factors import Factors
+from rltuned.slurm.priority import Factors
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.writer import SLOW_S, against, command_lines, judge, read_complaints
 from tests.builders import job
 from tests.programs import executable

@@ -8,10 +8,9 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import JobId
 from rltuned.slurm.columns import PriorityRow
-from rltuned.slurm.factors import Factors, read_line, standing_of
-from rltuned.slurm.jobs import PriorityState
-from rltuned.slurm.records import Record
+from rltuned.slurm.priority import Factors, read_line, standing_of
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
+from rltuned.slurm.squeue import PriorityState
 from tests.builders import job
 from tests.recorded import DATA, Recording
 
@@ -30,8 +29,8 @@ def lines(*rows: str) -> dict[JobId, Factors]:
 
 
 def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PriorityState:
-    shown = Record(of.job_id, of.address, of.submitted_at, of.priority, of.nice, of.held_by)
-    return standing_of(shown, len(of.partitions), lines(*rows).get(of.job_id), site)
+    known = {name: getattr(of, name) for name in ("partitions", "priority", "nice", "held_by")}
+    return standing_of(known, lines(*rows).get(of.job_id), site)
 
 
 def test_its_standing_is_the_best_of_its_partitions() -> None:

@@ -1,0 +1,114 @@
+"""How Slurm's commands are run."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from rltuned.errors import BackendError
+from rltuned.run import Call, run
+
+_KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
+_NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+WHOLE_BYTES: Final = 8 * 1024 * 1024
+"""A longer answer is refused where it is held as a whole: configuration, statistics, partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmCli:
+    """How Slurm's commands are called. bin_dir: None = look through PATH. conf: None = the place
+    Slurm was built with; SLURM_CONF is never used, so a stray export cannot point rltuned at
+    another cluster.
+
+    timeout_s: of one command, whatever it starts. chunk: the most updates in one scontrol; a
+    controller that dies costs one chunk's timeout. max_answer_bytes: see also WHOLE_BYTES.
+    """
+
+    bin_dir: Path | None = None
+    conf: Path | None = None
+    timeout_s: float = 20.0
+    chunk: int = 200
+    max_answer_bytes: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0 or self.max_answer_bytes < 1:
+            raise ValueError(f"timeout_s and max_answer_bytes must be positive: {self}")
+        if not 1 <= self.chunk <= 200:  # noqa: PLR2004 - facts: a dead controller takes 10 s a line
+            raise ValueError(f"chunk must be 1..200, not {self.chunk}")
+
+
+class Commands:
+    """Runs Slurm's commands under one set of knobs.
+
+    Every method that runs a program raises BackendError when it is not installed or cannot be
+    started; `ask`, and what reads a Call, also when it fails, gives no answer in time, or too long
+    a one.
+
+    on_call: called with every finished call; must not raise. environ: where PATH, HOME,
+    LD_LIBRARY_PATH and TZ are taken from. Nothing else passes: with SLURM_JOB_ID some updates write
+    files, and SQUEUE_FORMAT and its kin change the answers: a call names its own.
+    """
+
+    def __init__(
+        self,
+        cli: SlurmCli,
+        on_call: Callable[[Call], None] = lambda _call: None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.cli = cli
+        self._on_call = on_call
+        env = {name: environ[name] for name in _KEPT if name in environ}
+        env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+        env["LC_ALL"] = "C"
+        env["SLURM_TIME_FORMAT"] = "%s"  # epochs: no time zone, no daylight saving
+        env["SLURM_BITSTR_LEN"] = "0"  # array task lists are cut at 64 characters otherwise
+        if cli.conf is not None:
+            env["SLURM_CONF"] = str(cli.conf)
+        self._env = env
+        self._place = str(cli.bin_dir) if cli.bin_dir else env["PATH"]
+
+    def ask(self, program: str, *args: str) -> str:
+        """The standard output of a command that must succeed."""
+        call = self.call(program, *args, most_bytes=WHOLE_BYTES)
+        call.must_be_good()
+        return call.stdout
+
+    def call(
+        self,
+        program: str,
+        *args: str,
+        feed: str = "",
+        at: Path | None = None,
+        most_bytes: int | None = None,
+        environ: Mapping[str, str] = _NO_MORE,
+    ) -> Call:
+        """Run a command to its end, whatever comes of it. args: no shell sees them, and every user
+        of the machine can read them. feed: its standard input. at: of one that is not Slurm's.
+        most_bytes: None = as the knobs say. environ: beside what passes; its owner and root alone
+        can read it.
+        """
+        path, most = self.where(str(at or program)), self.cli.max_answer_bytes
+        call = Call(program, failure=f"{program} is not installed in {at or self._place}")
+        if path is not None:
+            try:
+                call = run(
+                    [path, *args],
+                    {**self._env, **environ},
+                    self.cli.timeout_s,
+                    min(most, most_bytes or most),
+                    name=program,
+                    feed=feed.encode(),
+                )
+            except OSError as error:
+                call.failure = f"{program} cannot be started: {error}"
+        self._on_call(call)
+        if call.out < 0:
+            raise BackendError(call.failure)
+        return call
+
+    def where(self, program: str) -> str | None:
+        """Path of a program; None = it is not installed."""
+        return shutil.which(program, path=self._place)
