@@ -128,6 +128,9 @@ TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
 """The columns of squeue -O that kinds are made of. No release has one for the submit line."""
 
 
+ROW_PER_TASK: Final = "-r"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How this release's squeue is asked. per_record: the option for a row per record of an array;
@@ -147,7 +150,7 @@ def read_layout(usage: str, known_columns: str) -> Layout:
     """The layout that fits a release, by `squeue --help` and --helpFormat, "" = lacking."""
     names = {name.lower() for name in known_columns.split()}
     return Layout(
-        per_record="--array-unique" if "--array-unique" in usage.split() else "-r",
+        per_record="--array-unique" if "--array-unique" in usage.split() else ROW_PER_TASK,
         extras=tuple(name for name in EXTRA_COLUMNS if name.lower() in names),
     )
 

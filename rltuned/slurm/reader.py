@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,14 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.columns import NODE_COLUMNS, WATCH_COLUMNS, Layout, Marks, read_layout
+from rltuned.slurm.columns import (
+    NODE_COLUMNS,
+    ROW_PER_TASK,
+    WATCH_COLUMNS,
+    Layout,
+    Marks,
+    read_layout,
+)
 from rltuned.slurm.hardware import HiddenNodes, KeptBack, read_kept_back, read_names
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.priority import Factors, FairShares, ask_sprio, standing_of
@@ -22,7 +30,15 @@ from rltuned.slurm.reservations import read_reservations
 from rltuned.slurm.run import Commands
 from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.squeue import TWICE, PriorityState, Queue, QueueReader, id_of, squeue
+from rltuned.slurm.squeue import (
+    TWICE,
+    PriorityState,
+    Queue,
+    QueueReader,
+    id_of,
+    read_throttles,
+    squeue,
+)
 from rltuned.slurm.stepped import SteppedTasks
 from rltuned.slurm.strings import parse_tasks
 from rltuned.slurm.values import absent, parse_epoch
@@ -68,6 +84,7 @@ class Reader:
         self._site: tuple[float, SlurmSite, Layout] | None = None
         self._hardware: tuple[float, Mapping[str, KeptBack], frozenset[str]] | None = None
         self.tasks = SteppedTasks(commands)
+        self._throttles: tuple[float, Mapping[str, int | None]] = (-math.inf, {})
         self._hidden = HiddenNodes(commands, self._new_marks)
         self._requests = Requests(frozenset(), memory_counts=True)
         self._nodes: KnownNodes = {}
@@ -129,6 +146,7 @@ class Reader:
             whole=self.tasks.whole,
             digester=self._digester,
             ages_at=taken_at if site.priorities.ages else -math.inf,
+            throttles=partial(self._throttles_of, layout, taken_at),
         )
         unlike = list[Unreadable]()
         queue = reader.read(self._source.read(layout, site.version, taken_at, unlike))
@@ -156,6 +174,21 @@ class Reader:
             )
         except ValueError as error:
             raise SnapshotError(f"squeue and sinfo: {error}") from error
+
+    def _throttles_of(
+        self, layout: Layout, now: float, arrays: frozenset[str]
+    ) -> Mapping[str, int | None]:
+        """What squeue -r leaves out, at most SITE_LIFE_S old; empty = the rows have shown it."""
+        if layout.per_record != ROW_PER_TASK:
+            return {}
+        asked_at, known = self._throttles
+        if not 0 <= now - asked_at < SITE_LIFE_S or not arrays <= known.keys():
+            names, together = ("arrayjobid", "arraytaskid"), replace(layout, per_record="")
+            marks, odd = self._new_marks(), list[str]()
+            rows = squeue(self._commands, together, marks, names, "-t", "PD", broken=odd)
+            known = dict.fromkeys(arrays) | read_throttles(rows)
+            self._throttles = now, known
+        return known
 
     def _known(self, requests: Requests) -> Requests:
         """Those of the look before, where they still mean the same: equal ones are one object."""

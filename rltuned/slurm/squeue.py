@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -83,7 +84,7 @@ def squeue(
     """One squeue over all records of this cluster, in the order of their numbers. texts, broken:
     as of Marks. Raises BackendError, SnapshotError.
     """
-    words = ("--local", "-a", layout.per_record, "-S", "i", *args)
+    words = ("--local", "-a", *filter(None, (layout.per_record,)), "-S", "i", *args)
     # every user could read the marks as an argument
     environ = {"SQUEUE_FORMAT2": marks.columns(names, texts)}
     call, keys = commands.call("squeue", *words, environ=environ), (*names, *texts)
@@ -92,6 +93,15 @@ def squeue(
         if "Exclusive" in row:
             row["oversubscribe"] = _older_word(row["oversubscribe"], row["Exclusive"])
         yield row
+
+
+def read_throttles(rows: Iterable[Row]) -> dict[str, int | None]:
+    """The throttle of each array by rows that squeue has put together; None = it has none."""
+    found = dict[str, int | None]()
+    for row in rows:
+        with suppress(ValueError):
+            found[row["arrayjobid"]] = parse_tasks(row["arraytaskid"]).throttle
+    return found
 
 
 def _older_word(oversubscribe: str, exclusive: str) -> str:
@@ -131,7 +141,8 @@ class QueueReader:
     pending job of these partitions; empty = nothing. whole: see stepped. ages_at: the look's time,
     from which a job ages that could run and has no AccrueTime (MaxJobsAccrue limits); -inf = no job
     does. only: numbers of the records that are read, as squeue prints them; None = all. siblings:
-    pending records of each array that count besides.
+    pending records of each array that count besides. throttles: of these arrays, whose rows show
+    none; see Layout.
     """
 
     def __init__(
@@ -146,10 +157,13 @@ class QueueReader:
         ages_at: float = -math.inf,
         only: Collection[str] | None = None,
         siblings: int = 0,
+        throttles: Callable[[frozenset[str]], Mapping[str, int | None]] = lambda _arrays: {},
     ) -> None:
         self._standing, self._odd, self._whole = standing, odd, whole
         self._requests, self._nodes, self._digester = requests, nodes, digester
         self._ages_at, self._only, self._siblings = ages_at, only, siblings
+        self._ask_throttles = throttles
+        self._throttles: Mapping[str, int | None] = {}
         self._jobs: dict[str, PendingJob | RunningJob] = {}
         self._arrays: dict[str, _Array] = {}
         self._bad: dict[str, str] = {}
@@ -170,6 +184,8 @@ class QueueReader:
                 raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
             self._seen.add(number)
             self._take(number, row)
+        bare = {a.row["arrayjobid"] for a in self._arrays.values() if "%" not in a.tasks[0]}
+        self._throttles = self._ask_throttles(frozenset(bare)) if bare else {}
         for number in tuple(self._arrays):
             row, tasks, _ = self._arrays.pop(number)  # its words go as its job comes
             if number not in doubted:
@@ -235,7 +251,8 @@ class QueueReader:
         """The job behind its rows. tasks: of all of them. records: pending ones of its array.
         Raises ValueError: what names it, or what rules its priority, cannot be read.
         """
-        job = _named(row, self._whole(row["jobid"], tasks), records)
+        throttle = self._throttles.get(row["arrayjobid"])
+        job = _named(row, self._whole(row["jobid"], tasks), records, throttle)
         job["partitions"] = partitions = _partitions(row.get("partition", ""))
         job["kinds"], job["request"] = self._kinds(row), UNASKED
         job["unreadable"] = self._odd(job["job_id"], partitions)
@@ -297,9 +314,9 @@ def _others(row: Row) -> set[JobId]:
     return {parse_job_id(row["jobid"]), parse_job_id(row["arrayjobid"])}
 
 
-def _named(row: Row, tasks: list[str], records: int) -> dict[str, Any]:
-    """What names a pending record, and the numbers that it shows, by field. Raises ValueError: a
-    column cannot be read, or it has no submit time.
+def _named(row: Row, tasks: list[str], records: int, throttle: int | None) -> dict[str, Any]:
+    """What names a pending record, and the numbers that it shows, by field. throttle: of its array,
+    where its tasks show none. Raises ValueError: a column cannot be read, or it has no submit time.
     """
     job_id = parse_job_id(row["jobid"])
     array_id = job_id if row["arrayjobid"] == row["jobid"] else parse_job_id(row["arrayjobid"])
@@ -313,7 +330,7 @@ def _named(row: Row, tasks: list[str], records: int) -> dict[str, Any]:
         where = f"{het_id}+{parse_number(row['hetjoboffset'])}"
     array = None
     if listed is not None:
-        array = ArrayInfo(array_id, listed.count, listed.throttle, listed.text)
+        array = ArrayInfo(array_id, listed.count, listed.throttle or throttle, listed.text)
     return {
         "job_id": job_id,
         "address": where,
