@@ -12,7 +12,6 @@ from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
-from rltuned.journal.inputs import Recipe
 from rltuned.slurm.sdiag import Bounds, Load
 from rltuned.text import trusted
 
@@ -59,12 +58,6 @@ class Rig:
         whole, trust = self.generation or self.digest or self.policy.name, self.policy.trust
         # as trained it is what it was before there was any trust
         return whole if self.generation or trust in {None, 1.0} else trusted(whole, trust)
-
-    @property
-    def recipe(self) -> Recipe:
-        trust = 1.0 if self.policy.trust is None else self.policy.trust
-        solver = "cbc" if self.solver else ""
-        return Recipe(self.policy.name, self.knobs, self.digest, solver, trust=trust)
 
 
 class Audience(Protocol):
