@@ -87,14 +87,16 @@ def programs(folder: Path, recording: Recording, changed: Mapping[str, str]) -> 
         newline="",
         errors="surrogateescape",
     )
+    header = FIELD.join(("ARRAY_JOB_ID", "ARRAY_TASK_ID")) + f"{MARKS.record}\n"
+    (answers / "throttles").write_text(header)  # no array of a recording has one
     if (recording.folder / "partitions.txt").exists():  # asked from 26.05 on
         (answers / "partitions").write_text(changed.get("partitions", recording.text("partitions")))
     none = "No reservations in the system\n"
     (answers / "reservations").write_text(changed.get("reservations", none))
     scripts = {
         "squeue": """case "$SQUEUE_FORMAT2 $*" in
-            *--helpFormat*) f=fields;; *--help*) f=usage;; *"-t PD"*) f=watch;;
-            "jobid:"*) f=asked;; *) f=squeue;;
+            *--helpFormat*) f=fields;; *--help*) f=usage;; "arrayjobid:"*) f=throttles;;
+            *"-t PD"*) f=watch;; "jobid:"*) f=asked;; *) f=squeue;;
         esac""",
         "sinfo": "f=sinfo",
         "sprio": "f=sprio",

@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.foreign import FirstLooks, within
-from rltuned.daemon.ha.leader import Seat
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
@@ -22,8 +22,7 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.journal.cycles import CycleObservation
-from rltuned.journal.inputs import Recipe, plan_document
+from rltuned.journal.cycles import CycleObservation, Document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
 
@@ -101,8 +100,10 @@ class PlanApplier:
         self._reverted_before = frozenset(found)
         return self._context, dict(new), ""
 
-    def keep(self, report: CycleReport, snapshot: Snapshot, recipe: Recipe) -> str:
-        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
+    def keep(self, report: CycleReport, snapshot: Snapshot, model: str) -> str:
+        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot. model:
+        digest of the policy's; empty = a rule.
+        """
         decision = report.decision
         found = None if decision is None else decision.neutral
         if found is not None and found != report.context.neutral:
@@ -114,8 +115,9 @@ class PlanApplier:
                 mode=report.mode.value,
                 snapshot=snapshot,
                 context=report.context,
-                recipe=recipe if decision is not None else None,
-                plan=plan_document(decision) if decision is not None else None,
+                policy="" if decision is None else decision.policy,
+                model="" if decision is None else model,
+                plan=None if decision is None else recorded_plan(decision),
             )
         )
 
@@ -164,10 +166,10 @@ class PlanApplier:
         timed: Stopwatch,
         *,
         digest: str | None = None,
-        seat: Seat | None = None,
+        lease: Lease | None = None,
     ) -> tuple[Outcome, ...]:
         """Carry out a plan, but for jobs that are back with a value of rltuned's, and those that
-        are left alone. digest: of the kept snapshot. seat: tells a successor.
+        are left alone. digest: of the kept snapshot. lease: tells a successor.
         """
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)
@@ -184,8 +186,8 @@ class PlanApplier:
                 snapshot=digest,
                 newest=max(snapshot.known_ids(), default=0),
             )
-            if seat is not None:
-                seat.publish(self.journal, snapshot.cluster)
+            if lease is not None:
+                lease.publish(self.journal, snapshot.cluster)
         with timed(CycleStage.APPLY):
             outcomes = backend.apply(plan)
         self._failed -= {o.action.target.key for o in outcomes if o.result is Result.APPLIED}
@@ -222,3 +224,22 @@ def _kept_jobs(journal: Journal, cluster: str) -> Mapping[JobKey, PendingJob]:
     except SnapshotError:
         return {}  # of another release, or damaged: its cycles are not told apart from none
     return {} if seen is None else {job.key: job for job in seen.pending}
+
+
+def recorded_plan(decision: Decision) -> Document:
+    """The plan with the reason of each change of order."""
+    changed = {a.target.job_id for a in decision.plan.actions}
+    return {
+        "actions": [a.document() for a in decision.plan.actions],
+        "reasons": {
+            str(e.job.job_id): {
+                "delay_s": round(e.delay_s, 3),
+                "rank_before": e.rank_before,
+                "rank_after": e.rank_wished,
+                "why": e.why,
+            }
+            for e in decision.entries
+            if e.job.job_id in changed
+        },
+        "notes": list(decision.notes),
+    }
