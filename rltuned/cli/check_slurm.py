@@ -11,7 +11,7 @@ from rltuned.cli.world import real_slurm
 from rltuned.core.decide import decide
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.leader import open_lease
+from rltuned.daemon.lease import open_lease
 from rltuned.daemon.load import CALM
 from rltuned.daemon.wiring import find_policy, in_force
 from rltuned.domain.snapshot import Snapshot

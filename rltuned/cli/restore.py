@@ -15,9 +15,8 @@ from rltuned import errors
 from rltuned.cli.flags import ConfigOption, JsonOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.foreign import NAMED, foreign, in_words
-from rltuned.daemon.ha.leader import after_restore, before_restore, open_lease
-from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import last_settings
+from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.restore import (
     Effort,
     Restored,
@@ -167,13 +166,13 @@ class _Work:
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
         lease, unnoted, elsewhere = self._lease(), list[str](), ""
         if lease is not None:
-            elsewhere = before_restore(lease.folder, lease.host, self.journal)
+            elsewhere = lease.before_restore(self.journal)
             if elsewhere:
                 self._warn(f"what {elsewhere} has taken over is restored there")
         undoer, effort = self._undoer(lease), replace(self.effort, unnoted=unnoted.append)
         items = give_back(undoer, self.journal, self.clock, self.asked, effort)
         if lease is not None:
-            after_restore(lease.folder, lease, self.journal)
+            lease.after_restore(self.journal)
         self._report(items)
         code = 0 if is_complete(items) else LEFT
         if unnoted:

@@ -16,10 +16,9 @@ from rltuned.core.ladder import Rung
 from rltuned.core.starts import Expected
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
-from rltuned.daemon.ha.leader import open_lease
-from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.kept_settings import keep_settings, salted
+from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.logs import log_reading, log_remark
 from rltuned.daemon.loop import Loop

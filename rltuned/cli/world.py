@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.lease import Lease
 from rltuned.domain.kinds import Digester
 from rltuned.domain.ports import Backend, Clock
 from rltuned.errors import JournalError

@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 from rltuned.core.decide import Decision
 from rltuned.daemon.canary.breaker import demoted
 from rltuned.daemon.foreign import FirstLooks, within
-from rltuned.daemon.ha.leader import Seat
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
@@ -164,10 +164,10 @@ class PlanApplier:
         timed: Stopwatch,
         *,
         digest: str | None = None,
-        seat: Seat | None = None,
+        lease: Lease | None = None,
     ) -> tuple[Outcome, ...]:
         """Carry out a plan, but for jobs that are back with a value of rltuned's, and those that
-        are left alone. digest: of the kept snapshot. seat: tells a successor.
+        are left alone. digest: of the kept snapshot. lease: tells a successor.
         """
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot)
@@ -184,8 +184,8 @@ class PlanApplier:
                 snapshot=digest,
                 newest=max(snapshot.known_ids(), default=0),
             )
-            if seat is not None:
-                seat.publish(self.journal, snapshot.cluster)
+            if lease is not None:
+                lease.publish(self.journal, snapshot.cluster)
         with timed(CycleStage.APPLY):
             outcomes = backend.apply(plan)
         self._failed -= {o.action.target.key for o in outcomes if o.result is Result.APPLIED}

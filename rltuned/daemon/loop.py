@@ -150,7 +150,7 @@ class Loop:
             report.runs = self._monitor.look(seen)
         report.snapshot, report.clock_off = seen, self._clock_off()
         report.context, report.reverted, report.journal_error = self._writer.look(seen)
-        if self.rig.seat is None and not report.journal_error:  # with a lease the other is known
+        if self.rig.lease is None and not report.journal_error:  # with a lease the other is known
             report.rival = rival(seen, self.rig.knobs.rules.partitions)
 
     def _clock_off(self) -> str:
@@ -235,8 +235,9 @@ class Loop:
         return not report.unexplained
 
     def _is_ours(self, report: CycleReport) -> bool:
-        if self.rig.seat is not None and report.snapshot is not None:
-            report.standby = self.rig.seat.take(self._journal, report.snapshot.cluster)
+        rig, seen = self.rig, report.snapshot
+        if rig.lease is not None and rig.acting is not None and seen is not None:
+            report.standby = rig.lease.take(rig.acting(), self._journal, seen.cluster)
             report.mode = HealthState.STANDBY if report.standby else report.mode
         return not report.standby
 
@@ -248,7 +249,7 @@ class Loop:
             self._number,
             partial(self._timed, report),
             digest=report.digest,
-            seat=self.rig.seat,
+            lease=self.rig.lease,
         )
 
     def _allowed(self, report: CycleReport) -> Plan | None:

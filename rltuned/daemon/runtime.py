@@ -9,7 +9,7 @@ from rltuned.core.decide import Knobs, Policy
 from rltuned.core.ladder import Ladder
 from rltuned.core.milp import Solver
 from rltuned.daemon.following import BlockTrial, Following
-from rltuned.daemon.ha.leader import Seat
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
 from rltuned.journal.inputs import Recipe
@@ -24,9 +24,9 @@ class Rig:
 
     digest, schema, ranges: of the policy's model. in_place_of: the model for which the rule stands
     in, and why; empty = none. gauge: how busy slurmctld is; bounds: too busy from there on.
-    clock_off_s: how far slurmctld's clock is ahead. seat: of the one daemon that
-    writes. generation: whose order this is; empty = the settings'. following: which generation
-    should be in force. trial: that is going on; this order has its turn in it.
+    clock_off_s: how far slurmctld's clock is ahead. lease: of the one daemon that writes; acting:
+    host of the acting slurmctld. generation: whose order this is; empty = the settings'. following:
+    which generation should be in force. trial: that is going on; this order has its turn in it.
     """
 
     backend: Backend
@@ -44,7 +44,8 @@ class Rig:
     gauge: Callable[[], Load] | None = None
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
     clock_off_s: Callable[[], float | None] | None = None
-    seat: Seat | None = None
+    lease: Lease | None = None
+    acting: Callable[[], str] | None = None
     ladder: Ladder = field(default_factory=Ladder)
     generation: str = ""
     following: Following | None = None

@@ -13,8 +13,7 @@ from typing import Final
 from rltuned.core.decide import Policy
 from rltuned.core.memory import RunTimeMemory
 from rltuned.daemon.following import Following
-from rltuned.daemon.ha.leader import Seat
-from rltuned.daemon.ha.lease import Lease
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
@@ -102,7 +101,8 @@ def build_rig(
         gauge=backend.load if settings.load.enabled and isinstance(backend, SlurmBackend) else None,
         bounds=settings.load.bounds(),
         clock_off_s=backend.clock_off_s if isinstance(backend, SlurmBackend) else None,
-        seat=_seat(backend, lease),
+        lease=lease if isinstance(backend, SlurmBackend) else None,
+        acting=backend.acting if isinstance(backend, SlurmBackend) else None,
         ladder=settings.ladder.ladder(),
         generation=loaded.generation or "",
         following=following,
@@ -119,12 +119,6 @@ def reloaded(build: Callable[[], Rig]) -> Rig:
     except (RltunedError, OSError, ImportError, MemoryError, RuntimeError, ValueError) as error:
         reason = str(error) or "no reason is given"
         raise SettingsError(f"cannot be loaded: {type(error).__name__}: {reason}") from error
-
-
-def _seat(backend: Backend, lease: Lease | None) -> Seat | None:
-    if lease is None or not isinstance(backend, SlurmBackend):
-        return None
-    return Seat(lease, backend.acting)
 
 
 def find_policy(loaded: Loaded) -> tuple[Policy, str, str, str]:

@@ -230,9 +230,10 @@ class Journal:
                 owned.forget(db, cluster)
 
     def is_lost(self) -> bool:
-        """Whether it is missing or empty where rltuned wrote to Slurm: its lock file tells."""
+        """Whether it is missing where rltuned wrote to Slurm, which its lock file tells; or empty."""
         try:
-            return not self.is_there() and self.path.with_name(LOCK_NAME).exists()
+            left = (self.path, self.path.with_name(LOCK_NAME))
+            return not self.is_there() and any(file.exists() for file in left)
         except (OSError, JournalError):
             return False  # the caller that opens it reports what is wrong
 

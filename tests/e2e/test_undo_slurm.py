@@ -143,7 +143,7 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     timeless.scontrol("release", str(jobs[0]))  # sprio shows it from the scheduler's next pass on
     reply = rltuned("restore", "--job", str(jobs[0]), "--patience", "60", "--config", str(config))
     assert f"job {jobs[0]}: restored: site factor " in reply
-    reply = rltuned("restore", "--all", "--config", str(config))
+    reply = programs.rltuned("restore", "--all", config=config, code=3).stdout
     assert f"job {last}: changed by another user: site factor is 77" in reply
     assert f"job {array}:" not in reply
     timeless.scontrol("update", f"JobId={last}", "SiteFactor=0")

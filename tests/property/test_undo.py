@@ -19,6 +19,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import UNDONE, restore, unknown_numbers
 from rltuned.domain.context import Context, RememberedBy, nothing
@@ -159,6 +160,7 @@ class UndoMachine(RuleBasedStateMachine):
         self.seen = set[int]()  # records that a look of the daemon has shown
         self.is_old = False  # the folder has been an older copy
         self.partitions: tuple[str, ...] = ()  # all
+        self.lease: Lease | None = None
         self.start_daemon()
 
     def partition_of(self, number: int) -> str:  # noqa: ARG002 - of another machine
@@ -308,7 +310,7 @@ class UndoMachine(RuleBasedStateMachine):
         self.journal.keep(CycleObservation(self.cycles, now, "live", seen))
         doubt = self.applier.doubt(seen, self.cycles, self.partitions)
         if not doubt:
-            self.applier.write(self.slurm, plan, seen, self.cycles, untimed)
+            self.applier.write(self.slurm, plan, seen, self.cycles, untimed, lease=self.lease)
         mode = "numbers_unexplained" if doubt else "live"
         self.journal.record(
             CycleRow(self.cycles, now, seen.cluster, mode, "", "delay", 0, 0, 0, 0, 0.0)
@@ -452,8 +454,59 @@ class TwoInstancesMachine(UndoMachine):
             self.stop()
 
 
+class TwoControllersMachine(UndoMachine):
+    """Two daemons, each beside a slurmctld; the one beside the acting one has the lease."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = Path(self.place.name) / "shared"
+        other = Path(self.place.name) / "other"
+        for folder in (self.shared, other):
+            folder.mkdir(mode=0o700)
+        journal = Journal(other)
+        applier = PlanApplier(journal, self.slurm.clock)
+        self.lease = self.lease_of("head1")
+        self.beside = (other, journal, applier, self.lease_of("head2"))
+        assert self.lease.take("head1", self.journal, "test") == ""
+
+    def lease_of(self, host: str) -> Lease:
+        clock = self.slurm.clock
+        return Lease(self.shared, host, 180.0, 20.0, lambda: (clock.monotonic(),) * 3, word=host)
+
+    def change_places(self) -> None:
+        """What is done from now on, the other daemon does."""
+        assert self.lease is not None
+        first = (self.folder, self.journal, self.applier, self.lease)
+        self.folder, self.journal, self.applier, self.lease = self.beside
+        self.beside = first
+
+    @rule(is_killed=st.booleans(), cycles=CYCLES)
+    def the_backup_takes_over(self, is_killed: bool, cycles: int) -> None:
+        """is_killed: the other daemon, with its lease."""
+        self.change_places()
+        _, journal, _, lease = self.beside
+        assert self.lease is not None
+        host = self.lease.host
+        if not is_killed:
+            assert lease.take(host, journal, "test") != ""
+        for _ in range(3):  # it sees the other's, waits for it, and goes on with what it had
+            if self.lease.take(host, self.journal, "test") == "":
+                break
+            self.slurm.clock.advance(190.0)
+        assert self.lease.take(host, self.journal, "test") == ""
+        assert lease.take(host, journal, "test") != ""
+        assert journal.is_clean()
+        self.go_on(cycles)
+
+    def teardown(self) -> None:
+        self.beside[1].close()
+        super().teardown()
+
+
 TestUndo, TestOldFolder = UndoMachine.TestCase, OldFolderMachine.TestCase
 TestTwoInstances = TwoInstancesMachine.TestCase
 TestUndo.settings = examples(80, stateful_step_count=40)
 TestOldFolder.settings = examples(40, stateful_step_count=40)
 TestTwoInstances.settings = examples(40, stateful_step_count=40)
+TestTwoControllers = TwoControllersMachine.TestCase
+TestTwoControllers.settings = examples(40, stateful_step_count=40)

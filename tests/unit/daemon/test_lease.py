@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.ha.lease import FILE, Lease
+from rltuned.daemon.lease import FILE, Lease
 from tests.examples import examples
 from tests.loops import Clocks
 
@@ -95,24 +95,6 @@ def test_a_paused_machine_whose_clocks_stood_still_sees_that_it_was_taken(shared
     assert b.claim("head2") == ""
     assert a.lost() == "not sent: head2 has taken the lease"
     assert a.claim("head1") == "head2 holds the lease"
-
-
-def test_the_end_of_a_daemon_frees_it(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    b, _ = side(shared, "head2")
-    a.claim("head1")
-    a.close()
-    a.close()
-    assert a.term is None
-    assert b.claim("head2") == ""
-
-
-def test_the_same_host_begins_anew_after_a_crash(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    a.claim("head1")
-    again, _ = side(shared, "head1")
-    assert again.claim("head1") == ""
-    assert a.lost() == "not sent: head1 has taken the lease"
 
 
 @pytest.mark.parametrize("text", ["{", '{"term": 1}', "[]", '{"term":-1,"holder":"","beat":0}'])

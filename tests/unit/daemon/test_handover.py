@@ -6,20 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.daemon.ha.leader import Seat, after_restore, before_restore, take_in
-from rltuned.daemon.ha.lease import Lease
 from rltuned.daemon.kept_settings import keep_settings, last_settings
+from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import Skip
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
-from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, JournalError
-from rltuned.journal.handover import FILE, Handover, StateRow, published
+from rltuned.journal.handover import FILE, StateRow, published
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
-from tests.builders import NOW, job, noted, set_priority, snapshot, sure
+from tests.builders import NOW, snapshot, sure
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
 from tests.loops import Bench, Clocks, rescued
 
@@ -49,10 +47,9 @@ class Beside(Bench):
     def __post_init__(self) -> None:
         self.clocks = Clocks()
         self.lease = Lease(self.shared, self.host, 180.0, 20.0, self.clocks, word=self.host)
-        self.seat = Seat(self.lease, self.ping)
 
     def rig(self) -> Rig:
-        return replace(super().rig(), seat=self.seat)
+        return replace(super().rig(), lease=self.lease, acting=self.ping)
 
 
 @pytest.fixture
@@ -99,24 +96,6 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
     assert originals == {1: 300, 2: 200, 3: 100}, "Slurm's own, from before both"
 
 
-def test_restore_gives_back_on_the_host_that_holds_it_and_only_there(
-    pair: tuple[Beside, Beside],
-) -> None:
-    one, two = pair
-    one.loop().run(1)
-    one.ping.acting = "head2"
-    one.loop().run(1)
-    loop = two.loop()
-    loop.run(2)
-    one.loop().run(1)
-    one_journal, two_journal = Journal(one.folder), Journal(two.folder)
-    assert restore(one.world, one_journal, FakeClock()) == ()
-    loop._journal.let_go()  # the daemon has ended
-    done = restore(two.world, two_journal, FakeClock())
-    assert {item.fate for item in done} == {Fate.RESTORED}
-    assert len(done) == 3
-
-
 def test_a_successor_does_not_count_as_its_own_what_was_given_back(
     pair: tuple[Beside, Beside],
 ) -> None:
@@ -126,31 +105,12 @@ def test_a_successor_does_not_count_as_its_own_what_was_given_back(
     loop._journal.let_go()  # the daemon has ended
     one.lease.close()
     journal = Journal(one.folder)
-    assert before_restore(one.shared, "head1", journal) == ""
+    assert one.lease.before_restore(journal) == ""
     restore(one.world, journal, FakeClock())
-    after_restore(one.shared, one.lease, journal)
-    assert take_in(one.shared, "head2", Journal(two.folder), CLUSTER, own=True) == "head1"
-    assert Journal(two.folder).claims(CLUSTER) == ()
-
-
-def test_a_restore_that_comes_too_late_leaves_the_successors_file_alone(
-    pair: tuple[Beside, Beside],
-) -> None:
-    one, two = pair
-    one.loop().run(1)
-    stale = published(one.shared)
-    one.ping.acting = "head2"
-    one.loop().run(1)
-    assert two.lease.claim("head2") == ""  # it has the lease, but has published nothing yet
-    after_restore(one.shared, one.lease, Journal(one.folder))
-    assert published(one.shared) == stale
-    two.loop().run(2)
-    assert before_restore(one.shared, "head1", Journal(one.folder)) == "head2"
-    assert Journal(one.folder).claims(CLUSTER) == ()
-    (one.shared / "rltuned.lease").unlink()
-    (one.shared / "rltuned.lease").write_text("{")
-    with pytest.raises(JournalError, match="is not a lease"), two.lease.turn(1):
-        pass
+    one.lease.after_restore(journal)
+    theirs = Journal(two.folder)
+    assert two.lease.take("head2", theirs, CLUSTER).startswith("took over from head1")
+    assert theirs.claims(CLUSTER) == ()
 
 
 def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) -> None:
@@ -223,12 +183,12 @@ def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) 
     journal.remember("breaker", 1, 1.0)  # so that there is something new to publish
     one.lease.close()
     assert two.lease.claim("head2") == ""
-    two.seat.publish(Journal(two.folder), CLUSTER)
+    two.lease.publish(Journal(two.folder), CLUSTER)
     with pytest.raises(JournalError, match="does not hold the lease"):
-        one.seat.publish(journal, CLUSTER)
+        one.lease.publish(journal, CLUSTER)
     one.lease._term = 1  # it was stopped, and does not know yet
     with pytest.raises(JournalError, match="taken by another"):
-        one.seat.publish(journal, CLUSTER)
+        one.lease.publish(journal, CLUSTER)
     left = sure(published(one.shared))
     assert left.holder == "head2"
 
@@ -265,14 +225,7 @@ def test_files_of_others_are_not_believed(pair: tuple[Beside, Beside]) -> None:
     (one.shared / FILE).unlink()
     (one.shared / FILE).symlink_to(one.shared / "rltuned.lease")
     with pytest.raises(JournalError, match="symbolic links"):
-        take_in(one.shared, "head2", Journal(two.folder), CLUSTER, own=True)
-
-
-def test_another_clusters_handover_is_left_alone(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    one.loop().run(1)
-    assert take_in(one.shared, "head2", Journal(two.folder), "elsewhere", own=True) == ""
-    assert Journal(two.folder).claims("elsewhere") == ()
+        two.lease.before_restore(Journal(two.folder))
 
 
 def test_without_a_controller_the_cycle_is_skipped(pair: tuple[Beside, Beside]) -> None:
@@ -281,41 +234,3 @@ def test_without_a_controller_the_cycle_is_skipped(pair: tuple[Beside, Beside]) 
     one.loop().run(1)
     assert one.received.reports[-1].skip is Skip.BACKEND
     assert one.world.plans == []
-
-
-def test_what_is_handed_over_comes_back_the_same(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    one.world.world = snapshot(*(job(n, priority=n * 10) for n in range(1, 6)))
-    one.policy = ConstantOrder((5, 1, 4, 2, 3))
-    one.loop().run(2)
-    given = sure(published(one.shared))
-    assert Handover.model_validate_json(given.model_dump_json()) == given
-    journal = Journal(two.folder)
-    journal.unpack(given)
-    assert journal.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)
-
-
-def test_flags_are_handed_over(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    ours, theirs = Journal(one.folder), Journal(two.folder)
-    assert one.seat.take(ours, CLUSTER) == ""
-    noted(ours, Action(OVERSUBSCRIBE, target_of(job(1)), "NO", "YES"))
-    one.seat.publish(ours, CLUSTER)
-    two.ping.acting = "head2"
-    one.seat.take(ours, CLUSTER)
-    assert two.seat.take(theirs, CLUSTER).startswith("took over from head1")
-    (claim,) = theirs.claims(CLUSTER)
-    assert (claim.key, claim.value) == ((job(1).job_id, job(1).submitted_at), "YES")
-
-
-def test_what_this_journal_held_before_does_not_outlive_a_handover(
-    pair: tuple[Beside, Beside],
-) -> None:
-    one, two = pair
-    one.loop().run(1)
-    older = Journal(two.folder)
-    older.intend(Plan((set_priority(job(77), 900),)), cluster=CLUSTER, cycle=1, at=NOW, newest=77)
-    assert [claim.target.job_id for claim in older.claims(CLUSTER)] == [77]
-    given = sure(published(one.shared))
-    older.unpack(given)
-    assert older.claims(CLUSTER) == Journal(one.folder).claims(CLUSTER)

@@ -1,25 +1,34 @@
 """Of two daemons, one beside each slurmctld, the one that may write. ADR 0012 argues for it.
 
-A small file in a folder that both hosts share says who holds the lease. No clocks of two machines
-are compared: the holder renews by counting up, and the other takes over only after it has itself
-watched the count stand still for the whole time. The holder stops writing before that time is over
-by its own clocks, and reads the file again right before every batch.
+A small file in a folder that both hosts share is a row with a term, which says who holds the lease.
+No clocks of two machines are compared: the holder renews by counting up, and the other takes over
+only after it has itself watched the count stand still for the whole time. The holder stops writing
+before that time is over by its own clocks, and reads the file again right before every batch. What
+rltuned owns in Slurm lies beside it, for the one that takes over: see journal/handover.
 """
 
 import fcntl
 import os
+import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rltuned.daemon.clock import SystemClock
 from rltuned.errors import JournalError
+from rltuned.journal.handover import Handover, publish, published
+from rltuned.journal.journal import Journal
+from rltuned.settings.service import HaKeys
 from rltuned.slurm.fence import Readings, longest_s
 from rltuned.trusted import flaw_of
 
 FILE: Final = "rltuned.lease"
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _BYTES: Final = 512
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
@@ -38,11 +47,34 @@ class LeaseRecord(BaseModel):
     released: bool
 
 
+def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock, state_dir: Path) -> "Lease | None":
+    """This daemon's side of the lease; None = there is no other. timeout_s: of one command."""
+    if ha.lease_dir is None:
+        return None
+    host = ha.host or socket.gethostname().partition(".")[0]
+    word = _word_of(state_dir)
+    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings, word=word)
+
+
+def _word_of(state_dir: Path) -> str:
+    """The same for every process of one machine with this folder, until that is started again:
+    in such a folder the journal's lock lets only one write. Without them it is of this process.
+    """
+    try:
+        folder, boot = state_dir.stat(), BOOT_ID.read_text()
+    except OSError:
+        return secrets.token_hex(8)
+    return sha256(f"{boot} {folder.st_dev} {folder.st_ino}".encode()).hexdigest()[:16]
+
+
 class Lease:
     """One daemon's side of the lease. host: this machine's name, as SlurmctldHost has it. lease_s:
     how long a renewal is good. margin_s: so long before its end writing stops: what one batch may
     take. readings: see Fence; the first two must never be set. word: of this daemon, as two
     settings files may name the same host.
+
+    What takes a journal raises JournalError when lease, handover or journal cannot be used: then it
+    is not known what rltuned wrote, or nothing can be handed over, and nothing is written.
     """
 
     def __init__(
@@ -62,14 +94,62 @@ class Lease:
         self._margin_s = margin_s
         self._readings = readings
         self._word = word
-        self._term: int | None = None  # ours, while we hold it
+        self._term: int | None = None  # of our turn, while we hold it
         self._renewed: tuple[float, ...] = ()
         self._watched: tuple[tuple[int, int], tuple[float, ...]] | None = None
+        self._left: Handover | None = None  # what we published last
 
-    @property
-    def term(self) -> int | None:
-        """Number of this daemon's turn; None = it does not hold the lease, as far as is known."""
-        return self._term
+    def take(self, acting: str, journal: Journal, cluster: str) -> str:
+        """Be the one that writes, if the slurmctld here acts; why it is not, empty = it is."""
+        refused, given = self.claim(acting), self._of_another()
+        took = given if given is not None and given.cluster == cluster else None
+        if refused:
+            if took is not None:
+                journal.leave(cluster)
+            return refused
+        if took is not None:
+            journal.unpack(took)
+        self.publish(journal, cluster)
+        return f"took over from {took.holder}; the next cycle writes" if took is not None else ""
+
+    def publish(self, journal: Journal, cluster: str) -> None:
+        """Leave for a successor what this daemon holds; to be done before anything is written."""
+        if self._term is None:
+            raise JournalError("this daemon does not hold the lease")
+        held = journal.pack(cluster, self.host, self._term)
+        if held == self._left:
+            return
+        # locked: one who is stopped right here must not overwrite its successor's file later
+        if not self._publish(held):
+            raise JournalError("the lease was taken by another daemon")
+        self._left = held
+
+    def before_restore(self, journal: Journal) -> str:
+        """Let go of what another daemon has taken over, which gives it back; its host, empty = none
+        has.
+        """
+        given = self._of_another()
+        if given is None:
+            return ""
+        journal.leave(given.cluster)
+        return given.holder
+
+    def after_restore(self, journal: Journal) -> None:
+        """Leave for a successor that all has been restored."""
+        given = published(self.folder)
+        if given is not None and given.holder == self.host:
+            self._publish(journal.pack(given.cluster, self.host, given.term))
+
+    def _of_another(self) -> Handover | None:
+        given = published(self.folder)
+        return None if given is None or given.holder == self.host else given
+
+    def _publish(self, held: Handover) -> bool:
+        with self._locked() as file:
+            still = _read(file).term == held.term
+            if still:
+                publish(self.folder, held)
+        return still
 
     def claim(self, acting: str) -> str:
         """Take or renew the lease when the slurmctld here acts, else give it up; why nothing may be
@@ -83,11 +163,16 @@ class Lease:
 
     def _claimed(self, file: int, acting: str) -> str:
         now, seen = self._readings(), _read(file)
-        self._watch(seen, now)
+        mark = (seen.term, seen.beat)
+        if self._watched is None or self._watched[0] != mark:
+            self._watched = (mark, now)
         if acting != self.host:
             self._give_up(file, seen)
             return f"the slurmctld on {acting} acts, and this is {self.host}"
-        if not self._is_free(seen, now):
+        # what has gone by for certain: the wall clock, which people set, left out
+        stood_s = min(b - a for a, b in zip(self._watched[1][:2], now[:2], strict=True))
+        is_free = not seen.holder or seen.released or stood_s > self._lease_s
+        if not (is_free or self._is_ours(seen)):
             self._term = None
             another = " (another daemon of this name)" if seen.holder == self.host else ""
             return f"{seen.holder}{another} holds the lease"
@@ -103,12 +188,6 @@ class Lease:
         """Why the file cannot be used; empty = it can. Changes nothing in it."""
         found = self._look()
         return found if isinstance(found, str) else ""
-
-    @contextmanager
-    def turn(self, term: int) -> Iterator[bool]:
-        """Keep others from taking it while the block runs; whether it is still this turn."""
-        with self._locked() as file:
-            yield _read(file).term == term
 
     def lost(self) -> str:
         """Why a batch may not be sent now; empty = this daemon holds the lease."""
@@ -154,20 +233,6 @@ class Lease:
     def _is_ours(self, seen: LeaseRecord) -> bool:
         return (seen.holder, seen.word) == (self.host, self._word)
 
-    def _watch(self, seen: LeaseRecord, now: tuple[float, ...]) -> None:
-        mark = (seen.term, seen.beat)
-        if self._watched is None or self._watched[0] != mark:
-            self._watched = (mark, now)
-
-    def _is_free(self, seen: LeaseRecord, now: tuple[float, ...]) -> bool:
-        if not seen.holder or seen.released or self._is_ours(seen):
-            return True
-        if self._watched is None:
-            return False
-        # what has gone by for certain: the wall clock, which people set, left out
-        since = self._watched[1]
-        return min(b - a for a, b in zip(since[:2], now[:2], strict=True)) > self._lease_s
-
     def _give_up(self, file: int, seen: LeaseRecord) -> None:
         if seen.term == self._term and self._is_ours(seen):
             _write(file, seen.model_copy(update={"released": True}))
@@ -179,20 +244,16 @@ class Lease:
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                _check_owner(file, self._path)
+                for at, status in (self._path, os.fstat(file)), (self.folder, self.folder.stat()):
+                    flaw = flaw_of(at, status)
+                    if flaw is not None:
+                        raise PermissionError(0, flaw.reason)
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield file
             finally:
                 os.close(file)
         except (OSError, ValidationError) as error:
             raise JournalError(f"{self._path}: {_reason(error)}") from None
-
-
-def _check_owner(file: int, path: Path) -> None:
-    for at, status in ((path, os.fstat(file)), (path.parent, path.parent.stat())):
-        flaw = flaw_of(at, status)
-        if flaw is not None:
-            raise PermissionError(0, flaw.reason)
 
 
 def _read(file: int) -> LeaseRecord:

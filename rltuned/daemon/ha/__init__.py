@@ -1,1 +1,0 @@
-"""One of several daemons writes: the lease, and who leads."""
