@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rltuned.core.decide import Decision, Knobs
+from rltuned.core.decide import Decision
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
 from rltuned.daemon.apply import remembered_by
 from rltuned.daemon.report import CycleReport
@@ -16,7 +16,6 @@ from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import CycleObservation
-from rltuned.journal.inputs import Recipe
 from rltuned.journal.journal import Journal
 from rltuned.journal.owned import Claim
 
@@ -184,7 +183,7 @@ def sight(
 ) -> CycleObservation:
     """What the journal keeps of a cycle that changed nothing."""
     nothing: dict[str, Any] = {"actions": [], "reasons": {}, "notes": []}
-    return CycleObservation(cycle, at, mode, seen, NO_CONTEXT, Recipe("fcfs", Knobs()), nothing)
+    return CycleObservation(cycle, at, mode, seen, NO_CONTEXT, "fcfs", plan=nothing)
 
 
 def noted(

@@ -72,14 +72,14 @@ class Glance:
 def glance(db: sqlite3.Connection) -> Glance:
     """Look at a journal that is open."""
     (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
-    recipe = db.execute(
-        "SELECT body FROM cycles JOIN recipes ON digest = recipe ORDER BY cycle DESC LIMIT 1"
+    model = db.execute(
+        "SELECT model FROM cycles WHERE policy != '' ORDER BY cycle DESC LIMIT 1"
     ).fetchone()
     known = BREAKERS.of(named_values.get(db, BREAKERS.name))
     return Glance(
         cycle=cycles.last_row(db),
         cycles=count,
-        model="" if recipe is None else str(json.loads(recipe[0]).get("model", "")),
+        model="" if model is None else model[0],
         carrying=owned.count(db),
         changes=latest(db, CHANGES),
         breakers=tuple(

@@ -22,8 +22,7 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.journal.cycles import CycleObservation
-from rltuned.journal.inputs import Recipe, plan_document
+from rltuned.journal.cycles import CycleObservation, Document
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import Kept
 
@@ -101,8 +100,10 @@ class PlanApplier:
         self._reverted_before = frozenset(found)
         return self._context, dict(new), ""
 
-    def keep(self, report: CycleReport, snapshot: Snapshot, recipe: Recipe) -> str:
-        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot."""
+    def keep(self, report: CycleReport, snapshot: Snapshot, model: str) -> str:
+        """Note what a cycle saw and planned, if it did; returns the digest of the snapshot. model:
+        digest of the policy's; empty = a rule.
+        """
         decision = report.decision
         found = None if decision is None else decision.neutral
         if found is not None and found != report.context.neutral:
@@ -114,8 +115,9 @@ class PlanApplier:
                 mode=report.mode.value,
                 snapshot=snapshot,
                 context=report.context,
-                recipe=recipe if decision is not None else None,
-                plan=plan_document(decision) if decision is not None else None,
+                policy="" if decision is None else decision.policy,
+                model="" if decision is None else model,
+                plan=None if decision is None else recorded_plan(decision),
             )
         )
 
@@ -222,3 +224,22 @@ def _kept_jobs(journal: Journal, cluster: str) -> Mapping[JobKey, PendingJob]:
     except SnapshotError:
         return {}  # of another release, or damaged: its cycles are not told apart from none
     return {} if seen is None else {job.key: job for job in seen.pending}
+
+
+def recorded_plan(decision: Decision) -> Document:
+    """The plan with the reason of each change of order."""
+    changed = {a.target.job_id for a in decision.plan.actions}
+    return {
+        "actions": [a.document() for a in decision.plan.actions],
+        "reasons": {
+            str(e.job.job_id): {
+                "delay_s": round(e.delay_s, 3),
+                "rank_before": e.rank_before,
+                "rank_after": e.rank_wished,
+                "why": e.why,
+            }
+            for e in decision.entries
+            if e.job.job_id in changed
+        },
+        "notes": list(decision.notes),
+    }

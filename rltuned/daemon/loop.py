@@ -204,7 +204,7 @@ class Loop:
         if report.snapshot is None or report.journal_error:
             return
         with _noted(report), self._timed(report, CycleStage.JOURNAL):
-            report.digest = self._writer.keep(report, report.snapshot, self.rig.recipe)
+            report.digest = self._writer.keep(report, report.snapshot, self.rig.digest)
 
     def _write(self, report: CycleReport) -> None:
         report.mode = self._mode(report.journal_error or report.rival or report.clock_off)

@@ -12,7 +12,6 @@ from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport
 from rltuned.domain.ports import Backend
-from rltuned.journal.inputs import Recipe
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.sdiag import Bounds, Load
 from rltuned.text import trusted
@@ -68,12 +67,6 @@ class Rig:
             self, policy=BASELINES["delay"], digest="", schema="", ranges={},
             in_place_of=f"{self.policy.name}: {why}",
         )  # fmt: skip
-
-    @property
-    def recipe(self) -> Recipe:
-        trust = 1.0 if self.policy.trust is None else self.policy.trust
-        solver = "cbc" if self.solver else ""
-        return Recipe(self.policy.name, self.knobs, self.digest, solver, trust=trust)
 
 
 class Audience(Protocol):

@@ -39,18 +39,20 @@ def answered(asked: dict[str, Any], ground: ToPlay) -> dict[str, Any]:
     loaded, folder = Loaded(settings), settings.daemon.state_dir
     with reading(folder / FILE_NAME) as db:
         found = last_seen(db)
-    job = None if found is None else find_job(found.snapshot, str(asked["job"]))
-    if found is None or job is None or found.snapshot.cluster != ground.snapshot.cluster:
+    if found is None or found[0].cluster != ground.snapshot.cluster:
         return {"what_if": None, "what_if_why": GONE}
-    knobs = settings.knobs() if found.recipe is None else found.recipe.knobs
+    (snapshot, context), knobs = found, settings.knobs()
+    job = find_job(snapshot, str(asked["job"]))
+    if job is None:
+        return {"what_if": None, "what_if_why": GONE}
 
     def order(seen: Snapshot, context: Context) -> Decision:
         return decide(seen, find_policy(loaded)[0], knobs, context=context)
 
     limit_s = None if asked["limit_s"] is None else float(asked["limit_s"])
     return what_if(
-        found.snapshot,
-        found.context,
+        snapshot,
+        context,
         job,
         OtherRequest(limit_s, asked["gpus"]),
         look=run_times_of(loaded, read_salt(folder), make_log("console", "error")).look,

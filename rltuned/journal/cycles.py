@@ -4,14 +4,13 @@ A cycle's row is there before anything is written to Slurm; a process that is ki
 marked as unfinished.
 """
 
-import hashlib
 import json
 import sqlite3
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,9 +19,6 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.snapshots import pack, reading, unpack
 from rltuned.text import first_flaw
-
-if TYPE_CHECKING:  # both import numpy, and the journal must open without
-    from rltuned.journal.inputs import Recipe
 
 TABLES: Final = """
 CREATE TABLE cycles (
@@ -39,16 +35,14 @@ CREATE TABLE cycles (
     seconds REAL NOT NULL,
     taken_at REAL,
     snapshot TEXT,
-    recipe TEXT,
+    model TEXT NOT NULL DEFAULT '',
     timings TEXT NOT NULL DEFAULT '{}',
     sums TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 CREATE TABLE snapshots (digest TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
-CREATE TABLE recipes (digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
 CREATE TABLE plans (cycle INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
 CREATE INDEX cycles_of_snapshot ON cycles (snapshot) WHERE snapshot IS NOT NULL;
 CREATE INDEX recorded_cycles ON cycles (cycle) WHERE snapshot IS NOT NULL;
-CREATE INDEX cycles_of_recipe ON cycles (recipe) WHERE recipe IS NOT NULL;
 """
 Document = dict[str, Any]
 """A JSON object."""
@@ -115,14 +109,17 @@ class CycleRow:
 
 @dataclass(frozen=True, slots=True)
 class CycleObservation:
-    """What a cycle saw, by what it decided, and what it planned; None = it only looked."""
+    """What a cycle saw, and what it planned; None = it only looked. policy, model: name and digest;
+    empty = nothing decided, a rule.
+    """
 
     cycle: int
     at: float
     mode: str
     snapshot: Snapshot
     context: Context = NO_CONTEXT
-    recipe: "Recipe | None" = None
+    policy: str = ""
+    model: str = ""
     plan: Document | None = None
 
 
@@ -138,26 +135,19 @@ def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
         db,
         CycleRow(
             sight.cycle, sight.at, seen.cluster, sight.mode, UNFINISHED,
-            sight.recipe.policy if sight.recipe else "", len(seen.pending), 0, len(actions), 0, 0.0,
+            sight.policy, len(seen.pending), 0, len(actions), 0, 0.0,
         ),
     )  # fmt: skip
     db.execute(
-        "UPDATE cycles SET taken_at = ?, snapshot = ? WHERE cycle = ?",
-        (seen.taken_at, digest, sight.cycle),
+        "UPDATE cycles SET taken_at = ?, snapshot = ?, model = ? WHERE cycle = ?",
+        (seen.taken_at, digest, sight.model, sight.cycle),
     )
-    if sight.recipe is not None and sight.plan is not None:
-        _keep_plan(db, sight.cycle, sight.recipe, sight.plan)
+    if sight.plan is not None:
+        db.execute(
+            "INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)",
+            (sight.cycle, pack_plan(sight.plan)),
+        )
     return digest
-
-
-def _keep_plan(db: sqlite3.Connection, cycle: int, recipe: "Recipe", plan: Document) -> None:
-    text = recipe.encoded()
-    db.execute(
-        "INSERT INTO recipes (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        (digest_of(text), text),
-    )
-    db.execute("UPDATE cycles SET recipe = ? WHERE cycle = ?", (digest_of(text), cycle))
-    db.execute("INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)", (cycle, pack_plan(plan)))
 
 
 def record(db: sqlite3.Connection, row: CycleRow) -> None:
@@ -227,11 +217,6 @@ def recorded(path: Path, since: float = 0.0) -> Iterator[CycleObservation]:
             kept = db.execute("SELECT body FROM snapshots WHERE digest = ?", (digest,)).fetchone()
             if kept is not None:  # not cleared out meanwhile
                 yield CycleObservation(cycle, at, mode, *unpack(digest, kept[0], taken_at))
-
-
-def digest_of(text: str) -> str:
-    """SHA-256 of an encoded recipe."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def pack_plan(document: Document) -> bytes:

@@ -230,7 +230,7 @@ class Journal:
                 owned.forget(db, cluster)
 
     def is_lost(self) -> bool:
-        """Whether it is missing where rltuned wrote to Slurm, which its lock file tells; or empty."""
+        """Whether it is empty, or missing where rltuned wrote to Slurm: its lock file tells."""
         try:
             left = (self.path, self.path.with_name(LOCK_NAME))
             return not self.is_there() and any(file.exists() for file in left)

@@ -1,16 +1,15 @@
-"""What the journal knows of a job and of a cycle. Only reads, also while the daemon writes.
+"""What the journal knows of a job, and of the last cycle. Only reads, also while a daemon writes.
 
 What is kept and cannot be read is a JournalError.
 """
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rltuned.errors import JournalError
-from rltuned.journal.cycles import CycleObservation, Document, unpack_plan
-from rltuned.journal.inputs import Recipe, decoded
+from rltuned.domain.context import Context
+from rltuned.domain.snapshot import Snapshot
+from rltuned.journal.cycles import Document, unpack_plan
 from rltuned.journal.snapshots import unpack
 from rltuned.slurm.job_selector import AskedJob, asked_job
 
@@ -89,70 +88,10 @@ def _change(row: tuple[Any, ...]) -> JobChange:
     return JobChange._make((*values, reason))
 
 
-_CYCLE = (
-    "SELECT c.cycle, at, mode, skipped, taken_at, s.digest, s.body, r.body, p.body FROM cycles AS c"
-    " LEFT JOIN snapshots AS s ON s.digest = c.snapshot"
-    " LEFT JOIN recipes AS r ON r.digest = c.recipe LEFT JOIN plans AS p ON p.cycle = c.cycle"
-)
-
-
-def last_seen(db: sqlite3.Connection) -> CycleObservation | None:
-    """What the last cycle saw; None = none is kept. Raises JournalError, SnapshotError."""
+def last_seen(db: sqlite3.Connection) -> tuple[Snapshot, Context] | None:
+    """What the last cycle saw; None = none is kept. Raises SnapshotError."""
     row = db.execute(
-        f"{_CYCLE} WHERE s.digest IS NOT NULL ORDER BY c.cycle DESC LIMIT 1"
+        "SELECT digest, body, taken_at FROM cycles JOIN snapshots ON digest = snapshot"
+        " ORDER BY cycle DESC LIMIT 1"
     ).fetchone()
-    return None if row is None else _observation(row)
-
-
-def decided(db: sqlite3.Connection, cycle: int) -> tuple[CycleObservation, Recipe, Document]:
-    """What a cycle saw, its settings, its plan. Raises JournalError, SnapshotError."""
-    row = db.execute(f"{_CYCLE} WHERE c.cycle = ?", (cycle,)).fetchone()
-    if row is None:
-        raise JournalError(f"cycle {cycle} is not in the journal; {_span(db)}")
-    if row[4] is None or row[7] is None:
-        raise JournalError(f"cycle {cycle} came to no decision ({row[3] or row[2]}); {_span(db)}")
-    if row[6] is not None and row[8] is not None:
-        found = _observation(row)
-        if found.recipe is not None and found.plan is not None:
-            return found, found.recipe, found.plan
-    raise JournalError(f"the snapshot of cycle {cycle} has been cleared out; {_span(db)}")
-
-
-def _observation(row: tuple[Any, ...]) -> CycleObservation:
-    cycle, at, mode, _, taken_at, digest, body, recipe, plan = row
-    return CycleObservation(
-        cycle,
-        at,
-        mode,
-        *unpack(digest, body, taken_at),
-        None if recipe is None else decoded(recipe),
-        None if plan is None else unpack_plan(plan),
-    )
-
-
-def _span(db: sqlite3.Connection) -> str:
-    first, last = db.execute(
-        "SELECT min(cycle), max(cycle) FROM cycles"
-        " WHERE snapshot IS NOT NULL AND recipe IS NOT NULL"
-    ).fetchone()
-    return "no cycle can be decided again" if first is None else f"{first} to {last} are kept"
-
-
-def differences(recorded: Document, again: Document) -> Iterator[str]:
-    """What two plans say differently, a line per action; none when they are the same."""
-    before, after = (
-        {(a["action"], f"{a['address']}"): a for a in plan["actions"]} for plan in (recorded, again)
-    )
-    for key in [*before, *(k for k in after if k not in before)]:
-        old, new = before.get(key), after.get(key)
-        if old != new:
-            yield f"job {key[1]}: {key[0]}: was {_values(old)}, is {_values(new)}"
-    if list(before) != list(after) and before == after:
-        yield "the same actions in another order"
-
-
-def _values(action: Document | None) -> str:
-    if action is None:
-        return "nothing"
-    shown = {k: v for k, v in action.items() if k not in {"action", "job_id", "address"}}
-    return ", ".join(f"{k} {v}" for k, v in shown.items() if k != "submitted_at")
+    return None if row is None else unpack(*row)

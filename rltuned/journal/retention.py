@@ -59,11 +59,6 @@ def _by_age(db: sqlite3.Connection, before: float, cluster: str, ended: float) -
     for (cycle,) in old:
         _drop_snapshot(db, cycle)
         db.execute("DELETE FROM cycles WHERE cycle = ?", (cycle,))
-    if old:
-        db.execute(
-            "DELETE FROM recipes WHERE NOT EXISTS"
-            " (SELECT 1 FROM cycles WHERE cycles.recipe = recipes.digest)"
-        )
     db.execute(
         "DELETE FROM diary WHERE id IN (SELECT id FROM diary WHERE at < ? ORDER BY id LIMIT ?)",
         (before, AT_ONCE),

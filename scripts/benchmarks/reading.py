@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs, decide
+from rltuned.daemon.apply import recorded_plan
 from rltuned.domain.context import NO_CONTEXT
 from rltuned.journal.cycles import CycleObservation
-from rltuned.journal.inputs import Recipe, plan_document
 from rltuned.journal.journal import Journal
 from rltuned.policies.actor import load_actor
 from rltuned.slurm.backend import SlurmBackend
@@ -64,14 +64,20 @@ def _in_child(bundle: str) -> str:
             observed.append(time.process_time() - began)
             decision = decide(snapshot, actor, Knobs())
             both.append(time.process_time() - began)
-            recipe = Recipe(actor.name, Knobs(), actor.digest)
             # numbers that move, as age moves them: an unchanged cluster would be kept once
             moved = tuple(replace(j, priority=j.priority + cycle) for j in snapshot.pending)
             seen = replace(snapshot, pending=moved)
             began = time.process_time()
             journal.keep(
                 CycleObservation(
-                    cycle, NOW, "live", seen, NO_CONTEXT, recipe, plan_document(decision)
+                    cycle,
+                    NOW,
+                    "live",
+                    seen,
+                    NO_CONTEXT,
+                    actor.name,
+                    actor.digest,
+                    recorded_plan(decision),
                 )
             )
             kept.append(time.process_time() - began)

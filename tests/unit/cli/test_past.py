@@ -1,9 +1,8 @@
-"""`history` and `replay`: a job's changes and a cycle's plan, from the journal alone."""
+"""`history`: a job's changes, from the journal alone."""
 
 import json
 import os
 import signal
-import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -16,17 +15,15 @@ from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import NICE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
-from rltuned.errors import JournalError, ModelError
-from rltuned.journal.cycles import recorded
+from rltuned.errors import JournalError
+from rltuned.journal.cycles import pack_plan, recorded, unpack_plan
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME, reading
-from rltuned.policies.actor import load_actor
-from rltuned.solver import Cbc
 from tests.builders import NOW, basic, job, noted, set_priority, set_site_factor
 from tests.configs import settings_file
 from tests.fakes import FakeBackend, FakeClock
 from tests.programs import ran
-from tests.unit.cli.journalled import FIRST, KNOBS, live, world
+from tests.unit.cli.journalled import FIRST, live, world
 from tests.unit.cli.runner import run
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
@@ -95,81 +92,31 @@ def test_a_job_without_changes_is_reported_so(tmp_path: Path, config: Path) -> N
         run("history", "4", "--journal", str(tmp_path / "absent"))
 
 
-def test_the_same_plan_comes_out_again(tmp_path: Path, config: Path) -> None:
-    live(tmp_path, cycles=2)
-    for cycle, actions in ((1, 3), (2, 0)):
-        result = run("history", "--replay", str(cycle), "--config", str(config))
-        assert result.exit_code == 0, result.output
-        first, second = result.stdout.splitlines()
-        assert first.endswith(f"(live), sjf: 4 pending, {actions} actions")
-        assert second == "identical"
-
-
-def test_a_cycle_that_only_looked_is_kept_and_has_nothing_to_replay(
-    tmp_path: Path, config: Path
-) -> None:
+def test_a_cycle_that_only_looked_is_kept(tmp_path: Path) -> None:
     live(tmp_path, ladder=Ladder(rung=Rung.OBSERVE))
     live(tmp_path)
     assert [r.snapshot for r in recorded(tmp_path / FILE_NAME)] == [world(), world()]
-    with pytest.raises(JournalError, match=r"came to no decision \(observe\); 2 to 2 are kept"):
-        run("history", "--replay", "1", "--config", str(config))
 
 
-def test_a_plan_that_differs_is_listed(tmp_path: Path, config: Path) -> None:
-    live(tmp_path)
-    result = run("history", "--replay", "1", "--policy", "fcfs", "--config", str(config))
-    assert result.exit_code == 1
-    assert f"job 3: SetPriority: was old 100, new {FIRST}, nice 0, rest None, is" in result.stdout
-    reply = run(
-        "history", "--replay", "1", "--policy", "fcfs", "--config", str(config), "--json"
-    ).stdout
-    document = json.loads(reply)
-    assert (document["identical"], len(document["differences"])) == (False, 3)
+PLAN: dict[str, object] = {
+    "actions": [{"action": "SetSiteFactor", "job_id": 7, "address": "7"}],
+    "reasons": {},
+    "notes": [],
+}
 
 
-def test_a_joint_placement_is_solved_again(tmp_path: Path, config: Path) -> None:
-    knobs = replace(KNOBS, placement="milp", top_k=3)
-    live(tmp_path, knobs=knobs, solver=Cbc())
-    result = run("history", "--replay", "1", "--config", str(config))
-    assert result.exit_code == 0, result.output
-
-
-def test_a_model_must_be_the_very_one(tmp_path: Path, config: Path) -> None:
-    actor = load_actor(MODELS / "rltune-paper")
-    live(tmp_path, policy=actor, digest=actor.digest)
-    assert run("history", "--replay", "1", "--config", str(config)).exit_code == 0
-    other = tmp_path / "other"
-    other.mkdir()
-    live(other, policy=actor, digest="0" * 64)
-    with pytest.raises(ModelError, match="digest 000000000000, and model:rltune-paper has"):
-        run(
-            "history", "--replay", "1", "--journal", str(other / FILE_NAME), "--config", str(config)
-        )
-
-
-def test_a_cycle_is_decided_again_with_the_trust_that_it_had(tmp_path: Path) -> None:
-    half = load_actor(MODELS / "rltune", 0.5)
-    live(tmp_path, policy=half, digest=half.digest)
-    for trust in (0.0, 1.0):  # whatever the settings say by now
-        table = f'[policy]\ntrust = {trust}\nmodels_dir = "{MODELS}"\n'
-        config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n{table}')
-        result = run("history", "--replay", "1", "--config", str(config))
-        assert result.exit_code == 0, result.output
-        assert result.stdout.splitlines()[-1] == "identical"
-
-
-def test_cycles_that_cannot_be_replayed_say_why(tmp_path: Path, config: Path) -> None:
-    live(tmp_path, cycles=2)
-    with pytest.raises(JournalError, match=r"cycle 9 is not in the journal; 1 to 2 are kept"):
-        run("history", "--replay", "9", "--config", str(config))
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
-        db.execute("UPDATE cycles SET snapshot = NULL WHERE cycle = 1")
-        db.execute("UPDATE cycles SET taken_at = NULL, skipped = 'backend' WHERE cycle = 2")
-        db.commit()
-    with pytest.raises(JournalError, match="cycle 1 has been cleared out"):
-        run("history", "--replay", "1", "--config", str(config))
-    with pytest.raises(JournalError, match=r"came to no decision \(backend\)"):
-        run("history", "--replay", "2", "--config", str(config))
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"x", pack_plan(PLAN)[:-3], pack_plan({}), pack_plan(PLAN | {"actions": None}),
+        pack_plan(PLAN | {"actions": [{"action": "x"}]}),
+        pack_plan(PLAN | {"reasons": {"7": {"why": "short"}}}), pack_plan(PLAN | {"notes": 3}),
+    ],
+)  # fmt: skip
+def test_a_damaged_plan_is_refused(body: bytes) -> None:
+    assert unpack_plan(pack_plan(PLAN)) == PLAN
+    with pytest.raises(JournalError, match="cannot be read"):
+        unpack_plan(body)
 
 
 KILLED = """
@@ -216,7 +163,6 @@ def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, sta
     assert skipped == "unfinished"
     reply = run("history", "3", "--config", str(config)).stdout
     assert f"priority 100 -> {FIRST}: unknown (the process ended before it was seen)" in reply
-    assert run("history", "--replay", "1", "--config", str(config)).exit_code == 0
     seen = world()
     if stage == "after":
         new = {1: basic(2_700.0), 2: basic(1_800.0), 3: FIRST}
@@ -240,15 +186,14 @@ main()
 """
 
 
-def test_neither_needs_torch_or_slurm(tmp_path: Path, config: Path) -> None:
+def test_it_needs_neither_torch_nor_slurm(tmp_path: Path, config: Path) -> None:
     """Torch cannot be imported, and no program of Slurm can be found."""
     live(tmp_path)
     journal = Journal(tmp_path)
     journal.probe()  # the daemon has it open
     env = {"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")}
-    for args in (("history", "3"), ("history", "--replay", "1")):
-        done = ran(sys.executable, "-c", BLOCKED, *args, "--config", config, env=env)
-        assert done.stderr == ""
+    done = ran(sys.executable, "-c", BLOCKED, "history", "3", "--config", config, env=env)
+    assert done.stderr == ""
     journal.close()
 
 

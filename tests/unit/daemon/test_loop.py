@@ -194,7 +194,7 @@ def test_what_no_decision_came_of_is_kept_too(bench: Bench) -> None:
     (kept,) = recorded(bench.folder / FILE_NAME)
     assert kept.snapshot == WORLD
     with reading(bench.folder / FILE_NAME) as db:
-        assert db.execute("SELECT skipped, recipe FROM cycles").fetchall() == [("policy", None)]
+        assert db.execute("SELECT skipped, model FROM cycles").fetchall() == [("policy", "")]
 
 
 def test_useless_scores_write_nothing(bench: Bench) -> None:
