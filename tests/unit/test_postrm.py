@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -46,4 +47,10 @@ def test_a_journal_with_an_open_change_owes_and_one_without_does_not(tmp_path: P
         assert owing(tmp_path) == []
         plan = Plan((SITE_FACTOR.to(job(1, site_factor=0), -500),))
         journal.intend(plan, cluster=snapshot().cluster, cycle=1, at=NOW)
+    assert owing(tmp_path) == [f"{tmp_path}/journal.sqlite"]
+
+
+def test_the_journal_of_another_release_counts(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+        db.execute("CREATE TABLE changes (id INTEGER)")
     assert owing(tmp_path) == [f"{tmp_path}/journal.sqlite"]
