@@ -50,11 +50,7 @@ def test_a_journal_with_an_open_change_owes_and_one_without_does_not(tmp_path: P
     assert owing(tmp_path) == [f"{tmp_path}/journal.sqlite"]
 
 
-def test_a_journal_of_an_earlier_release_owes(tmp_path: Path) -> None:
+def test_the_journal_of_another_release_counts(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
-        db.execute("CREATE TABLE changes (closed TEXT, new INTEGER)")
-        db.commit()
-        assert owing(tmp_path) == []
-        db.execute("INSERT INTO changes VALUES (NULL, 5)")
-        db.commit()
+        db.execute("CREATE TABLE changes (id INTEGER)")
     assert owing(tmp_path) == [f"{tmp_path}/journal.sqlite"]
