@@ -35,6 +35,7 @@ from rltuned.lab.train.evolution import (
     part_of,
     perform,
 )
+from rltuned.lab.train.export import git_commit
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.queues import random_snapshot
@@ -49,6 +50,7 @@ from rltuned.sim.trace import Trace
 from tests.builders import sure
 from tests.train.worlds import random_ground
 
+ROOT = Path(__file__).parents[2]
 PLAIN = random_ground("testbed", 21, 400)
 WORKLOAD = PLAIN.foreseeing(foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
 SETTINGS = EvolutionSettings(
@@ -260,13 +262,13 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
     shown = CliRunner().invoke(app, ["models", "verify", str(out)])
     assert str(verdict) in " ".join(shown.stdout.split())
     assert load_actor(out).card.results["verdict_on_t.csv@testbed"] == verdict.change
+    assert load_actor(out).card.git_commit == git_commit(ROOT)
 
 
 def test_the_seed_that_does_best_on_held_out_windows_is_exported(tmp_path: Path) -> None:
     whole = sure(perform(search_in(tmp_path / "a", seeds=2)))
-    rows = {n: whole.results[f"validation_seed_{n}"] for n in (1, 2)}
-    assert whole.training.seed == min(rows, key=lambda seed: rows[seed])
-    assert whole.results["validation"] == min(rows.values())
+    costs = {seed: whole.results[f"validation_cost_seed_{seed}"] for seed in (1, 2)}
+    assert whole.training.seed == min(costs, key=lambda seed: costs[seed])
     for seed in (1, 2):
         record = tmp_path / "a" / "work" / f"seed-{seed}" / GENERATIONS
         assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
@@ -287,7 +289,7 @@ def test_a_search_begins_where_a_bundle_of_its_kind_ended(tmp_path: Path) -> Non
     assert "begun from model" in card.training.method
     if numbers.any():
         assert weights(tmp_path / "b" / "model") == weights(begun)
-    other = Path(__file__).parents[2] / "models" / "warmstart-saf"
+    other = ROOT / "models" / "warmstart-saf"
     with pytest.raises(ModelError, match="no network of `rltuned train evolve`"):
         numbers_of(other)
 

@@ -70,7 +70,7 @@ def export_bundle(
         ),
         files_sha256={k: hashlib.sha256(data).hexdigest() for k, data in files.items()},
         rltuned_version=__version__,
-        git_commit=git_commit(Path(__file__).resolve().parents[2]),
+        git_commit=git_commit(Path(__file__).resolve().parents[3]),
         torch_version=str(torch.__version__),
         training=training,
         results=results,

@@ -264,7 +264,7 @@ def export_judged(job: Job[Any], found: Sequence[Found], windows: Sequence[Scena
     results = {name: value for name, value in each if value is not None}
     results |= {f"verdict_on_{name}": change for name, change in changes.items()}
     if len(found) > 1:
-        results |= {f"validation_seed_{one.seed}": one.validation[0] for one in found}
+        results |= {f"validation_cost_seed_{one.seed}": one.cost for one in found}
     seeds = f" The best of {len(found)} seeds on held-out windows." if len(found) > 1 else ""
     return export_bundle(
         job.out,
