@@ -15,6 +15,7 @@ Digester is there to take them. A comment is asked for of a job that is explaine
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -86,15 +87,15 @@ WATCH_COLUMNS: Final = UNDO_COLUMNS[:-1]
 
 
 def text(value: str) -> str:
-    """A word of Slurm's; empty where it says that there is none."""
-    return "" if absent(value) else value
+    """A word of Slurm's; empty where it says that there is none. Jobs share the same words."""
+    return "" if absent(value) else intern(value)
 
 
 FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = MappingProxyType(
     {
         "reason": ("reason", text),
         "eligibletime": ("eligible_at", parse_epoch),
-        "username": ("user", str),
+        "username": ("user", intern),
         "qos": ("qos", text),
         "reqnodes": ("required_nodes", expand_hosts),
         "dependency": ("dependency", text),
@@ -102,7 +103,7 @@ FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = MappingProxyT
         "accruetime": ("accrue_at", parse_epoch),
         "deadline": ("deadline_at", parse_epoch),
         "account": ("account", text),
-        "oversubscribe": ("oversubscribe", str),
+        "oversubscribe": ("oversubscribe", intern),
         "ExcNodes": ("excluded_nodes", expand_hosts),
         "CronJob": ("cron", lambda word: word.lower() in {"yes", "1", "true"}),
     }

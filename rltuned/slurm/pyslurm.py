@@ -90,12 +90,76 @@ class ReaderChoice:
         return self.reader != self.wanted
 
 
-class Pyslurm:
-    """Asks pyslurm, in a process of its own each time, with this interpreter."""
+def _taken(call: Call) -> tuple[str, dict[str, str]]:
+    """The first line, and by job id the others. Raises UnusableError: a line has no end."""
+    lines, jobs, size = call.lines(), dict[str, str](), 0
+    try:
+        first = next(lines, "")
+        for line in lines:
+            jobs[line[1:].partition(",")[0]] = line
+            size += len(line)
+            if len(jobs) > MOST_RECORDS:
+                raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+            if size > MOST_BYTES:
+                raise SnapshotError(f"pyslurm answered more than {MOST_BYTES} bytes")
+    except BackendError as error:
+        raise UnusableError(str(error)) from None
+    return first, jobs
 
-    def __init__(self, commands: Commands, python: Path) -> None:
+
+class JobSource:
+    """Rows of all jobs: from squeue alone, or from pyslurm with what they ask for from squeue.
+
+    pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
+    younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
+
+    pyslurm: its interpreter; None = text alone. on_reading: called with what reads the jobs,
+    whenever that changes and pyslurm is set. digester: whose texts are asked for, of squeue in
+    either case; None = none.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        new_marks: Callable[[], Marks],
+        pyslurm: Path | None,
+        on_reading: Callable[[ReaderChoice], None],
+        digester: Digester | None = None,
+    ) -> None:
         self._commands = commands
-        self._python = python
+        self._new_marks = new_marks
+        self._python = pyslurm
+        self._on_reading = on_reading
+        wanted = () if digester is None else digester.wanted
+        self._texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
+        self._last: ReaderChoice | None = None
+        self._rest_until = -float("inf")
+
+    def read(
+        self, layout: Layout, release: tuple[int, int], now: float, bad: list[Unreadable]
+    ) -> Iterator[Row]:
+        """The rows of every record, or of every task where squeue parts arrays. bad: takes jobs
+        whose records are no rows. Raises BackendError, SnapshotError.
+        """
+        names, jobs = layout.job_columns, None
+        if self._python is not None and not 0 < self._rest_until - now <= REST_S:
+            try:
+                version, jobs = self.jobs(release)
+                reading = ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}")
+                names = ("jobid", *(name for name in names if name not in TOLD))
+            except UnusableError as error:
+                self._rest_until = now + REST_S
+                reading = ReaderChoice(PYSLURM, TEXT, str(error))
+            if reading != self._last:
+                self._last = reading
+                self._on_reading(reading)
+        broken = list[str]()
+        marks = self._new_marks()
+        rows = squeue(
+            self._commands, layout, marks, names, "--noconvert", texts=self._texts, broken=broken
+        )
+        yield from rows if jobs is None else rows_of(jobs, rows, bad)
+        bad += [Unreadable("job", "", why) for why in broken]
 
     def jobs(self, release: tuple[int, int]) -> tuple[str, dict[str, str]]:
         """Pyslurm's version, and every job that slurmctld has in memory: by id a line of JSON, its
@@ -142,84 +206,12 @@ class Pyslurm:
             raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
         return answer, jobs
 
-
-def _taken(call: Call) -> tuple[str, dict[str, str]]:
-    """The first line, and by job id the others. Raises UnusableError: a line has no end."""
-    lines, jobs, size = call.lines(), dict[str, str](), 0
-    try:
-        first = next(lines, "")
-        for line in lines:
-            jobs[line[1:].partition(",")[0]] = line
-            size += len(line)
-            if len(jobs) > MOST_RECORDS:
-                raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
-            if size > MOST_BYTES:
-                raise SnapshotError(f"pyslurm answered more than {MOST_BYTES} bytes")
-    except BackendError as error:
-        raise UnusableError(str(error)) from None
-    return first, jobs
-
-
-class JobSource:
-    """Rows of all jobs: from squeue alone, or from pyslurm with what they ask for from squeue.
-
-    pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
-    younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
-
-    pyslurm: its interpreter; None = text alone. on_reading: called with what reads the jobs,
-    whenever that changes and pyslurm is set. digester: whose texts are asked for, of squeue in
-    either case; None = none.
-    """
-
-    def __init__(
-        self,
-        commands: Commands,
-        new_marks: Callable[[], Marks],
-        pyslurm: Path | None,
-        on_reading: Callable[[ReaderChoice], None],
-        digester: Digester | None = None,
-    ) -> None:
-        self._commands = commands
-        self._new_marks = new_marks
-        self._pyslurm = Pyslurm(commands, pyslurm) if pyslurm else None
-        self._on_reading = on_reading
-        wanted = () if digester is None else digester.wanted
-        self._texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
-        self._last: ReaderChoice | None = None
-        self._rest_until = -float("inf")
-
-    def read(
-        self, layout: Layout, release: tuple[int, int], now: float, bad: list[Unreadable]
-    ) -> Iterator[Row]:
-        """The rows of every record, or of every task where squeue parts arrays. bad: takes jobs
-        whose records are no rows. Raises BackendError, SnapshotError.
-        """
-        names, jobs = layout.job_columns, None
-        if self._pyslurm is not None and not 0 < self._rest_until - now <= REST_S:
-            try:
-                version, jobs = self._pyslurm.jobs(release)
-                reading = ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}")
-                names = ("jobid", *(name for name in names if name not in TOLD))
-            except UnusableError as error:
-                self._rest_until = now + REST_S
-                reading = ReaderChoice(PYSLURM, TEXT, str(error))
-            if reading != self._last:
-                self._last = reading
-                self._on_reading(reading)
-        broken = list[str]()
-        marks = self._new_marks()
-        rows = squeue(
-            self._commands, layout, marks, names, "--noconvert", texts=self._texts, broken=broken
-        )
-        yield from rows if jobs is None else rows_of(jobs, rows, bad)
-        bad += [Unreadable("job", "", why) for why in broken]
-
     def reading(self, release: tuple[int, int]) -> ReaderChoice:
         """What would read the jobs now; raises as `read`."""
-        if self._pyslurm is None:
+        if self._python is None:
             return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
         try:
-            version, jobs = self._pyslurm.jobs(release)
+            version, jobs = self.jobs(release)
         except UnusableError as error:
             return ReaderChoice(PYSLURM, TEXT, str(error))
         return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}, {len(jobs)} jobs")
@@ -228,9 +220,9 @@ class JobSource:
 def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) -> Iterator[Row]:
     """Rows with squeue's columns of TOLD by pyslurm, and the others by squeue.
 
-    jobs: of Pyslurm, which are taken out; those that stand in one of both alone are left out. bad:
-    takes the jobs of which a value is not of its kind. A further row of a job is a doubt, unless it
-    says the same of one more task of an array (squeue -r), which pyslurm has told already.
+    jobs: as of JobSource.jobs; they are taken out, and those that one of both alone has are left
+    out. bad: takes the jobs of which a value is not of its kind. A further row of a job is doubt,
+    unless it says the same of one more task of an array (squeue -r), of which pyslurm has told.
     """
     arrays = dict[str, int]()
     seen = set[str]()

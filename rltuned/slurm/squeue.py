@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -294,8 +295,8 @@ def _running(row: Row, requests: Requests, nodes: Mapping[str, Node], kinds: Kin
         started_at=started,
         request=request,
         shares=shares_of(expand_hosts(row["nodelist"]), request, nodes),
-        partition=row["partition"],
-        user=row["username"],
+        partition=intern(row["partition"]),
+        user=intern(row["username"]),
         account=text(row["account"]),
         submitted_at=parse_epoch(row["submittime"]),
         array_job_id=None if absent(task) else parse_job_id(row["arrayjobid"]),

@@ -13,13 +13,14 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
+from rltuned.slurm.columns import Marks
 from rltuned.slurm.pyslurm import (
     FIELDS,
     PYSLURM,
     REST_S,
     TEXT,
     TOLD,
-    Pyslurm,
+    JobSource,
     ReaderChoice,
     UnusableError,
     row_of,
@@ -85,11 +86,15 @@ def line_of(known: dict[str, Any]) -> str:
     return json.dumps([known[name] for name in FIELDS], separators=(",", ":"))
 
 
+def source(commands: Commands, python: Path) -> JobSource:
+    return JobSource(commands, Marks, python, lambda _reading: None)
+
+
 def ask(
     folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.0
 ) -> tuple[str, dict[str, str]]:
     cli = SlurmCli(timeout_s=timeout_s)
-    return Pyslurm(Commands(cli), interpreter(folder, load, version)).jobs((26, 5))
+    return source(Commands(cli), interpreter(folder, load, version)).jobs((26, 5))
 
 
 def test_what_is_printed_by_pyslurm_does_not_get_into_the_answer(tmp_path: Path) -> None:
@@ -127,9 +132,9 @@ def test_a_pyslurm_that_is_unfit_says_why(
 def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
     commands = Commands(SlurmCli())
     with pytest.raises(UnusableError, match="No module named 'pyslurm'"):
-        Pyslurm(commands, Path(sys.executable)).jobs((26, 5))
+        source(commands, Path(sys.executable)).jobs((26, 5))
     with pytest.raises(UnusableError, match=r"pyslurm is not installed in .*/nowhere"):
-        Pyslurm(commands, tmp_path / "nowhere").jobs((26, 5))
+        source(commands, tmp_path / "nowhere").jobs((26, 5))
 
 
 def test_an_older_class_without_an_attribute_is_unfit(tmp_path: Path) -> None:
@@ -137,10 +142,10 @@ def test_an_older_class_without_an_attribute_is_unfit(tmp_path: Path) -> None:
     module = tmp_path / "pyslurm.py"
     module.write_text(module.read_text().replace("is_cronjob = None", "pass"))
     with pytest.raises(UnusableError, match=r"pyslurm 26\.5\.0: a Job has no is_cronjob"):
-        Pyslurm(Commands(SlurmCli()), python).jobs((26, 5))
+        source(Commands(SlurmCli()), python).jobs((26, 5))
     module.write_text('__version__ = "22.5.3"\n')
     with pytest.raises(UnusableError, match=r"pyslurm 22\.5\.3 has no class Jobs"):
-        Pyslurm(Commands(SlurmCli()), python).jobs((22, 5))
+        source(Commands(SlurmCli()), python).jobs((22, 5))
 
 
 def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None:
@@ -152,7 +157,7 @@ def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None
 def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
     calls: list[Call] = []
     python = interpreter(tmp_path, "import time; time.sleep(600)")
-    asked = Pyslurm(Commands(SlurmCli(timeout_s=1.0), calls.append), python)
+    asked = source(Commands(SlurmCli(timeout_s=1.0), calls.append), python)
     with pytest.raises(BackendError, match="pyslurm gave no answer within 1 s") as caught:
         asked.jobs((26, 5))
     assert not isinstance(caught.value, UnusableError)
@@ -194,11 +199,11 @@ def test_a_second_row_of_squeue_is_doubt_unless_it_is_of_another_task(
     assert sorted(j.job_id for j in queue.pending) == [n for n in (7, 8) if n not in doubted]
 
 
-def answering(folder: Path, out: str) -> Pyslurm:
+def answering(folder: Path, out: str) -> JobSource:
     python = folder / "python"
     (folder / "out").write_text(out)
     executable(python, f"#!/bin/sh\nexec cat {folder}/out\n")
-    return Pyslurm(Commands(SlurmCli()), python)
+    return source(Commands(SlurmCli()), python)
 
 
 def test_releases() -> None:
