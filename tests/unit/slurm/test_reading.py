@@ -17,10 +17,9 @@ from rltuned.slurm.reader import Reader, unreadable
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
-from rltuned.slurm.squeue import TWICE, QueueReader, address, read_tasks
+from rltuned.slurm.squeue import TWICE, QueueReader, address
 from rltuned.slurm.strings import parse_gres, parse_tasks
 from rltuned.slurm.undoer import SlurmUndoer
-from tests.builders import sure
 from tests.recorded import DATA, MARKS, Recording, replay
 from tests.unit.slurm.rows import row
 
@@ -244,12 +243,6 @@ def test_addresses() -> None:
     assert address(other, head, parse_tasks("2-3"), 2) == "14"  # 12_[2-3] might mean others too
 
 
-def test_tasks_from_one_row_each() -> None:
-    found = sure(read_tasks(["0", "1", "2", "7"]))
-    assert (found.text, found.count, found.throttle) == ("0-2,7", 4, None)
-    assert read_tasks(["N/A"]) is None
-
-
 def test_site() -> None:
     site = read_site(parse_config(RECORDED.text("config")))
     assert (site.cluster, site.version) == ("rltlab", (22, 5))
@@ -304,14 +297,6 @@ def test_running_on_an_unknown_node_takes_what_it_has_on_the_others(tmp_path: Pa
     (before,), (now,) = ([j.shares for j in s.running if j.job_id == both] for s in (whole, seen))
     assert now == tuple(share for share in before if share.node != "p2")
     assert {j.job_id for j in seen.running} == {j.job_id for j in whole.running}
-
-
-def test_job_listed_twice_is_not_taken_for_two(tmp_path: Path) -> None:
-    text = RECORDED.text("squeue")
-    records = text.split("\x1e#recorded\n")
-    twice = "\x1e#recorded\n".join([*records[:2], *records[1:]])
-    ids = [j.job_id for j in replay(tmp_path, RECORDED, squeue=twice).observe().pending]
-    assert len(ids) == len(set(ids))
 
 
 def test_failing_command_is_a_backend_error(tmp_path: Path) -> None:
