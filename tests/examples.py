@@ -24,8 +24,12 @@ def load_profile() -> None:
     settings.load_profile(os.environ.get("RLTUNED_EXAMPLES", "few"))
 
 
-def examples(most: int, **more: Any) -> settings:
-    """So many in the profile `all`, and of them the part that the profile in force draws."""
+def examples(most: int, whole: int | None = None, **more: Any) -> settings:
+    """So many in the profile `all`, and of them the part that the profile in force draws. whole: of
+    `all` in place of `most`.
+    """
+    if whole is not None and settings().max_examples >= ALL:
+        most = whole
     return settings(max_examples=max(1, most * settings().max_examples // ALL), **more)
 
 

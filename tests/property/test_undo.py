@@ -505,8 +505,8 @@ class TwoControllersMachine(UndoMachine):
 
 TestUndo, TestOldFolder = UndoMachine.TestCase, OldFolderMachine.TestCase
 TestTwoInstances = TwoInstancesMachine.TestCase
-TestUndo.settings = examples(80, stateful_step_count=40)
-TestOldFolder.settings = examples(40, stateful_step_count=40)
-TestTwoInstances.settings = examples(40, stateful_step_count=40)
+TestUndo.settings = examples(80, 800, stateful_step_count=40)
+TestOldFolder.settings = examples(40, 400, stateful_step_count=40)
+TestTwoInstances.settings = examples(40, 400, stateful_step_count=40)
 TestTwoControllers = TwoControllersMachine.TestCase
-TestTwoControllers.settings = examples(40, stateful_step_count=40)
+TestTwoControllers.settings = examples(40, 400, stateful_step_count=40)

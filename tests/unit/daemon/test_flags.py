@@ -17,10 +17,9 @@ from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
-from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot, words_in
+from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot
 from tests.fakes import FakeBackend, FakeClock
 
 
@@ -39,16 +38,6 @@ def journal(tmp_path: Path) -> Journal:
 
 def flag_of(world: FakeBackend, job_id: int = 1) -> str:
     return world.job(job_id).oversubscribe
-
-
-def test_restore_isolates_the_job_again_and_says_what_it_cannot(journal: Journal) -> None:
-    world = FakeBackend(snapshot(exclusive()))
-    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
-    assert flag_of(world) == "YES"
-    (item,) = restore(world, journal, FakeClock())
-    assert (item.fate, flag_of(world)) == (Fate.RESTORED, "NO")
-    assert "whole nodes cannot be restored" in item.detail
-    assert journal.is_clean()
 
 
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
@@ -141,22 +130,6 @@ def test_ok_cannot_be_set_and_is_reported(journal: Journal) -> None:
     noted(journal, Action(OVERSUBSCRIBE, target_of(free), "OK", "NO"), by=world.apply)
     (item,) = restore(world, journal, FakeClock())
     assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")
-
-
-def test_a_job_that_started_is_ours_again_when_it_is_requeued(journal: Journal) -> None:
-    world = FakeBackend(snapshot(exclusive()))
-    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
-    assert journal.close_gone("test", set()) == 1
-    assert journal.claims("test") == ()
-    again = replace(exclusive(), submitted_at=UnixTime(NOW), oversubscribe="YES")
-    other = replace(again, job_id=JobId(77), address="77")
-    for _ in range(2):  # once, however often it is looked at
-        journal.reclaim("test", (again, other), NOW + 60)
-        (flag,) = words_in(journal)
-        assert (flag.key, flag.original, flag.value) == ((again.job_id, NOW), "NO", "YES")
-    world.put(again)
-    (item,) = restore(world, journal, FakeClock())
-    assert item.fate is Fate.RESTORED
 
 
 def test_flags_and_numbers_go_through_one_plan(journal: Journal) -> None:

@@ -113,23 +113,6 @@ def test_a_successor_does_not_count_as_its_own_what_was_given_back(
     assert theirs.claims(CLUSTER) == ()
 
 
-def test_back_again_it_is_the_first_ones_once_more(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    first, second = one.loop(), two.loop()
-    first.run(1)
-    one.ping.acting = "head2"
-    first.run(1)
-    second.run(2)
-    one.ping.acting = "head1"
-    second.run(1)
-    first.run(2)
-    assert one.received.reports[-1].mode is HealthState.LIVE
-    assert one.priorities() == dealt(3, 2, 1)
-    assert len(Journal(one.folder).claims(CLUSTER)) == 3
-    second.run(1)
-    assert Journal(two.folder).claims(CLUSTER) == ()
-
-
 def test_the_breakers_and_other_states_go_along(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     journal = Journal(one.folder)

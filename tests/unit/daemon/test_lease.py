@@ -38,16 +38,6 @@ def test_only_the_one_beside_the_acting_controller_gets_it(shared: Path) -> None
     assert (shared / FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_living_holder_hands_over_at_once(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    b, _ = side(shared, "head2")
-    assert a.claim("head1") == ""
-    assert b.claim("head2") == "head1 holds the lease"
-    assert "head2 acts" in a.claim("head2")
-    assert b.claim("head2") == ""
-    assert a.lost() == "not sent: this daemon does not hold the lease"
-
-
 def test_a_dead_holder_is_waited_for_as_long_as_its_lease(shared: Path) -> None:
     a, _ = side(shared, "head1")
     b, clocks = side(shared, "head2")

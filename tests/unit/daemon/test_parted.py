@@ -11,7 +11,7 @@ from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.plan import Plan
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, set_priority, set_site_factor, snapshot
+from tests.builders import NOW, job, set_priority, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 
 WHOLE = job(10, priority=300, nice=7, array=ArrayInfo(JobId(10), 4, listed="0-3"))
@@ -89,17 +89,6 @@ def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Jo
     change(world, journal, set_priority(WHOLE, 900))
     assert fates(world, journal) == {10: Fate.RESTORED}
     assert world.job(NEWEST) == older
-
-
-def test_a_site_factor_goes_along_and_one_that_is_hidden_is_reported(journal: Journal) -> None:
-    world = FakeBackend(snapshot(replace(WHOLE, nice=0)))
-    change(world, journal, set_site_factor(world.job(10), 500))
-    shown = task(13, fixed=False, priority=800, site_factor=500)
-    hidden = task(14, fixed=False, priority=0, held_by="user", live=True, site_factor=None)
-    world.put(shown, hidden)
-    found = fates(world, journal)
-    assert found == {10: Fate.RESTORED, 13: Fate.RESTORED, 14: Fate.UNKNOWN}
-    assert world.job(13).site_factor == 0
 
 
 def test_words_go_along(journal: Journal) -> None:

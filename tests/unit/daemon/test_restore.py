@@ -14,7 +14,6 @@ from rltuned.daemon.restore import (
     Effort,
     Fate,
     Restored,
-    is_complete,
     persist,
     restore,
     restore_shown,
@@ -82,13 +81,6 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
-
-
-def test_what_somebody_else_changed_is_left_alone(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))
-    world.put(replace(world.job(1), priority=1234), replace(world.job(2), site_factor=77))
-    assert give_back(world, journal) == {1: Fate.CHANGED, 2: Fate.CHANGED}
-    assert (world.job(1).priority, world.job(2).site_factor) == (1234, 77)
 
 
 def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journal: Journal) -> None:
@@ -237,35 +229,6 @@ def test_a_job_written_in_both_modes_is_released_first(
     assert kinds == [RELEASE, SITE_FACTOR]
     assert world.job(2).site_factor == 40
     assert journal.claims("test") == ()
-
-
-@pytest.mark.parametrize("result", [Result.REFUSED, Result.FAILED])
-def test_what_could_not_be_given_back_stays_ours(
-    world: FakeBackend, journal: Journal, result: Result
-) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    world.results = {1: result}
-    items = restore(world, journal, FakeClock())
-    assert not is_complete(items)
-    world.results = {}
-    assert give_back(world, journal) == {1: Fate.RESTORED}
-
-
-def test_a_job_requeued_with_our_numbers_is_ours_again(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_priority(world.job(1), 900), set_site_factor(world.job(2), 500))
-    later = snapshot(
-        replace(world.job(1), submitted_at=UnixTime(NOW), fixed=True, nice=0),
-        replace(world.job(2), submitted_at=UnixTime(NOW)),
-        job(3, priority=900, fixed=True),  # an administrator's own, never written to by us
-    )
-    journal.close_gone("test", ())  # both were running when the daemon looked last
-    back = FakeBackend(later)
-    assert give_back(back, journal) == {1: Fate.RESTORED, 2: Fate.RESTORED}
-    assert (back.job(1).priority, back.job(1).nice) == (NATURAL, 7)
-    assert back.job(2).site_factor == 40
-    assert back.job(3).priority == 900
 
 
 def fill(world: FakeBackend, journal: Journal, count: int) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.retention import used_bytes
@@ -18,7 +17,6 @@ from tests.builders import (
     NOW,
     job,
     noted,
-    numbers_in,
     release,
     running,
     set_priority,
@@ -139,32 +137,6 @@ def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) 
     journal.close()
 
 
-def test_a_job_that_waits_longer_than_anything_is_kept_stays_ours(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
-    for day in range(40):
-        at = NOW + day * DAY_S
-        noted(journal, set_priority(job(1, priority=500 + day), 501 + day), at=at, by=None)
-        journal.keep(sight(snapshot(job(1)), cycle=day + 1, at=at))
-    (claim,) = numbers_in(journal)
-    assert (claim.owned.original, claim.owned.value) == (500, 540)
-    assert claim.written_at == UnixTime(NOW + 39 * DAY_S)
-    journal.close()
-
-
-def test_jobs_that_ended_go_by_size_and_those_that_slurm_shows_never(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Keeping(days=90, max_mib=0.0))
-    for number in (1, 2, 3, 4, 5):
-        gone(journal, number, [900], at=NOW)
-    array = replace(running(77), array_job_id=JobId(3))
-    shown = snapshot(job(9), runs=[running(2), array], lingering=(JobId(4),))
-    for cycle, days in enumerate((0.1, 1.0, 1.2), start=1):
-        journal.keep(sight(shown, cycle=cycle, at=NOW + days * DAY_S))
-    assert rows(tmp_path, "SELECT job_id FROM owned ORDER BY job_id") == [(2,), (3,), (4,)]
-    back = job(2, priority=900, submitted_at=NOW + 2 * DAY_S, fixed=True, site_factor=None)
-    assert len(journal.reclaim(CLUSTER, [back], NOW + 2 * DAY_S)) == 1
-    journal.close()
-
-
 def test_a_job_that_runs_longer_than_anything_is_kept_is_known_when_requeued(
     tmp_path: Path,
 ) -> None:
@@ -175,18 +147,6 @@ def test_a_job_that_runs_longer_than_anything_is_kept_is_known_when_requeued(
         journal.keep(sight(shown, cycle=day + 1, at=NOW + day * DAY_S))
     back = job(1, priority=900, submitted_at=NOW + 40 * DAY_S, fixed=True, site_factor=None)
     assert len(journal.reclaim(CLUSTER, [back], NOW + 40 * DAY_S)) == 1
-    journal.close()
-
-
-def test_a_job_that_was_away_for_a_look_counts_from_when_it_is_away_again(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Keeping(max_mib=0.0))
-    gone(journal, 1, [900], at=NOW)
-    looks = [(0.0, ()), (0.9, (running(1),)), (1.1, ()), (2.0, ()), (2.2, ())]
-    left = []
-    for cycle, (days, runs) in enumerate(looks, start=1):
-        journal.keep(sight(snapshot(job(9), runs=runs), cycle=cycle, at=NOW + days * DAY_S))
-        left += rows(tmp_path, "SELECT count(*) FROM owned")
-    assert left == [(1,), (1,), (1,), (1,), (0,)]
     journal.close()
 
 
