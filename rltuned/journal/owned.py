@@ -334,9 +334,8 @@ def _written(row: Row | None, action: Action, origin: Mapping[str, Any]) -> tupl
             origin["cluster"], *target.key, action.field.name, target.address, action.old,
             action.nice, action.rest, origin["newest"], [], past,
         )  # fmt: skip
-    row.writes = [*row.writes, (action.old, action.new, at)][
-        -KEPT - 1 :
-    ]  # the last may come to nothing
+    # one more, as the last may come to nothing
+    row.writes = [*row.writes[-KEPT:], (action.old, action.new, at)]
     row.address, row.at = target.address, at
     row.guessed, row.gone, row.ended_at = 0, 0, None
     return row.values()

@@ -27,7 +27,7 @@ _MIB: Final = 1024 * 1024
 def rotate(db: sqlite3.Connection, keeping: Keeping, cluster: str, now: float) -> None:
     """Clear out some of what is too old or too much, in a transaction. cluster: the watched one."""
     _by_age(db, now - keeping.days * _DAY_S, cluster, now - ENDED_S)
-    _by_size(db, int(keeping.max_mib * _MIB), now - ENDED_S)
+    _by_size(db, int(keeping.max_mib * _MIB))
 
 
 def shrink(db: sqlite3.Connection, keeping: Keeping) -> None:
@@ -60,18 +60,20 @@ def _by_age(db: sqlite3.Connection, before: float, cluster: str, ended: float) -
         _drop_snapshot(db, cycle)
         db.execute("DELETE FROM cycles WHERE cycle = ?", (cycle,))
     db.execute(
-        "DELETE FROM diary WHERE id IN (SELECT id FROM diary WHERE at < ? ORDER BY id LIMIT ?)",
-        (before, AT_ONCE),
+        "DELETE FROM diary WHERE id IN (SELECT id FROM (SELECT id, at FROM diary ORDER BY id"
+        " LIMIT ?) WHERE at < ?)",
+        (AT_ONCE, before),
     )
+    # a job that Slurm has forgotten is never requeued: without these the table stays small
     db.execute(
-        "DELETE FROM owned WHERE at < ? AND (writes = '[]'"
-        " OR gone AND (cluster != ? OR ended_at < ?))",
-        (before, cluster, ended),
+        "DELETE FROM owned WHERE gone AND ended_at < ? OR at < ? AND (writes = '[]'"
+        " OR gone AND cluster != ?)",
+        (ended, before, cluster),
     )
 
 
-def _by_size(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
-    """First the oldest snapshots and plans, then the oldest rows, those of ended jobs last."""
+def _by_size(db: sqlite3.Connection, most_bytes: int) -> None:
+    """First the oldest snapshots and plans, then the oldest rows, and what was restored."""
     for _ in range(SNAPSHOTS_AT_ONCE):
         if used_bytes(db) <= most_bytes:
             return
@@ -80,7 +82,7 @@ def _by_size(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
         ).fetchone()
         if oldest is None:
             db.execute("DELETE FROM snapshots")  # no cycle names them any more
-            _drop_rows(db, most_bytes, ended)
+            _drop_rows(db)
             return
         _drop_snapshot(db, oldest)
 
@@ -97,7 +99,7 @@ def _drop_snapshot(db: sqlite3.Connection, cycle: int) -> None:
     )
 
 
-def _drop_rows(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
+def _drop_rows(db: sqlite3.Connection) -> None:
     db.execute(
         "DELETE FROM cycles WHERE cycle IN (SELECT cycle FROM cycles WHERE cycle <="
         " (SELECT max(cycle) FROM cycles) - ? ORDER BY cycle LIMIT ?)",
@@ -106,6 +108,4 @@ def _drop_rows(db: sqlite3.Connection, most_bytes: int, ended: float) -> None:
     db.execute(
         "DELETE FROM diary WHERE id IN (SELECT id FROM diary ORDER BY id LIMIT ?)", (AT_ONCE,)
     )
-    if used_bytes(db) <= most_bytes:
-        return
-    db.execute("DELETE FROM owned WHERE writes = '[]' OR gone AND ended_at < ?", (ended,))
+    db.execute("DELETE FROM owned WHERE writes = '[]'")

@@ -124,7 +124,7 @@ def gone(journal: Journal, number: int, values: Sequence[int], at: float) -> Non
 
 
 def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Keeping(days=30, max_mib=0.0))
+    journal = Journal(tmp_path, Keeping(days=90))
     gone(journal, 1, [600, 700, 800, 900], at=NOW)
     journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 29 * DAY_S))
     back = job(1, priority=900, submitted_at=NOW + 60, fixed=True, site_factor=None)
