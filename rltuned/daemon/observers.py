@@ -159,11 +159,11 @@ class Publisher:
             self._board.loaded(rig)
         if self._answers is not None:
             self._answers.loaded(rig)
-        log = self._log.warning if rig.in_place_of else self._log.info
-        log(
+        if rig.in_place_of:
+            self._log.warning("rule_stands_in", in_place_of=rig.in_place_of)
+        self._log.info(
             "loaded",
             policy=rig.policy.name,
-            in_place_of=rig.in_place_of,
             trust=rig.policy.trust,
             digest=rig.digest,
             generation=rig.generation,
