@@ -38,6 +38,7 @@ def weighed(slurm: SlurmLab, folder: Path, *array: str, times: int) -> tuple[flo
     with Daemon(folder, "--config", str(config), "--stage", "shadow") as daemon:
         series = 'rltuned_backlog_seconds{partition="gpu"}'
         daemon.wait_for(lambda: "rltuned_backlog_seconds{" in daemon.get("/metrics"), "a look")
+        daemon.wait_for(lambda: daemon.metric(series) > 0, "what waits")
         backlog_s = daemon.metric(series)
     shown = json.loads(rltuned("plan", "--json", config=config, code=0).stdout)["jobs"]
     delays = {job["job_id"]: job["delay_s"] for job in shown}

@@ -303,6 +303,11 @@ ORDINARY = [
         follow_keys={"policy.name": "sjf"},
     ),
     Trial(
+        "install the models, or choose a [policy] name",
+        keys={"policy.name": "model:rltune", "policy.models_dir": "/no/models"},
+        follow_keys={"policy.name": "sjf"},
+    ),
+    Trial(
         "write_mode = auto compares delays alone",
         keys={"ladder.stage": "canary", "limits.write_mode": "priority"},
         follow_keys={"limits.write_mode": "auto"},

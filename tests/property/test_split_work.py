@@ -13,6 +13,7 @@ from rltuned.daemon.sums import Sums, sums_of
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.units import JobId, UnixTime
+from rltuned.lab.replay.policy import policy_of
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot, sure
 from tests.examples import examples
@@ -74,7 +75,8 @@ def test_the_same_work_has_the_same_delays_however_it_is_split(
 ) -> None:
     queue = data.draw(st.lists(work, min_size=1, max_size=6))
     as_arrays = [data.draw(cuts) for _ in queue]
-    order = BASELINES["delay" if policy == "default" else policy]
+    order = policy_of(policy)
+    assert not isinstance(order, str)
     one = decided(split(queue, as_arrays), order)
     other = decided(split(queue, [[]] * len(queue)), order)
     ours, theirs = delays_of(one), delays_of(other)
