@@ -38,7 +38,7 @@ check-tools: $(STAMP) test-packages ## tests of documents, pictures, dashboards,
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/tools
 
 test-examples: $(STAMP) ## the property tests, four times as many examples as in `make test`
-	@RLTUNED_EXAMPLES=all $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "hypothesis or examples" tests
+	@RLTUNED_EXAMPLES=all $(BIN)/python -m pytest -q -n 2 --dist load -m "hypothesis or examples" tests
 
 test-quick: $(STAMP) ## the tests that need no other program
 	@$(BIN)/python -m pytest -q -m "not slurm and not prometheus" tests/unit tests/property
