@@ -476,12 +476,18 @@ def _found(known: Mapping[int, list[Row]], job: PendingJob) -> list[tuple[Row, s
     if any(not OWNED[row.field].words for row, _ in found):
         return found
     number = next((one for one in new if one[0].orders), None)
-    parted = [] if mine else _parted(array, job, number)
-    if parted or not hides(job) or any(row.field == SITE_FACTOR.name for row in mine):
-        return found + parted
     latest = max((row.submitted_at for row in before), default=None)
-    hidden = [row for row in before if row.submitted_at == latest and row.writes]
-    return found + [_taken(r, job, guessed=1) for r in hidden if r.field == SITE_FACTOR.name]
+    hidden = [
+        _taken(row, job, guessed=1)
+        for row in before
+        if row.submitted_at == latest and row.writes and row.field == SITE_FACTOR.name
+    ]
+    is_known = not hides(job) or any(row.field == SITE_FACTOR.name for row in mine)
+    # a requeued task has what it had, and not what its array has
+    if hidden and not is_known and all(row.address == job.address for row, _ in hidden):
+        return found + hidden
+    parted = [] if mine else _parted(array, job, number)
+    return found + (parted if parted or is_known else hidden)
 
 
 def _requeued(before: list[Row], array: list[Row], kind: Field, value: Value) -> list[Row]:
