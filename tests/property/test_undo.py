@@ -515,7 +515,7 @@ TestTwoControllers.settings = examples(40, 400, stateful_step_count=40)
 def test_a_requeued_task_has_its_own_number_and_not_that_of_its_array() -> None:
     """Somebody else's number was on it when it left the array; the machine found it in 2,000."""
     state = UndoMachine()
-    state.cycle()
+    state.go_on(2)
     state.submit(cycles=1, limit_s=60.0, tasks=3, used=False)
     state.somebody_writes(cycles=0, number=0)
     state.part_a_task(cycles=0, number=0, starts=False)
