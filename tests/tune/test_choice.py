@@ -20,7 +20,7 @@ from rltuned.lab.compare import JobScores
 from rltuned.lab.tune import search as searching
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
 from rltuned.lab.tune.night import price_words, training_before
-from rltuned.lab.tune.search import Candidate, Choices, Period, Searched, search
+from rltuned.lab.tune.search import Alternatives, Candidate, Period, Searched, search
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
@@ -76,7 +76,7 @@ def searched(past: Past, factor: Callable[[Candidate], float]) -> Searched:
     with pytest.MonkeyPatch.context() as patch:
         play_by(patch, past, lambda c, _late: 1.0 if c.is_first_come else factor(c))
         return search(
-            past.switched_on(switch_s), end_s, incumbent, Choices(), price=PRICE, daemon=DAEMON
+            past.switched_on(switch_s), end_s, incumbent, Alternatives(), price=PRICE, daemon=DAEMON
         )
 
 
@@ -131,7 +131,7 @@ def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> 
         )
         found = search(
             past.switched_on(switch_s), end_s, incumbent,
-            Choices(policies, [(None, False), (site, True)]), price=PRICE, daemon=DAEMON,
+            Alternatives(policies, [(None, False), (site, True)]), price=PRICE, daemon=DAEMON,
         )  # fmt: skip
     chosen = found.best
     assert chosen is not None
@@ -146,7 +146,7 @@ def test_where_the_time_is_over_what_was_played_counts(past: Past) -> None:
     with pytest.MonkeyPatch.context() as patch:
         play_by(patch, past, lambda _c, _late: 0.9)
         found = search(
-            past.switched_on(switch_s), end_s, incumbent, Choices(), price=PRICE, daemon=DAEMON,
+            past.switched_on(switch_s), end_s, incumbent, Alternatives(), price=PRICE, daemon=DAEMON,
             may_play=lambda _name: next(left, False),
         )  # fmt: skip
     assert (found.is_cut, found.plays, found.tried, found.best) == (True, 3, [], None)

@@ -25,7 +25,7 @@ from rltuned.lab.tune.night import (
     verdict,
 )
 from rltuned.lab.tune.results import difference_json
-from rltuned.lab.tune.search import Candidate, Choices, Period, search
+from rltuned.lab.tune.search import Alternatives, Candidate, Period, search
 from rltuned.policies.predictor import Predictor
 
 COPIES: Final = 3
@@ -34,7 +34,7 @@ FCFS, PLAIN, CURRENT, CHOSEN = "first come, first served", "the default", "in fo
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Replayed:
     """One order on the later part. change: against first come, first served; None = it is that."""
 
     candidate: Candidate
@@ -57,7 +57,7 @@ class Advice:
     sentence: str
     lines: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
-    orders: Mapping[str, Tested] = field(default_factory=dict)
+    orders: Mapping[str, Replayed] = field(default_factory=dict)
 
 
 def advise(
@@ -96,7 +96,7 @@ def advise(
         began,
         end_s,
         incumbent,
-        Choices(others),
+        Alternatives(others),
         price=price,
         daemon=daemon,
         also=[default],
@@ -112,7 +112,7 @@ def advise(
             on_play(f"{name}, copy {copy}")
             scores[name].append(test.play(late, copy))
     orders = {
-        name: Tested(
+        name: Replayed(
             candidate,
             tuple(scores[name]),
             None if name == FCFS else change_of(test, scores[FCFS], scores[name]),
@@ -158,7 +158,7 @@ def _candidate(
 
 
 def _change(
-    name: str, found: Comparison, orders: Mapping[str, Tested], incumbent: Candidate
+    name: str, found: Comparison, orders: Mapping[str, Replayed], incumbent: Candidate
 ) -> tuple[str, tuple[str, ...]]:
     """The advice to change something, and the lines to write."""
     taken, wait = orders[name].candidate, found.wait
@@ -178,7 +178,7 @@ def _change(
     return text, ("[policy]", *above, "[order]", *lines)
 
 
-def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Tested]) -> str:
+def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Replayed]) -> str:
     candidate = orders[now].candidate
     what = {FCFS: "First come, first served", PLAIN: "The default"}.get(now, "Your setting")
     reason = (
@@ -192,7 +192,7 @@ def _stays(now: str, why: tuple[str, ...], orders: Mapping[str, Tested]) -> str:
     )
 
 
-def _beside_fcfs(one: Tested) -> str:
+def _beside_fcfs(one: Replayed) -> str:
     if one.change is None:
         return ""
     return f", {one.change.wait} against first come, first served"
@@ -209,7 +209,7 @@ def advice_json(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _order_json(one: Tested) -> dict[str, Any]:
+def _order_json(one: Replayed) -> dict[str, Any]:
     candidate = one.candidate
     return {
         "policy": candidate.policy.name,

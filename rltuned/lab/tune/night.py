@@ -18,8 +18,8 @@ from rltuned.lab.stats import DAY_S, FEWEST
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.search import (
     LEAST,
+    Alternatives,
     Candidate,
-    Choices,
     Period,
     Searched,
     policies_of,
@@ -140,7 +140,7 @@ def spend(
         parts[0],
         end_s,
         incumbent,
-        choices_of(plan, incumbent, early),
+        alternatives_of(plan, incumbent, early),
         price=plan.price,
         daemon=daemon,
         also=[] if plan.default is None else [plan.default],
@@ -214,14 +214,14 @@ def _test(
     return tuple(tested), base[0]
 
 
-def choices_of(plan: NightPlan, incumbent: Candidate, early: Fitted | None) -> Choices:
+def alternatives_of(plan: NightPlan, incumbent: Candidate, early: Fitted | None) -> Alternatives:
     """What the search may change: trust where there is a network, the predictor where one could be
     fitted.
     """
     predictors: list[tuple[Predictor | None, bool]] = []
     if early is not None:
         predictors = [(_same(plan.shipped, incumbent), False), (early.predictor, True)]
-    return Choices(policies_of(plan.network), predictors)
+    return Alternatives(policies_of(plan.network), predictors)
 
 
 def _same(predictor: Predictor, incumbent: Candidate) -> Predictor:

@@ -102,7 +102,7 @@ def policies_of(network: Path | None) -> list[tuple[Policy, Path | None]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class Alternatives:
     """What a search may change. policies: see policies_of. predictors: with whether each is fitted
     to this site. Where there is none it stays as it is.
     """
@@ -230,7 +230,7 @@ def search(
     past: Past,
     end_s: float,
     incumbent: Candidate,
-    choices: Choices,
+    choices: Alternatives,
     *,
     price: float,
     daemon: Protocol,
