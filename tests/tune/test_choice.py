@@ -146,8 +146,8 @@ def test_where_the_time_is_over_what_was_played_counts(past: Past) -> None:
     with pytest.MonkeyPatch.context() as patch:
         play_by(patch, past, lambda _c, _late: 0.9)
         found = search(
-            past.switched_on(switch_s), end_s, incumbent, Alternatives(), price=PRICE, daemon=DAEMON,
-            may_play=lambda _name: next(left, False),
+            past.switched_on(switch_s), end_s, incumbent, Alternatives(), price=PRICE,
+            daemon=DAEMON, may_play=lambda _name: next(left, False),
         )  # fmt: skip
     assert (found.is_cut, found.plays, found.tried, found.best) == (True, 3, [], None)
 
