@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from rltuned.errors import ModelError, SettingsError
 from rltuned.lab.train.learner import Learner
 from rltuned.lab.train.ppo import train
-from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks, leave
+from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks
 from tests import two_ranks
 from tests.train.worlds import SMALL, WORKLOAD
 
@@ -28,17 +28,18 @@ def learned(ranks: Ranks) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in learner.actor.state_dict().items()}
 
 
-def hand_out(ranks: Ranks) -> None:
-    """The second rank stands still while it waits for work; the first one has a lot."""
+def stand_still(ranks: Ranks) -> None:
+    """The second rank stops before the first meeting."""
     if ranks.rank:
         os.kill(os.getpid(), signal.SIGSTOP)
     try:
-        ranks.work(bytes(1 << 26))
+        ranks.gather([ranks.rank])
     except ModelError as error:
         print(error)  # noqa: T201 - for the test that started this
         raise SystemExit(LOST) from error
     finally:
-        leave()  # as the command does; torch may abort a process that ends within its groups
+        # torch may abort a process that ends within its groups
+        torch.distributed.destroy_process_group()
 
 
 def main(out: str) -> None:
@@ -46,7 +47,7 @@ def main(out: str) -> None:
     folder, _, still = out.partition(" ")
     if still:
         two_ranks.meet(Path(folder))
-        hand_out(join_ranks(600.0, 5.0))
+        stand_still(join_ranks(5.0))
     ranks = join_ranks()
     assert ranks.world == int(os.environ["WORLD_SIZE"])
     tensors = learned(ranks)

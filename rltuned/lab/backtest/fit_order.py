@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from rltuned.errors import ModelError, TraceError
 from rltuned.lab.backtest.fit import Report
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.scenario import Scenario
@@ -15,7 +14,6 @@ from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.ppo import Report as Epoch
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.ranks import ALONE, Ranks, leave
 from rltuned.lab.train.run import Job, beginning_from, perform
 from rltuned.lab.train.verdict import Validation
 from rltuned.policies.predictor import Predictor
@@ -44,11 +42,8 @@ def fit_order(
     minutes: float,
     seed: int,
     report: Report,
-    ranks: Ranks = ALONE,
 ) -> tuple[Path | None, str]:
-    """PPO from the model's order; see `fit_site`. The new bundle, and a sentence. ranks: this is
-    the first, and the others are in `join_in`. Raises ModelError: one of them is gone.
-    """
+    """PPO from the model's order; see `fit_site`. The new bundle, and a sentence."""
     jobs, start_s = past.known()
     size = min(WINDOW_JOBS, len(jobs) // PARTS)
     if size < SMALLEST_WINDOW:
@@ -76,43 +71,17 @@ def fit_order(
             validation=Validation(windows_per_trace=6, window_jobs=size),
             start=model,
             predictor=predictor,
-            force=True,  # the night has a test period of its own
+            force=True,  # the backtest has a later part of its own
         )
-        ranks = ranks.present()
-        try:
-            ranks.work((job, minutes))
-            epochs = _perform(job, minutes, report, ranks)
-        except (ModelError, TraceError):
-            leave()
-            raise
+        epochs = _perform(job, minutes, report)
     return out, (
         f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
-        f"{ranks.words} in windows of {size} of the {len(jobs)} jobs that had ended before the "
+        f" in windows of {size} of the {len(jobs)} jobs that had ended before the "
         "switch"
     )
 
 
-def join_in(ranks: Ranks) -> None:
-    """What the other ranks do: train when the first one trains, until it calls `let_go`. Raises
-    ModelError: a rank is gone.
-    """
-    nothing: tuple[Job[PpoSettings], float] | None = None
-    while (handed := ranks.work(nothing)) is not None:
-        job, minutes = handed
-        # the first rank's files are its own
-        _perform(replace(job, start=None), minutes, lambda _part: None, ranks)
-
-
-def let_go(ranks: Ranks) -> str:
-    """The first rank needs the others no more. What is wrong where one is gone, else nothing."""
-    try:
-        ranks.work(None)
-    except ModelError as error:
-        return str(error)
-    return ""
-
-
-def _perform(job: Job[PpoSettings], minutes: float, report: Report, ranks: Ranks) -> int:
+def _perform(job: Job[PpoSettings], minutes: float, report: Report) -> int:
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 
@@ -121,13 +90,12 @@ def _perform(job: Job[PpoSettings], minutes: float, report: Report, ranks: Ranks
         done = done_now.epoch + 1
         used = (time.perf_counter() - began) / (minutes * MINUTE_S)
         report(min(1.0, used))
-        if ranks.from_first(used >= 1):
+        if used >= 1:
             raise _TimeIsUpError
 
     try:
-        perform(job, ranks=ranks, on_epoch=after)
+        perform(job, on_epoch=after)
     except _TimeIsUpError:
         # the last epoch's checkpoint is whole: as if that were all that was wanted, it is exported
-        if ranks.rank == 0:
-            perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
+        perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
     return done

@@ -8,7 +8,6 @@ from typing import Final
 
 from rltuned.lab.train.export import export_bundle
 from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit
-from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.ranges import ranges_shown
 from rltuned.policies.card import Training
 
@@ -23,13 +22,12 @@ def imitate_into(
     order: str,
     data: str,
     command: str,
-    begin: TorchActor | None = None,
     on_epoch: Callable[[float], None] | None = None,
 ) -> float:
     """Fit a network and export it; the share of the held-out pairs that it has right.
 
     queues: to learn from, and held out. order, data, command: for the card, whose order, of what,
-    and by which command. begin: see imitation.fit.
+    and by which command.
 
     Raises:
         FloatingPointError: the loss is no longer finite.
@@ -37,7 +35,7 @@ def imitate_into(
     """
     learned, held_out = queues
     began = time.perf_counter()
-    network, losses = fit(learned, fitting, on_epoch, begin=begin)
+    network, losses = fit(learned, fitting, on_epoch)
     _, mean, lowest = agreement(network, held_out)
     values, masks = held_out.values, held_out.masks
     results = {

@@ -142,18 +142,14 @@ def fit(
     orders: OrderedQueues,
     fitting: Fitting,
     on_epoch: Callable[[float], None] | None = None,
-    *,
-    begin: TorchActor | None = None,
 ) -> tuple[TorchActor, list[float]]:
     """An actor, and its mean loss in each epoch. Same input, same machine: same weights.
-
-    begin: the network that learns, changed in place; None = a blank one.
 
     Raises FloatingPointError: the loss is no longer finite.
     """
     torch.set_num_threads(1)  # sums in one order, so the same weights every time
     torch.manual_seed(fitting.seed)
-    network = begin or TorchActor(fitting.network, fitting.hidden, fitting.reach)
+    network = TorchActor(fitting.network, fitting.hidden, fitting.reach)
     network.spread_out(orders.values[orders.masks])
     optimiser = torch.optim.Adam(network.parameters(), lr=fitting.learning_rate)
     steps = fitting.epochs * -(-len(orders) // fitting.batch)

@@ -36,34 +36,10 @@ def _meeting() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among all of them. Where they meet: ModelError: a rank is gone, or too late.
-
-    idle: the group in which those without work wait.
-    """
+    """This process among all of them. Where they meet: ModelError: a rank is gone, or too late."""
 
     rank: int = 0
     world: int = 1
-    idle: dist.ProcessGroup | None = None
-
-    @property
-    def words(self) -> str:
-        """How many, for people; empty = one."""
-        return f" on {self.world} ranks" if self.world > 1 else ""
-
-    def present(self) -> "Ranks":
-        """These; ALONE after leave()."""
-        return self if self.world == 1 or dist.is_initialized() else ALONE
-
-    def work(self, own: Item | None) -> Item | None:
-        """What the first rank hands out; None = there is no more. The others wait for it as long as
-        their idle group does, and then meet.
-        """
-        if self.present().world == 1:
-            return own
-        word = torch.tensor([own is not None])
-        with _meeting():
-            dist.broadcast(word, 0, group=self.idle)
-        return self.from_first(own) if word else None
 
     def share(self, items: Sequence[Item]) -> list[Item]:
         """Every world-th item, beginning with the own one."""
@@ -99,15 +75,6 @@ class Ranks:
             dist.all_reduce(whole)
         return float(whole)
 
-    def from_first(self, own: Item) -> Item:
-        """What the first rank has."""
-        if self.world == 1:
-            return own
-        boxes = [own]
-        with _meeting():
-            dist.broadcast_object_list(boxes)
-        return boxes[0]
-
     def align(self, modules: Iterable[nn.Module]) -> None:
         """Give every rank the first one's parameters."""
         if self.world == 1:
@@ -121,16 +88,8 @@ class Ranks:
 ALONE: Final = Ranks()
 
 
-def leave() -> None:
-    """Wait for no rank any more; where others still wait for this one, they end with an error."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def join_ranks(idle_s: float | None = None, meeting_s: float = MEETING_S) -> Ranks:
+def join_ranks(meeting_s: float = MEETING_S) -> Ranks:
     """Meet the other ranks of `torchrun` or `srun`.
-
-    idle_s: how long the others wait for work of the first one (Ranks.work); None = meeting_s.
 
     Raises:
         SettingsError: they are not named in the environment.
@@ -149,8 +108,4 @@ def join_ranks(idle_s: float | None = None, meeting_s: float = MEETING_S) -> Ran
         )
     with _meeting():
         dist.init_process_group("gloo", timeout=timedelta(seconds=meeting_s))
-        rank = dist.get_rank()
-        # the first rank only hands out, which no other one may delay
-        waits_s = idle_s if idle_s is not None and rank else meeting_s
-        idle = dist.new_group(timeout=timedelta(seconds=waits_s))
-    return Ranks(rank, dist.get_world_size(), idle)
+    return Ranks(dist.get_rank(), dist.get_world_size())
