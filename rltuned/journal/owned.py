@@ -464,30 +464,24 @@ def reclaim(
 def _found(known: Mapping[int, list[Row]], job: PendingJob) -> list[tuple[Row, str]]:
     """Rows that the job is to have, and how each came about; "" = it had it already."""
     mine = [row for row in known.get(job.job_id, ()) if row.submitted_at == job.submitted_at]
+    before = [row for row in known.get(job.job_id, ()) if row.submitted_at < job.submitted_at]
+    array = [r for r in known.get(array_of(job) or 0, ()) if r.submitted_at <= job.submitted_at]
     if job.owned is not None:
-        return [(row, "") for one in mine if (row := _no_guess(one, job)) is not None]
+        return [one for row in mine for one in _no_guess(row, job, before)]
     gone = [(row, "") for row in mine if row.gone]
     if gone:
         return gone if any(row.writes for row, _ in gone) else []
-    before = [row for row in known.get(job.job_id, ()) if row.submitted_at < job.submitted_at]
-    array = [r for r in known.get(array_of(job) or 0, ()) if r.submitted_at <= job.submitted_at]
     new = [one for one in carried(job) if all(row.field != one[0].name for row in mine)]
     found = [_taken(row, job) for one in new for row in _requeued(before, array, *one)]
     if any(not OWNED[row.field].words for row, _ in found):
         return found
     number = next((one for one in new if one[0].orders), None)
-    latest = max((row.submitted_at for row in before), default=None)
-    hidden = [
-        _taken(row, job, guessed=1)
-        for row in before
-        if row.submitted_at == latest and row.writes and row.field == SITE_FACTOR.name
-    ]
-    is_known = not hides(job) or any(row.field == SITE_FACTOR.name for row in mine)
-    # a requeued task has what it had, and not what its array has
-    if hidden and not is_known and all(row.address == job.address for row, _ in hidden):
-        return found + hidden
     parted = [] if mine else _parted(array, job, number)
-    return found + (parted if parted or is_known else hidden)
+    if parted or not hides(job) or any(row.field == SITE_FACTOR.name for row in mine):
+        return found + parted
+    latest = max((row.submitted_at for row in before), default=None)
+    hidden = [row for row in before if row.submitted_at == latest and row.writes]
+    return found + [_taken(r, job, guessed=1) for r in hidden if r.field == SITE_FACTOR.name]
 
 
 def _requeued(before: list[Row], array: list[Row], kind: Field, value: Value) -> list[Row]:
@@ -542,14 +536,16 @@ def _in_epoch(row: Row, epoch: _Epoch, past: list[_Epoch]) -> Row:
     )
 
 
-def _no_guess(row: Row, job: PendingJob) -> Row | None:
-    """The row, now that the job shows which of several values it has; None = nothing is new."""
+def _no_guess(row: Row, job: PendingJob, before: list[Row]) -> list[tuple[Row, str]]:
+    """The row, now that the job shows its value: one of those that the guess had, or that of the
+    same job before it was requeued; empty = nothing is new.
+    """
     if not row.guessed or row.field != SITE_FACTOR.name or job.site_factor is None:
-        return None
+        return []
     for epoch in reversed(row.epochs):
         if same := _writes_of(epoch, job.site_factor):
-            return replace(_in_epoch(row, epoch._replace(writes=same), []), guessed=0)
-    return None
+            return [(replace(_in_epoch(row, epoch._replace(writes=same), []), guessed=0), "")]
+    return [_taken(one, job) for one in _requeued(before, [], SITE_FACTOR, job.site_factor)]
 
 
 # -- another daemon ---------------------------------------------------------------------------
