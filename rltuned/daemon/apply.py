@@ -121,13 +121,18 @@ class PlanApplier:
             )
         )
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Note which jobs have left the queue, and which are back with a value of rltuned's."""
+    def follow(self, snapshot: Snapshot, lease: Lease | None = None) -> None:
+        """Note which jobs have left the queue, and which are back with a value of rltuned's; of
+        these tell a successor.
+        """
         if snapshot is self._followed:
             return
         cluster, pending, hidden = snapshot.cluster, snapshot.pending, snapshot.hidden_ids()
         # before any row is closed: who may carry a value of its array is asked of the open ones
-        self._back |= set(self.journal.reclaim(cluster, pending, self._clock.now()))
+        back = self.journal.reclaim(cluster, pending, self._clock.now())
+        if back and lease is not None:  # the answers that the successor gets may lack them
+            lease.publish(self.journal, cluster)
+        self._back |= set(back)
         self._followed = snapshot
         if self.journal.is_clean() or 0 in hidden:  # any job may still be there
             return
@@ -136,11 +141,17 @@ class PlanApplier:
             here |= {c.key for c in self.journal.claims(cluster) if c.key[0] in hidden}
         self.journal.close_gone(cluster, here)
 
-    def doubt(self, snapshot: Snapshot, cycle: int, partitions: Collection[str]) -> str:
+    def doubt(
+        self,
+        snapshot: Snapshot,
+        cycle: int,
+        partitions: Collection[str],
+        lease: Lease | None = None,
+    ) -> str:
         """Why nothing may be written by this process yet; empty = it may: see unexplained.
         partitions: that it manages; empty = all.
         """
-        self.follow(snapshot)
+        self.follow(snapshot, lease)
         jobs = [j for j in within(snapshot.pending, partitions) if j.key not in self._back]
         return self._first_looks.judge(self.journal, snapshot, jobs, cycle, self._clock.now())
 
@@ -172,7 +183,7 @@ class PlanApplier:
         are left alone. digest: of the kept snapshot. lease: tells a successor.
         """
         with timed(CycleStage.JOURNAL):
-            self.follow(snapshot)
+            self.follow(snapshot, lease)
             # the plan took the value that they are back with for the site's own
             but = self._back | {*self._first_looks.alone}
             plan = Plan(tuple(a for a in plan.actions if a.target.key not in but))

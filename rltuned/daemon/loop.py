@@ -229,7 +229,9 @@ class Loop:
         if report.mode is HealthState.LIVE and report.snapshot is not None:
             self._journal.claim()  # also where nothing changes: one process is the writer
             partitions = self.rig.knobs.rules.partitions
-            report.unexplained = self._writer.doubt(report.snapshot, self._number, partitions)
+            report.unexplained = self._writer.doubt(
+                report.snapshot, self._number, partitions, self.rig.lease
+            )
             report.left_alone = self._writer.left_alone(report.snapshot)
             report.mode = HealthState.OBSERVE if report.unexplained else report.mode
         return not report.unexplained

@@ -308,7 +308,7 @@ class UndoMachine(RuleBasedStateMachine):
         plan = decide(seen, DELAY, knobs_of(self.partitions), context=CONTEXT).plan
         now = self.slurm.clock.now()
         self.journal.keep(CycleObservation(self.cycles, now, "live", seen))
-        doubt = self.applier.doubt(seen, self.cycles, self.partitions)
+        doubt = self.applier.doubt(seen, self.cycles, self.partitions, self.lease)
         if not doubt:
             self.applier.write(self.slurm, plan, seen, self.cycles, untimed, lease=self.lease)
         mode = "numbers_unexplained" if doubt else "live"
@@ -522,5 +522,16 @@ def test_a_requeued_task_has_its_own_number_and_not_that_of_its_array() -> None:
     state.hold(cycles=1, number=0)
     state.start_job(cycles=0, number=0)
     state.requeue(cycles=2, number=0, stops=False)
+    state.stop()
+    state.teardown()
+
+
+def test_a_task_parted_in_the_last_cycle_is_known_to_the_other_host() -> None:
+    """Its answers lack the task from then on; the machine found it in 400."""
+    state = TwoControllersMachine()
+    state.submit(cycles=1, limit_s=60.0, tasks=3, used=False)
+    state.part_a_task(cycles=1, number=0, starts=False)
+    state.the_backup_takes_over(cycles=0, is_killed=False)
+    state.answers_lack(cycles=1, numbers={0, 1})
     state.stop()
     state.teardown()
