@@ -31,7 +31,7 @@ class PolicyKeys(Keys):
     with trust, own, share, max_delay_s and predictor; until then the default. If the default model
     cannot be used, or gives no numbers, the rule delay orders in its place; if another policy
     cannot be used the daemon does not start."""
-    trust: float = key(0.25, ge=0.0, le=1.0)
+    trust: float = key(0.7, ge=0.0, le=1.0)
     """How much of a trained policy's corrections of the rule delay counts: each correction is taken
     to this power. 0 = the rule, 1 = as trained. A rule has no corrections; a generation of
     `rltuned tune` brings its own trust."""

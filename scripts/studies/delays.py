@@ -9,11 +9,10 @@ site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (p
 (EASY). Orders that go by run times have the shipped predictor, which has met none of these jobs.
 Limits are the trace's own, or drawn to tell little (weak) or nothing (none).
 
-`default` is the daemon's order; `model:rltune` corrects it; `length` is that of release 0.2.0, with
-the part in the unit of the job alone; `saf` has no bounds: its delays are a thousand times limit x
-GPUs, where a point is a thousand seconds, so that there is room for them. Each is played in COPIES
-with submit times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played
-again.
+`default` is the rule with the daemon's bounds; `length` is that of release 0.2.0, with the part in
+the unit of the job alone; `saf` has no bounds: its delays are a thousand times limit x GPUs, where
+a point is a thousand seconds, so that there is room for them. Each is played in COPIES with submit
+times moved by up to 60 s (seeds 1 to COPIES). What is in the results is not played again.
 
 Ill-willed orders ask for what the bounds allow: at random, or most of the smallest jobs (`largest`
 goes first), of the shortest, of those whose true area is smallest (`largest-area`).
@@ -44,7 +43,6 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT, Order, clip_s
 from rltuned.lab.replay.reshape import jittered
 from rltuned.lab.replay.trace_file import read_trace
-from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.sim.cluster import Cluster, read_cluster
 from rltuned.sim.natural import AGE_ONLY, Natural
@@ -63,9 +61,6 @@ FRONT_LOAD = 0.9
 FRONT_SHARES = (0.0, 0.5, 0.75, 1.0, 2.0, 4.0)
 FRONT_OWNS = (0.03, 0.3)
 FRONT_DAYS = (3.0, 30.0)
-NETWORK = "model:rltune"
-PREDICTED = ("delay", NETWORK)
-"""They go by predicted run times."""
 ILL_WILLED = ("random", "largest", "longest", "largest-area")
 FAIR_GROUNDS = ("helios-venus", "testbed")
 """Those whose traces tell users; the testbed's are generated."""
@@ -150,8 +145,6 @@ def _main(load: float, limits: str) -> Iterator[Run]:
         yield Run(ground, load, copy, "saf", *NONE, limits=limits)
         yield Run(ground, load, copy, "delay", *LENGTH, limits=limits)
         yield Run(ground, load, copy, "delay", *OWN, limits=limits)
-    for ground, copy in product(GROUNDS, range(1, COPIES + 1)):
-        yield Run(ground, load, copy, NETWORK, *OWN, limits=limits)
 
 
 def _front() -> list[tuple[float, float, float]]:
@@ -190,7 +183,7 @@ def play(run: Run) -> Row:
         _policy(run, trace.jobs),
         order=run.order,
         natural=_fair(run, trace.jobs) if run.fair_d else natural,
-        predictor=plays.predictor_of("shipped" if run.policy in PREDICTED else "limit", tuple),
+        predictor=plays.predictor_of("shipped" if run.policy == "delay" else "limit", tuple),
         hysteresis=LENGTH_HYSTERESIS if not run.share else Writing().hysteresis,
     )
     found = replace(found, run_s=np.array([job.duration_s for job in trace.jobs]))
@@ -213,10 +206,8 @@ def _fair(run: Run, jobs: Sequence[TraceJob]) -> Natural:
     return replace(AGE_ONLY, own=tuple(points[job.user] for job in jobs))
 
 
-def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline | NetworkPolicy:
+def _policy(run: Run, jobs: Sequence[TraceJob]) -> Baseline:
     """By name; `slurm` delays no job; a hostile one asks for parts of the bound."""
-    if run.policy == NETWORK:
-        return load_actor(Path("models/rltune"))
     if run.policy not in (*ILL_WILLED, "clairvoyant"):
         return BASELINES["fcfs" if run.policy == "slurm" else run.policy]
     if run.policy == "clairvoyant":

@@ -32,7 +32,6 @@ from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.run_times import layers_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import fit
-from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -50,8 +49,6 @@ ORDERS = (
     ("delay", "shipped"),
     ("delay", "site"),
     ("qssf", "site"),
-    ("rltune", "shipped"),
-    ("rltune", "site"),
     ("clairvoyant", "true"),
 )
 """Policies, each with what it knows."""
@@ -111,8 +108,6 @@ def play(
 
 def policy_of(name: str, jobs: Sequence[TraceJob]) -> Policy:
     """A policy of ORDERS, or a rule."""
-    if name == "rltune":
-        return load_actor(Path("models", name))
     return BASELINES.get(name) or clairvoyant(jobs, PLAN_SCALE)
 
 

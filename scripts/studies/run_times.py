@@ -1,7 +1,7 @@
 """What run-time knowledge is worth: the rule `delay` with predictions beside the limit alone.
 
     python -m scripts.studies.run_times run [--minutes M]
-    python -m scripts.studies.run_times table | network | limits | ends
+    python -m scripts.studies.run_times table | limits | ends
 
 The traces and copies are those of scripts/studies/delays, the cycles of 60 s those of plays.
 Limits are the trace's own (of Philly and Helios they are drawn from the run time and tell much of
@@ -11,8 +11,6 @@ with an empty memory, and its figures are of all jobs.
 - `delay`, `qssf`: by the limits alone, or with a predictor: `shipped` has met no job of these
   clusters; `site` was fitted to the first half of the trace's jobs, and is measured on the second
   half as well.
-- `rltune`: the network, which corrects `delay`, with the same knowledge.
-- `delay-x3`: three times both parts of the delay, the like of a network that only asks for more.
 `limits` plays what a good time limit is worth to its user: of a tenth of the jobs, drawn at random,
 the limit becomes GOOD times the run time, rounded up to what people write, and their wait is
 compared with their own before.
@@ -36,11 +34,9 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.core.features import FloatArray
-from rltuned.core.order import Order
 from rltuned.core.run_times import INPUTS, plan_s
 from rltuned.lab.kernel.run_times import Layers, replay
 from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
-from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.limits import round_up
@@ -51,7 +47,6 @@ from scripts.studies.plays import ORDERS, STRENGTHS, Outcome, Row, known, mean, 
 
 RESULTS = Path("docs/data/run-times.jsonl")
 LOAD = 0.9
-LONGER, STRETCHED = ("delay-x3", "shipped"), Order(own=0.3, share=2.25)
 GOOD, GOOD_SHARE, GOOD_GROUNDS = 1.5, 0.1, ("helios-venus", "philly-nov-1")
 ENDS_GROUNDS = (
     ("thetagpu-1", "own"), ("thetagpu-2", "own"),
@@ -76,7 +71,7 @@ class Run:
 def runs(_: argparse.Namespace) -> Iterator[Run]:
     """Copy by copy, so that an interrupted study is whole in fewer copies."""
     for copy in range(1, COPIES + 1):
-        for ground, strength, order in product(GROUNDS, STRENGTHS, (*ORDERS, LONGER)):
+        for ground, strength, order in product(GROUNDS, STRENGTHS, ORDERS):
             if (ground, strength) != ("testbed", "weak"):  # the testbed's own limits are weak
                 yield Run(ground, strength, copy, *order)
 
@@ -99,8 +94,6 @@ def played(run: Run, jobs: tuple[TraceJob, ...]) -> Outcome:
     """The run with these jobs."""
     cluster, _ = trace_of(run.ground, LOAD, run.copy, "own")
     predictor = predictor_of(run.ground, run.limits, run.copy, run.knowledge)
-    if run.policy == LONGER[0]:
-        return plays.play(cluster, jobs, BASELINES["delay"], order=STRETCHED, predictor=predictor)
     return plays.play(cluster, jobs, plays.policy_of(run.policy, jobs), predictor=predictor)
 
 
@@ -211,32 +204,6 @@ def table(_: argparse.Namespace) -> None:
         print(plays.row_of([f"{limits}, all {len(found)}", name, *shown, ""]))
 
 
-def network(_: argparse.Namespace) -> None:
-    """Network and LONGER as multiples of the rule with the same knowledge: means over copies."""
-    found = known(RESULTS, Run)
-    pairs: dict[tuple[str, str, str], list[tuple[Row, Row, Row]]] = defaultdict(list)
-    for run, row in found.items():
-        rule, base = replace(run, policy="delay"), replace(run, policy="fcfs", knowledge="limit")
-        if run.policy in {"rltune", LONGER[0]} and rule in found and base in found:
-            knows = run.knowledge if run.policy == "rltune" else f"{run.knowledge}, {run.policy}"
-            pairs[run.limits, knows, run.ground].append((row, found[rule], found[base]))
-    plays.head("limits, predictor, trace", "copies", "wait", "p99", "longest", "slowdown",
-               "writes")  # fmt: skip
-    totals: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
-    for (limits, knowledge, ground), rows in sorted(pairs.items()):
-        own, rule_s, fcfs = (list(side) for side in zip(*rows, strict=True))
-        ratios = [mean(own, k) / mean(rule_s, k) for k in FIGURES if k != "later_wait_s"]
-        longest = mean(own, "wait_max_s") / mean(fcfs, "wait_max_s")
-        totals[limits, knowledge].append([*ratios, longest])
-        name, wait = f"{limits}, {knowledge}, {ground}", spread(own, rule_s, ratios[0])
-        writes = mean(own, "writes_per_job")
-        print(plays.row_of([name, len(rows), wait, *ratios[1:], writes]))
-    for (limits, knowledge), table_of in sorted(totals.items()):
-        shown = plays.geometric(table_of)
-        cells = [*shown[:-1], f"{shown[-1]:.2f} of FCFS's"]
-        print(plays.row_of([f"{limits}, {knowledge}, all {len(table_of)}", "", *cells, ""]))
-
-
 if __name__ == "__main__":
-    views = {"table": table, "network": network, "limits": limits, "ends": ends}
+    views = {"table": table, "limits": limits, "ends": ends}
     plays.main(__doc__, RESULTS, runs, play, views=views)

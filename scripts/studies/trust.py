@@ -3,8 +3,8 @@
     python -m scripts.studies.trust run [--minutes M] [--actor FOLDER --rows FILE]
     python -m scripts.studies.trust table | check
 
-Traces, copies and cycles are those of scripts/studies/delays, which has the rule (trust 0) and the
-actor as trained (trust 1) there; the others are played here. Blue Waters (GPU jobs on 512 nodes of
+Traces, copies and cycles are those of scripts/studies/delays, which has the rule (trust 0) there;
+the others are played here. Blue Waters (GPU jobs on 512 nodes of
 one GPU, real limits) is played here in whole. Limits are the trace's own, weak or none; the
 predictor is the shipped one.
 
@@ -30,6 +30,7 @@ from rltuned.lab.compare import of_logs
 from rltuned.lab.replay.reshape import jittered
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import Trace, TraceJob
 from scripts.studies import delays, plays
@@ -38,7 +39,8 @@ from scripts.studies.plays import STRENGTHS, TRACES, Row, known
 
 RESULTS = Path("docs/data/trust.jsonl")
 SHIPPED = Path("models/rltune")
-TRUSTS = (0.25, 0.5, 0.75, 1.0)
+CHOSEN, OTHERS = Settings().policy.trust, (0.25, 0.5, 0.75, 1.0)
+"""Of the default, and those that are played with the traces' own limits alone."""
 GROUNDS = tuple(name for name in delays.GROUNDS if name != "testbed")
 """What the criterion is about; the other two may show no proven loss."""
 BLUE_WATERS = "bluewaters"
@@ -67,15 +69,16 @@ class Run:
 
 
 def runs(asked: argparse.Namespace) -> Iterator[Run]:
-    """Own limits at 0.9 first; the two other clusters last."""
-    trusts = TRUSTS if asked.trust is None else asked.trust
-    others = [t for t in trusts if asked.actor != SHIPPED or t != 1.0]
-    for limits, load in product(STRENGTHS, (0.9, 0.7, 1.1)):
-        for ground, copy, trust in product(GROUNDS, range(1, COPIES + 1), others):
-            yield Run(ground, load, limits, copy, trust)
+    """The trust of the default first, then the two other clusters, then the other trusts."""
+    trusts = (CHOSEN,) if asked.trust is None else asked.trust
+    grid = list(product((0.9, 0.7, 1.1), GROUNDS, range(1, COPIES + 1)))
+    for limits, (load, ground, copy), trust in product(STRENGTHS, grid, trusts):
+        yield Run(ground, load, limits, copy, trust)
     for copy in range(1, COPIES + 1):
-        yield from (Run("testbed", 0.9, "own", copy, trust) for trust in others)
+        yield from (Run("testbed", 0.9, "own", copy, trust) for trust in trusts)
         yield from (Run(BLUE_WATERS, 0.9, "own", copy, trust) for trust in (0.0, *trusts))
+    for trust, (load, ground, copy) in product(() if asked.trust else OTHERS, grid):
+        yield Run(ground, load, "own", copy, trust)
 
 
 @cache
@@ -119,16 +122,13 @@ def play(run: Run, actor: Path = SHIPPED) -> Row:
 
 
 def rows_of(results: Path) -> dict[Run, Row]:
-    """Every play of an actor and of the rule; the shipped one's at trust 1 are those of delays."""
-    found = known(results, Run)
-    orders = {("delay", *delays.OWN): 0.0}
-    if results == RESULTS:
-        orders[delays.NETWORK, *delays.OWN] = 1.0
-    for one, row in known(delays.RESULTS, delays.Run).items():
-        trust = orders.get((one.policy, one.own, one.share, one.max_delay_d))
-        if trust is not None and not one.fair_d:
-            found[Run(one.ground, one.load, one.limits, one.copy, trust)] = row
-    return found
+    """Every play of an actor, and those of the rule."""
+    rule = ("delay", *delays.OWN, 0.0)
+    return known(results, Run) | {
+        Run(one.ground, one.load, one.limits, one.copy, 0.0): row
+        for one, row in known(delays.RESULTS, delays.Run).items()
+        if (one.policy, one.own, one.share, one.max_delay_d, one.fair_d) == rule
+    }
 
 
 Ratios = Mapping[Run, Sequence[float]]

@@ -49,7 +49,7 @@ CLUSTERS = {"philly": ("philly_2017-11", 32), "venus": ("helios_venus_2020", 64)
 STRIDE = 17
 SCRIPTS = {"scripts-30": 0.3, "scripts-60": 0.6, "scripts-90": 0.9}
 SCRIPT_JOBS, SCRIPT_SEED, AWAY = 30_000, 11, 0.2
-FREE = (("saf", "limit"), *(o for o in plays.ORDERS if o[0] not in {"fcfs", "rltune"}))
+FREE = (("saf", "limit"), *(o for o in plays.ORDERS if o[0] != "fcfs"))
 BOUNDED = tuple(order for order in plays.ORDERS if order[0] != "qssf")
 """Orders that are played without bounds, and within them."""
 ORDERS = (*((*order, True) for order in FREE), *((*order, False) for order in BOUNDED))

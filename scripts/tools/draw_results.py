@@ -38,8 +38,6 @@ ORDERS = {
 }
 """Policy, own, share, and max_delay in days: of the daemon, of release 0.2.0, and two that are
 played without bounds."""
-NETWORK = ("model:rltune", *ORDERS["default"][1:])
-BESIDE = ("wait_s", "bsld", "wait_p99_s", "wait_max_s", "writes_per_job")
 COPIES, FRONT_COPIES = 4, 2
 SMALL = "testbed"
 """The trace where first come, first served is best; geometric means leave it out."""
@@ -112,35 +110,6 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
         geometric(waits["default"], waits["saf"]),
         longest["default"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
     )  # fmt: skip
-
-
-def beside_the_rule() -> Iterator[str]:
-    """Lines of a Markdown table: the shipped actor as a multiple of the default, geometric means
-    over the traces but the testbed, for limits and loads of which all are played.
-    """
-    names = "mean wait | slowdown | 99% wait | longest wait | writes | testbed, wait"
-    yield f"| limits | load | {names} |"
-    yield f"|{'---|' * 8}"
-    for limits in ("own", "weak", "none"):
-        for load in LOADS:
-            found = {ground: _multiples(ground, load, limits) for ground in GROUNDS}
-            if all(found.values()):
-                large = [one for ground, one in found.items() if ground != SMALL]
-                means = np.exp(np.mean(np.log(large), axis=0)).tolist()
-                cells = " | ".join(f"{x:.2f}" for x in (*means, found[SMALL][0]))
-                yield f"| {limits} | {load:g} | {cells} |"
-
-
-def _multiples(ground: str, load: float, limits: str) -> list[float]:
-    """BESIDE of the actor over the default's, of means over copies; empty: not all are played."""
-    played = []
-    for order in (NETWORK, ORDERS["default"]):
-        rows = _of(_rows(), order, limits)
-        rows = [r for r in rows if (r["ground"], r["load"]) == (ground, load)]
-        if len(rows) != COPIES:
-            return []
-        played.append([float(np.mean([r[name] for r in rows])) for name in BESIDE])
-    return [own / rule for own, rule in zip(*played, strict=True)]
 
 
 def _text(found: Change) -> str:

@@ -12,7 +12,6 @@ from scripts.studies.forecasts import rows as forecast_rows
 from scripts.studies.forecasts_slurm import rows as slurm_forecast_rows
 from scripts.tools.docs import PAGES as GENERATED
 from scripts.tools.draw_results import (
-    beside_the_rule,
     by_limits,
     frontier,
     short_table,
@@ -151,7 +150,7 @@ def test_the_pages_show_the_figures_of_the_recorded_runs() -> None:
     """docs/data/delays.jsonl holds the runs."""
     shown = [(README, [*short_table()])]
     shown += [(RESULTS, [*table()])]
-    shown += [(BY_LIMITS, [*rows]) for rows in (frontier(), by_limits(), beside_the_rule())]
+    shown += [(BY_LIMITS, [*rows]) for rows in (frontier(), by_limits())]
     for text, rows in shown:
         assert len(rows) > 6
         assert "\n".join(rows) in text

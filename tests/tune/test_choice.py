@@ -118,7 +118,7 @@ def test_each_number_is_changed_from_the_best_so_far(past: Past) -> None:
 def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> None:
     policies = searching.policies_of(Path("models", "rltune"))
     assert [(p.trust, b is None) for p, b in policies] == [
-        (None, True), (0.25, False), (0.5, False), (1.0, False)
+        (None, True), (0.35, False), (0.7, False), (1.0, False)
     ]  # fmt: skip
     site = load_predictor(shipped_predictor())
     _, switch_s, end_s = training_before(past, past.split_s)
@@ -127,7 +127,7 @@ def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> 
         play_by(
             patch,
             past,
-            lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.5) - 0.1 * c.is_refitted,
+            lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.35) - 0.1 * c.is_refitted,
         )
         found = search(
             past.switched_on(switch_s), end_s, incumbent,
@@ -135,7 +135,7 @@ def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> 
         )  # fmt: skip
     chosen = found.best
     assert chosen is not None
-    assert (chosen.candidate.policy.trust, chosen.candidate.predictor) == (0.5, site)
+    assert (chosen.candidate.policy.trust, chosen.candidate.predictor) == (0.35, site)
     assert chosen.candidate.bundle == Path("models", "rltune")
 
 

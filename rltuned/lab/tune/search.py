@@ -31,7 +31,7 @@ from rltuned.text import trusted
 OWNS: Final = (0.03, 0.1, 0.3)
 SHARES: Final = (0.5, 0.75, 1.0, 2.0)
 LONGEST_DELAYS_S: Final = (1 * DAY_S, 7 * DAY_S, 14 * DAY_S)
-TRUSTS: Final = (0.0, 0.25, 0.5, 1.0)
+TRUSTS: Final = (0.0, 0.35, 0.7, 1.0)
 LEAST: Final = 0.01
 """A smaller gain is not worth another order, however sure it is, nor a higher price."""
 TOLERANCE_S: Final = 60.0

@@ -144,16 +144,14 @@ def daemon() -> Iterator[Row]:
     stored = known(delays.RESULTS, delays.Run)
     for ground in DAEMON_GROUNDS:
         for load in DAEMON_LOADS:
-            for policy in ("delay", delays.NETWORK):
-                order = delays.OWN
-                own = _copies(stored, ground, load, policy, order)
-                base = _copies(stored, ground, load, "fcfs", (0.0, 0.0, 0.0))
-                row: Row = {"ground": ground, "load": load, "policy": policy, "copies": len(own)}
-                for metric, key in (("wait", "wait_s"), ("bsld", "bsld")):
-                    sides = [np.array([r[key] for r in side]) for side in (own, base)]
-                    middle, low, high = paired(sides[0], sides[1], metric).known
-                    row[metric] = [round(middle, 4), round(low, 4), round(high, 4)]
-                yield row
+            own = _copies(stored, ground, load, "delay", delays.OWN)
+            base = _copies(stored, ground, load, "fcfs", delays.NONE)
+            row: Row = {"ground": ground, "load": load, "policy": "delay", "copies": len(own)}
+            for metric, key in (("wait", "wait_s"), ("bsld", "bsld")):
+                sides = [np.array([r[key] for r in side]) for side in (own, base)]
+                middle, low, high = paired(sides[0], sides[1], metric).known
+                row[metric] = [round(middle, 4), round(low, 4), round(high, 4)]
+            yield row
 
 
 def _copies(
