@@ -99,8 +99,9 @@ class Call:
         held, at = b"", 0
         while piece := os.pread(self.out, _PIECE, at):
             at += len(piece)
-            *whole, held = (held + piece).split(end)
-            yield from map(_decoded, whole)
+            whole, found, held = (held + piece).rpartition(end)
+            if found:
+                yield from _decoded(whole).split(end.decode())
             if len(held) > most:
                 raise BackendError(f"{self.program}: more than {most} bytes without an end")
         yield _decoded(held)

@@ -15,6 +15,7 @@ Digester is there to take them. A comment is asked for of a job that is explaine
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from sys import intern
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -86,6 +87,7 @@ WATCH_COLUMNS: Final = UNDO_COLUMNS[:-1]
 """What the look back after writing asks for."""
 
 
+@lru_cache(maxsize=1024)
 def text(value: str) -> str:
     """A word of Slurm's; empty where it says that there is none. Jobs share the same words."""
     return "" if absent(value) else intern(value)

@@ -357,6 +357,7 @@ def id_of(number: str) -> JobId:
         return JobId(0)
 
 
+@lru_cache(maxsize=16_384)
 def parse_job_id(number: str) -> JobId:
     """A record's number. Raises ValueError: no positive number, or not as Slurm prints it."""
     if not number.isascii() or not number.isdigit() or number[0] == "0":

@@ -131,6 +131,7 @@ def _seconds(hms: Sequence[int]) -> int:
     return hms[0] * 3600 + hms[1] * 60 + hms[2]
 
 
+@lru_cache(maxsize=16_384)  # most of a job's moments are one, and the same in the next look
 def parse_epoch(text: str) -> UnixTime | None:
     """Unix seconds; None = Slurm does not know (yet)."""
     if text.isascii() and text.isdigit() and len(text) <= _EPOCH_DIGITS:
