@@ -17,7 +17,17 @@ if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.course import DatasetSource, Predict
     from rltuned.lab.train.verdict import Validation
 
-OutOption = Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")]
+
+def _with_a_name(out: Path) -> Path:
+    if not out.name:
+        raise typer.BadParameter(f"{str(out)!r} has no name that a new folder could bear")
+    return out
+
+
+OutOption = Annotated[
+    Path,
+    typer.Option(help="Folder of the new bundle; must not exist.", callback=_with_a_name),
+]
 TraceOption = Annotated[
     list[Path] | None,
     typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),

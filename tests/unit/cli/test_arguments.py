@@ -135,3 +135,8 @@ def test_an_odd_value_is_refused_in_words(nowhere: Path) -> None:
             failures.append(f"{words}: {why}"[:300])
     assert not failures, f"{len(failures)} of {len(chosen)}:\n" + "\n".join(failures[:30])
     assert nowhere.exists()
+
+
+@pytest.mark.parametrize("out", ["/", ""])
+def test_a_bundle_needs_a_name(nowhere: Path, out: str) -> None:  # noqa: ARG001 - to be there
+    assert code_of(["train", "evolve", "--out", out]) == 2
