@@ -75,7 +75,7 @@ def runs(asked: argparse.Namespace) -> Iterator[Run]:
     for limits, (load, ground, copy), trust in product(STRENGTHS, grid, trusts):
         yield Run(ground, load, limits, copy, trust)
     for copy in range(1, COPIES + 1):
-        yield from (Run("testbed", 0.9, "own", copy, trust) for trust in trusts)
+        yield from (Run("testbed", load, "own", copy, t) for load in delays.LOADS for t in trusts)
         yield from (Run(BLUE_WATERS, 0.9, "own", copy, trust) for trust in (0.0, *trusts))
     for trust, (load, ground, copy) in product(() if asked.trust else OTHERS, grid):
         yield Run(ground, load, "own", copy, trust)

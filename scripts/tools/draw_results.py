@@ -1,7 +1,9 @@
-"""docs/img/results.svg and the first table of docs/results.md, from docs/data/delays.jsonl.
+"""docs/img/results.svg and the tables of README and docs/results.md.
 
-The mean wait under the default order, compared with first come, first served, with the rule of
-release 0.2.0 and with SAF without bounds, on the same jobs: geometric mean of the ratios over the
+Runs are those of docs/data/delays.jsonl, of the default order those of docs/data/trust.jsonl.
+
+The mean wait under the default order, compared with first come, first served, with the rule that it
+corrects and with SAF without bounds, on the same jobs: geometric mean of the ratios over the
 copies of a cell, with Student's 95% interval over the copies. `make docs` writes the picture; a
 test compares the tables of the pages with `table()`.
 """
@@ -17,9 +19,10 @@ import numpy as np
 
 from rltuned.core.order import DEFAULT
 from rltuned.lab.compare import Change, geometric
+from rltuned.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "docs" / "data" / "delays.jsonl"
+DATA, OF_DEFAULT = (ROOT / "docs" / "data" / f"{name}.jsonl" for name in ("delays", "trust"))
 GROUNDS = {
     "philly-nov-1": "Philly, November, part 1",
     "philly-nov-2": "Philly, November, part 2",
@@ -31,13 +34,13 @@ GROUNDS = {
 LOADS = (0.7, 0.9, 1.1)
 DRAWN = 0.9
 ORDERS = {
-    "default": ("delay", DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s / 86_400),
+    "rule": ("delay", DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s / 86_400),
     "length": ("delay", 0.1, 0.0, 7.0),
     "fcfs": ("fcfs", 0.0, 0.0, 0.0),
     "saf": ("saf", 0.0, 0.0, 0.0),
 }
-"""Policy, own, share, and max_delay in days: of the daemon, of release 0.2.0, and two that are
-played without bounds."""
+"""Policy, own, share, and max_delay in days: of the rule that the default corrects, of release
+0.2.0, and two that are played without bounds."""
 COPIES, FRONT_COPIES = 4, 2
 SMALL = "testbed"
 """The trace where first come, first served is best; geometric means leave it out."""
@@ -73,27 +76,27 @@ class Cell:
     default_h: float
     saf_h: float
     against_fcfs: Change
-    against_length: Change
+    against_rule: Change
     against_saf: Change
     longest: float
     saf_longest: float
 
 
 def cells() -> list[Cell]:
-    """Every trace and load that was played in all copies under all of ORDERS."""
-    rows, found = _rows(), []
+    """Every trace and load that was played in all copies under the default and all of ORDERS."""
+    found, orders = [], {name: _of(_rows(), order, "own") for name, order in ORDERS.items()}
+    trust = Settings().policy.trust
+    orders["default"] = [
+        r for r in _rows(OF_DEFAULT) if (r["limits"], r["trust"]) == ("own", trust)
+    ]
     for ground in GROUNDS:
         for load in LOADS:
             by_policy = {
                 policy: sorted(
-                    (
-                        r
-                        for r in _of(rows, ORDERS[policy], "own")
-                        if (r["ground"], r["load"]) == (ground, load)
-                    ),
+                    (r for r in rows if (r["ground"], r["load"]) == (ground, load)),
                     key=lambda r: r["copy"],
                 )
-                for policy in ORDERS
+                for policy, rows in orders.items()
             }
             if all(len(played) == COPIES for played in by_policy.values()):
                 found.append(_cell(ground, load, by_policy))
@@ -106,7 +109,7 @@ def _cell(ground: str, load: float, played: dict[str, list[dict[str, Any]]]) -> 
     hours = {policy: float(np.mean(found)) / 3600 for policy, found in waits.items()}
     return Cell(
         ground, load, hours["fcfs"], hours["default"], hours["saf"],
-        geometric(waits["default"], waits["fcfs"]), geometric(waits["default"], waits["length"]),
+        geometric(waits["default"], waits["fcfs"]), geometric(waits["default"], waits["rule"]),
         geometric(waits["default"], waits["saf"]),
         longest["default"] / longest["fcfs"], longest["saf"] / longest["fcfs"],
     )  # fmt: skip
@@ -133,14 +136,14 @@ def short_table() -> Iterator[str]:
 def table() -> Iterator[str]:
     """Lines of a Markdown table."""
     waits = "FCFS, h | default, h | SAF, h"
-    changes = "against FCFS, % | against 0.2.0's rule, % | against SAF, %"
+    changes = "against FCFS, % | against the rule, % | against SAF, %"
     yield f"| jobs and cluster | load | {waits} | {changes} | longest |"
     yield f"|{'---|' * 9}"
     for one in cells():
         waits = " | ".join(f"{x:.1f}" for x in (one.fcfs_h, one.default_h, one.saf_h))
         yield (
             f"| {GROUNDS[one.ground]} | {one.load} | {waits} | {_text(one.against_fcfs)} "
-            f"| {_text(one.against_length)} | {_text(one.against_saf)} "
+            f"| {_text(one.against_rule)} | {_text(one.against_saf)} "
             f"| {one.longest:.2f} ({one.saf_longest:.2f}) |"
         )
 
@@ -161,7 +164,7 @@ def frontier() -> Iterator[str]:
     for order in sorted({(r["own"], r["share"], r["max_delay_d"]) for r in rows}):
         own = [r for r in rows if (r["own"], r["share"], r["max_delay_d"]) == order]
         fcfs = [r for r in _of(_rows(), ORDERS["fcfs"], "own") if r["copy"] <= FRONT_COPIES]
-        bold = "**" if order == ORDERS["default"][1:] else ""
+        bold = "**" if order == ORDERS["rule"][1:] else ""
         numbers = " | ".join(f"{bold}{x:g}{bold}" for x in order)
         writes = np.mean([r["writes_per_job"] for r in own if r["ground"] != SMALL])
         cells = " | ".join(f"{x:.2f}" for x in _against(own, fcfs))
@@ -169,13 +172,13 @@ def frontier() -> Iterator[str]:
 
 
 def by_limits() -> Iterator[str]:
-    """The default order and that of 0.2.0 with every kind of limits: lines of a Markdown table."""
+    """The rule and that of 0.2.0 with every kind of limits: lines of a Markdown table."""
     yield "| limits, load | order | mean wait | 99% | longest | slowdown | writes per job |"
     yield f"|{'---|' * 7}"
     for limits in ("own", "weak", "none"):
         for load in LOADS:
             fcfs = [r for r in _of(_rows(), ORDERS["fcfs"], limits) if r["load"] == load]
-            for name, label in (("length", "0.2.0"), ("default", "default"), ("saf", "SAF")):
+            for name, label in (("length", "0.2.0"), ("rule", "rule"), ("saf", "SAF")):
                 own = [r for r in _of(_rows(), ORDERS[name], limits) if r["load"] == load]
                 if len(own) < COPIES * len(GROUNDS):
                     continue
@@ -184,8 +187,8 @@ def by_limits() -> Iterator[str]:
                 yield f"| {limits}, {load} | {label} | {cells} | {writes:.2f} |"
 
 
-def _rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in DATA.read_text().splitlines()]
+def _rows(data: Path = DATA) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.read_text().splitlines()]
 
 
 def _of(
