@@ -193,6 +193,9 @@ class Watched:
         except LabError:
             return False
         self.options[one.of] = one.options
+        if one.of == "qos":  # 25.11 takes the time limit away with it
+            limit = self.options["time"][0].removeprefix("-t")
+            self.lab.run("scontrol", "update", f"JobId={self.job}", f"TimeLimit={limit}")
         return True
 
     def cycle(self) -> Decision:
