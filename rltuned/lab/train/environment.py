@@ -157,9 +157,7 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
             if seeds[number] is not None or len(self._draws) <= number:
                 self._draws[int(number)] = seeding.np_random(seeds[number])[0]
                 if number == 0 and self._made:
-                    count = max(MADE_WINDOWS * self._jobs, MADE_JOBS)
-                    made = int(self._draws[0].integers(2**31))
-                    self._ground = self._prepared(synthesize("testbed-1024", jobs=count, seed=made))
+                    self._ground = self._synthesized(self._draws[0])
         begun = {int(number): self._begun(int(number)) for number in np.flatnonzero(mask)}
         self._episodes = [begun.get(n) or self._episodes[n] for n in range(count)]
         return self._rows.copy(), {}
@@ -208,6 +206,10 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         cycles = cycles._replace(rule=NET)
         stops = loop.stops(setup, state, ranking, queue, cycles, eyes, faults, agent)
         return _Episode(stops, state.start_s, submit_s)
+
+    def _synthesized(self, draw: np.random.Generator) -> Scenario:
+        jobs, seed = max(MADE_WINDOWS * self._jobs, MADE_JOBS), int(draw.integers(2**31))
+        return self._prepared(synthesize("testbed-1024", jobs=jobs, seed=seed))
 
     def _prepared(self, trace: Trace) -> Scenario:
         kept, _ = possible(trace.jobs, self._cluster, skip=True)
