@@ -1,4 +1,4 @@
-"""train/vector_environment for Stable-Baselines3, whose many environments have another form.
+"""train/environment for Stable-Baselines3, whose many environments have another form.
 
 Needs stable-baselines3, which no extra of rltuned brings.
 """
@@ -11,7 +11,7 @@ from gymnasium.spaces.utils import flatten_space
 from stable_baselines3.common.vec_env import VecEnv
 
 from rltuned.lab.kernel.compiler import BoolArray, Float32Array
-from rltuned.lab.train.vector_environment import QueueVectorEnv
+from rltuned.lab.train.environment import QueueVectorEnv
 
 Indices = int | Iterable[int] | None
 

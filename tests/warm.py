@@ -8,8 +8,8 @@ import torch.distributed
 from rltuned.lab.backtest import fit_order
 from rltuned.lab.cli import site_files
 from rltuned.lab.replay import play
-from rltuned.lab.train import evolution, run
+from rltuned.lab.train import evolution, ppo
 
-WARM = (torch.distributed, fit_order, site_files, evolution, run)
+WARM = (torch.distributed, fit_order, site_files, evolution, ppo)
 
 play.load()

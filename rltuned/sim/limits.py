@@ -18,7 +18,7 @@ Where users name limits (ALCF Mira 2018, ALCF ThetaGPU 2023, NCSA Blue Waters):
 | a user's limit is that of the job before | 69%  | 87%      | 76%         | 36 to 74%    |
 | variance of ln(limit) between users      | 60%  | 60%      | 85%         | 40 to 89%    |
 
-`real` is of 22 random worlds (train/worlds). No job is cut short, so fewer end at their limit.
+`real` is of 22 random worlds (train/sources). No job is cut short, so fewer end at their limit.
 """
 
 from collections.abc import Sequence

@@ -44,13 +44,10 @@ from rltuned.lab.compare import geometric, paired
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import mean_with_ends
-from rltuned.lab.train.batch import Contest
-from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.learner import REACH, Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.options import Objective
-from rltuned.lab.train.ppo import Report, train
-from rltuned.lab.train.trial import total
+from rltuned.lab.train.ppo import Learner, Report, train
+from rltuned.lab.train.rollout import play_policy, total
+from rltuned.lab.train.settings import REACH, Objective, PpoSettings
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import Network
 from rltuned.sim.cluster import Cluster, idle_node
@@ -116,16 +113,19 @@ GROUNDS: Final[Mapping[str, Known]] = {
     "corrected": Known(_short_and_long, "wait", LONGEST, 1.05, REACH),
 }
 DEFAULT = PpoSettings(
-    contest=Contest(reference="group", rollouts=10, loads=(LOAD, LOAD), part=1.0),
+    reference="group",
+    rollouts=10,
+    loads=(LOAD, LOAD),
+    part=1.0,
     network="paper",
     learning_rate=5e-3,
     epochs=20,
 )
 """As `rltuned train ppo --network paper`, but for the load and fewer epochs."""
-PAPERS = replace(DEFAULT.contest, reference="base", form="gap", rollouts=1)
+PAPERS = replace(DEFAULT, reference="base", form="gap", rollouts=1)
 RECIPES: Final[Mapping[str, tuple[PpoSettings, tuple[str, ...]]]] = {
     "default": (DEFAULT, tuple(GROUNDS)),
-    "paper's reward": (replace(DEFAULT, contest=PAPERS), ("shortest",)),
+    "paper's reward": (PAPERS, ("shortest",)),
 }
 """Settings, and where they are tried."""
 
@@ -213,8 +213,7 @@ def play(run: Run, on_epoch: Callable[[Report], None] = lambda _report: None) ->
     held_out, kind = held_out_of(run.ground), GROUNDS[run.ground]
     best, blank = (held_out.costs(name) for name in (kind.best, kind.blank))
     recipe = RECIPES[run.recipe][0]
-    contest = replace(recipe.contest, objective=kind.objective)
-    settings = replace(recipe, contest=contest, reach=kind.reach, seed=run.seed)
+    settings = replace(recipe, objective=kind.objective, reach=kind.reach, seed=run.seed)
     costs = [blank]
 
     def validate(actor: TorchActor) -> tuple[float, float | None, float | None]:

@@ -19,7 +19,7 @@ from rltuned.lab.replay.protocol import DAEMON, Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.episodes import play_policy
+from rltuned.lab.train.rollout import play_policy
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.train.episodes import Recorder, play_sampled
 from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.lab.train.ppo import Report
+from rltuned.lab.train.rollout import Recorder, play_sampled
 from scripts.studies import learning
 from scripts.studies.learning import GROUNDS, LONGEST, Run, ground_of, held_out_of, passed, play
 

@@ -7,8 +7,8 @@ from torch import nn
 
 from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.rollout import play_policy
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
 from scripts.studies.paper.common import EVENTS

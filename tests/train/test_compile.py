@@ -6,10 +6,10 @@ from typing import Any
 from typer.testing import CliRunner
 
 from rltuned.cli import app
+from rltuned.lab.cli.compile import compile_all
 from rltuned.lab.kernel import episode, loop, run_times
 from rltuned.lab.replay import play
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.compile import compile_all
 from rltuned.sim.trace import Trace
 from tests.train.worlds import random_ground
 

@@ -1,20 +1,26 @@
 """The Gymnasium environment, and the example of docs/write-a-policy.md that learns in it."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
 
+from rltuned.core.features import NUM_FEATURES, Float32Array, FloatArray, StateMatrix, encode
+from rltuned.core.order import Wish
+from rltuned.core.select import select
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
-from rltuned.lab.replay.decided import play_decided
+from rltuned.lab.replay.decided import DecidedWorld, play_decided
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.environment import NAME, QueueEnv
-from rltuned.lab.train.vector_environment import QueueVectorEnv
+from rltuned.lab.train.environment import NAME, REACH, QueueEnv, QueueVectorEnv
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
@@ -50,29 +56,81 @@ def test_without_corrections_it_is_the_rule_delay_and_the_return_its_mean_wait()
         env.step(np.zeros(16, dtype=np.float32))
 
 
-@pytest.mark.parametrize("trace", [TRACE, None])
-def test_many_at_once_are_the_same_step_by_step(trace: Trace | None) -> None:
+@dataclass(frozen=True)
+class Corrected:
+    """The rule `delay`, whose first jobs are corrected by (slots,) actions."""
+
+    actions: Float32Array
+    name: str = "agent"
+    trust: float | None = None
+
+    def score(self, matrix: StateMatrix) -> FloatArray:
+        return -self.wish(matrix).own_s
+
+    def wish(self, matrix: StateMatrix) -> Wish:
+        rule, factor = BASELINES["delay"].wish(matrix), np.ones(len(matrix))
+        count = min(len(matrix), len(self.actions))
+        factor[:count] = REACH ** -np.clip(self.actions[:count], -1.0, 1.0)
+        return Wish(rule.own_s * factor, rule.place * factor)
+
+
+class Daemon:
+    """A window under the daemon's own decision (core/decide), step by step."""
+
+    def __init__(self, window: Scenario, slots: int) -> None:
+        self._decided = DecidedWorld(window.world(), Protocol(mode="cycle"))
+        self._jobs, self._slots, self._counted_s = len(window), slots, 0.0
+        self.rows = self._seen()
+
+    def step(self, action: Float32Array) -> float:
+        """The reward; no due decision any more: the window has come to its end."""
+        assert self.due is not None
+        self._decided.decide(self.due, Corrected(action))
+        self.rows = self._seen()
+        waited_s, self._counted_s = self.waited_s - self._counted_s, self.waited_s
+        return -waited_s / self._jobs / 3_600.0
+
+    def _seen(self) -> Float32Array:
+        world, due = self._decided.world, self._decided.due()
+        while due is not None and not self._chosen(due):  # all have only just come
+            self._decided.decide(due, BASELINES["delay"])
+            due = self._decided.due()
+        self.due = due
+        running = sum(r.started_at - r.pending.job.submit_s for r in world.running.values())
+        ended = sum(f.started_at - f.job.submit_s for f in world.finished.values())
+        self.waited_s = running + ended + sum(
+            world.now - p.job.submit_s for p in world.pending.values()
+        )  # fmt: skip
+        seen = np.zeros((self._slots, NUM_FEATURES + 1), dtype=np.float32)
+        if due is not None:
+            rows = encode(self._chosen(due), due, self._decided.context).values[: self._slots]
+            seen[: len(rows), :-1], seen[: len(rows), -1] = rows, 1.0
+        return seen
+
+    def _chosen(self, due: Snapshot) -> tuple[PendingJob, ...]:
+        return select(due, self._decided.knobs.rules).chosen
+
+
+def test_it_is_the_daemon_step_by_step() -> None:
     """Wild actions, several windows in a row, more jobs waiting than an agent sees."""
-    options: dict[str, Any] = {"jobs": 30, "slots": 6, "load": 1.4, "cluster": "testbed"}
-    one, many = QueueEnv(trace, **options), QueueVectorEnv(1, trace, **options)
-    draw = np.random.default_rng(5)
-    rows, _ = one.reset(seed=3)
-    all_rows, _ = many.reset(seed=3)
-    windows, most = 0, 0
-    while windows < 3:
-        np.testing.assert_array_equal(all_rows[0], rows)
-        most = max(most, int(rows[:, -1].sum()))
-        action = draw.uniform(-1.2, 1.2, 6).astype(np.float32).round(1)
-        rows, reward, done, _, info = one.step(action)
-        all_rows, rewards, dones, cut_off, infos = many.step(action[None])
-        assert rewards[0] == pytest.approx(reward, abs=1e-9)
-        assert bool(dones[0]) == done
-        assert not cut_off[0]
-        if done:
-            windows += 1
-            assert infos["final_info"]["mean_wait_s"][0] == pytest.approx(info["mean_wait_s"])
-            np.testing.assert_array_equal(infos["final_obs"][0], rows)
-            rows, _ = one.reset()
+    env = QueueEnv(TRACE, jobs=30, slots=6, load=1.4)
+    ground = Scenario.of(preset("testbed"), TRACE.jobs, name="windows").for_networks()
+    drawn, draw = seeding.np_random(3)[0], np.random.default_rng(5)
+    rows, _ = env.reset(seed=3)
+    most = 0
+    for _ in range(3):
+        window = ground.cut(int(drawn.integers(len(ground) - 30 + 1)), 30, load=1.4)
+        daemon = Daemon(window, 6)
+        while daemon.due is not None:
+            np.testing.assert_array_equal(rows, daemon.rows)
+            most = max(most, int(rows[:, -1].sum()))
+            action = draw.uniform(-1.2, 1.2, 6).astype(np.float32).round(1)
+            rows, reward, done, _, info = env.step(action)
+            assert reward == pytest.approx(daemon.step(action), abs=1e-9)
+            assert done == (daemon.due is None)
+        np.testing.assert_array_equal(rows, daemon.rows)
+        assert info["mean_wait_s"] == pytest.approx(daemon.waited_s / 30)
+        rows, _ = env.reset()
     assert most == 6
 
 

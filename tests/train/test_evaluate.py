@@ -17,7 +17,6 @@ from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.stats import sign_test
-from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.evaluate import (
     Evaluation,
     EvaluationPlan,
@@ -28,7 +27,8 @@ from rltuned.lab.train.evaluate import (
     windows_of,
 )
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.options import RULES
+from rltuned.lab.train.rollout import play_policy
+from rltuned.lab.train.settings import RULES
 from rltuned.policies.actor import load_actor
 from rltuned.sim.trace import Trace
 from tests.packages import install
@@ -125,23 +125,13 @@ def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
 
 
 def test_copies_of_a_place_are_one_unit_of_chance_and_of_a_single_place_the_units() -> None:
-    several = evaluate_on(
-        WORKLOAD,
-        {},
-        EvaluationPlan(3, 100, 1.2, (0.0, 1.0), copies=2),
-        rules=("fcfs",),
-        protocol=PURE,
-    )
+    plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0), copies=2)
+    several = evaluate_on(WORKLOAD, {}, plan, rules=("fcfs",), protocol=PURE)
     assert several.plan.unit == "windows"
     assert several.values["fcfs"]["wait_s"].shape == (3,)
     assert several.disjoint
-    single = evaluate_on(
-        WORKLOAD,
-        {},
-        EvaluationPlan(1, 300, 1.2, (0.0, 1.0), copies=4),
-        rules=("fcfs",),
-        protocol=PURE,
-    )
+    plan = replace(plan, windows=1, window_jobs=300, copies=4)
+    single = evaluate_on(WORKLOAD, {}, plan, rules=("fcfs",), protocol=PURE)
     assert single.plan.unit == "copies"
     assert single.values["fcfs"]["wait_s"].shape == (4,)
 
@@ -179,25 +169,10 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     trace = tmp_path / "t.csv"
     write_trace(Trace(WORKLOAD.jobs), trace)
     report = tmp_path / "report"
-    given = [
-        "--model",
-        str(MODEL),
-        "--model",
-        f"twice={MODEL},{MODEL}",
-        "--trace",
-        str(trace),
-        "--cluster",
-        "testbed",
-    ]
-    given += ["--part", "0", "1", "--windows", "3", "--window-jobs", "80", "--load", "0.9"]
-    given += [
-        "--load",
-        "1.2",
-        "--report",
-        str(report),
-        "--json",
-    ]
-    given += ["--mode", "event", "--bounds", "off"]
+    given = ["--model", str(MODEL), "--model", f"twice={MODEL},{MODEL}", "--trace", str(trace)]
+    given += ["--cluster", "testbed", "--part", "0", "1", "--windows", "3", "--window-jobs", "80"]
+    given += ["--load", "0.9", "--load", "1.2", "--mode", "event", "--bounds", "off", "--json"]
+    given += ["--report", str(report)]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
     document = json.loads(result.stdout)
@@ -283,18 +258,6 @@ def test_a_difference_is_proven_when_every_place_s_interval_lies_on_one_side_of_
 
 
 def test_unknown_rules_are_named(tmp_path: Path) -> None:
+    given = ["--model", str(MODEL), "--trace", str(tmp_path), "--cluster", "testbed"]
     with pytest.raises(TraceError, match="no rule named 'best'"):
-        CliRunner().invoke(
-            app,
-            [
-                "--model",
-                str(MODEL),
-                "--trace",
-                str(tmp_path),
-                "--cluster",
-                "testbed",
-                "--rule",
-                "best",
-            ],
-            catch_exceptions=False,
-        )
+        CliRunner().invoke(app, [*given, "--rule", "best"], catch_exceptions=False)

@@ -10,14 +10,13 @@ from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.context import Context, RunTime
 from rltuned.lab.replay.protocol import Mode, Protocol
-from rltuned.lab.train.batch import Contest
-from rltuned.lab.train.course import DatasetSource
 from rltuned.lab.train.evaluate import EvaluationPlan, contestant_of, evaluate_on, plays_of
-from rltuned.lab.train.learner import PpoSettings
+from rltuned.lab.train.imitation import random_snapshot
+from rltuned.lab.train.ppo import perform
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.queues import random_snapshot
-from rltuned.lab.train.run import Job, perform
-from rltuned.lab.train.verdict import Validation
+from rltuned.lab.train.run import Run, Validation
+from rltuned.lab.train.settings import PpoSettings
+from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -27,7 +26,10 @@ PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = load_predictor(shipped_predictor())
 WORKLOAD = PLAIN.foreseeing(foreseen(PREDICTOR, PLAIN.jobs))
 SETTINGS = PpoSettings(
-    contest=Contest(window_jobs=60, rollouts=2, reference="group", objective="mix"),
+    window_jobs=60,
+    rollouts=2,
+    reference="group",
+    objective="mix",
     network="queue",
     epochs=1,
     batches=4,
@@ -39,15 +41,14 @@ SETTINGS = PpoSettings(
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("predicted")
-    job = Job(
-        settings=SETTINGS,
+    run = Run(
         sources=(DatasetSource(WORKLOAD, "made up", "none"),),
         folder=folder / "work",
         out=folder / "model",
         command="a test",
         validation=Validation(2, 60),
     )
-    assert perform(job) is not None
+    assert perform(SETTINGS, run) is not None
     return folder / "model"
 
 

@@ -16,31 +16,29 @@ from rltuned.errors import ModelError
 from rltuned.lab.cli.training import learned_on
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.course import DatasetSource, nothing
 from rltuned.lab.train.evolution import (
     ADDED_S,
     GENERATIONS,
     NUMBERS,
     WIDTH,
-    EvolutionSettings,
-    Players,
+    Part,
     SearchGeneration,
-    TracePart,
     actor_of,
     cost,
-    drawn,
     evolve,
     measured,
     numbers_of,
     part_of,
     perform,
+    played,
 )
 from rltuned.lab.train.export import git_commit
+from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.queues import random_snapshot
-from rltuned.lab.train.run import Job, fitting, held_out
-from rltuned.lab.train.verdict import Validation, allow, judged
+from rltuned.lab.train.run import Run, Validation, allow, fitting, held_out, judged
+from rltuned.lab.train.settings import EvolutionSettings
+from rltuned.lab.train.sources import DatasetSource, nothing
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import Verdict
@@ -59,13 +57,9 @@ SETTINGS = EvolutionSettings(
 SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
 
-def search_in(folder: Path, **changes: object) -> Job[EvolutionSettings]:
-    """Of two generations and more, all small."""
-    found = Job(
-        settings=SETTINGS,
+def search_in(folder: Path, **changes: object) -> Run:
+    found = Run(
         sources=(SOURCE,),
-        judges=(),
-        unseen=(),
         folder=folder / "work",
         out=folder / "model",
         command="a test",
@@ -98,7 +92,7 @@ def test_no_numbers_are_the_rule() -> None:
     window = WORKLOAD.cut(0, 80, load=1.3)
     part = part_of(window, 0.2)
     nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
-    np.testing.assert_array_equal(Players(SETTINGS).logs([nothing], [part]), np.zeros((1, 1, 4)))
+    np.testing.assert_array_equal(played([nothing], [part], warm_up=0.2), np.zeros((1, 1, 4)))
 
 
 def test_what_is_measured_by_hand() -> None:
@@ -123,33 +117,21 @@ def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
     assert of((0.0, 0.0, 0.5, 0.9), (0.0, 0.0, -0.5, -0.9)) == 0.0
 
 
-def test_parts_are_those_of_the_seed_and_the_generation() -> None:
-    def drew(seed: int, generation: int) -> list[tuple[int, float]]:
-        windows = drawn([WORKLOAD], replace(SETTINGS, seed=seed), generation)
-        return [(w.first, float(w.submit_s[-1])) for w in windows]
-
-    assert drew(1, 0) == drew(1, 0)
-    assert drew(1, 0) != drew(1, 1)
-    assert drew(1, 0) != drew(2, 0)
-
-
-class Bowl(Players):
+def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
     """Costs that are known: the distance from a place, the same on every part."""
-
-    def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
-        rows = []
-        for policy in policies:
-            head = policy.network.weights["layers.4.weight"]
-            log = float(((head - 0.4) ** 2).sum()) - 0.1
-            rows.append([[log, log, 0.0, 0.0]] * len(parts))
-        return np.array(rows)
+    rows = []
+    for policy in policies:
+        head = policy.network.weights["layers.4.weight"]
+        log = float(((head - 0.4) ** 2).sum()) - 0.1
+        rows.append([[log, log, 0.0, 0.0]] * len(parts))
+    return np.array(rows)
 
 
 def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
     validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
     seen: list[SearchGeneration] = []
-    actor, number, _ = evolve([WORKLOAD], validation, Bowl(settings), on_generation=seen.append)
+    actor, number, _ = evolve([WORKLOAD], validation, settings, bowl, on_generation=seen.append)
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
     validations = [one.validation_cost for one in seen if one.validation_cost is not None]
     assert len(validations) == 3
@@ -157,27 +139,25 @@ def test_it_finds_what_costs_least() -> None:
 
 
 def test_what_is_never_better_than_the_rule_when_validated_is_the_rule() -> None:
-    class Worse(Bowl):
-        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
-            return super().logs(policies, parts) + 9.0
+    def worse(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+        return bowl(policies, parts) + 9.0
 
     validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
-    actor, number, _ = evolve([WORKLOAD], validation, Worse(SETTINGS))
+    actor, number, _ = evolve([WORKLOAD], validation, SETTINGS, worse)
     assert number == -1
     assert not any(one.any() for one in actor.layers[-1].parameters())
 
 
 def test_a_cost_that_is_no_number_ends_the_search() -> None:
-    class Broken(Bowl):
-        def logs(self, policies: Sequence[NetworkPolicy], parts: Sequence[TracePart]) -> FloatArray:
-            return super().logs(policies, parts) * np.nan
+    def broken(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+        return bowl(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
-        evolve([WORKLOAD], [part_of(WORKLOAD.cut(300, 20), 0.2)], Broken(SETTINGS))
+        evolve([WORKLOAD], [part_of(WORKLOAD.cut(300, 20), 0.2)], SETTINGS, broken)
 
 
 def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
-    whole = sure(perform(search_in(tmp_path / "a")))
+    whole = sure(perform(SETTINGS, search_in(tmp_path / "a")))
     seen: list[int] = []
 
     def stop(found: SearchGeneration) -> None:
@@ -185,11 +165,11 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
         if found.number == 1:
             raise KeyboardInterrupt
 
-    part = search_in(tmp_path / "b", workers=2)
+    part = search_in(tmp_path / "b")
     with pytest.raises(KeyboardInterrupt):
-        perform(part, on_generation=stop)
+        perform(SETTINGS, part, workers=2, on_generation=stop)
     again = replace(part, resume=True)
-    later = perform(again, on_generation=lambda found: seen.append(found.number))
+    later = perform(SETTINGS, again, on_generation=lambda found: seen.append(found.number))
     assert seen == [0, 1, 2]
     assert sure(later).verdict == sure(whole.verdict)
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
@@ -207,15 +187,15 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_gone_on_from_is_named(
     tmp_path: Path, damage: Callable[[str], str], reply: str
 ) -> None:
-    perform(search_in(tmp_path))
+    perform(SETTINGS, search_in(tmp_path))
     record = tmp_path / "work" / GENERATIONS
     assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
     record.write_text(damage(record.read_text()))
     again = search_in(tmp_path, out=tmp_path / "other", resume=True)
     with pytest.raises(ModelError, match=reply):
-        perform(again)
+        perform(SETTINGS, again)
     with pytest.raises(ModelError, match="continue it with --resume"):
-        perform(replace(again, resume=False))
+        perform(SETTINGS, replace(again, resume=False))
 
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
@@ -266,25 +246,24 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
 
 
 def test_the_seed_that_does_best_on_held_out_windows_is_exported(tmp_path: Path) -> None:
-    whole = sure(perform(search_in(tmp_path / "a", seeds=2)))
+    whole = sure(perform(SETTINGS, search_in(tmp_path / "a", seeds=2)))
     costs = {seed: whole.results[f"validation_cost_seed_{seed}"] for seed in (1, 2)}
     assert whole.training.seed == min(costs, key=lambda seed: costs[seed])
     for seed in (1, 2):
         record = tmp_path / "a" / "work" / f"seed-{seed}" / GENERATIONS
         assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
-    alone = search_in(tmp_path / "b", settings=replace(SETTINGS, seed=whole.training.seed))
-    perform(alone)
+    perform(replace(SETTINGS, seed=whole.training.seed), search_in(tmp_path / "b"))
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
 
 
 def test_a_search_begins_where_a_bundle_of_its_kind_ended(tmp_path: Path) -> None:
-    perform(search_in(tmp_path / "a", settings=replace(SETTINGS, reach=0.5)))
+    perform(replace(SETTINGS, reach=0.5), search_in(tmp_path / "a"))
     begun = tmp_path / "a" / "model"
     numbers, reach = numbers_of(begun)
     np.testing.assert_allclose(numbers, numbers.astype(np.float32))
     assert reach == 0.5
     still = replace(SETTINGS, step=1e-9, generations=1)
-    card = sure(perform(search_in(tmp_path / "b", settings=still, start=begun)))
+    card = sure(perform(still, search_in(tmp_path / "b", start=begun)))
     assert card.architecture.reach == 0.5
     assert "begun from model" in card.training.method
     if numbers.any():

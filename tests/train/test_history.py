@@ -17,7 +17,6 @@ from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.episodes import MULTIFACTOR, play_rule
 from rltuned.lab.train.history import (
     COLUMNS,
     FEWEST_STARTS,
@@ -27,6 +26,7 @@ from rltuned.lab.train.history import (
     started_of,
 )
 from rltuned.lab.train.imitation import agreement, fit
+from rltuned.lab.train.rollout import MULTIFACTOR, play_rule
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import parse_cluster

@@ -19,9 +19,8 @@ from rltuned.journal.cycles import CycleObservation, recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.lab.cli.train import app
-from rltuned.lab.train.history import FITTING
+from rltuned.lab.train.history import FITTING, choices_of_journal, moments_of
 from rltuned.lab.train.imitation import agreement, fit
-from rltuned.lab.train.journalled import choices_of, moments_of
 from rltuned.policies.actor import load_actor
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import parse_cluster
@@ -76,7 +75,7 @@ def journal_of(folder: Path, seen: Iterable[Snapshot]) -> Path:
 
 def test_a_known_scheduler_is_recovered(tmp_path: Path) -> None:
     path = journal_of(tmp_path, looks())
-    earlier, later = choices_of(recorded(path), order=ORDER).split(0.7)
+    earlier, later = choices_of_journal(recorded(path), order=ORDER).split(0.7)
     network, _ = fit(earlier, FITTING)
     assert len(later) > 50
     assert agreement(network, later)[0] >= 0.95
@@ -167,7 +166,7 @@ def test_a_requeued_job_is_not_taken_for_a_start() -> None:
 def test_too_short_a_journal(tmp_path: Path) -> None:
     path = journal_of(tmp_path, looks()[:30])
     with pytest.raises(TraceError, match="had rivals; 50 are needed"):
-        choices_of(recorded(path))
+        choices_of_journal(recorded(path))
 
 
 def test_the_command_learns_from_a_journal(tmp_path: Path) -> None:

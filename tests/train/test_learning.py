@@ -10,14 +10,11 @@ from torch import Tensor
 
 from rltuned.lab.kernel.learning import Aim
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.train.batch import Batch, Contest, compete, join
-from rltuned.lab.train.choices import Part, part_of, parts_of, weighed
-from rltuned.lab.train.critic import PaperCritic, Pooled
-from rltuned.lab.train.episodes import Recorder
-from rltuned.lab.train.learner import Learner
-from rltuned.lab.train.network import network_of, placed_by
-from rltuned.lab.train.ppo import as_played, update
+from rltuned.lab.train.network import PaperCritic, Pooled, network_of, placed_by
+from rltuned.lab.train.ppo import Learner, Part, as_played, part_of, parts_of, update, weighed
 from rltuned.lab.train.ranks import ALONE
+from rltuned.lab.train.rollout import Batch, Recorder, compete, join
+from rltuned.lab.train.settings import PpoSettings
 from rltuned.policies.network import Kind
 from tests.train.worlds import SMALL, WORKLOAD
 
@@ -30,9 +27,9 @@ def batch_of(kind: Kind, reach: float) -> tuple[Learner, Batch]:
     with torch.no_grad():
         for weight in learner.actor.layers[-1].parameters():
             weight.normal_(0.0, 0.5)
-    contest, net = Contest(base="fcfs", rollouts=2), net_of(network_of(learner.actor))
+    settings, net = PpoSettings(base="fcfs", rollouts=2), net_of(network_of(learner.actor))
     window = WORKLOAD.cut(0, 60, load=1.3)
-    return learner, join(compete(window, net, contest, 5, Recorder()))
+    return learner, join(compete(window, net, settings, 5, Recorder()))
 
 
 def loss_of(batch: Batch, part: Part, logits: Tensor, aim: Aim) -> tuple[Tensor, ...]:
@@ -105,10 +102,10 @@ def test_an_update_does_not_depend_on_how_many_rows_go_at_once(
         learner, batch = batch_of("queue", 2.0)
         learner.set_rate(1e-3)
         done = update(learner, batch, replace(SMALL, network="queue"), epoch=0, ranks=ALONE)
-        return learner, done.policy_loss
+        return learner, float(done["policy_loss"])
 
     wanted, loss = learned()
-    monkeypatch.setattr("rltuned.lab.train.choices.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("rltuned.lab.train.ppo.ROWS_AT_ONCE", rows)
     found, same = learned()
     assert same == pytest.approx(loss, abs=1e-6)
     for own, other in zip(found.actor.parameters(), wanted.actor.parameters(), strict=True):

@@ -1,7 +1,5 @@
 """A network that corrects no rule: its score is the order, and a blank one is who came first."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -9,11 +7,9 @@ import torch
 from rltuned.core.features import encode
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.train.batch import Contest, compete, join
-from rltuned.lab.train.choices import part_of
-from rltuned.lab.train.episodes import Recorder, play_policy, play_rule, play_sampled
+from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
-from rltuned.lab.train.queues import random_snapshot
+from rltuned.lab.train.rollout import Recorder, play_policy, play_rule, play_sampled
 from rltuned.policies.network import Kind
 from rltuned.sim.world import Rules
 from tests.sim.reference import play_direct
@@ -59,22 +55,6 @@ def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
     window = random_ground("testbed", 3).cut(0, 100, load=1.5)
     start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
     np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
-
-
-@KINDS
-def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
-    actor = drawn(kind)
-    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
-    contest = Contest(reference="group", rollouts=2)
-    batch = join(compete(window, net_of(network_of(actor)), contest, 1, Recorder()))
-    part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
-    with torch.no_grad():
-        scores = actor.layers(part.features)[:, 0].numpy()
-    network = network_of(actor)
-    for first, last in pairwise(part.begins):
-        rows = part.features[first:last].numpy()
-        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))[:, 0]
-        np.testing.assert_allclose(scores[first:last], wanted, atol=1e-5)
 
 
 def test_it_asks_for_no_delays() -> None:

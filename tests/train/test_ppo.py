@@ -15,20 +15,27 @@ from rltuned.core.features import encode
 from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.train.batch import Batch, Contest, compete, join
-from rltuned.lab.train.choices import part_of
-from rltuned.lab.train.course import DatasetSource
-from rltuned.lab.train.critic import QueueCritic
-from rltuned.lab.train.episodes import Recorder
-from rltuned.lab.train.learner import Learner, PpoSettings
-from rltuned.lab.train.network import LEAST_SPREAD, TorchActor, network_of, policy_of
-from rltuned.lab.train.ppo import Report, advantages, as_played, train, update
-from rltuned.lab.train.queues import random_snapshot
+from rltuned.lab.train.imitation import random_snapshot
+from rltuned.lab.train.network import LEAST_SPREAD, QueueCritic, TorchActor, network_of, policy_of
+from rltuned.lab.train.ppo import (
+    BEST,
+    CURVES,
+    Learner,
+    Report,
+    advantages,
+    as_played,
+    beginning_from,
+    part_of,
+    perform,
+    restored,
+    train,
+    update,
+)
 from rltuned.lab.train.ranks import ALONE
-from rltuned.lab.train.run import Job, beginning_from, perform
-from rltuned.lab.train.session import BEST, CURVES, Session
-from rltuned.lab.train.trial import Trial, windows_between
-from rltuned.lab.train.verdict import Validation
+from rltuned.lab.train.rollout import Batch, Recorder, compete, join, windows_between
+from rltuned.lab.train.run import Run, Validation
+from rltuned.lab.train.settings import PpoSettings
+from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -38,11 +45,11 @@ from tests.train.worlds import SMALL, WORKLOAD
 
 def batch_of(kind: Kind, form: str = "dense") -> tuple[Learner, Batch]:
     learner = Learner(replace(SMALL, network=kind))
-    contest = Contest(base="fcfs", form=form, rollouts=2, window_jobs=60)  # type: ignore[arg-type]
+    settings = replace(SMALL, base="fcfs", form=form, reference="base")  # type: ignore[arg-type]
     episodes = []
     for first in (0, 100):
         window = WORKLOAD.cut(first, 60, load=1.3)
-        episodes += compete(window, net_of(network_of(learner.actor)), contest, 5, Recorder())
+        episodes += compete(window, net_of(network_of(learner.actor)), settings, 5, Recorder())
     return learner, join(episodes)
 
 
@@ -57,11 +64,11 @@ def test_advantages_by_hand() -> None:
 
 @pytest.mark.parametrize("form", ["dense", "gap"])
 def test_rewards_of_an_episode_sum_to_the_papers_gap(form: str) -> None:
-    contest = Contest(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
+    settings = PpoSettings(base="fcfs", form=form, window_jobs=60)  # type: ignore[arg-type]
     net = net_of(network_of(Learner(SMALL).actor))
     for first in (0, 100, 300):
         window = WORKLOAD.cut(first, 60, load=1.5)
-        [episode] = compete(window, net, contest, 3, Recorder())
+        [episode] = compete(window, net, settings, 3, Recorder())
         gap = (episode.base - episode.own) / max(episode.base, episode.own, 1.0)
         assert episode.rewards.sum() == pytest.approx(gap, abs=1e-6)
 
@@ -89,13 +96,16 @@ def test_an_update_makes_good_choices_likelier() -> None:
     advantage, _ = advantages(batch, values, SMALL.gae)
     level = advantage[batch.of_pass] - advantage[batch.of_pass].mean()
     assert ((as_played(learner, batch, SMALL)[1] - before) * level).sum() > 0
-    assert done.kl >= 0
-    assert done.choices == len(batch.choice)
+    assert done["kl"] >= 0
+    assert done["choices"] == len(batch.choice)
 
 
-def job_in(folder: Path, **settings: object) -> Job[PpoSettings]:
-    return Job(
-        settings=replace(SMALL, **settings),  # type: ignore[arg-type]
+def set_to(**changes: object) -> PpoSettings:
+    return replace(SMALL, **changes)  # type: ignore[arg-type]
+
+
+def run_in(folder: Path) -> Run:
+    return Run(
         sources=(DatasetSource(WORKLOAD, "made up", "none"),),
         folder=folder / "work",
         out=folder / "model",
@@ -106,8 +116,8 @@ def job_in(folder: Path, **settings: object) -> Job[PpoSettings]:
 
 def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path) -> None:
     seen: list[Report] = []
-    job = job_in(tmp_path, epochs=8, batches=16, learning_rate=1e-2, network="queue")
-    card = sure(perform(job, on_epoch=seen.append))
+    settings = set_to(epochs=8, batches=16, learning_rate=1e-2, network="queue")
+    card = sure(perform(settings, run_in(tmp_path), on_epoch=seen.append))
     assert load_actor(tmp_path / "model").card.architecture.kind == "queue"
     assert np.mean([r.gap for r in seen[-3:]]) > np.mean([r.gap for r in seen[:2]])
     assert min(r.validation for r in seen) == pytest.approx(seen[-1].best)
@@ -119,7 +129,7 @@ def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path)
 
 
 def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
-    whole = perform(job_in(tmp_path / "a", epochs=3))
+    whole = perform(set_to(epochs=3), run_in(tmp_path / "a"))
 
     class BrokenError(Exception):
         pass
@@ -128,24 +138,24 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> N
         if report.epoch == 1:
             raise BrokenError
 
-    job = job_in(tmp_path / "b", epochs=3)
+    run = run_in(tmp_path / "b")
     with pytest.raises(BrokenError):
-        perform(job, on_epoch=stop)
+        perform(set_to(epochs=3), run, on_epoch=stop)
     with pytest.raises(ModelError, match="--resume"):
-        perform(job)
+        perform(set_to(epochs=3), run)
     with pytest.raises(ModelError, match="another seed"):
-        perform(replace(job_in(tmp_path / "b", epochs=3, seed=9), resume=True))
-    resumed = perform(replace(job, resume=True))
+        perform(set_to(epochs=3, seed=9), replace(run, resume=True))
+    resumed = perform(set_to(epochs=3), replace(run, resume=True))
     assert sure(resumed).files_sha256 == sure(whole).files_sha256
 
 
 def test_the_same_seed_gives_the_same_model(tmp_path: Path) -> None:
-    first, second = (perform(job_in(tmp_path / n)) for n in "ab")
+    first, second = (perform(SMALL, run_in(tmp_path / n)) for n in "ab")
     assert sure(first).files_sha256 == sure(second).files_sha256
 
 
 def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    job = job_in(tmp_path, epochs=5)
+    settings, run = set_to(epochs=5), run_in(tmp_path)
 
     def poison(report: Report) -> None:
         if report.epoch == 1:
@@ -162,15 +172,15 @@ def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -
     Learner.__init__ = remember  # type: ignore[method-assign]
     try:
         with pytest.raises(ModelError, match="last good checkpoint"):
-            perform(job, on_epoch=poison)
+            perform(settings, run, on_epoch=poison)
     finally:
         Learner.__init__ = made  # type: ignore[method-assign]
-    learner = Learner(job.settings)
-    standing = sure(Session(job.folder, job.settings, resume=True).restore(learner))
-    assert standing.epoch == 2
+    learner = Learner(settings)
+    epoch, _, _ = sure(restored(run.folder, settings, learner))
+    assert epoch == 2
     assert all(bool(torch.isfinite(p).all()) for p in learner.actor.parameters())
-    assert (job.folder / BEST).exists()
-    assert not job.out.exists()
+    assert (run.folder / BEST).exists()
+    assert not run.out.exists()
 
 
 def test_a_gradient_that_is_not_finite_moves_no_weight() -> None:
@@ -185,20 +195,19 @@ def test_a_gradient_that_is_not_finite_moves_no_weight() -> None:
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    job = job_in(tmp_path)
-    perform(job)
-    state = job.folder / "state.json"
+    run = run_in(tmp_path)
+    perform(SMALL, run)
+    state = run.folder / "state.json"
     state.write_text(json.dumps({"settings": json.loads(state.read_text())["settings"]}))
     with pytest.raises(ModelError, match="cannot be resumed"):
-        Session(job.folder, job.settings, resume=True).restore(Learner(job.settings))
+        restored(run.folder, SMALL, Learner(SMALL))
 
 
 def test_too_few_jobs_for_a_window(tmp_path: Path) -> None:
-    job = job_in(tmp_path, contest=Contest(window_jobs=650))
     with pytest.raises(TraceError, match="too few"):
-        perform(job)
+        perform(set_to(window_jobs=650), run_in(tmp_path))
     with pytest.raises(TraceError, match="to be judged by"):
-        perform(replace(job_in(tmp_path), validation=Validation(2, 300)))
+        perform(SMALL, replace(run_in(tmp_path), validation=Validation(2, 300)))
 
 
 def test_validation_may_come_now_and_then() -> None:
@@ -226,29 +235,25 @@ def test_training_stops_early_when_nothing_gets_better() -> None:
     assert len(seen) == 3
 
 
-def test_a_trial_of_a_network_knows_the_rules() -> None:
-    windows = windows_between(WORKLOAD, (0.5, 1.0), count=3, size=100, loads=(1.0,))
-    trial = Trial.of(windows, "wait", ["saf", "fcfs"])
-    ratio, low, high = trial.ratio(TorchActor("paper", (4, 4), 1.0), "fcfs")
-    assert low is None or high is None or low <= ratio <= high
-    assert np.isfinite(ratio)
+def test_a_part_that_is_too_short_has_no_windows() -> None:
+    assert len(windows_between(WORKLOAD, (0.5, 1.0), count=3, size=100, loads=(1.0,))) == 3
     assert windows_between(WORKLOAD, (0.5, 0.6), count=3, size=100, loads=(1.0,)) == []
 
 
 def test_a_training_goes_on_from_a_bundle_of_any_make(tmp_path: Path) -> None:
-    first = sure(perform(job_in(tmp_path / "a", network="queue", hidden=(8, 4), reach=2.5)))
+    first = sure(perform(set_to(network="queue", hidden=(8, 4), reach=2.5), run_in(tmp_path / "a")))
     begun = tmp_path / "a" / "model"
     settings = beginning_from(begun, SMALL)
     assert (settings.network, settings.hidden, settings.reach) == ("queue", (8, 4), 2.5)
-    job = replace(job_in(tmp_path / "b"), settings=replace(settings, learning_rate=0.0))
-    card = sure(perform(replace(job, start=begun)))
+    still, run = replace(settings, learning_rate=0.0), run_in(tmp_path / "b")
+    card = sure(perform(still, replace(run, start=begun)))
     assert card.architecture == first.architecture
     name = "actor.safetensors"
     assert card.files_sha256[name] == first.files_sha256[name], "nothing was learned"
 
 
 def test_a_training_begins_as_the_rule_that_it_corrects(tmp_path: Path) -> None:
-    card = sure(perform(job_in(tmp_path, learning_rate=0.0)))
+    card = sure(perform(set_to(learning_rate=0.0), run_in(tmp_path)))
     assert card.results["validation"] == 0.0
     assert sure(card.verdict).change == 0.0
     queue = random_snapshot(np.random.default_rng(4), 40)

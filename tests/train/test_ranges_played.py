@@ -8,9 +8,10 @@ import torch
 
 from rltuned.core.features import COLUMN
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.course import LEARN_UNTIL, DatasetSource
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.ranges import READ, ranges_played
+from rltuned.lab.train.run import READ, ranges_played
+from rltuned.lab.train.settings import LEARN_UNTIL
+from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.network import Kind
 from tests.train.worlds import random_ground
 

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rltuned.errors import ModelError, SettingsError
-from rltuned.lab.train.learner import Learner
-from rltuned.lab.train.ppo import train
+from rltuned.lab.train.ppo import Learner, train
 from rltuned.lab.train.ranks import ALONE, Ranks, join_ranks
 from tests import two_ranks
 from tests.train.worlds import SMALL, WORKLOAD

@@ -6,19 +6,27 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rltuned.lab.train.options import Objective
-from rltuned.lab.train.reward import Work, cost_at
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.rollout import cost_at
+from rltuned.lab.train.settings import Objective
+from rltuned.sim.presets import preset
+from rltuned.sim.trace import TraceJob
 from tests.train.worlds import WORKLOAD
 
 SUBMIT = np.array([0.0, 10.0, 20.0])
 START = np.array([0.0, 100.0, 25.0])
 DURATION = np.array([50.0, 200.0, 2.0])
+WINDOW = Scenario.of(
+    preset("testbed"),
+    [
+        TraceJob(str(i), submit_s, run_s, 1, 3_600.0)
+        for i, (submit_s, run_s) in enumerate(zip(SUBMIT, DURATION, strict=True))
+    ],
+)
 
 
 def at(objective: Objective, *times: float) -> list[float]:
-    found: list[float] = cost_at(
-        objective, np.array(times), START, Work(SUBMIT, DURATION, DURATION)
-    ).tolist()
+    found: list[float] = cost_at(objective, np.array(times), START, WINDOW).tolist()
     return found
 
 
@@ -47,7 +55,7 @@ def test_dense_rewards_sum_to_the_metric(objective: Objective) -> None:
 
 def test_what_a_second_costs_may_differ_by_job() -> None:
     price = np.array([7.0, 1.0, 20.0])
-    work, end = Work(SUBMIT, DURATION, DURATION, price), np.array([np.inf])
+    window, end = replace(WINDOW, price=price), np.array([np.inf])
     wait_s = START - SUBMIT
     slowdown = np.maximum(1.0, (wait_s + DURATION) / np.maximum(DURATION, 10.0))
     wanted = {
@@ -57,11 +65,11 @@ def test_what_a_second_costs_may_differ_by_job() -> None:
         "tail": price * wait_s**2,
     }
     for objective, costs in wanted.items():
-        found = cost_at(objective, end, START, work)  # type: ignore[arg-type]
+        found = cost_at(objective, end, START, window)  # type: ignore[arg-type]
         assert found == pytest.approx([costs.mean()]), objective
 
 
 def test_a_window_has_the_prices_of_its_jobs() -> None:
     priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
-    assert Work.of(priced.cut(5, 3)).price == pytest.approx([5.0, 6.0, 7.0])
-    assert Work.of(WORKLOAD.cut(5, 3)).price == pytest.approx([1.0, 1.0, 1.0])
+    assert priced.cut(5, 3).price == pytest.approx([5.0, 6.0, 7.0])
+    assert WORKLOAD.cut(5, 3).price == pytest.approx([1.0, 1.0, 1.0])

@@ -12,8 +12,8 @@ from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import demand
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.episodes import MULTIFACTOR, Recorder, play_rule, play_sampled, tables
 from rltuned.lab.train.network import TorchActor, network_of
+from rltuned.lab.train.rollout import MULTIFACTOR, Recorder, play_rule, play_sampled, tables
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind

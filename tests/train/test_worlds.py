@@ -7,12 +7,20 @@ from hypothesis import strategies as st
 
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
-from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, drawn, generated, predictions, together
-from rltuned.lab.train.episodes import play_rule
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.train.run import held_out
-from rltuned.lab.train.verdict import Validation
-from rltuned.lab.train.worlds import LEAST_GPUS, MOST_GPUS, random_world
+from rltuned.lab.train.rollout import play_rule
+from rltuned.lab.train.run import Validation, held_out
+from rltuned.lab.train.settings import LEARN_UNTIL
+from rltuned.lab.train.sources import (
+    JUDGES,
+    LEAST_GPUS,
+    MOST_GPUS,
+    drawn,
+    generated,
+    predictions,
+    random_world,
+    together,
+)
 from rltuned.sim.fitting import EmptyCluster
 from tests.examples import examples
 

@@ -9,8 +9,7 @@ from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.lab.kernel.choices import QUEUED, Desk
 from rltuned.lab.kernel.state import RUNNING, State
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.batch import Contest
-from rltuned.lab.train.learner import PpoSettings
+from rltuned.lab.train.settings import PpoSettings
 from rltuned.sim.cluster import Cluster, parse_cluster
 from rltuned.sim.presets import preset
 from rltuned.sim.trace import TraceJob
@@ -181,7 +180,9 @@ WORKLOAD = random_ground("testbed", 11, 700)
 
 SMALL = PpoSettings(
     network="paper",
-    contest=Contest(window_jobs=60, rollouts=2, reference="group"),
+    window_jobs=60,
+    rollouts=2,
+    reference="group",
     epochs=2,
     batches=4,
     hidden=(8, 8),

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit, pairwise_loss
+from rltuned.lab.train.imitation import (
+    OrderedQueues,
+    agreement,
+    fit,
+    pairwise_loss,
+    random_snapshot,
+    rule_orders,
+)
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.queues import random_snapshot, rule_orders
+from rltuned.lab.train.settings import Fitting
 from rltuned.policies.baselines import BASELINES
 
 QUICK, SMALL = Fitting(epochs=15), 64

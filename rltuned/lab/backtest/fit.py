@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.train.options import Learned
 from rltuned.lab.train.predictor import FEWEST_JOBS, Fitted, fit
+from rltuned.lab.train.settings import Learned
 from rltuned.policies.predictor import Predictor
 
 Report = Callable[[float], None]

@@ -9,13 +9,12 @@ from typing import Final
 from rltuned.lab.backtest.fit import Report
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.batch import Contest
-from rltuned.lab.train.course import DatasetSource
-from rltuned.lab.train.learner import PpoSettings
 from rltuned.lab.train.ppo import Report as Epoch
+from rltuned.lab.train.ppo import beginning_from, perform
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.run import Job, beginning_from, perform
-from rltuned.lab.train.verdict import Validation
+from rltuned.lab.train.run import Run, Validation
+from rltuned.lab.train.settings import PpoSettings
+from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.predictor import Predictor
 
 WINDOW_JOBS: Final = 256
@@ -54,14 +53,13 @@ def fit_order(
     scenario = Scenario.of(past.site.cluster, jobs, name="the earlier part").foreseeing(
         foreseen(predictor, jobs, start_s=start_s)
     )
-    contest = Contest(
-        base="delay", objective="mix", window_jobs=size, rollouts=ROLLOUTS, loads=LOADS
-    )
-    settings = PpoSettings(contest=contest, epochs=EPOCHS, batches=BATCHES, entropy=0.0, seed=seed)
+    settings = PpoSettings(
+        epochs=EPOCHS, batches=BATCHES, entropy=0.0, seed=seed, base="delay", objective="mix",
+        window_jobs=size, rollouts=ROLLOUTS, loads=LOADS,
+    )  # fmt: skip
     settings = beginning_from(model, settings)
     with TemporaryDirectory() as folder:
-        job = Job(
-            settings=settings,
+        run = Run(
             sources=(
                 DatasetSource(scenario, f"{len(jobs)} jobs of the site's own", "the site's own"),
             ),
@@ -73,7 +71,7 @@ def fit_order(
             predictor=predictor,
             force=True,  # the backtest has a later part of its own
         )
-        epochs = _perform(job, minutes, report)
+        epochs = _perform(settings, run, minutes, report)
     return out, (
         f"order of {model.name} trained on by PPO for {epochs} epochs (at most {minutes:g} minutes)"
         f" in windows of {size} of the {len(jobs)} jobs that had ended before the "
@@ -81,7 +79,7 @@ def fit_order(
     )
 
 
-def _perform(job: Job[PpoSettings], minutes: float, report: Report) -> int:
+def _perform(settings: PpoSettings, run: Run, minutes: float, report: Report) -> int:
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 
@@ -94,8 +92,8 @@ def _perform(job: Job[PpoSettings], minutes: float, report: Report) -> int:
             raise _TimeIsUpError
 
     try:
-        perform(job, on_epoch=after)
+        perform(settings, run, on_epoch=after)
     except _TimeIsUpError:
         # the last epoch's checkpoint is whole: as if that were all that was wanted, it is exported
-        perform(replace(job, settings=replace(job.settings, epochs=done), resume=True))
+        perform(replace(settings, epochs=done), replace(run, resume=True))
     return done

@@ -20,7 +20,7 @@ from rltuned.lab.cli.progress import progress
 from rltuned.lab.compare import Paired
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.stats import SHARES
-from rltuned.lab.train.options import LOADS, NAMES, RULES
+from rltuned.lab.train.settings import LOADS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
 
@@ -107,8 +107,7 @@ def evaluate(
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     check_folder(report)
     from rltuned.lab.train import evaluate as evaluation  # noqa: PLC0415 - numba
-    from rltuned.lab.train import verdict  # noqa: PLC0415
-    from rltuned.lab.train.course import from_files  # noqa: PLC0415 - torch
+    from rltuned.lab.train.sources import from_files  # noqa: PLC0415 - torch
 
     usual = 1.0 if trust is None else trust
     contestants = dict(evaluation.contestant_of(one, usual) for one in model)
@@ -135,14 +134,14 @@ def evaluate(
         "mode": protocol.mode,
         "interval_s": protocol.interval_s if protocol.mode == "cycle" else None,
         "bounds": None if protocol.order is None else asdict(protocol.order),
-        "headline": verdict.headline(found),
-        "verdicts": {name: one.model_dump() for name, one in verdict.verdicts(found).items()},
+        "headline": evaluation.headline(found),
+        "verdicts": {name: one.model_dump() for name, one in evaluation.verdicts(found).items()},
         "comparisons": [_plain(c) for c in found],
     }
     if as_json:
         flags.say(json.dumps(document))
     else:
-        flags.say(verdict.headline(found))
+        flags.say(evaluation.headline(found))
         _show(found)
     if report is not None:
         _report(report, found, document)
@@ -169,7 +168,7 @@ def _report(
     found: "Sequence[evaluation.Evaluation]",
     document: dict[str, Any],
 ) -> None:
-    from rltuned.lab.train.page import write_page  # noqa: PLC0415 - matplotlib takes a second
+    from rltuned.lab.train.pages import write_page  # noqa: PLC0415 - matplotlib takes a second
 
     page = write_page(folder, found, document["models"])
     (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rltuned.cli.flags import say
-from rltuned.lab.cli.progress import BoardOption, EpochLog, EventFiles, against
+from rltuned.lab.cli.progress import BoardOption, TrainingLog, against, check_board
 from rltuned.lab.cli.training import (
     ClusterOption,
     ForceOption,
@@ -23,11 +23,9 @@ from rltuned.lab.cli.training import (
     TraceOption,
     WorkOption,
     WorldsOption,
-    as_typed,
-    judged_by,
-    learned_on,
-    predicting,
+    run_of,
 )
+from rltuned.lab.train.settings import RULE, EvolutionSettings
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.evolution import SearchGeneration
@@ -65,38 +63,29 @@ def evolve(
     Exit codes: 0 = found and exported; 2 = input cannot be used, or what was found is worse than
     the rule.
     """
-    board = EventFiles(tensorboard, seeds, resume=resume)
-    from rltuned.lab.train.course import JUDGES, UNSEEN, drawn  # noqa: PLC0415 - torch
-    from rltuned.lab.train.evolution import EvolutionSettings, perform  # noqa: PLC0415
-    from rltuned.lab.train.run import Job  # noqa: PLC0415
-    from rltuned.lab.train.trial import RULE  # noqa: PLC0415
+    check_board(tensorboard, seeds, resume=resume)
+    from rltuned.lab.train.evolution import perform  # noqa: PLC0415 - torch
 
-    guess, known = predicting("queue", predictor)
     settings = EvolutionSettings(
         generations=generations, members=members, parts=parts, part_jobs=part_jobs, loads=load,
         reach=math.log(reach), eval_every=eval_every, seed=seed,
     )  # fmt: skip
-    sources = learned_on(trace, cluster, worlds, seed, guess)
-    search = Job(
-        settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
-        sources=sources,
-        judges=tuple(drawn(JUDGES, worlds // 2, guess)),
-        unseen=tuple(drawn(UNSEEN, worlds // 2, guess)),
-        command=as_typed(), start=start, seeds=seeds, predictor=known,
-        validation=judged_by(eval_windows, eval_jobs, sources), resume=resume, force=force,
-        workers=workers or len(os.sched_getaffinity(0)),
+    search = run_of(
+        out, work=work, traces=trace, clusters=cluster, worlds=worlds, judges=worlds // 2,
+        seed=seed, network="queue", predictor=predictor, eval_windows=eval_windows,
+        eval_jobs=eval_jobs, start=start, resume=resume, seeds=seeds, force=force,
     )  # fmt: skip
-    log = EpochLog(search.folder, "generation", generations)
+    log = TrainingLog(search.folder, "generation", generations, tensorboard)
 
     def after(found: "SearchGeneration") -> None:
         text = against(RULE, found.change)
         if found.validation is not None:
             text += f", held out {against(RULE, found.validation)}"
-        log.say(found.number + 1, text)
-        board.add(found.number + 1, _figures(found))
+        log.say(found.number + 1, text, _figures(found))
 
-    with closing(board):
-        card = perform(search, on_generation=after)
+    threads = workers or len(os.sched_getaffinity(0))
+    with closing(log):
+        card = perform(settings, search, workers=threads, on_generation=after)
     say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
 
 

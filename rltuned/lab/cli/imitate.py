@@ -14,10 +14,11 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.journal.cycles import recorded
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.progress import progress
+from rltuned.lab.train.settings import Fitting
 from rltuned.policies.baselines import BASELINES
 
 if TYPE_CHECKING:  # torch, which --help does without
-    from rltuned.lab.train.imitation import Fitting, OrderedQueues
+    from rltuned.lab.train.imitation import OrderedQueues
 
 HELD_OUT, OTHER_SEED = 200, 1_000_003
 """Generated queues that are not learned from, and how far their seed lies from the others'."""
@@ -49,8 +50,7 @@ def imitate(
     if out.exists():
         raise ModelError(f"model {out}: exists already; remove it or choose another name")
     from rltuned.lab.train import history  # noqa: PLC0415 - torch
-    from rltuned.lab.train.imitation import Fitting  # noqa: PLC0415
-    from rltuned.lab.train.queues import rule_orders  # noqa: PLC0415
+    from rltuned.lab.train.imitation import imitate_into, rule_orders  # noqa: PLC0415
 
     if source in BASELINES:
         fitting = Fitting(epochs=epochs or Fitting().epochs, seed=seed)
@@ -58,20 +58,30 @@ def imitate(
             rule_orders(BASELINES[source], count, start)
             for count, start in ((queues, seed), (HELD_OUT, seed + OTHER_SEED))
         )
-        data = f"{queues} random queues on random clusters, made by rltuned/lab/train/queues.py"
+        data = f"{queues} random queues on random clusters, made by rltuned/lab/train/imitation.py"
     else:
         fitting = replace(history.FITTING, epochs=epochs or history.FITTING.epochs, seed=seed)
         choices, data = _choices(Path(source), gpus)
         learned, held_out = choices.split(0.8)
         data = f"{data}, {len(learned)} starts with rivals"
     order = source if source in BASELINES else "the site's own Slurm"
-    mean = _learn(out, learned, held_out, fitting, order, data)
+    with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
+        task = bar.add_task(order, total=fitting.epochs, loss=float("nan"))
+        mean = imitate_into(
+            out,
+            (learned, held_out),
+            fitting,
+            order=order,
+            data=data,
+            command=" ".join(["rltuned", *sys.argv[1:]]),
+            on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
+        )
     say(f"{out}: {data}; agrees with {order} on {mean:.2%} of the pairs not learned from")
 
 
 def _choices(path: Path, gpus: int | None) -> "tuple[OrderedQueues, str]":
     """Starts with rivals, and from what they were read."""
-    from rltuned.lab.train import history, journalled  # noqa: PLC0415 - torch
+    from rltuned.lab.train import history  # noqa: PLC0415 - torch
 
     try:
         with path.open("rb") as file:
@@ -81,8 +91,8 @@ def _choices(path: Path, gpus: int | None) -> "tuple[OrderedQueues, str]":
         raise TraceError(f"{path}: no rule ({rules}), and no file: {error.strerror}") from error
     if is_journal:
         number = itertools.count()
-        choices = journalled.choices_of(record for record, _ in zip(recorded(path), number))  # noqa: B905 - number has no end
-        return choices, f"{path.name}: {next(number)} snapshots"
+        records = (record for record, _ in zip(recorded(path), number))  # noqa: B905 - no end
+        return history.choices_of_journal(records), f"{path.name}: {next(number)} snapshots"
     if gpus is None:
         raise typer.BadParameter("--gpus: how many the cluster has is not in sacct's rows")
     parsed = read_history(lines_of(path), str(path), UTC, required=history.COLUMNS)
@@ -91,28 +101,3 @@ def _choices(path: Path, gpus: int | None) -> "tuple[OrderedQueues, str]":
         warn(f"{path}: {rows} rows left out, line {parsed.lines[why][0]} first: {why}")
     found = f"{path.name}: {len(jobs)} jobs ({len(parsed.records) - len(jobs)} wait)"
     return history.choices_of(jobs, gpus), found
-
-
-def _learn(  # noqa: PLR0917 - by place
-    out: Path,
-    learned: "OrderedQueues",
-    held_out: "OrderedQueues",
-    fitting: "Fitting",
-    order: str,
-    data: str,
-) -> float:
-    """Fit and export; the share of the held-out pairs that the network has right."""
-    from rltuned.lab.train.imitated import imitate_into  # noqa: PLC0415 - torch
-
-    command = " ".join(["rltuned", *sys.argv[1:]])
-    with progress("learning {task.description}", "loss {task.fields[loss]:.4f}") as bar:
-        task = bar.add_task(order, total=fitting.epochs, loss=float("nan"))
-        return imitate_into(
-            out,
-            (learned, held_out),
-            fitting,
-            order=order,
-            data=data,
-            command=command,
-            on_epoch=lambda loss: bar.update(task, advance=1, loss=loss),
-        )

@@ -56,39 +56,8 @@ def progress(*columns: str, keep: bool = False, off: bool = False) -> Iterator[P
         yield bar
 
 
-class EpochLog:
-    """The lines of one training. unit: what it counts; total: how many of them. off: another rank
-    says it. Raises ModelError: the folder cannot be written to.
-    """
-
-    def __init__(self, folder: Path, unit: str, total: int, *, off: bool = False) -> None:
-        self._path, self._unit, self._total, self._off = folder / LOG, unit, total, off
-        self._began, self._said = time.monotonic(), 0
-
-    def say(self, done: int, text: str) -> None:
-        """So many have been done."""
-        self._said += 1
-        if self._off:
-            return
-        each_s = (time.monotonic() - self._began) / self._said
-        left_s = each_s * (self._total - done)
-        line = f"{self._unit} {done}/{self._total}: {text}; {span(left_s)} left"
-        warn(line)
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
-        try:
-            with self._path.open("a") as file:
-                file.write(f"{stamp} {line}\n")
-        except OSError as error:
-            raise ModelError(f"{self._path}: {error.strerror}") from error
-
-
-def against(rule: str, change: tuple[float, float | None, float | None]) -> str:
-    """A mean of logarithms of ratios with its interval, as parts."""
-    return f"{percent(*change)} against {rule}"
-
-
-class EventFiles:
-    """Event files of one training. folder: None = none is asked for.
+def check_board(folder: Path | None, seeds: int, *, resume: bool) -> None:
+    """Find out before the work whether there can be event files. folder: None = none is asked for.
 
     Raises:
         SettingsError: the package is missing.
@@ -96,40 +65,69 @@ class EventFiles:
         BadParameter: several seeds are trained, whose steps would be the same.
         TraceError: there can be no such folder.
     """
+    if folder is None:
+        return
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise SettingsError(
+            f"--tensorboard needs the Python package {PACKAGE}, which is not installed; "
+            "install rltuned[tensorboard]"
+        )
+    if seeds > 1:
+        raise typer.BadParameter("--tensorboard shows one training, --seeds makes several")
+    check_folder(folder)
+    if not resume and any(folder.glob(EVENTS)):
+        raise ModelError(f"{folder}: has the figures of another training; name another folder")
 
-    def __init__(self, folder: Path | None, seeds: int = 1, *, resume: bool = False) -> None:
-        self._folder = folder
+
+class TrainingLog:
+    """One training: a line for each unit of work on the terminal and in the folder, figures for
+    TensorBoard. unit: what it counts; total: how many of them. board: see check_board. off: another
+    rank says it. Raises ModelError: a folder cannot be written to.
+    """
+
+    def __init__(
+        self, folder: Path, unit: str, total: int, board: Path | None, *, off: bool = False
+    ) -> None:
+        self._path, self._unit, self._total, self._off = folder / LOG, unit, total, off
+        self._began, self._said = time.monotonic(), 0
+        self._board = board
         self._writer: SummaryWriter | None = None
-        if folder is None:
-            return
-        if importlib.util.find_spec(PACKAGE) is None:
-            raise SettingsError(
-                f"--tensorboard needs the Python package {PACKAGE}, which is not installed; "
-                "install rltuned[tensorboard]"
-            )
-        if seeds > 1:
-            raise typer.BadParameter("--tensorboard shows one training, --seeds makes several")
-        check_folder(folder)
-        if not resume and any(folder.glob(EVENTS)):
-            raise ModelError(f"{folder}: has the figures of another training; name another folder")
 
-    def add(self, done: int, figures: Mapping[str, float | None]) -> None:
-        """Those after so many epochs; without what was not measured. Raises ModelError."""
-        if self._folder is None:
+    def say(self, done: int, text: str, figures: Mapping[str, float | None]) -> None:
+        """So many have been done. figures: those that were measured are shown."""
+        self._said += 1
+        if self._off:
             return
+        left_s = (time.monotonic() - self._began) / self._said * (self._total - done)
+        line = f"{self._unit} {done}/{self._total}: {text}; {span(left_s)} left"
+        warn(line)
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+        path = self._path
         try:
-            if self._writer is None:
-                from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
-
-                self._writer = SummaryWriter(str(self._folder))
-            for name, value in figures.items():
-                if value is not None and math.isfinite(value):
-                    self._writer.add_scalar(name, value, done)
-            self._writer.flush()
+            with path.open("a") as file:
+                file.write(f"{stamp} {line}\n")
+            if self._board is not None:
+                path = self._board
+                self._show(path, done, figures)
         except OSError as error:
-            raise ModelError(f"{self._folder}: {error.strerror}") from error
+            raise ModelError(f"{path}: {error.strerror}") from error
+
+    def _show(self, board: Path, done: int, figures: Mapping[str, float | None]) -> None:
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+
+            self._writer = SummaryWriter(str(board))
+        for name, value in figures.items():
+            if value is not None and math.isfinite(value):
+                self._writer.add_scalar(name, value, done)
+        self._writer.flush()
 
     def close(self) -> None:
         """No more will come."""
         if self._writer is not None:
             self._writer.close()
+
+
+def against(rule: str, change: tuple[float, float | None, float | None]) -> str:
+    """A mean of logarithms of ratios with its interval, as parts."""
+    return f"{percent(*change)} against {rule}"

@@ -13,7 +13,7 @@ import typer
 from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.lab.cli import evolve, imitate
 from rltuned.lab.cli.options import check_folder
-from rltuned.lab.cli.progress import BoardOption, EpochLog, EventFiles, against
+from rltuned.lab.cli.progress import BoardOption, TrainingLog, against, check_board
 from rltuned.lab.cli.training import (
     ClusterOption,
     DistributedOption,
@@ -29,22 +29,16 @@ from rltuned.lab.cli.training import (
     TraceOption,
     WorkOption,
     WorldsOption,
-    as_typed,
-    judged_by,
-    learned_on,
-    predicting,
+    run_of,
 )
-from rltuned.lab.train.options import Form, Objective, Reference
+from rltuned.lab.train.settings import RULE, Form, Objective, PpoSettings, Reference
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
-    from rltuned.lab.train.learner import PpoSettings
     from rltuned.lab.train.ppo import Report
-    from rltuned.lab.train.ranks import Ranks
-    from rltuned.lab.train.run import Job
 
 app = typer.Typer(no_args_is_help=True, help="Learn policies offline.")
 app.command()(imitate.imitate)
@@ -111,60 +105,41 @@ def ppo(
     actor is worse than the rule.
     """
     _check_ppo(base, device)
-    board = EventFiles(tensorboard, seeds, resume=resume)
-    from rltuned.lab.train.batch import Contest  # noqa: PLC0415 - numba
-    from rltuned.lab.train.course import JUDGES, LEARN_UNTIL, UNSEEN, drawn  # noqa: PLC0415 - torch
-    from rltuned.lab.train.learner import PpoSettings  # noqa: PLC0415
+    check_board(tensorboard, seeds, resume=resume)
+    from rltuned.lab.train.ppo import beginning_from, perform  # noqa: PLC0415 - torch
     from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
-    from rltuned.lab.train.run import Job, beginning_from  # noqa: PLC0415
 
     if quick:
         epochs, batches = min(epochs, QUICK_EPOCHS), min(batches, QUICK_BATCHES)
         eval_windows, eval_jobs = min(eval_windows, 4), min(eval_jobs, 256)
-    contest = Contest(
-        base, objective, form, reference, window_jobs, rollouts, loads=load, part=LEARN_UNTIL
-    )
     settings = PpoSettings(
-        contest=contest, network=network, hidden=hidden, epochs=epochs, seed=seed,
-        batches=batches, learning_rate=learning_rate, entropy=entropy, patience=patience,
-        reach=math.log(reach), eval_every=eval_every,
+        network=network, reach=math.log(reach), hidden=hidden, epochs=epochs, batches=batches,
+        learning_rate=learning_rate, entropy=entropy, patience=patience, eval_every=eval_every,
+        seed=seed, base=base, objective=objective, form=form, reference=reference,
+        window_jobs=window_jobs, rollouts=rollouts, loads=load,
     )  # fmt: skip
     if start is not None:
         settings = beginning_from(start, settings)
-    guess, known = predicting(settings.network, predictor)
-    sources = learned_on(trace, cluster, worlds, seed, guess)
-    job = Job(
-        settings=settings, out=out, folder=work or out.with_name(f"{out.name}.training"),
-        sources=sources,
-        judges=tuple(drawn(JUDGES, worlds, guess)),
-        unseen=tuple(drawn(UNSEEN, worlds // 2, guess)), force=force,
-        command=as_typed(), start=start, resume=resume, device=device, seeds=seeds,
-        predictor=known, validation=judged_by(eval_windows, eval_jobs, sources),
+    training = run_of(
+        out, work=work, traces=trace, clusters=cluster, worlds=worlds, judges=worlds, seed=seed,
+        network=settings.network, predictor=predictor, eval_windows=eval_windows,
+        eval_jobs=eval_jobs, start=start, resume=resume, seeds=seeds, force=force,
     )  # fmt: skip
-    _perform(job, join_ranks() if distributed else ALONE, board)
-
-
-def _perform(job: "Job[PpoSettings]", ranks: "Ranks", board: EventFiles) -> None:
-    """Train and export, and show what comes of it; only the first rank shows anything."""
-    from rltuned.lab.train.run import perform  # noqa: PLC0415 - torch
-    from rltuned.lab.train.trial import RULE  # noqa: PLC0415
-
-    log = EpochLog(job.folder, "epoch", job.settings.epochs, off=ranks.rank > 0)
+    ranks = join_ranks() if distributed else ALONE
+    log = TrainingLog(training.folder, "epoch", epochs, tensorboard, off=ranks.rank > 0)
 
     def after(report: "Report") -> None:
         text = f"gap {report.gap:+.3f}"
         if not math.isnan(report.validation):
             change = (report.validation, report.validation_low, report.validation_high)
             text += f", held out {against(RULE, change)}, best {report.best:+.1%}"
-        log.say(report.epoch + 1, text)
-        if ranks.rank == 0:
-            figures = asdict(report)
-            board.add(figures.pop("epoch") + 1, figures)
+        figures = asdict(report)
+        log.say(figures.pop("epoch") + 1, text, figures)
 
-    with closing(board):
-        card = perform(job, ranks=ranks, on_epoch=after)
+    with closing(log):
+        card = perform(settings, training, device=device, ranks=ranks, on_epoch=after)
     if card is not None:
-        say(f"{job.out}: {card.verdict}; {card.training.seconds:.0f} s")
+        say(f"{out}: {card.verdict}; {card.training.seconds:.0f} s")
 
 
 def _check_ppo(base: str, device: str) -> None:
@@ -208,8 +183,8 @@ def fit_predictor(
     """
     for folder in (out, report):
         check_folder(folder, new=True)
-    from rltuned.lab.train.course import fit_to  # noqa: PLC0415 - torch
     from rltuned.lab.train.export import export_predictor  # noqa: PLC0415
+    from rltuned.lab.train.sources import fit_to  # noqa: PLC0415 - torch
 
     base = None if fresh else load_predictor(begin or shipped_predictor())
     fitted, first, data, licence = fit_to(
@@ -218,7 +193,7 @@ def fit_predictor(
     command = " ".join(["rltuned", *sys.argv[1:]])
     export_predictor(out, fitted, command=command, seed=seed, data=data, licence=licence)
     if report is not None or as_json:
-        from rltuned.lab.train.predictor_report import report_of, write_report  # noqa: PLC0415
+        from rltuned.lab.train.pages import report_of, write_report  # noqa: PLC0415
 
         found = report_of(fitted.predictor, first, names=names)
         if report is not None:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rltuned.cli.flags import warn
+from rltuned.lab.train.settings import LEARN_UNTIL, TEST_FROM
 from rltuned.policies.network import Kind
-from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.presets import cluster_named
 
 if TYPE_CHECKING:  # torch and numba, which --help does without
-    from rltuned.lab.train.course import DatasetSource, Predict
-    from rltuned.lab.train.verdict import Validation
+    from rltuned.lab.train.run import Run
+    from rltuned.lab.train.sources import DatasetSource, Predict
 
 
 def _with_a_name(out: Path) -> Path:
@@ -71,14 +72,61 @@ DistributedOption = Annotated[
 ]
 
 
-def predicting(network: Kind, predictor: Path | None = None) -> "tuple[Predict, Predictor]":
-    """What a kind of network reads of run times, and the predictor: that of a folder; None = the
-    shipped one.
+def run_of(
+    out: Path,
+    *,
+    work: Path | None,
+    traces: Sequence[Path] | None,
+    clusters: Sequence[str] | None,
+    worlds: int,
+    judges: int,
+    seed: int,
+    network: Kind,
+    predictor: Path | None,
+    eval_windows: int,
+    eval_jobs: int,
+    start: Path | None,
+    resume: bool,
+    seeds: int,
+    force: bool,
+) -> "Run":
+    """What a training is given. judges: worlds among the held-out windows, which are as long as the
+    longest trace has room for; that they are shorter is said.
     """
-    from rltuned.lab.train.course import nothing, predictions  # noqa: PLC0415 - torch
+    from rltuned.lab.train.run import Run, Validation, fitting  # noqa: PLC0415 - torch
+    from rltuned.lab.train.sources import (  # noqa: PLC0415
+        JUDGES,
+        UNSEEN,
+        drawn,
+        nothing,
+        predictions,
+    )
 
-    found = load_predictor(predictor or shipped_predictor())
-    return nothing if network == "paper" else predictions(found), found
+    known = load_predictor(predictor or shipped_predictor())
+    guess = nothing if network == "paper" else predictions(known)
+    sources = learned_on(traces, clusters, worlds, seed, guess)
+    own = [s for s in sources if not s.is_world]
+    validation = fitting(Validation(eval_windows, eval_jobs), own)
+    if validation.window_jobs < eval_jobs:
+        warn(
+            f"held-out windows have {validation.window_jobs} jobs, not {eval_jobs}: the longest "
+            f"trace has no more between {LEARN_UNTIL:.0%} and {TEST_FROM:.0%} of its length"
+        )
+    return Run(
+        sources=sources,
+        folder=work or out.with_name(f"{out.name}.training"),
+        out=out,
+        # what makes the same weights again
+        command=" ".join(["rltuned", *(word for word in sys.argv[1:] if word != "--resume")]),
+        validation=validation,
+        start=start,
+        resume=resume,
+        seeds=seeds,
+        predictor=known,
+        judges=tuple(drawn(JUDGES, judges, guess)),
+        unseen=tuple(drawn(UNSEEN, worlds // 2, guess)),
+        force=force,
+    )
 
 
 def learned_on(
@@ -91,7 +139,7 @@ def learned_on(
     """The traces, or generated ones, and random worlds. Raises BadParameter: traces and clusters do
     not go together; TraceError: a file is unfit.
     """
-    from rltuned.lab.train.course import (  # noqa: PLC0415 - torch
+    from rltuned.lab.train.sources import (  # noqa: PLC0415 - torch
         drawn,
         from_files,
         generated,
@@ -113,25 +161,3 @@ def learned_on(
         found = generated(seed, predict=predict)
     # the first two seeds of worlds are those that judge
     return tuple(together(found, drawn(seed + 2, worlds, predict)))
-
-
-def judged_by(windows: int, jobs: int, sources: "Sequence[DatasetSource]") -> "Validation":
-    """What is held out of each source, with as many jobs as the longest trace has room for; that
-    there are fewer is said.
-    """
-    from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM  # noqa: PLC0415 - torch
-    from rltuned.lab.train.run import fitting  # noqa: PLC0415
-    from rltuned.lab.train.verdict import Validation  # noqa: PLC0415
-
-    found = fitting(Validation(windows, jobs), [s for s in sources if not s.is_world])
-    if found.window_jobs < jobs:
-        warn(
-            f"held-out windows have {found.window_jobs} jobs, not {jobs}: the longest trace has no "
-            f"more between {LEARN_UNTIL:.0%} and {TEST_FROM:.0%} of its length"
-        )
-    return found
-
-
-def as_typed() -> str:
-    """The command, for a card: what makes the same weights again."""
-    return " ".join(["rltuned", *(word for word in sys.argv[1:] if word != "--resume")])

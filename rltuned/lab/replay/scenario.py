@@ -59,7 +59,7 @@ class Scenario:
         faults: what befalls nodes.
         first: place in the trace of the first job. warmup: so many first jobs run and are not
             scored.
-        price: (n,) of a second that a job waits, see train/reward.
+        price: (n,) of a second that a job waits, see train/rollout.
         seen: what a network may know of it, where that has been worked out.
         predictor: of run times; None = policies go by foreseen_s (n, 2), plans and expected run
             times, or where that is None too by the limits.

@@ -1,27 +1,37 @@
 """The daemon's decision as a Gymnasium environment: one step is one cycle with a waiting queue.
 
-    gymnasium.make("rltuned.lab.train.environment:rltuned/Queue-v0", cluster="testbed", load=0.9)
+    name = "rltuned.lab.train.environment:rltuned/Queue-v0"
+    gymnasium.make(name, cluster="testbed", load=0.9)
+    gymnasium.make_vec(name, num_envs=64, jobs=64, slots=16)
 
 An agent learns here as it would act in production: what it sees is what the daemon sees, and what
-it asks is bounded, compared with what was written, and written, by the daemon's own decision
-(core/decide). train/vector_environment has many of them at once in the compiled simulator, with the
-same numbers. Needs gymnasium (`rltuned[gym]`).
+it asks is bounded, compared with what was written, and written, as the daemon's own decision does
+it (core/decide); the simulator is the compiled one. Needs gymnasium (`rltuned[gym]`).
 """
 
-from dataclasses import dataclass
-from typing import Any, Final
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
-from rltuned.core.features import NUM_FEATURES, Float32Array, FloatArray, StateMatrix, encode
-from rltuned.core.order import Wish
-from rltuned.core.select import select
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
-from rltuned.lab.replay.decided import DecidedWorld
+from rltuned.lab.kernel import loop
+from rltuned.lab.kernel.agent import Agent
+from rltuned.lab.kernel.compiler import BoolArray, Float32Array, FloatArray
+from rltuned.lab.kernel.network import AGENT
+from rltuned.lab.kernel.queue import empty_queue
+from rltuned.lab.kernel.ranking import FIXED, NET, NO_EYES
+from rltuned.lab.kernel.state import empty_state
+from rltuned.lab.replay.orders import in_cycles
+from rltuned.lab.replay.play import faults_of, setup_of
+from rltuned.lab.replay.prepared import eyes_on
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.scenario import Scenario
@@ -38,76 +48,41 @@ MADE_WINDOWS, MADE_JOBS = 16, 4_096
 """Without a trace, so many windows' jobs are made for a seed, and at least so many jobs."""
 TRIES: Final = 100
 """So many windows in a row in which no job waits are no task."""
+_NET: Final = NO_EYES.net._replace(kind=AGENT, reach=math.log(REACH))
+_HOUR_S: Final = 3_600.0
 
 
-class Windows:
-    """What episodes play: windows of a trace, or of jobs like those of RLTune's testbed, which are
-    made for each seed. Raises TraceError: see QueueEnv.
-    """
+class _Episode(NamedTuple):
+    """A window in play. stops: advances to the next decision. start_s: (n,) is filled by it."""
 
-    def __init__(
-        self, trace: Trace | None, cluster: str, jobs: int, load: float, rules: Rules | None
-    ) -> None:
-        self._cluster, self._rules = cluster_named(cluster), rules
-        self._jobs, self._load, self._made = jobs, load, trace is None
-        self._ground = None if trace is None else self._prepared(trace)
+    stops: Iterator[float]
+    start_s: FloatArray
+    submit_s: FloatArray
 
-    def seeded(self, draw: np.random.Generator) -> Scenario:
-        """What windows are cut from, with other jobs where there is no trace."""
-        if self._ground is None or self._made:
-            count, seed = max(MADE_WINDOWS * self._jobs, MADE_JOBS), int(draw.integers(2**31))
-            self._ground = self._prepared(synthesize("testbed-1024", jobs=count, seed=seed))
-        return self._ground
-
-    def drawn(self, draw: np.random.Generator) -> Scenario:
-        """One of them at random, its submits stretched to the load."""
-        scenario = self._ground or self.seeded(draw)
-        first = int(draw.integers(len(scenario) - self._jobs + 1))
-        return scenario.cut(first, self._jobs, load=self._load)
-
-    def _prepared(self, trace: Trace) -> Scenario:
-        kept, _ = possible(trace.jobs, self._cluster, skip=True)
-        if len(kept) < self._jobs:
-            raise TraceError(f"{len(kept)} jobs of the trace can run: fewer than {self._jobs}")
-        return Scenario.of(self._cluster, kept, self._rules, name="windows").for_networks()
+    @property
+    def waited_s(self) -> float:
+        """What all jobs together have waited at the end. Raises TraceError: one never starts."""
+        if np.isnan(self.start_s).any():
+            raise TraceError("a job never starts: the nodes it needs are down to the end")
+        return float((self.start_s - self.submit_s).sum())
 
 
-def spaces_of(slots: int) -> tuple["spaces.Box[np.float32]", "spaces.Box[np.float32]"]:
-    """Of observations and actions, see QueueEnv."""
-    shape = (slots, NUM_FEATURES + 1)
-    return spaces.Box(0.0, 1.0, shape, np.float32), spaces.Box(-1.0, 1.0, (slots,), np.float32)
+class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
+    """Windows of a trace on simulated clusters, each from the first submission to the last start.
 
+    Observation: (num_envs, slots, NUM_FEATURES + 1) float32 in [0, 1]: a row of features
+    (core/features) for each of the first waiting jobs, oldest first, with 1 in the last column;
+    rows of zeros after them. Action: (num_envs, slots) float32 in [-1, 1], higher = sooner,
+    corrects the rule `delay` for those jobs; the others keep the rule's delay. Reward: minus the
+    time waited since the last step, as a part of the window's jobs and in hours, so that an
+    episode's return is minus its mean wait in hours. The last info has `mean_wait_s`.
 
-@dataclass(frozen=True, slots=True)
-class CorrectedRule:
-    """The rule `delay`, corrected job by job. actions: (slots,) in [-1, 1], higher = sooner, for
-    the first jobs of the queue; the others keep the rule's delay.
-    """
-
-    actions: Float32Array
-    name: str = "agent"
-    trust: float | None = None
-
-    def score(self, matrix: StateMatrix) -> FloatArray:
-        return -self.wish(matrix).own_s
-
-    def wish(self, matrix: StateMatrix) -> Wish:
-        rule, factor = BASELINES["delay"].wish(matrix), np.ones(len(matrix))
-        count = min(len(matrix), len(self.actions))
-        factor[:count] = REACH ** -np.clip(self.actions[:count], -1.0, 1.0)
-        return Wish(rule.own_s * factor, rule.place * factor)
-
-
-class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
-    """A window of a trace on a simulated cluster, from the first submission to the last start.
-
-    Observation: (slots, NUM_FEATURES + 1) float32 in [0, 1]: a row of features (core/features) for
-    each of the first waiting jobs, oldest first, with 1 in the last column; rows of zeros after
-    them. Action: (slots,) float32 in [-1, 1], see CorrectedRule. Reward: minus the time waited
-    since the last step, as a part of the window's jobs and in hours, so that an episode's return is
-    minus its mean wait in hours. The last info has `mean_wait_s`.
+    A window that has come to its end is followed by the first observation of another one in the
+    same step. Each environment draws its windows by a generator of its own; without a trace, the
+    jobs are those of the first environment's seed.
 
     Args:
+        num_envs: windows at once.
         trace: whose windows are played; None = jobs like those of RLTune's testbed, made for each
             seed.
         cluster: a preset's name or a cluster file.
@@ -117,12 +92,16 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         protocol: interval and the daemon's settings.
         rules: backfill, placement and priorities of the simulated Slurm.
 
-    Raises TraceError: the cluster cannot be used, the trace is shorter than a window, or no job
-    ever waits.
+    Raises TraceError: the cluster cannot be used, the trace is shorter than a window, no job ever
+    waits, or the protocol has joint placement or is not the daemon's cycles.
     """
+
+    _ground: Scenario
+    """What windows are cut from; without a trace there is none before the first reset."""
 
     def __init__(
         self,
+        num_envs: int = 1,
         trace: Trace | None = None,
         *,
         cluster: str = "testbed",
@@ -132,61 +111,150 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         protocol: Protocol | None = None,
         rules: Rules | None = None,
     ) -> None:
-        self._windows = Windows(trace, cluster, jobs, load, rules)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.num_envs, self._jobs, self._load = num_envs, jobs, load
         self._protocol = protocol or Protocol(mode="cycle")
-        self.observation_space, self.action_space = spaces_of(slots)
+        if self._protocol.mode != "cycle" or self._protocol.is_joint:
+            raise TraceError("an environment plays cycles without joint placement alone")
+        self._cluster, self._rules = cluster_named(cluster), rules
+        self._made = trace is None
+        if trace is not None:
+            self._ground = self._prepared(trace)
+        shape = (slots, NUM_FEATURES + 1)
+        self.single_observation_space = spaces.Box(0.0, 1.0, shape, np.float32)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (slots,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._rows = np.zeros((num_envs, *shape), dtype=np.float32)
+        self._actions = np.zeros((num_envs, slots), dtype=np.float32)
+        self._waited_s, self._counted_s = np.zeros((num_envs, 1)), np.zeros(num_envs)
+        self._episodes: list[_Episode] = []
+        self._draws: dict[int, np.random.Generator] = {}
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Float32Array, dict[str, Any]]:
+        """Submit windows to empty clusters. seed: of all; an int s is s, s + 1, ... options:
+        `reset_mask` (num_envs,) bool = only those begin again. Raises ValueError: a list or a mask
+        of another length, or a mask of nothing.
+        """
+        count = self.num_envs
+        mask = np.asarray((options or {}).get("reset_mask", np.ones(count, dtype=bool)))
+        if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
+            raise ValueError(f"reset_mask must be ({count},) of bool with a True in it")
+        if seed is None or isinstance(seed, int):
+            seeds = [None if seed is None else seed + number for number in range(count)]
+        elif len(seed) == count:
+            seeds = list(seed)
+        else:
+            raise ValueError(f"{len(seed)} seeds for {count} environments")
+        if not self._episodes and not mask.all():
+            raise ValueError("the first reset must begin all environments")
+        for number in np.flatnonzero(mask):
+            if seeds[number] is not None or len(self._draws) <= number:
+                self._draws[int(number)] = seeding.np_random(seeds[number])[0]
+                if number == 0 and self._made:
+                    self._ground = self._synthesized(self._draws[0])
+        begun = {int(number): self._begun(int(number)) for number in np.flatnonzero(mask)}
+        self._episodes = [begun.get(n) or self._episodes[n] for n in range(count)]
+        return self._rows.copy(), {}
+
+    def step(
+        self, actions: Float32Array
+    ) -> tuple[Float32Array, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
+        """Decide in each of them, and let time pass until the next decision there."""
+        self._actions[:] = _checked(actions, self._actions.shape)
+        infos: dict[str, Any] = {}
+        ended = [n for n, one in enumerate(self._episodes) if next(one.stops, None) is None]
+        waited_s, done = self._waited_s[:, 0] - self._counted_s, np.zeros(self.num_envs, dtype=bool)
+        self._counted_s[:] = self._waited_s[:, 0]
+        for number in ended:
+            whole_s, done[number] = self._episodes[number].waited_s, True
+            waited_s[number] += whole_s - self._counted_s[number]
+            last = np.zeros(self._rows.shape[1:], dtype=np.float32)
+            info = {"final_obs": last, "final_info": {"mean_wait_s": whole_s / self._jobs}}
+            infos = self._add_info(infos, info, number)
+            self._episodes[number] = self._begun(number)
+        rewards = -waited_s / self._jobs / _HOUR_S
+        return self._rows.copy(), rewards, done, np.zeros(self.num_envs, dtype=bool), infos
+
+    def _begun(self, number: int) -> _Episode:
+        """Another window, at its first decision."""
+        draw = self._draws[number]
+        for _ in range(TRIES):
+            first = int(draw.integers(len(self._ground) - self._jobs + 1))
+            window = self._ground.cut(first, self._jobs, load=self._load)
+            episode = self._episode(number, window)
+            if next(episode.stops, None) is not None:
+                self._counted_s[number] = 0.0
+                return episode
+        raise TraceError(f"in {TRIES} windows no job waits: raise the load")
+
+    def _episode(self, number: int, window: Scenario) -> _Episode:
+        protocol, prepared, submit_s = self._protocol, window.prepared, window.submit_s
+        ranking, cycles, _ = in_cycles(
+            BASELINES["delay"], window, protocol.knobs, protocol.interval_s
+        )
+        setup, faults = setup_of(window), faults_of(window)
+        state = empty_state(setup.hardware, prepared.shapes, prepared.jobs)
+        queue = empty_queue(setup, ranking.key, submit_s, fixed=ranking.rule == FIXED)
+        eyes = eyes_on(window.sight, prepared, _NET)
+        agent = Agent(self._rows[number], self._actions[number], self._waited_s[number])
+        cycles = cycles._replace(rule=NET)
+        stops = loop.stops(setup, state, ranking, queue, cycles, eyes, faults, agent)
+        return _Episode(stops, state.start_s, submit_s)
+
+    def _synthesized(self, draw: np.random.Generator) -> Scenario:
+        jobs, seed = max(MADE_WINDOWS * self._jobs, MADE_JOBS), int(draw.integers(2**31))
+        return self._prepared(synthesize("testbed-1024", jobs=jobs, seed=seed))
+
+    def _prepared(self, trace: Trace) -> Scenario:
+        kept, _ = possible(trace.jobs, self._cluster, skip=True)
+        if len(kept) < self._jobs:
+            raise TraceError(f"{len(kept)} jobs of the trace can run: fewer than {self._jobs}")
+        return Scenario.of(self._cluster, kept, self._rules, name="windows").for_networks()
+
+
+class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
+    """One queue of QueueVectorEnv, with its other arguments: (slots, NUM_FEATURES + 1) is seen, an
+    action is (slots,). Raises TraceError: as there.
+    """
+
+    def __init__(self, trace: Trace | None = None, **options: Any) -> None:
+        self._one = QueueVectorEnv(1, trace, **options)
+        self.observation_space = self._one.single_observation_space
+        self.action_space = self._one.single_action_space
+        self._next: Float32Array | None = None
+        self._done = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
         """Submit another window to an empty cluster."""
         super().reset(seed=seed, options=options)
-        if seed is not None:
-            self._windows.seeded(self.np_random)
-        for _ in range(TRIES):
-            window = self._windows.drawn(self.np_random)
-            self._decided = DecidedWorld(window.world(), self._protocol)
-            self._counted_s, self._jobs = 0.0, len(window)
-            seen = self._seen(self._decided.due())
-            if self._due is not None:
-                return seen, {}
-        raise nobody_waits()
+        rows = self._next
+        if seed is not None or rows is None:
+            rows = self._one.reset(seed=seed)[0][0]
+        self._next, self._done = None, False
+        return rows, {}
 
     def step(self, action: Float32Array) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
         """Decide, and let time pass until the next decision."""
-        if self._due is None:
+        if self._done:
             raise gymnasium.error.ResetNeeded("the last window has come to its end")
-        self._decided.decide(
-            self._due, CorrectedRule(checked(action, self.action_space.shape or ()))
-        )
-        seen = self._seen(self._decided.due())
-        done = self._due is None
-        info = {"mean_wait_s": self._waited_s / self._jobs} if done else {}
-        waited_s, self._counted_s = self._waited_s - self._counted_s, self._waited_s
-        return seen, -waited_s / self._jobs / 3_600.0, done, False, info
-
-    def _seen(self, due: Snapshot | None) -> Float32Array:
-        """What an agent sees of the decision that is due."""
-        world = self._decided.world
-        while due is not None and not self._chosen(due):  # all have only just come
-            self._decided.decide(due, BASELINES["delay"])
-            due = self._decided.due()
-        self._due = due
-        running = sum(r.started_at - r.pending.job.submit_s for r in world.running.values())
-        ended = sum(f.started_at - f.job.submit_s for f in world.finished.values())
-        waits = sum(world.now - p.job.submit_s for p in world.pending.values())
-        self._waited_s = running + ended + waits
-        seen = np.zeros(self.observation_space.shape or (), dtype=np.float32)
-        if due is not None:
-            rows = encode(self._chosen(due), due, self._decided.context).values[: len(seen)]
-            seen[: len(rows), :-1], seen[: len(rows), -1] = rows, 1.0
-        return seen
-
-    def _chosen(self, due: Snapshot) -> tuple[PendingJob, ...]:
-        return select(due, self._decided.knobs.rules).chosen
+        checked = _checked(action, self.action_space.shape or ())
+        rows, rewards, done, _, infos = self._one.step(checked[None])
+        if not done[0]:
+            return rows[0], float(rewards[0]), False, False, {}
+        self._next, self._done = rows[0], True  # the window after has begun already
+        info = {"mean_wait_s": float(infos["final_info"]["mean_wait_s"][0])}
+        return infos["final_obs"][0], float(rewards[0]), True, False, info
 
 
-def checked(actions: object, shape: tuple[int, ...]) -> Float32Array:
+def _checked(actions: object, shape: tuple[int, ...]) -> Float32Array:
     """Actions as they are taken. Raises InvalidAction: of another shape, or not finite."""
     found = np.asarray(actions, dtype=np.float32)
     if found.shape != shape:
@@ -197,14 +265,9 @@ def checked(actions: object, shape: tuple[int, ...]) -> Float32Array:
     return found
 
 
-def nobody_waits() -> TraceError:
-    """Of windows in which there is nothing to decide."""
-    return TraceError(f"in {TRIES} windows no job waits: raise the load")
-
-
 if NAME not in gymnasium.registry:
     gymnasium.register(
         NAME,
         entry_point=f"{__name__}:QueueEnv",
-        vector_entry_point="rltuned.lab.train.vector_environment:QueueVectorEnv",
+        vector_entry_point=f"{__name__}:QueueVectorEnv",
     )

@@ -23,9 +23,10 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import SHARES
-from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.options import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS, RULES
+from rltuned.lab.train.rollout import play_policy
+from rltuned.lab.train.settings import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS, RULE, RULES
 from rltuned.policies.actor import Actor, load_actor
+from rltuned.policies.card import Verdict
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.sim.natural import AGE_ONLY
@@ -34,10 +35,10 @@ SINGLE: Final = ("wait_s", "bsld", "jct_s")
 WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
 """Metrics with the share of the way to the best order that a model goes."""
 
+FIGURE: Final = "wait and slowdown"
+DIGITS: Final = 4
 Play = Callable[[Scenario], FloatArray]
 """A policy at work: (n,) start times of a window's jobs."""
-
-
 Seeds = tuple[Actor | Plugin, ...]
 """A model: one bundle or policy of another package, or those of several training seeds."""
 
@@ -286,3 +287,40 @@ def _closed(
         gone = begin - float(values[name][metric].mean())
         found[metric] = gone / (begin - end) if begin > end else float("nan")
     return found
+
+
+def verdict_of(found: Change, windows: int) -> Verdict:
+    """In the words of a card."""
+    low, high = found.low, found.high
+    return Verdict(
+        word=found.word,
+        change=round(found.change or 0.0, DIGITS),
+        low=None if low is None else round(low, DIGITS),
+        high=None if high is None else round(high, DIGITS),
+        windows=windows,
+        figure=FIGURE,
+    )
+
+
+def verdicts(comparisons: Sequence[Evaluation]) -> Mapping[str, Verdict]:
+    """Of every model that was played beside the rule."""
+    models = comparisons[0].paired
+    return {
+        name: verdict_of(*objective_over(comparisons, name, RULE))
+        for name, rules in models.items()
+        if RULE in rules
+    }
+
+
+def headline(comparisons: Sequence[Evaluation]) -> str:
+    """Every model's verdict; where the rule was not played, against the first one that was."""
+    found = verdicts(comparisons)
+    parts = []
+    for name, rules in comparisons[0].paired.items():
+        if name in found:
+            parts.append(f"{name}: {found[name]}")
+        elif rules:
+            rule = next(iter(rules))
+            change, windows = objective_over(comparisons, name, rule)
+            parts.append(f"{name} against {rule}: {FIGURE} {change} on {windows} windows")
+    return "; ".join(parts)

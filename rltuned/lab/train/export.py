@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,12 +15,12 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from rltuned import __version__
-from rltuned.core.features import SCHEMA_ID
+from rltuned.core.features import COLUMNS, SCHEMA_ID
+from rltuned.core.observation import FIXED
 from rltuned.durable import whole_folder
 from rltuned.errors import ModelError
 from rltuned.lab.train.network import TorchActor, hidden_of
 from rltuned.lab.train.predictor import Fitted, parity_bytes
-from rltuned.lab.train.ranges import Ranges, ranges_shown
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import (
     CARD_FILE,
@@ -31,10 +32,15 @@ from rltuned.policies.card import (
     Training,
     Verdict,
 )
-from rltuned.policies.network import INPUTS
+from rltuned.policies.network import INPUTS, Kind
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import INPUTS_ID, PREDICTOR_FILE, PredictorCard, load_predictor
 from rltuned.policies.predictor import PARITY_FILE as PREDICTOR_PARITY
+
+PARITY_WINDOWS: Final = 4
+Ranges = dict[str, tuple[float, float]]
+"""Smallest and largest value by feature, that a training saw: what the daemon's drift figures
+compare with."""
 
 
 def export_bundle(
@@ -53,9 +59,7 @@ def export_bundle(
     """Write weights, parity pairs and card into a new folder. parity: windows (k, 256, features),
     masks (k, 256). ranges: of the features; None = of the parity windows. Raises ModelError.
     """
-    if target.exists():
-        raise ModelError(f"model {target}: exists already; remove it or choose another name")
-    files = _files(network, parity)
+    files = _files(network, *parity)
     card = Card(
         format=FORMAT,
         name=name,
@@ -78,16 +82,27 @@ def export_bundle(
         caveats=caveats,
         ranges=ranges_shown(network.kind, *parity) if ranges is None else ranges,
     )
-    write_folder(target, files | {CARD_FILE: card_bytes(card)}, load_actor)
+    _write(target, files, CARD_FILE, card, load_actor)
     return card
+
+
+def ranges_shown(kind: Kind, values: Tensor, masks: Tensor) -> Ranges:
+    """Of every feature but for those whose meaning changes; empty: no job.
+    values: (k, 256, features). masks: (k, 256), True on real jobs.
+    """
+    names = {"queue": COLUMNS, "paper": FIXED}.get(kind, ())
+    seen = values[masks].numpy()
+    if not len(seen):
+        return {}
+    return {
+        name: (float(seen[:, i].min()), float(seen[:, i].max())) for i, name in enumerate(names)
+    }
 
 
 def export_predictor(
     target: Path, fitted: Fitted, *, command: str, seed: int, data: str, licence: str
 ) -> PredictorCard:
     """Write a predictor's weights, parity pairs and card into a new folder. Raises ModelError."""
-    if target.exists():
-        raise ModelError(f"model {target}: exists already; remove it or choose another name")
     files = {
         PREDICTOR_FILE: fitted.predictor.to_bytes(),
         PREDICTOR_PARITY: parity_bytes(fitted.predictor),
@@ -108,34 +123,36 @@ def export_predictor(
         # a figure that there is none of, as of a rank where no job has a limit, is left out
         results={k: round(v, 5) for k, v in figures.items() if math.isfinite(v)},
     )
-    write_folder(target, files | {PREDICTOR_CARD: card_bytes(card)}, load_predictor)
+    _write(target, files, PREDICTOR_CARD, card, load_predictor)
     return card
 
 
-def card_bytes(card: BaseModel) -> bytes:
-    """Its file."""
-    return (card.model_dump_json(indent=2) + "\n").encode()
-
-
-def _files(network: TorchActor, parity: tuple[Tensor, Tensor]) -> dict[str, bytes]:
+def _files(network: TorchActor, values: Tensor, masks: Tensor) -> dict[str, bytes]:
     weights = save_tensors({k: v.contiguous() for k, v in network.state_dict().items()})
-    return {WEIGHTS_FILE: weights, PARITY_FILE: _parity_bytes(network.eval(), *parity)}
-
-
-def _parity_bytes(network: TorchActor, values: Tensor, masks: Tensor) -> bytes:
     with torch.inference_mode():
-        scores = network(values, masks)
+        scores = network.eval()(values, masks)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, values=values.numpy(), masks=masks.numpy(), scores=scores.numpy())
-    return buffer.getvalue()
+    return {WEIGHTS_FILE: weights, PARITY_FILE: buffer.getvalue()}
 
 
-def write_folder(target: Path, files: dict[str, bytes], check: Callable[[Path], object]) -> None:
-    """Into a folder beside the target, checked by loading it there, then moved into place."""
+def _write(
+    target: Path,
+    files: dict[str, bytes],
+    name: str,
+    card: BaseModel,
+    check: Callable[[Path], object],
+) -> None:
+    """Into a folder beside the target, checked by loading it there, then moved into place. name: of
+    the card's file.
+    """
+    if target.exists():
+        raise ModelError(f"model {target}: exists already; remove it or choose another name")
+    files |= {name: (card.model_dump_json(indent=2) + "\n").encode()}
     try:
         with whole_folder(target) as staged:
-            for name, data in files.items():
-                (staged / name).write_bytes(data)
+            for file, data in files.items():
+                (staged / file).write_bytes(data)
             check(staged)
     except OSError as error:
         raise ModelError(f"model {target}: {error.strerror or error}") from error

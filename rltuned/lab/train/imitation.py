@@ -7,39 +7,44 @@ Source of the idea: DL2 (Peng et al.), which first learns an existing scheduler'
 loss is pairwise logistic (RankNet, Burges et al. 2005): of a whole order over all pairs, of one
 choice over its pairs with those that were not chosen. A listwise likelihood weighs the first
 places so much that bounded delays agree with fewer pairs.
+
+A rule is learned from random queues on random clusters. They are wide on purpose: a policy that has
+only seen one site's mix would be asked about another's. No job there has a run time at all.
 """
 
+import platform
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rltuned.core.features import Float32Array, StateMatrix
+from rltuned.core.features import Float32Array, StateMatrix, encode
 from rltuned.core.observation import MAX_QUEUE_SIZE
-from rltuned.core.order import DEFAULT, Order, bounded
+from rltuned.core.order import DEFAULT, Order, Policy, bounded
+from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
+from rltuned.lab.train.export import PARITY_WINDOWS, export_bundle, ranges_shown
 from rltuned.lab.train.network import TorchActor, placed_by
+from rltuned.lab.train.settings import Fitting, described
+from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import MAX_REACH
-from rltuned.policies.network import Kind
+from rltuned.policies.card import Training
 
-
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """How an order is learned."""
-
-    epochs: int = 40
-    batch: int = 16
-    learning_rate: float = 3e-3
-    network: Kind = "queue"
-    hidden: tuple[int, ...] = (32, 16)
-    seed: int = 1
-    reach: float = MAX_REACH
-
-    def described(self) -> dict[str, int | float | str]:
-        return {k: v if isinstance(v, int | float) else str(v) for k, v in asdict(self).items()}
-
+NOW: Final = 1_000_000_000.0
+MOST_JOBS, MOST_NODES, LONGEST_WAIT_S = 256, 48, 3 * 86_400.0
+LIMITS_S: Final = (600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800, 604_800)
+GPUS: Final = (0, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 16, 32)
+"""Skewed to single GPUs, as every published trace is."""
+UNLIMITED_PART: Final = 0.02
+BOUND_PART: Final = 0.3
+"""Part of the jobs that ask for one GPU type."""
 
 Ordered = tuple[Float32Array, Float32Array, Sequence[int]]
 """Of a queue (n, features), (n, 4) see asked_of, and its rows from the first on."""
@@ -172,3 +177,133 @@ def fit(
         if on_epoch is not None:
             on_epoch(losses[-1])
     return network, losses
+
+
+def imitate_into(
+    out: Path,
+    queues: tuple[OrderedQueues, OrderedQueues],
+    fitting: Fitting,
+    *,
+    order: str,
+    data: str,
+    command: str,
+    on_epoch: Callable[[float], None] | None = None,
+) -> float:
+    """Fit a network and export it; the share of the held-out pairs that it has right.
+
+    queues: to learn from, and held out. order, data, command: for the card, whose order, of what,
+    and by which command.
+
+    Raises:
+        FloatingPointError: the loss is no longer finite.
+        ModelError: the folder exists, or cannot be written.
+    """
+    learned, held_out = queues
+    began = time.perf_counter()
+    network, losses = fit(learned, fitting, on_epoch)
+    _, mean, lowest = agreement(network, held_out)
+    values, masks = held_out.values, held_out.masks
+    results = {
+        "held_out_pairwise_agreement": mean,
+        "held_out_lowest_queue_agreement": lowest,
+        "loss_first_epoch": losses[0],
+        "loss_last_epoch": losses[-1],
+    }
+    export_bundle(
+        out,
+        network,
+        name=out.name,
+        summary=f"Warm start: the order of {order}, learned from {data}.",
+        parity=(values[:PARITY_WINDOWS], masks[:PARITY_WINDOWS]),
+        training=Training(
+            method="supervised imitation, pairwise logistic loss",
+            teacher=order,
+            command=command,
+            settings=described(fitting) | {"learned": len(learned), "held_out": len(held_out)},
+            data=data,
+            data_licence="generated, or the site's own",
+            seed=fitting.seed,
+            seconds=round(time.perf_counter() - began, 1),
+            machine=f"{platform.machine()}, one thread",
+        ),
+        results={name: round(value, 5) for name, value in results.items()},
+        caveats=[
+            f"It imitates {order}, can at best be as good, and claims no result.",
+            "Agreement was measured on queues of the same origin as those that it learned from.",
+        ],
+        ranges=ranges_shown(network.kind, values, masks),
+    )
+    return mean
+
+
+# Queues to learn a rule from
+
+
+def random_snapshot(draw: np.random.Generator, most_jobs: int = MOST_JOBS) -> Snapshot:
+    """One cluster with a queue of 2 to most_jobs eligible jobs."""
+    nodes, runs = _cluster(draw)
+    types = sorted({g.gpu_type for n in nodes for g in n.gpus})
+    count = int(draw.integers(2, most_jobs + 1))
+    # waits are log-uniform: queues hold fresh and very old jobs at once
+    waits_s = np.expm1(draw.uniform(0, np.log1p(LONGEST_WAIT_S), count))
+    pending = tuple(_job(draw, i, float(wait_s), types) for i, wait_s in enumerate(waits_s, 1))
+    return Snapshot(UnixTime(NOW), "generated", pending, runs, nodes)
+
+
+def rule_orders(rule: Policy, count: int, seed: int, most_jobs: int = MOST_JOBS) -> OrderedQueues:
+    """Generated queues in the order of a rule's delays; equal ones by submit time."""
+    draw, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        snapshot = random_snapshot(draw, most_jobs)
+        matrix = encode(snapshot.pending, snapshot)
+        seen = seen_by("queue", matrix)
+        virtual_s = matrix.submit_s + bounded(rule, matrix, DEFAULT).delay_s
+        found.append((seen, asked_of(matrix), np.argsort(virtual_s, kind="stable").tolist()))
+    return OrderedQueues.of(found)
+
+
+def _job(draw: np.random.Generator, number: int, wait_s: float, types: list[GpuType]) -> PendingJob:
+    gpus = int(draw.choice(GPUS))
+    cpus = max(1, gpus * int(draw.integers(1, 9)))
+    limit_s = float(draw.choice(LIMITS_S)) if draw.random() > UNLIMITED_PART else UNLIMITED_S
+    bound = (types[int(draw.integers(len(types)))],) if draw.random() < BOUND_PART else ()
+    submitted_at = UnixTime(NOW - wait_s)
+    return PendingJob(
+        job_id=JobId(number),
+        address=str(number),
+        submitted_at=submitted_at,
+        request=Request(Resources(gpus, cpus, cpus * 4_000), limit_s, bound if gpus else ()),
+        priority=int(draw.integers(1, 100_000)),
+        partitions=("gpu",),
+        eligible_at=submitted_at,
+    )
+
+
+def _cluster(draw: np.random.Generator) -> tuple[tuple[Node, ...], tuple[RunningJob, ...]]:
+    kinds = [(GpuType(f"t{i}"), int(g)) for i, g in enumerate(draw.choice((1, 2, 4, 8), size=3))]
+    load = draw.random()
+    nodes, runs = [], []
+    for i in range(int(draw.integers(2, MOST_NODES + 1))):
+        kind, gpus = kinds[int(draw.integers(len(kinds)))]
+        busy = int(draw.binomial(gpus, load))
+        total, taken = _amount(gpus), _amount(busy)
+        name = NodeName(f"n{i:03d}")
+        nodes.append(
+            Node(name, (GpuCount(kind, gpus, gpus - busy),), total, total - taken, True, ("gpu",))
+        )
+        if busy:
+            limit_s = float(draw.choice(LIMITS_S))
+            runs.append(
+                RunningJob(
+                    job_id=JobId(100_000 + i),
+                    started_at=UnixTime(NOW - draw.random() * limit_s),
+                    request=Request(taken, limit_s, (kind,)),
+                    shares=(Share(name, taken, kind),),
+                    partition="gpu",
+                )
+            )
+    return tuple(nodes), tuple(runs)
+
+
+def _amount(gpus: int) -> Resources:
+    return Resources(gpus, gpus * 8, gpus * 64_000)

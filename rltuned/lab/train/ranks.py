@@ -8,9 +8,8 @@ same windows, up to the order of a sum.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,8 +33,7 @@ def _meeting() -> Iterator[None]:
         raise ModelError(f"another rank of this training is gone: {reason}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
+class Ranks(NamedTuple):
     """This process among all of them. Where they meet: ModelError: a rank is gone, or too late."""
 
     rank: int = 0
@@ -47,24 +45,12 @@ class Ranks:
 
     def gather(self, own: Sequence[Item]) -> list[Item]:
         """All items in the order in which share() dealt them out."""
-        if self.world == 1:
-            return list(own)
-        dealt: list[list[Item]] = [[] for _ in range(self.world)]
-        with _meeting():
-            dist.all_gather_object(dealt, list(own))
+        dealt: list[list[Item]] = [list(own)] * self.world
+        if self.world > 1:
+            with _meeting():
+                dist.all_gather_object(dealt, list(own))
         longest = max(map(len, dealt))
         return [part[i] for i in range(longest) for part in dealt if i < len(part)]
-
-    def add_gradients(self, modules: Iterable[nn.Module]) -> None:
-        """Replace each gradient by its sum over the ranks."""
-        if self.world == 1:
-            return
-        for module in modules:
-            for parameter in module.parameters():
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                with _meeting():
-                    dist.all_reduce(parameter.grad)
 
     def total(self, value: float) -> float:
         """Sum of a number over the ranks."""
@@ -75,14 +61,23 @@ class Ranks:
             dist.all_reduce(whole)
         return float(whole)
 
+    def add_gradients(self, modules: Iterable[nn.Module]) -> None:
+        """Replace each gradient by its sum over the ranks."""
+        for parameter in self._parameters(modules):
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            with _meeting():
+                dist.all_reduce(parameter.grad)
+
     def align(self, modules: Iterable[nn.Module]) -> None:
         """Give every rank the first one's parameters."""
-        if self.world == 1:
-            return
-        for module in modules:
-            for parameter in module.parameters():
-                with _meeting():
-                    dist.broadcast(parameter.data, 0)
+        for parameter in self._parameters(modules):
+            with _meeting():
+                dist.broadcast(parameter.data, 0)
+
+    def _parameters(self, modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+        """None, where there are no others."""
+        return [p for m in modules for p in m.parameters()] if self.world > 1 else []
 
 
 ALONE: Final = Ranks()
@@ -95,13 +90,11 @@ def join_ranks(meeting_s: float = MEETING_S) -> Ranks:
         SettingsError: they are not named in the environment.
         ModelError: one of them does not come within meeting_s.
     """
-    env = os.environ
-    names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
-    for name, slurm in names.items():
-        if name not in env and slurm in env:
-            env[name] = env[slurm]
-    missing = [n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if n not in env]
-    if missing:
+    for name, slurm in (("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS")):
+        if slurm in os.environ:
+            os.environ.setdefault(name, os.environ[slurm])
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in needed if name not in os.environ]:
         raise SettingsError(
             f"--distributed: {missing[0]} is not set; start with torchrun, or with srun and "
             "MASTER_ADDR and MASTER_PORT exported"

@@ -1,110 +1,135 @@
-"""A training from its settings to its bundle: what `train ppo` does, and what `evolve` shares."""
+"""What every training does before and after it learns: windows that choose, a verdict, a bundle.
+
+A training chooses by held-out windows. What it chose is judged on others before it is exported, by
+the objective of lab/compare, wait and slowdown together. These windows are those of `rltuned
+evaluate` on the last part of a trace at LOADS: both say the same of a model there.
+"""
 
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
-from rltuned.core.observation import MAX_QUEUE_SIZE
+from rltuned.core.features import COLUMN, COLUMNS
+from rltuned.core.observation import FIXED, MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.choices import read_by
-from rltuned.lab.train.course import LEARN_UNTIL, TEST_FROM, DatasetSource
-from rltuned.lab.train.episodes import Recorder, play_sampled
-from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.learner import Learner, PpoSettings
-from rltuned.lab.train.network import TorchActor, module_of, network_of
-from rltuned.lab.train.options import FEWEST_JOBS
-from rltuned.lab.train.ppo import Report, train
-from rltuned.lab.train.ranges import ranges_played
-from rltuned.lab.train.ranks import ALONE, Ranks
-from rltuned.lab.train.session import Session, Standing
-from rltuned.lab.train.trial import DIGITS, RULE, Trial, windows_between
-from rltuned.lab.train.verdict import Validation, allow, judged
-from rltuned.policies.actor import load_actor
-from rltuned.policies.card import BUNDLE_NAME, Card, Training
-from rltuned.policies.network import INPUTS
+from rltuned.lab.train.evaluate import (
+    DIGITS,
+    Evaluation,
+    EvaluationPlan,
+    evaluate_on,
+    objective_over,
+    verdict_of,
+)
+from rltuned.lab.train.export import PARITY_WINDOWS, Ranges, export_bundle
+from rltuned.lab.train.network import TorchActor, network_of, policy_of, read_by
+from rltuned.lab.train.rollout import Recorder, play_policy, play_sampled, windows_between
+from rltuned.lab.train.settings import (
+    FEWEST_JOBS,
+    LEARN_UNTIL,
+    LOADS,
+    RULE,
+    TEST_FROM,
+    EvolutionSettings,
+    PpoSettings,
+    described,
+)
+from rltuned.lab.train.sources import DatasetSource
+from rltuned.policies.card import BUNDLE_NAME, Card, Training, Verdict
+from rltuned.policies.network import INPUTS, Kind
 from rltuned.policies.predictor import Predictor
 
-PARITY_WINDOWS = 4
-S = TypeVar("S", bound=Any)
-"""Settings of a kind of training, a dataclass: they have a seed, and describe themselves."""
+S = TypeVar("S", PpoSettings, EvolutionSettings)
 Interval = tuple[float, float | None, float | None]
 """A mean and its 95% interval."""
-NONE: Final[Interval] = (0.0, None, None)
-
-
-WINDOWS_SAID = (
+_SAMPLED: Final = ("job_size", "urgency", "num_ways", "free_nodes")
+"""The paper's two last slots hold two of these at a time."""
+READ: Final[dict[Kind, tuple[str, ...]]] = {"queue": COLUMNS, "paper": (*FIXED, *_SAMPLED)}
+"""Features by the kind of network that reads them."""
+RANGE_WINDOWS: Final = 48
+"""That show the ranges of features: over all sources together, one each at least."""
+_MODEL: Final = "model"
+WINDOWS_SAID: Final = (
     f"Windows: the first {LEARN_UNTIL:.0%} of each trace to learn from, up to {TEST_FROM:.0%} to "
     "choose the epoch by; these results are of the latter."
 )
-
-
-JUDGES_SAID = (
+JUDGES_SAID: Final = (
     "Random worlds that were never learned from had a window each among those that chose the epoch."
 )
 
 
-VALIDATION: Final = Validation()
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Held-out windows by which epochs are compared; window_jobs and loads: of the verdict too."""
+
+    windows_per_trace: int = 12
+    window_jobs: int = 1_024
+    loads: tuple[float, ...] = LOADS
 
 
 @dataclass(frozen=True, slots=True)
-class Job(Generic[S]):
-    """One training, by PPO or by evolution. start: None = the rule `delay`. judges: scenarios never
-    learned from; a window of each helps to choose the epoch; unseen: one of each helps to find the
-    verdict. seeds: so many are tried, from that of the settings on. predictor: of run times, that
-    the verdict is played with; None = by the limits. command: for the card. force: a worse actor is
-    exported too. device: of PPO; workers: threads that play, of evolution.
+class Run:
+    """What a training is given beside its settings. start: a bundle; None = the rule `delay`.
+    folder: of its records. judges: scenarios never learned from; a window of each helps to choose
+    the epoch; unseen: one of each helps to find the verdict. seeds: so many are tried, from that of
+    the settings on. predictor: of run times, that the verdict is played with; None = by the limits.
+    command: for the card. force: a worse actor is exported too.
     """
 
-    settings: S
     sources: tuple[DatasetSource, ...]
     folder: Path
     out: Path
     command: str
-    validation: Validation = VALIDATION
+    validation: Validation = Validation()
     start: Path | None = None
     resume: bool = False
-    device: str = "cpu"
-    workers: int = 1
     seeds: int = 1
     predictor: Predictor | None = None
     judges: tuple[DatasetSource, ...] = ()
     unseen: tuple[DatasetSource, ...] = ()
     force: bool = False
 
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """What is learned on, each as often as its share says."""
+        return [s.scenario for s in self.sources for _ in range(s.share)]
 
-@dataclass(frozen=True, slots=True)
-class Found:
+    def each(self, settings: S) -> list[tuple[S, Path]]:
+        """The settings and the folder of every seed: one of its own where there are several."""
+        if self.seeds == 1:
+            return [(settings, self.folder)]
+        seeds = range(settings.seed, settings.seed + self.seeds)
+        return [(replace(settings, seed=one), self.folder / f"seed-{one}") for one in seeds]
+
+
+class Found(NamedTuple):
     """What a seed came to. cost: on the held-out windows; the least is the best. validation: its
-    change against the rule there, in logarithms. size, loads: of the windows that show the ranges
-    of its features. The rest is for the card.
+    change against the rule there, in logarithms. summary: for the card.
     """
 
-    actor: TorchActor
-    seed: int
     cost: float
+    seed: int
+    actor: TorchActor
     validation: Interval
     summary: str
-    method: str
-    teacher: str
     seconds: float
-    machine: str
-    size: int
-    loads: tuple[float, float]
 
 
-def seeds_of(job: Job[S]) -> Iterator[Job[S]]:
-    """The training once for each seed, in folders of their own where there are several."""
-    for seed in range(job.settings.seed, job.settings.seed + job.seeds):
-        folder = job.folder / f"seed-{seed}" if job.seeds > 1 else job.folder
-        yield replace(job, settings=replace(job.settings, seed=seed), folder=folder, seeds=1)
+def check_name(out: Path, *, first: bool = True) -> None:
+    """Raises ModelError: no bundle can have this name, or it exists already."""
+    if first and out.exists():
+        raise ModelError(f"model {out}: exists already; remove it or choose another name")
+    if not re.fullmatch(BUNDLE_NAME, out.name):
+        raise ModelError(f"model {out}: small letters, digits, '.', '_' and '-' make its name")
 
 
 def fitting(validation: Validation, traces: Sequence[DatasetSource]) -> Validation:
@@ -146,151 +171,102 @@ def held_out(
     return found
 
 
-def perform(
-    job: Job[PpoSettings],
-    *,
-    ranks: Ranks = ALONE,
-    on_epoch: Callable[[Report], None] = lambda _report: None,
-) -> Card | None:
-    """Train with each seed, keep checkpoints and curves, export the best epoch of the best seed;
-    None on ranks beyond 0. Raises ModelError: says what can be resumed; TraceError: the traces are
-    too short.
+def judged(
+    actor: TorchActor,
+    sources: Sequence[DatasetSource],
+    worlds: Sequence[DatasetSource],
+    validation: Validation,
+    predictor: Predictor | None,
+) -> tuple[Verdict, dict[str, float]]:
+    """The actor against the rule on the last part of each trace and one window of each unseen
+    world, and its change on each trace by name.
     """
-    check_name(job.out, ranks)
-    check(job)
-    windows = held_out(job.sources, job.validation, job.judges)
-    trial = Trial.of(windows, job.settings.contest.objective, [RULE])
-    found = [_train(one, trial, ranks, on_epoch) for one in seeds_of(job)]
-    return None if ranks.rank else export_judged(job, found, windows)
+    jobs, loads = validation.window_jobs, validation.loads
+    traces = {s.description: _plain(s.scenario) for s in sources if not s.is_world}
+    test = EvaluationPlan(window_jobs=jobs, part=(TEST_FROM, 1.0))
+    one = EvaluationPlan(1, jobs, part=(LEARN_UNTIL, 1.0))
+    plays = [(t, replace(test, load=load)) for t in traces.values() for load in loads]
+    plays += [
+        (_plain(world.scenario), replace(one, load=loads[number % len(loads)]))
+        for number, world in enumerate(worlds)
+    ]
+    protocol = Protocol("cycle", predictor=predictor)
+    player = partial(play_policy, policy=policy_of(actor), protocol=protocol)
+    found = [
+        evaluate_on(scenario, {_MODEL: [player]}, plan, rules=(RULE,), protocol=protocol)
+        for scenario, plan in plays
+    ]
+    by_name: dict[str, list[Evaluation]] = {}
+    for place in found[: len(traces) * len(loads)]:
+        by_name.setdefault(place.scenario, []).append(place)
+    changes = {
+        name: round(objective_over(some, _MODEL, RULE)[0].change or 0.0, DIGITS)
+        for name, some in by_name.items()
+    }
+    return verdict_of(*objective_over(found, _MODEL, RULE)), changes
 
 
-def _train(
-    job: Job[PpoSettings], trial: Trial, ranks: Ranks, on_epoch: Callable[[Report], None]
-) -> Found:
-    """One seed."""
-    settings = job.settings
-    session = Session(job.folder, settings, resume=job.resume) if ranks.rank == 0 else None
-    learner = Learner(settings, job.device)
-    standing = _begin(learner, job)
-    ranks.align([learner.actor, learner.critic])
-
-    def after(report: Report) -> None:
-        if session is not None:
-            session.keep(learner, report)
-        on_epoch(report)
-
-    try:
-        train(
-            learner,
-            [s.scenario for s in job.sources for _ in range(s.share)],
-            settings,
-            lambda actor: trial.ratio(actor, RULE),
-            first_epoch=standing.epoch,
-            best=standing.best,
-            since_best=standing.since_best,
-            ranks=ranks,
-            on_epoch=after,
-        )
-    except FloatingPointError as error:
-        raise ModelError(
-            f"training stopped: {error}; the last good checkpoint is in {job.folder}"
-        ) from error
-    if session is not None:
-        session.load_best(learner)
-    contest, begun = settings.contest, f", begun from {job.start.name}" if job.start else ""
-    actor = learner.actor.cpu()
-    # the other ranks export nothing
-    validation = trial.ratio(actor, RULE) if session is not None else NONE
-    return Found(
-        actor,
-        settings.seed,
-        cost=validation[0],
-        validation=validation,
-        summary=f"PPO, {settings.network} network, objective {contest.objective}.",
-        method="PPO on whole scheduling episodes in the simulator, as corrections of the rule "
-        f"`delay`{begun}",
-        teacher=contest.base,
-        seconds=session.seconds() if session is not None else 0.0,
-        machine=f"one thread, {job.device}" + (f", {ranks.world} ranks" if ranks.world > 1 else ""),
-        size=contest.window_jobs,
-        loads=contest.loads,
-    )
+def _plain(scenario: Scenario) -> Scenario:
+    """Without what was predicted beforehand: the protocol's predictor learns as it goes."""
+    return replace(scenario, seen=None, foreseen_s=None).for_networks()
 
 
-def check_name(out: Path, ranks: Ranks = ALONE) -> None:
-    """Raises ModelError: no bundle can have this name, or it exists already."""
-    if ranks.rank == 0 and out.exists():
-        raise ModelError(f"model {out}: exists already; remove it or choose another name")
-    if not re.fullmatch(BUNDLE_NAME, out.name):
-        raise ModelError(f"model {out}: small letters, digits, '.', '_' and '-' make its name")
+def allow(verdict: Verdict, *, force: bool) -> None:
+    """Raises ModelError: it is worse than the rule, and is not forced."""
+    if verdict.word == "worse" and not force:
+        raise ModelError(f"not exported: {verdict}; --force exports it all the same")
 
 
-def check(job: Job[PpoSettings]) -> None:
-    """Refuse what cannot work. Raises TraceError: a short trace."""
-    size = job.settings.contest.window_jobs
-    for source in job.sources:
-        if len(source.scenario) * LEARN_UNTIL < size:
-            raise TraceError(
-                f"{source.scenario.name}: {len(source.scenario)} jobs are too few: windows of "
-                f"{size} are cut from the first {LEARN_UNTIL:.0%}"
-            )
-
-
-def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
-    """The settings, for a network like that of a bundle. Raises ModelError."""
-    form = load_actor(bundle).card.architecture
-    return replace(settings, network=form.kind, hidden=form.hidden, reach=form.reach)
-
-
-def _begin(learner: Learner, job: Job[PpoSettings]) -> Standing:
-    """Where the weights come from: a checkpoint, a bundle, or the rule `delay`, uncorrected."""
-    if job.resume:
-        standing = Session(job.folder, job.settings, resume=True).restore(learner)
-        if standing is not None:
-            return standing
-    if job.start is not None:
-        learner.actor.load_state_dict(module_of(load_actor(job.start).network).state_dict())
-    return Standing(0, float("inf"))
-
-
-def export_judged(job: Job[Any], found: Sequence[Found], windows: Sequence[Scenario]) -> Card:
+def export_best(
+    run: Run,
+    settings: PpoSettings | EvolutionSettings,
+    found: Sequence[Found],
+    windows: Sequence[Scenario],
+    *,
+    method: str,
+    teacher: str,
+    machine: str,
+    size: int,
+) -> Card:
     """Judge the seed that did best on the held-out windows on others, and export it. windows: the
-    held-out ones, for the parity file. Raises ModelError: it is worse than the rule.
+    held-out ones, for the parity file. size: of the windows that show the ranges of its features;
+    the other words: for the card. Raises ModelError: it is worse than the rule.
     """
     best = min(found, key=lambda one: one.cost)
-    verdict, changes = judged(best.actor, job.sources, job.unseen, job.validation, job.predictor)
-    allow(verdict, force=job.force)
+    verdict, changes = judged(best.actor, run.sources, run.unseen, run.validation, run.predictor)
+    allow(verdict, force=run.force)
     each = zip(("validation", "validation_low", "validation_high"), best.validation, strict=True)
     results = {name: value for name, value in each if value is not None}
     results |= {f"verdict_on_{name}": change for name, change in changes.items()}
     if len(found) > 1:
         results |= {f"validation_cost_seed_{one.seed}": one.cost for one in found}
     seeds = f" The best of {len(found)} seeds on held-out windows." if len(found) > 1 else ""
+    begun = f", begun from {run.start.name}" if run.start else ""
     return export_bundle(
-        job.out,
+        run.out,
         best.actor,
-        name=job.out.name,
+        name=run.out.name,
         summary=best.summary + seeds,
         parity=parity_windows(windows, best.actor),
         training=Training(
-            method=best.method,
-            teacher=best.teacher,
-            command=job.command,
+            method=method + begun,
+            teacher=teacher,
+            command=run.command,
             seed=best.seed,
-            settings=replace(job.settings, seed=best.seed).described(),
-            data="; ".join(dict.fromkeys(s.description for s in job.sources)),
-            data_licence="; ".join(sorted({s.licence for s in job.sources})),
+            settings=described(replace(settings, seed=best.seed)),
+            data="; ".join(dict.fromkeys(s.description for s in run.sources)),
+            data_licence="; ".join(sorted({s.licence for s in run.sources})),
             seconds=round(sum(one.seconds for one in found), 1),
-            machine=f"{platform.machine()}, {best.machine}",
+            machine=f"{platform.machine()}, {machine}",
         ),
         results={name: round(value, DIGITS) for name, value in results.items()},
         verdict=verdict,
         caveats=[
             WINDOWS_SAID,
-            *((JUDGES_SAID,) if job.judges else ()),
+            *((JUDGES_SAID,) if run.judges else ()),
             "Results on traces and clusters never trained on are in docs/results.md.",
         ],
-        ranges=ranges_played(best.actor, job.sources, size=best.size, loads=best.loads),
+        ranges=ranges_played(best.actor, run.sources, size=size, loads=settings.loads),
     )
 
 
@@ -313,3 +289,27 @@ def parity_windows(
         values[k, : len(rows)] = read_by(kind, rows, flags)
         masks[k, : len(rows)] = True
     return torch.from_numpy(values), torch.from_numpy(masks)
+
+
+def ranges_played(
+    actor: TorchActor,
+    sources: Sequence[DatasetSource],
+    *,
+    size: int,
+    loads: Sequence[float],
+) -> Ranges:
+    """Over every whole queue of windows, even in the first LEARN_UNTIL of each source."""
+    names = READ[actor.kind]
+    each = -(-RANGE_WINDOWS // len(sources))
+    net, recorder = net_of(network_of(actor)), Recorder()
+    low = np.full(len(COLUMNS), np.inf)
+    high = np.full(len(COLUMNS), -np.inf)
+    for source in sources:
+        part = (0.0, LEARN_UNTIL)
+        found = windows_between(source.scenario, part, count=each, size=size, loads=loads)
+        for number, window in enumerate(found):
+            rows = play_sampled(window, net, number, recorder)[1].rows[:, : len(COLUMNS)]
+            low = np.minimum(low, rows.min(axis=0, initial=np.inf))
+            high = np.maximum(high, rows.max(axis=0, initial=-np.inf))
+    at = [(name, COLUMN[name]) for name in names]
+    return {name: (float(low[i]), float(high[i])) for name, i in at if low[i] <= high[i]}

@@ -21,11 +21,10 @@ from rltuned.core.features import encode
 from rltuned.lab.compare import paired
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import mean_with_ends
-from rltuned.lab.train.imitation import Fitting, OrderedQueues, agreement, fit
-from rltuned.lab.train.learner import Learner
+from rltuned.lab.train.imitation import OrderedQueues, agreement, fit, random_snapshot
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.ppo import train
-from rltuned.lab.train.queues import random_snapshot
+from rltuned.lab.train.ppo import Learner, train
+from rltuned.lab.train.settings import Fitting
 from rltuned.policies.actor import NetworkPolicy, seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.stats import percent
@@ -101,7 +100,7 @@ def _learn(run: Run) -> Learned:
 def learn(run: Run, start: TorchActor) -> tuple[TorchActor, list[float]]:
     """PPO against the base: the actor of the best epoch, and the curve."""
     workload = workload_of(run.cluster)
-    settings = replace(SETTINGS, contest=replace(SETTINGS.contest, base=run.base), seed=run.seed)
+    settings = replace(SETTINGS, base=run.base, seed=run.seed)
     windows = choosing(workload)
     base = np.array([measured(window, run.base) for window in windows])
     learner = Learner(settings)

@@ -18,10 +18,8 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import read_trace
-from rltuned.lab.train.batch import Contest
-from rltuned.lab.train.episodes import play_policy
-from rltuned.lab.train.learner import PpoSettings
-from rltuned.lab.train.trial import windows_between
+from rltuned.lab.train.rollout import play_policy, windows_between
+from rltuned.lab.train.settings import PpoSettings
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster
 from rltuned.sim.presets import uniform
@@ -40,7 +38,9 @@ CHOOSING, JUDGING = 12, 24
 """Windows that choose an epoch, and that judge; fewer where a trace is short."""
 EVENTS: Final = Protocol(bounded=False)
 SETTINGS: Final = PpoSettings(
-    contest=Contest(reference="group", rollouts=10, loads=(LOADS[0], LOADS[-1]), part=LEARN_UNTIL),
+    reference="group",
+    rollouts=10,
+    loads=(LOADS[0], LOADS[-1]),
     reach=0.0,
     learning_rate=1e-3,
     entropy=0.0,

@@ -35,8 +35,8 @@ from rltuned.lab.kernel.network import Net, forward
 from rltuned.lab.kernel.state import Setup, State
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.episodes import Decisions, tables
 from rltuned.lab.train.network import TorchActor, network_of, perceptron
+from rltuned.lab.train.rollout import Decisions, tables
 
 INSPECTED, MOST_REJECTIONS, INTERVAL_S = 8, 72, 600.0
 HIDDEN: Final = (32, 16)
@@ -64,7 +64,7 @@ class InspectorCritic(nn.Module):
         self.layers = perceptron(INSPECTED, HIDDEN)
 
     def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
-        """(Q,) values; as train/critic."""
+        """(Q,) values; as train/network.PaperCritic."""
         values: Tensor = self.layers(rows[begins[:-1]]).squeeze(-1)
         return values
 

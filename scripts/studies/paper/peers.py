@@ -21,12 +21,11 @@ from torch import nn
 
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.batch import Episode, draw_window, join
-from rltuned.lab.train.episodes import Decisions, play_policy
-from rltuned.lab.train.learner import Learner, PpoSettings
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.ppo import update
+from rltuned.lab.train.ppo import Learner, update
 from rltuned.lab.train.ranks import ALONE
+from rltuned.lab.train.rollout import Decisions, Episode, draw_window, join, play_policy
+from rltuned.lab.train.settings import PpoSettings
 from scripts.studies import plays
 from scripts.studies.paper import bases
 from scripts.studies.paper.common import (
@@ -152,7 +151,9 @@ def _epoch(
     episodes = []
     for number in range(settings.batches):
         draw = np.random.default_rng([settings.seed, epoch, number])
-        window = draw_window([workload], settings.contest, draw)
+        window = draw_window(
+            [workload], settings.window_jobs, settings.loads, draw, part=settings.part
+        )
         episodes.append(episode(design, window, learner.actor, draw))
     batch = join([one for one in episodes if len(one.kept)])
     update(learner, batch, settings, epoch=epoch, ranks=ALONE)

@@ -23,8 +23,8 @@ from rltuned.lab.compare import change_of_mean
 from rltuned.lab.replay.run_times import layers_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import stretches_of
-from rltuned.lab.train.episodes import play_policy
 from rltuned.lab.train.network import policy_of
+from rltuned.lab.train.rollout import play_policy
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.stats import percent
 from scripts.studies import plays

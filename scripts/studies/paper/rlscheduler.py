@@ -18,9 +18,8 @@ from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.critic import whose
-from rltuned.lab.train.episodes import Decisions, Recorder, play_policy, play_sampled
-from rltuned.lab.train.network import TorchActor, network_of, perceptron, policy_of
+from rltuned.lab.train.network import TorchActor, network_of, perceptron, policy_of, whose
+from rltuned.lab.train.rollout import Decisions, Recorder, play_policy, play_sampled
 from scripts.studies.paper.common import EVENTS
 
 HIDDEN: Final = (32, 16)
@@ -64,7 +63,7 @@ class KernelCritic(nn.Module):
         start_wide(self)
 
     def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
-        """(Q,) values; as train/critic."""
+        """(Q,) values; as train/network.PaperCritic."""
         moment, place = whose(begins)
         padded, seen = rows.new_zeros(len(begins) - 1, VISIBLE), place < VISIBLE
         padded[moment[seen], place[seen]] = self.kernel(rows[seen][:, READ]).squeeze(-1)

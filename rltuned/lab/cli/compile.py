@@ -1,4 +1,4 @@
-"""Compile the simulator ahead of its first use: `python -m rltuned.lab.train.compile`.
+"""Compile the simulator ahead of its first use: `python -m rltuned.lab.cli.compile`.
 
 `make setup` and the package rltuned-train run it when they install. No package can bring the
 machine code: it fits one type of processor.
@@ -10,8 +10,8 @@ from typing import Final
 from rltuned.lab.replay import play
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.episodes import Recorder, play_sampled
 from rltuned.lab.train.predictor import foreseen
+from rltuned.lab.train.rollout import Recorder, play_sampled
 from rltuned.policies.actor import load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODELS_DIR, find_bundle, shipped_predictor
