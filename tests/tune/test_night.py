@@ -70,6 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rltuned.lab.tune.search.OWNS", (1.0,))
     monkeypatch.setattr("rltuned.lab.tune.search.SHARES", (0.0,))
     monkeypatch.setattr("rltuned.lab.tune.search.LONGEST_DELAYS_S", (DAY_S,))
+    monkeypatch.setattr("rltuned.lab.tune.search.TRUSTS", (0.0,))
     monkeypatch.setattr("rltuned.lab.cli.tune.SHIPPED", "none")
 
 
