@@ -9,6 +9,7 @@ settings, model or input. docs/interfaces.md lists them per command.
 
 import gc
 import importlib
+import io
 import os
 import platform
 import sys
@@ -21,7 +22,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from rltuned import __version__
 from rltuned.cli.flags import say, warn
-from rltuned.cli.streams import guard
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 LAB: Final = "Offline"
@@ -157,17 +157,50 @@ def main() -> None:
     # prometheus_client would share metrics by files, or name them otherwise
     for name in [name for name in os.environ if name.upper().startswith("PROMETHEUS_")]:
         del os.environ[name]
-    out = guard()
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # or the next file that is opened takes its place
+    out, _ = (
+        _taking_all(name, number) for number, name in enumerate(("stdout", "stderr"), start=1)
+    )
     code = code_of()
     try:
-        out.flush()
+        sys.stdout.flush()
     except BrokenPipeError:
-        out.leave()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes at its end
         code = code or 1
     if out.broken:
         warn(f"standard output: {out.broken}")
         code = code or 1
     sys.exit(code)
+
+
+class _TakingAll(io.FileIO):
+    """A file that takes all and forgets what has no room: work goes on, and restore with it.
+    broken: why, empty = all was written. A reader that went away ends the command.
+    """
+
+    broken = ""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.broken = self.broken or error.strerror or str(error)
+            return len(data)
+
+
+def _taking_all(name: str, number: int) -> _TakingAll:
+    """Put it under a standard stream."""
+    old, file = getattr(sys, name), _TakingAll(number, "w", closefd=False)
+    encoding, errors = ("utf-8", "strict") if old is None else (old.encoding, old.errors)
+    buffered = io.BufferedWriter(file)
+    setattr(sys, name, io.TextIOWrapper(buffered, encoding, errors, line_buffering=True))
+    return file
 
 
 def code_of(words: Sequence[str] | None = None) -> Any:
