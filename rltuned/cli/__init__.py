@@ -13,8 +13,7 @@ import io
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -83,20 +82,12 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        with self._names():  # an overview must not import everything
-            super().format_help(ctx, formatter)
+        self._only_names = True  # an overview must not import everything
+        super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        with self._names():
-            return super().shell_complete(ctx, incomplete)
-
-    @contextmanager
-    def _names(self) -> Iterator[None]:
         self._only_names = True
-        try:
-            yield
-        finally:
-            self._only_names = False
+        return super().shell_complete(ctx, incomplete)
 
 
 def _reflow(command: Any) -> None:
@@ -162,9 +153,9 @@ def main() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # or the next file that is opened takes its place
-    out, _ = (
-        _taking_all(name, number) for number, name in enumerate(("stdout", "stderr"), start=1)
-    )
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    out = _taking_all("stdout", 1)
+    _taking_all("stderr", 2)
     code = code_of()
     try:
         sys.stdout.flush()

@@ -2,13 +2,14 @@
 
 import re
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import pytest
 
 import rltuned
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Check, Status, examine, site_facts
+from rltuned.slurm.config_checks import SITE, Check, Status, examine, site_facts
 from rltuned.slurm.run import SlurmCli
 from tests.recorded import DATA, Recording
 
@@ -16,7 +17,13 @@ PACKAGE = Path(rltuned.__file__).parent
 RECORDED = Recording(DATA / "22.05")
 CONFIG = RECORDED.text("config")
 NOW = float(CONFIG.split("\n", 1)[0].rsplit(" ", 1)[1])
-GOOD = {"text": CONFIG, "now": NOW, "uid": 0, "user": "root", "client": "slurm-wlm 22.05.8"}
+GOOD: dict[str, Any] = {
+    "text": CONFIG,
+    "now": NOW,
+    "uid": 0,
+    "user": "root",
+    "client": "slurm-wlm 22.05.8",
+}
 
 
 def found(said: dict[str, Any], **other: object) -> dict[str, Check]:
@@ -64,6 +71,13 @@ def test_each_setting(key: str, value: str, name: str, status: Status, remedy: s
     check = found(with_line(key, value))[name]
     assert check.status is status
     assert remedy in check.remedy
+
+
+def test_a_text_names_facts_alone() -> None:
+    facts = {*site_facts(**GOOD), "found"}
+    texts = [text for row in SITE for state in row.states for text in state[2:]]
+    names = {name for text in texts for _, name, _, _ in Formatter().parse(text) if name}
+    assert {name.partition(".")[0] for name in names} <= facts
 
 
 def test_every_check_is_documented() -> None:
