@@ -102,7 +102,7 @@ class Lazy(dict[str, Any]):
 
 
 def wrong(fact: object) -> tuple[str, str] | None:
-    """Of an error: what it says, and the command that mends it ("" = it names none)."""
+    """Of an error: what it says, and the command that fixes it ("" = it names none)."""
     what, _, fix = str(fact).partition("; fix with: ")
     return (what, fix) if isinstance(fact, Exception) else None
 
