@@ -1,7 +1,7 @@
 """What `rltuned check` tells people to do: every remedy in its code, with {} for what is filled in.
 
-A remedy is an argument of `Check`, `Check.warn` or `Check.fail`. Read from the code, so that none
-can be forgotten.
+A remedy is the last argument of a `State` of the table, or of a `Check` made beside it. Read from
+the code, so that none can be forgotten.
 """
 
 import ast
@@ -15,8 +15,6 @@ HOME = Path(rltuned.__file__).parent
 MODULES = (
     "cli/check.py",
     "cli/check_slurm.py",
-    "slurm/backend.py",
-    "slurm/checks.py",
     "slurm/config_checks.py",
     "slurm/worth.py",
 )
@@ -24,8 +22,10 @@ SHORTAGE = "core/numbers.py"
 """Has the remedy that a finding takes as an attribute."""
 FIXES = "trusted.py"
 """Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
-_PLACES = {"Check": 3, "Check.warn": 2, "Check.fail": 2}
-"""Of the remedy among the arguments; Check.ok has none."""
+_PLACES = {"State": 3, "Check": 3, "_warn": 1}
+"""Of the remedy among the arguments; what is in order has none."""
+_MAKERS = {"answers", "_warn"}
+"""Make checks of the texts that others give them."""
 
 
 def remedies() -> frozenset[str]:
@@ -45,8 +45,12 @@ def says(remedy: str, text: str) -> bool:
 def _of_module(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text())
     for function in tree.body:
+        if getattr(function, "name", "") in _MAKERS:
+            continue
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and (place := _PLACES.get(ast.unparse(node.func))):
+                if len(node.args) <= place and "OK" in ast.unparse(node):
+                    continue
                 assert len(node.args) > place, f"line {node.lineno}: a finding without a remedy"
                 yield from _remedy(node.args[place], function, tree)
 
@@ -87,7 +91,8 @@ def _assigned(name: str, function: ast.stmt, tree: ast.Module) -> Iterator[str]:
 
 def _literal(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+        text = re.sub(r"\{[^{}]*\}", "{}", node.value)
+        yield FIXES if text == "{}" else text
     elif isinstance(node, ast.JoinedStr):
         parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
         yield "".join(map(str, parts))

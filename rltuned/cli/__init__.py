@@ -9,11 +9,11 @@ settings, model or input. docs/interfaces.md lists them per command.
 
 import gc
 import importlib
+import io
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,7 +21,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from rltuned import __version__
 from rltuned.cli.flags import say, warn
-from rltuned.cli.streams import guard
 from rltuned.errors import ModelError, RltunedError, SettingsError, TraceError
 
 LAB: Final = "Offline"
@@ -83,20 +82,12 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        with self._names():  # an overview must not import everything
-            super().format_help(ctx, formatter)
+        self._only_names = True  # an overview must not import everything
+        super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        with self._names():
-            return super().shell_complete(ctx, incomplete)
-
-    @contextmanager
-    def _names(self) -> Iterator[None]:
         self._only_names = True
-        try:
-            yield
-        finally:
-            self._only_names = False
+        return super().shell_complete(ctx, incomplete)
 
 
 def _reflow(command: Any) -> None:
@@ -157,17 +148,50 @@ def main() -> None:
     # prometheus_client would share metrics by files, or name them otherwise
     for name in [name for name in os.environ if name.upper().startswith("PROMETHEUS_")]:
         del os.environ[name]
-    out = guard()
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # or the next file that is opened takes its place
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    out = _taking_all("stdout", 1)
+    _taking_all("stderr", 2)
     code = code_of()
     try:
-        out.flush()
+        sys.stdout.flush()
     except BrokenPipeError:
-        out.leave()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes at its end
         code = code or 1
     if out.broken:
         warn(f"standard output: {out.broken}")
         code = code or 1
     sys.exit(code)
+
+
+class _TakingAll(io.FileIO):
+    """A file that takes all and forgets what has no room: work goes on, and restore with it.
+    broken: why, empty = all was written. A reader that went away ends the command.
+    """
+
+    broken = ""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.broken = self.broken or error.strerror or str(error)
+            return len(data)
+
+
+def _taking_all(name: str, number: int) -> _TakingAll:
+    """Put it under a standard stream."""
+    old, file = getattr(sys, name), _TakingAll(number, "w", closefd=False)
+    encoding, errors = ("utf-8", "strict") if old is None else (old.encoding, old.errors)
+    buffered = io.BufferedWriter(file)
+    setattr(sys, name, io.TextIOWrapper(buffered, encoding, errors, line_buffering=True))
+    return file
 
 
 def code_of(words: Sequence[str] | None = None) -> Any:

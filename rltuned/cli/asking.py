@@ -8,18 +8,18 @@ import http.client
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.daemon.canary.breaker import BREAKERS, Breaker
+from rltuned.daemon.canary.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.state import Condition, HealthState, KeptState, kept_state
+from rltuned.daemon.state import Condition, HealthState, kept_state
 from rltuned.daemon.web.questions import Connection
 from rltuned.errors import JournalError
 from rltuned.journal import cycles, named_values, owned
-from rltuned.journal.cycles import CycleRow, Document
+from rltuned.journal.cycles import Document
 from rltuned.journal.queries import JobChange, latest
 from rltuned.journal.snapshots import FILE_NAME, reading
 from rltuned.settings import Loaded, Settings
@@ -39,126 +39,65 @@ _SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
 """Of a change, for JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """The journal now; None = not kept. cycles: how many are kept. model: digest; "" = a rule, or
-    not known. carrying: jobs that may still carry a value of rltuned's. changes: the latest first.
-    breakers: the open ones, as (cluster, partition, breaker).
+def journal_document(db: sqlite3.Connection) -> tuple[Document, tuple[JobChange, ...]]:
+    """What a journal that is open says now, for JSON, and the last changes, the latest first.
+    model: digest; null = a rule, or not known. carrying: jobs that may still carry a value of
+    rltuned's. breakers: the open ones.
     """
-
-    cycle: CycleRow | None
-    cycles: int
-    model: str
-    carrying: int
-    changes: tuple[JobChange, ...]
-    breakers: tuple[tuple[str, str, Breaker], ...]
-    state: KeptState | None
-
-    def document(self) -> Document:
-        return {
-            "cycle": None if self.cycle is None else asdict(self.cycle),
-            "cycles": self.cycles,
-            "model": self.model or None,
-            "carrying": self.carrying,
-            "state": None if self.state is None else self.state.model_dump(mode="json"),
-            "changes": [{name: getattr(one, name) for name in _SHOWN} for one in self.changes],
-            "breakers": [
-                {"cluster": cluster, "partition": name, **asdict(found)}
-                for cluster, name, found in self.breakers
-            ],
-        }
-
-
-def glance(db: sqlite3.Connection) -> Glance:
-    """Look at a journal that is open."""
+    cycle, changes = cycles.last_row(db), latest(db, CHANGES)
     (count,) = db.execute("SELECT count(*) FROM cycles").fetchone()
     model = db.execute(
         "SELECT model FROM cycles WHERE policy != '' ORDER BY cycle DESC LIMIT 1"
     ).fetchone()
     known = BREAKERS.of(named_values.get(db, BREAKERS.name))
-    return Glance(
-        cycle=cycles.last_row(db),
-        cycles=count,
-        model="" if model is None else model[0],
-        carrying=owned.count(db),
-        changes=latest(db, CHANGES),
-        breakers=tuple(
-            (cluster, name, found)
+    state = kept_state(named_values.get(db, named_values.STATE))
+    document = {
+        "cycle": None if cycle is None else asdict(cycle),
+        "cycles": count,
+        "model": (model and model[0]) or None,
+        "carrying": owned.count(db),
+        "state": None if state is None else state.model_dump(mode="json"),
+        "changes": [{name: getattr(one, name) for name in _SHOWN} for one in changes],
+        "breakers": [
+            {"cluster": cluster, "partition": name, **asdict(found)}
             for cluster, those in sorted(known.items())
             for name, found in sorted(those.items())
             if found.is_open
-        ),
-        state=kept_state(named_values.get(db, named_values.STATE)),
-    )
+        ],
+    }
+    return document, changes
 
 
-@dataclass(slots=True)
-class DaemonState:
-    """All that could be found out. daemon: its /status.json, else `silent` says why not. kept: what
-    the journal says, else `unread` says why not.
+def ask(loaded: Loaded) -> tuple[Document, tuple[JobChange, ...]]:
+    """All that can be found out, for JSON, and the last changes; nothing that fails here is an
+    error. daemon: its /status.json, else `daemon_silent` says why not; journal, else
+    `journal_unread`. Single jobs are in `rltuned plan --json`.
     """
-
-    settings: Settings
-    daemon: dict[str, Any] | None
-    silent: str
-    kept: Glance | None = None
-    unread: str = ""
-
-    def age_s(self, now: float) -> float | None:
-        """Since the last cycle in the journal; None = none is known."""
-        cycle = self.kept.cycle if self.kept else None
-        return None if cycle is None else max(0.0, now - cycle.at)
-
-    def sentences(self) -> list[tuple[str, bool]]:
-        """The state, worst first: each sentence, and whether it is trouble.
-
-        The daemon's own sentences, or those of the journal; a circuit breaker may have been closed
-        since the last cycle, so the journal has the last word on them.
-        """
-        found = []
-        if self.daemon is not None:
-            shown = self.daemon.get("conditions", ())  # an older daemon does not say them
-            found = [(c["state"], c["sentence"], c["trouble"]) for c in shown]
-        if self.kept is not None:
-            found = [row for row in found if row[0] != HealthState.BREAKER_OPEN]
-        names = [name for _, name, _ in self.kept.breakers] if self.kept else []
-        opened = [Condition(HealthState.BREAKER_OPEN, ", ".join(names)).sentence] if names else []
-        ranked = [(sentence, trouble) for _, sentence, trouble in found]
-        worst = [*self._unanswered(), *((sentence, True) for sentence in opened)]
-        return worst + sorted(ranked, key=lambda one: not one[1])
-
-    def _unanswered(self) -> Iterator[tuple[str, bool]]:
-        if self.daemon is None:
-            yield f"the daemon does not answer: {self.silent}", True
-        if self.daemon is None and self.kept is None:
-            yield f"the journal cannot be read: {self.unread}", True
-
-    def troubles(self) -> list[str]:
-        return [sentence for sentence, trouble in self.sentences() if trouble]
-
-    def document(self) -> dict[str, Any]:
-        """For --json; without single jobs, which `rltuned plan --json` has."""
-        return {
-            "ok": not self.troubles(),
-            "state": [sentence for sentence, _ in self.sentences()],
-            "troubles": self.troubles(),
-            "daemon": self.daemon,
-            "daemon_silent": self.silent or None,
-            "journal": None if self.kept is None else self.kept.document(),
-            "journal_unread": self.unread or None,
-        }
-
-
-def ask(loaded: Loaded) -> DaemonState:
-    """Find out what can be found out; nothing that fails here is an error."""
-    settings = loaded.settings
-    state = DaemonState(settings, *ask_daemon(settings))
+    daemon, silent = ask_daemon(loaded.settings)
+    kept, unread, changes = None, "", tuple[JobChange, ...]()
     try:
-        with reading(settings.daemon.state_dir / FILE_NAME) as db:
-            state.kept = glance(db)
+        with reading(loaded.settings.daemon.state_dir / FILE_NAME) as db:
+            kept, changes = journal_document(db)
     except JournalError as error:
-        state.unread = str(error)
-    return state
+        unread = str(error)
+    said = [f"the daemon does not answer: {silent}"] if daemon is None else []
+    said += [f"the journal cannot be read: {unread}"] if daemon is None and kept is None else []
+    found = [] if daemon is None else list(daemon.get("conditions", ()))  # an older one has none
+    if kept is not None:
+        # a breaker may have been closed since the last cycle: the journal has the last word
+        found = [one for one in found if one["state"] != HealthState.BREAKER_OPEN]
+        names = ", ".join(one["partition"] for one in kept["breakers"])
+        said += [Condition(HealthState.BREAKER_OPEN, names).sentence] if names else []
+    troubles = said + [one["sentence"] for one in found if one["trouble"]]
+    return {
+        "ok": not troubles,
+        "state": troubles + [one["sentence"] for one in found if not one["trouble"]],
+        "troubles": troubles,
+        "daemon": daemon,
+        "daemon_silent": silent or None,
+        "journal": kept,
+        "journal_unread": unread or None,
+    }, changes
 
 
 def is_private(state_dir: Path) -> bool:

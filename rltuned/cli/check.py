@@ -6,12 +6,11 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from prometheus_client import CollectorRegistry
@@ -32,7 +31,19 @@ from rltuned.journal.salt import FILE_NAME, read_salt
 from rltuned.journal.snapshots import FILE_NAME as DATABASE
 from rltuned.policies.actor import Actor
 from rltuned.settings import Loaded
-from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.config_checks import (
+    FAIL,
+    OK,
+    WARN,
+    Check,
+    Facts,
+    Lazy,
+    Question,
+    State,
+    answers,
+    otherwise,
+    wrong,
+)
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
 from rltuned.trusted import user_name
@@ -43,9 +54,8 @@ _PROBE_S = 30.0
 """A slow solver is found slow, and not broken."""
 PYTHONS: Final = ((3, 11), (3, 14))
 """Oldest and newest that rltuned was run with."""
-_LIBRARIES: Final = ("numpy", "pulp", "pydantic")
 _MIB: Final = 1024 * 1024
-_MARKS = {Status.OK: "ok  ", Status.WARN: "warn", Status.FAIL: "FAIL"}
+_MARKS = {OK: "ok  ", WARN: "warn", FAIL: "FAIL"}
 
 
 @app.command()
@@ -63,238 +73,234 @@ def check(
     cannot be read at all.
     """
     loaded = settings_of(config)
-    checks = list(_here(loaded))
+    checks = list(here(loaded))
     if not only_here:
         checks += slurm_checks(loaded)
     if as_json:
-        rows = [asdict(c) for c in checks]
-        say(json.dumps(rows, indent=2))
+        say(json.dumps([one._asdict() for one in checks], indent=2))
     else:
         for item in checks:
             say(f"{_MARKS[item.status]}  {item.name}: {item.detail}")
-            if item.remedy and item.status is not Status.OK:
+            if item.remedy and item.status is not OK:
                 say(f"      remedy: {item.remedy}")
-    raise typer.Exit(1 if any(c.status is Status.FAIL for c in checks) else 0)
+    raise typer.Exit(1 if any(c.status is FAIL for c in checks) else 0)
 
 
-def _here(loaded: Loaded) -> Iterator[Check]:
-    yield Check.ok("settings", f"{loaded.path or 'no file: defaults'}")
-    yield from machine_checks(loaded)
-    yield from _trust(loaded)
-    yield _policy(loaded)
-    yield _solver(loaded)
-    journal = _journal(loaded)
-    yield journal
-    yield _kinds(loaded)
-    yield _predictor(loaded)
-    yield _http(loaded)
-    yield _mode(loaded)
-    if journal.status is Status.OK:
-        yield _breakers(loaded)
-
-
-def machine_checks(loaded: Loaded) -> Iterator[Check]:
-    """Python, the user, room for the journal."""
-    folder = loaded.settings.daemon.state_dir
-    yield _runtime()
-    yield _user(folder)
-    yield from _space(folder, loaded.settings.journal.max_mib)
-
-
-def _runtime() -> Check:
-    found = f"rltuned {__version__}, Python {platform.python_version()}"
-    try:
-        found += "".join(f", {name} {version(name)}" for name in _LIBRARIES)
-    except PackageNotFoundError as error:
-        return Check.warn(
-            "runtime",
-            f"{found}; the package {error.name} is not installed",
-            "install rltuned again, with everything that it depends on",
-        )
-    if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        return Check.ok("runtime", found)
-    return Check.warn("runtime", found, "use one of Python 3.11 to 3.14; others were not tried")
-
-
-def _user(folder: Path) -> Check:
-    """Root may nearly everything: what root finds in order may not be so for the service."""
-    uid = os.geteuid()
-    name = user_name(uid)
-    try:
-        owner = folder.stat().st_uid
-    except OSError:
-        return Check.ok("user", f"{name} ({uid})")  # the journal's check says why
-    if uid != 0 or owner == 0:
-        return Check.ok("user", f"{name} ({uid})")
-    return Check.warn(
-        "user",
-        f"{name} asks, but {folder} belongs to {user_name(owner)}: rights in Slurm may differ",
-        f"runuser -u {user_name(owner)} -- rltuned check",
+def here(loaded: Loaded) -> Iterator[Check]:
+    """What can be checked without Slurm."""
+    facts = Lazy(
+        PROBES,
+        loaded=loaded,
+        settings=loaded.settings,
+        folder=loaded.settings.daemon.state_dir,
+        salt_file=loaded.settings.daemon.state_dir / FILE_NAME,
+        user=user_name(os.geteuid()),
     )
-
-
-def _space(folder: Path, max_mib: int) -> Iterator[Check]:
-    try:
-        free_mib = shutil.disk_usage(folder).free / _MIB
-        used_mib = sum(file.stat().st_size for file in folder.glob(f"{DATABASE}*")) / _MIB
-    except OSError:
-        return  # the journal's check says why
-    room = f"{free_mib:.0f} MiB free for a journal of at most {max_mib} MiB, {used_mib:.0f} used"
-    if free_mib + used_mib >= max_mib:
-        yield Check.ok("space", room)
-    else:
-        remedy = "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"
-        yield Check.warn("space", room, remedy)
+    yield from answers(MACHINE, facts)
+    yield from _trust(loaded)
+    yield from answers(DAEMON, facts)
 
 
 def _trust(loaded: Loaded) -> Iterator[Check]:
     """Who can change what the daemon runs and reads; what any user can change stops its start."""
     found = doubts(loaded)
     for doubt in found:
-        status = Status.FAIL if doubt.fatal else Status.WARN
         detail, _, fix = f"{doubt.key}: {doubt}".partition("; fix with: ")
-        yield Check("trust", status, detail, fix)
+        yield Check("trust", FAIL if doubt.fatal else WARN, detail, fix)
     if not found:
-        yield Check.ok("trust", "only root and this user can change what is run and read")
+        yield Check("trust", OK, "only root and this user can change what is run and read")
 
 
-def _policy(loaded: Loaded) -> Check:
-    in_vain = trust_in_vain(loaded)
+# -- how the facts are found out -----------------------------------------------------------------
+
+
+def _runtime(_: Facts) -> tuple[str, str]:
+    """The libraries with their versions, and the one that is not installed."""
+    found = f"rltuned {__version__}, Python {platform.python_version()}"
     try:
-        loaded = in_force(loaded, SystemClock().now())
-        policy, digest, _, in_place_of = find_policy(loaded)
-    except (errors.SettingsError, errors.ModelError) as error:
-        return Check.fail("policy", str(error), "choose another [policy] name")
-    if in_place_of:
-        why = f"{policy.name} orders in place of {in_place_of}"
-        return Check("policy", Status.WARN, why, "install the models, or choose a [policy] name")
-    name = trusted(policy.name, policy.trust)
-    detail = f"{name}, sha256 {digest}" if digest else f"{name}, a rule"
-    detail += f"; {policy.verdict}" if isinstance(policy, Actor) else ""
-    order = loaded.settings.order
+        names = ("numpy", "pulp", "pydantic")
+        return found + "".join(f", {name} {version(name)}" for name in names), ""
+    except PackageNotFoundError as error:
+        return found, str(error.name)
+
+
+def _other_owner(facts: Facts) -> str:
+    """Whose the state folder is, where root asks: root may nearly everything, and what root finds
+    in order may not be so for the service.
+    """
+    try:
+        owner = facts["folder"].stat().st_uid
+    except OSError:
+        return ""  # the journal's check says why
+    return user_name(owner) if os.geteuid() == 0 and owner else ""
+
+
+def _space(facts: Facts) -> tuple[float, float] | None:
+    """MiB that are free, and those that the journal has; None = the journal's check says why."""
+    try:
+        free = shutil.disk_usage(facts["folder"]).free
+        used = sum(file.stat().st_size for file in facts["folder"].glob(f"{DATABASE}*"))
+    except OSError:
+        return None
+    return free / _MIB, used / _MIB
+
+
+def _policy(facts: Facts) -> tuple[str, str, str]:
+    """Its name, the one that it orders in place of, and all that is said of it."""
+    loaded = in_force(facts["loaded"], SystemClock().now())
+    policy, digest, _, in_place_of = find_policy(loaded)
+    order, in_vain = loaded.settings.order, trust_in_vain(facts["loaded"])
+    said = f"{trusted(policy.name, policy.trust)}, {f'sha256 {digest}' if digest else 'a rule'}"
+    said += f"; {policy.verdict}" if isinstance(policy, Actor) else ""
     if loaded.generation:
-        detail += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
-    return Check.ok("policy", f"{detail}; {in_vain}" if in_vain else detail)
+        said += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
+    return policy.name, in_place_of, f"{said}; {in_vain}" if in_vain else said
 
 
-def _solver(loaded: Loaded) -> Check:
+def _solved_s(facts: Facts) -> float:
     """A tiny program, solved as the daemon would."""
-    settings = loaded.settings
-    if settings.policy.placement != "milp":
-        return Check.ok("solver", f"not needed: placement {settings.policy.placement}")
-    budget = settings.knobs().tuning.budget
+    budget = facts["budget"]
     began = time.perf_counter()
-    try:
-        probe(Cbc(), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
-    except errors.SolverError as error:
-        return Check.warn(
-            "solver",
-            f"{error}: every joint placement falls back to best fit, and no job is set to share",
-            "reinstall pulp: CBC comes with it",
-        )
-    took_s = time.perf_counter() - began
-    if took_s > budget.wall_s:
-        return Check.warn(
-            "solver",
-            f"cbc takes {took_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
-            "joint placements fall back to best fit",
-            "raise [placement] budget_s, or give this machine less to do",
-        )
-    return Check.ok("solver", f"cbc solves, {took_s:.2f} s")
+    probe(Cbc(), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
+    return time.perf_counter() - began
 
 
-def _journal(loaded: Loaded) -> Check:
-    folder = loaded.settings.daemon.state_dir
-    journal = Journal(folder)
-    try:
+def _journal(facts: Facts) -> str:
+    with closing(Journal(facts["folder"])) as journal:
         journal.probe()
-        cycle = journal.last_cycle()
-    except errors.JournalError as error:
-        detail, _, fix = str(error).partition("; fix with: ")
-        owner = user_name(os.geteuid())
-        remedy = f"mkdir -p {folder} && chown -R {owner}: {folder} && chmod 0700 {folder}"
-        if isinstance(error, errors.JournalLostError):
-            remedy = (
-                "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
-            )
-        elif fix.startswith("chmod"):
-            remedy = fix
-        elif not fix and os.access(folder, os.W_OK | os.X_OK):
-            remedy = "make room there, or set daemon.state_dir to another folder"
-        return Check.fail("journal", detail, remedy)
-    finally:
-        journal.close()
-    return Check.ok("journal", f"{journal.path}, last cycle {cycle}")
+        return f"{journal.path}, last cycle {journal.last_cycle()}"
 
 
-def _kinds(loaded: Loaded) -> Check:
-    wanted, folder = loaded.settings.predictor.kinds, loaded.settings.daemon.state_dir
-    if not wanted:
-        return Check.ok("kinds", "switched off")
-    try:
-        salt = read_salt(folder)
-    except errors.JournalError as error:
-        detail, _, fix = str(error).partition("; fix with: ")
-        remedy = f"rm {folder / FILE_NAME}: another one is drawn, and what was learned is lost"
-        return Check.fail("kinds", f"{detail}; jobs have no kinds", fix or remedy)
-    drawn = "" if salt else "; the salt is drawn when the daemon starts"
-    return Check.ok("kinds", f"jobs are likened by salted digests of {', '.join(wanted)}{drawn}")
+def _digest(facts: Facts) -> str:
+    return configured_predictor(in_force(facts["loaded"], SystemClock().now()).settings).digest
 
 
-def _predictor(loaded: Loaded) -> Check:
-    if not loaded.settings.predictor.enabled:
-        return Check.ok("predictor", "switched off: policies go by time limits")
-    try:
-        loaded = in_force(loaded, SystemClock().now())
-        digest = configured_predictor(loaded.settings).digest
-    except errors.ModelError as error:
-        return Check.fail("predictor", str(error), "install rltuned again, or set enabled = false")
-    return Check.ok("predictor", f"{loaded.settings.predictor.model}, card sha256 {digest}")
+def _endpoint(facts: Facts) -> str:
+    """An address that is free."""
+    http = facts["settings"].http
+    starting = Health([Condition(HealthState.STARTING)])
+    MetricsServer(http.address, http.port, CollectorRegistry(), lambda: starting).close()
+    return f"{http.address}:{http.port}"
 
 
-def _http(loaded: Loaded) -> Check:
-    settings = loaded.settings
-    http = settings.http
-    if not http.enabled:
-        return Check.ok("http", "switched off")
-    try:
-        server = MetricsServer(
-            http.address,
-            http.port,
-            CollectorRegistry(),
-            lambda: Health([Condition(HealthState.STARTING)]),
-        )
-    except errors.SettingsError as error:
-        if http.port and ask_daemon(settings)[0] is not None:
-            return Check.ok("http", f"rltuned runs; {http.address}:{http.port} is taken")
-        return Check.warn("http", str(error), "choose another http.port")
-    server.close()
-    return Check.ok("http", f"{http.address}:{http.port} is free")
+def _open_breakers(facts: Facts) -> str | None:
+    """Their partitions; None = there is no journal to ask."""
+    if wrong(facts["journal"]):
+        return None
+    with closing(Journal(facts["folder"])) as journal:
+        every = [item for those in BREAKERS.read(journal).values() for item in those.items()]
+    return ", ".join(sorted({name for name, breaker in every if breaker.is_open}))
 
 
-def _mode(loaded: Loaded) -> Check:
-    daemon = loaded.settings.daemon
-    rung = loaded.settings.ladder.ladder().rung
-    if not rung.writes:
-        return Check.ok("mode", f"stage {rung}: nothing is written to Slurm")
-    if is_paused(daemon.pause_file):
-        return Check.warn("mode", f"paused by {daemon.pause_file}", "remove the file to go on")
-    mode = loaded.settings.limits.write_mode
-    return Check.ok("mode", f"stage {rung}: it writes, write_mode {mode}")
+PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
+    "runtime": _runtime, "owner": _other_owner, "space": _space, "policy": _policy,
+    "solved_s": _solved_s, "journal": _journal, "digest": _digest, "endpoint": _endpoint,
+    "breakers": _open_breakers,
+    "budget": lambda s: s["settings"].knobs().tuning.budget,
+    "kinds": lambda s: ", ".join(s["settings"].predictor.kinds),
+    "salt": lambda s: read_salt(s["folder"]),
+    "rung": lambda s: s["settings"].ladder.ladder().rung,
+}  # fmt: skip
 
 
-def _breakers(loaded: Loaded) -> Check:
-    try:
-        with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-            every = [item for those in BREAKERS.read(journal).values() for item in those.items()]
-    except errors.JournalError as error:
-        remedy = "rltuned restore --all, then move the journal away"
-        return Check.fail("breakers", str(error), remedy)
-    named = sorted({name for name, breaker in every if breaker.is_open})
-    if not named:
-        return Check.ok("breakers", "no circuit breaker is open")
-    return Check.warn(
-        "breakers",
-        f"open: {', '.join(named)}; nothing is written there",
-        "rltuned breaker show says why; rltuned breaker reset when it is fixed",
-    )
+# -- the table -----------------------------------------------------------------------------------
+
+MACHINE: Final = (
+    Question("settings", "Which file has been read?", (
+        State(OK, lambda s: s["loaded"].path or "no file: defaults", "{found}"),
+    )),
+    Question("runtime", "Is everything installed, for a Python that was tried?", (
+        State(WARN, lambda s: s["runtime"][1],
+              "{runtime[0]}; the package {found} is not installed",
+              "install rltuned again, with everything that it depends on"),
+        State(OK, lambda _: PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1], "{runtime[0]}"),
+        State(WARN, lambda s: s["runtime"], "{found[0]}",
+              "use one of Python 3.11 to 3.14; others were not tried"),
+    )),
+    Question("user", "Does the service's own user ask?", (
+        State(WARN, lambda s: s["owner"],
+              "{user} asks, but {folder} belongs to {found}: rights in Slurm may differ",
+              "runuser -u {found} -- rltuned check"),
+        State(OK, lambda _: str(os.geteuid()), "{user} ({found})"),
+    )),
+    Question("space", "Has the journal room?", (
+        State(OK, lambda s: s["space"] and sum(s["space"]) >= s["settings"].journal.max_mib,
+              "{space[0]:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB, "
+              "{space[1]:.0f} used"),
+        State(WARN, lambda s: s["space"],
+              "{space[0]:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB, "
+              "{space[1]:.0f} used",
+              "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"),
+    )),
+)  # fmt: skip
+DAEMON: Final = (
+    Question("policy", "Can the policy be loaded?", (
+        State(FAIL, lambda s: wrong(s["policy"]), "{policy}", "choose another [policy] name"),
+        State(WARN, lambda s: s["policy"][1], "{policy[0]} orders in place of {found}",
+              "install the models, or choose a [policy] name"),
+        State(OK, otherwise, "{policy[2]}"),
+    )),
+    Question("solver", "Does the solver answer in its time?", (
+        State(OK, lambda s: s["settings"].policy.placement != "milp",
+              "not needed: placement {settings.policy.placement}"),
+        State(WARN, lambda s: wrong(s["solved_s"]),
+              "{solved_s}: every joint placement falls back to best fit, and no job is set to "
+              "share", "reinstall pulp: CBC comes with it"),
+        State(WARN, lambda s: s["solved_s"] > s["budget"].wall_s,
+              "cbc takes {solved_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
+              "joint placements fall back to best fit",
+              "raise [placement] budget_s, or give this machine less to do"),
+        State(OK, otherwise, "cbc solves, {solved_s:.2f} s"),
+    )),
+    Question("journal", "Can the journal be used?", (
+        State(FAIL, lambda s: isinstance(s["journal"], errors.JournalLostError)
+              and wrong(s["journal"]), "{found[0]}",
+              "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"),
+        State(FAIL, lambda s: (bad := wrong(s["journal"])) and bad[1].startswith("chmod") and bad,
+              "{found[0]}", "{found[1]}"),
+        State(FAIL, lambda s: (bad := wrong(s["journal"])) and not bad[1]
+              and os.access(s["folder"], os.W_OK | os.X_OK) and bad,
+              "{found[0]}", "make room there, or set daemon.state_dir to another folder"),
+        State(FAIL, lambda s: wrong(s["journal"]), "{found[0]}",
+              "mkdir -p {folder} && chown -R {user}: {folder} && chmod 0700 {folder}"),
+        State(OK, otherwise, "{journal}"),
+    )),
+    Question("kinds", "Can jobs be likened to jobs before?", (
+        State(OK, lambda s: not s["kinds"], "switched off"),
+        State(FAIL, lambda s: (bad := wrong(s["salt"])) and bad[1] and bad,
+              "{found[0]}; jobs have no kinds", "{found[1]}"),
+        State(FAIL, lambda s: wrong(s["salt"]), "{found[0]}; jobs have no kinds",
+              "rm {salt_file}: another one is drawn, and what was learned is lost"),
+        State(OK, lambda s: s["salt"], "jobs are likened by salted digests of {kinds}"),
+        State(OK, otherwise, "jobs are likened by salted digests of {kinds}; the salt is drawn "
+              "when the daemon starts"),
+    )),
+    Question("predictor", "Can run times be predicted?", (
+        State(OK, lambda s: not s["settings"].predictor.enabled,
+              "switched off: policies go by time limits"),
+        State(FAIL, lambda s: wrong(s["digest"]), "{digest}",
+              "install rltuned again, or set enabled = false"),
+        State(OK, otherwise, "{settings.predictor.model}, card sha256 {digest}"),
+    )),
+    Question("http", "Is the port of the page and the metrics free?", (
+        State(OK, lambda s: not s["settings"].http.enabled, "switched off"),
+        State(OK, lambda s: wrong(s["endpoint"]) and s["settings"].http.port
+              and ask_daemon(s["settings"])[0] is not None,
+              "rltuned runs; {settings.http.address}:{settings.http.port} is taken"),
+        State(WARN, lambda s: wrong(s["endpoint"]), "{endpoint}", "choose another http.port"),
+        State(OK, otherwise, "{endpoint} is free"),
+    )),
+    Question("mode", "Does it write?", (
+        State(OK, lambda s: not s["rung"].writes, "stage {rung}: nothing is written to Slurm"),
+        State(WARN, lambda s: is_paused(s["settings"].daemon.pause_file),
+              "paused by {settings.daemon.pause_file}", "remove the file to go on"),
+        State(OK, otherwise, "stage {rung}: it writes, write_mode {settings.limits.write_mode}"),
+    )),
+    Question("breakers", "Is a circuit breaker open?", (
+        State(FAIL, lambda s: wrong(s["breakers"]), "{breakers}",
+              "rltuned restore --all, then move the journal away"),
+        State(WARN, lambda s: s["breakers"], "open: {found}; nothing is written there",
+              "rltuned breaker show says why; rltuned breaker reset when it is fixed"),
+        State(OK, lambda s: s["breakers"] == "", "no circuit breaker is open"),
+    )),
+)  # fmt: skip

@@ -1,10 +1,10 @@
 """What `rltuned check` asks Slurm: controllers and load, the queue, and how far delays reach."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from rltuned.cli.plan import known
 from rltuned.cli.world import real_slurm
@@ -20,19 +20,33 @@ from rltuned.journal.journal import Journal
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Check, Status
-from rltuned.slurm.sdiag import pressures
-from rltuned.slurm.site import (
-    Priorities,
-    RateLimit,
-    acting_host,
-    read_priorities,
-    read_rate_limit,
+from rltuned.slurm.config_checks import (
+    FAIL,
+    OK,
+    WARN,
+    Check,
+    Facts,
+    Lazy,
+    Question,
+    State,
+    answers,
+    otherwise,
+    wrong,
 )
+from rltuned.slurm.sdiag import pressures
+from rltuned.slurm.site import acting_host, read_priorities, read_rate_limit
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 _SHOWN: Final = 5
 """So many remarks are quoted."""
+_CYCLE_REQUESTS: Final = 11
+"""Of a cycle besides its changes: 6 to look, 2 for the configuration, 3 to read back
+(docs/operations.md, "Load on slurmctld")."""
+
+_LIMITED: Final = (
+    "slurmctld takes {} requests of a user at once (rl_bucket_size), and a cycle needs up to {} "
+    "besides its changes. Raise both together."
+)
 
 
 def slurm_checks(loaded: Loaded) -> Iterator[Check]:
@@ -45,209 +59,193 @@ def slurm_checks(loaded: Loaded) -> Iterator[Check]:
     backend = real_slurm(loaded, SystemClock(), listen)
     slurm = backend.check()
     yield from slurm
-    yield from controller_checks(loaded, backend)
-    yield from fit_checks(loaded, slurm)
-    seen = look(backend)
-    if isinstance(seen, Check):
-        yield seen
-    else:
-        yield from queue_checks(loaded, seen)
-        yield from order_checks(loaded, backend, seen)
-    yield remarks(list(said))
+    priority = next((one for one in slurm if one.name == "priority"), None)
+    facts = facts_of(loaded, backend, priority=priority)
+    yield from queue_checks(facts)
+    if isinstance(facts["seen"], Snapshot):
+        yield from order_checks(loaded, backend, facts["seen"])
+    yield from answers(REMARKS, {"said": [*said]})
 
 
-def remarks(said: list[str]) -> Check:
-    """What Slurm's commands print on standard error beside answers that are used."""
-    if not said:
-        return Check.ok("remarks", "Slurm's commands print answers alone")
-    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
-    return Check.warn(
-        "remarks",
-        f"beside their answers, which are used: {'; '.join(said[:_SHOWN])}{more}",
-        "correct what they name in the slurm.conf of this host",
-    )
+def facts_of(loaded: Loaded, backend: SlurmBackend | None, **known: object) -> Lazy:
+    """What Slurm answers, asked when it is first needed. priority: the check of that name."""
+    settings = loaded.settings
+    return Lazy(PROBES, loaded=loaded, settings=settings, backend=backend, **known)
 
 
-def controller_checks(loaded: Loaded, slurm: SlurmBackend) -> Iterator[Check]:
-    """The controllers against [ha], and their load against [load]; nothing while none answers."""
-    try:
-        found, limit = slurm.controllers(), read_rate_limit(slurm.config())
-    except BackendError:
-        return  # the first check says so
-    yield _ha(loaded, found)
-    if loaded.settings.load.enabled:
-        yield _load(loaded, slurm)
-    yield _rate_limit(loaded, limit)
-
-
-def _ha(loaded: Loaded, found: Mapping[str, bool]) -> Check:
-    hosts = ", ".join(found)
-    lease = open_lease(
-        loaded.settings.ha,
-        loaded.settings.slurm.timeout_s,
-        SystemClock(),
-        loaded.settings.daemon.state_dir,
-    )
-    acts = f"the slurmctld on {acting_host(found)} acts"
-    if lease is None:
-        if len(found) == 1:
-            return Check.ok("ha", f"one slurmctld, on {hosts}")
-        return Check.warn(
-            "ha",
-            f"{len(found)} slurmctld ({hosts}; {acts}) and no [ha] lease_dir",
-            "run rltuned on one machine only, or set [ha] lease_dir on each of them",
-        )
-    if lease.host not in found:
-        return Check.fail(
-            "ha",
-            f"this machine is {lease.host}, SlurmctldHost are {hosts}: it would never write",
-            "set [ha] host to this machine's name in SlurmctldHost",
-        )
-    trouble = lease.trouble()
-    if trouble:
-        return Check.fail(
-            "ha",
-            trouble,
-            "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts",
-        )
-    return Check.ok("ha", f"{acts}; this is {lease.host}")
-
-
-def _rate_limit(loaded: Loaded, limit: RateLimit | None) -> Check:
-    if limit is None:
-        return Check.ok("rate_limit", "none")
-    most = loaded.settings.limits.max_changes
-    text = (
-        f"rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all but "
-        f"SlurmUser and root; a cycle sends up to {most}"
-    )
-    if limit.bucket >= most:
-        return Check.ok("rate_limit", text)
-    return Check.warn(
-        "rate_limit", text, "raise rl_bucket_size, or lower [limits] max_changes to fit"
-    )
-
-
-def _load(loaded: Loaded, slurm: SlurmBackend) -> Check:
-    try:
-        load = slurm.load()
-    except (BackendError, SnapshotError) as error:
-        return Check.warn("load", str(error), "without sdiag rltuned does not back off by load")
-    shares = pressures(load, None, loaded.settings.load.bounds())
-    high = [f"{figure} {share:.0%}" for figure, share in shares.items() if share > CALM]
-    if high:
-        return Check.warn(
-            "load",
-            f"of its bound: {', '.join(high)}",
-            "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped",
-        )
-    figures = f"{load.server_threads} server threads, backfill cycle {load.backfill_s:.2f} s"
-    return Check.ok("load", figures)
-
-
-def look(backend: SlurmBackend) -> Snapshot | Check:
-    """Queue and nodes as a cycle reads them, or why they cannot be read."""
-    try:
-        return backend.observe()
-    except (BackendError, SnapshotError) as error:
-        remedy = "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s"
-        return Check.fail("queue", str(error), remedy)
-
-
-def queue_checks(loaded: Loaded, seen: Snapshot) -> Iterator[Check]:
-    """How much there is in the queue, and the partitions beside the settings."""
-    counts = f"{len(seen.pending)} pending, {len(seen.running)} running, {len(seen.nodes)} nodes"
-    yield Check.ok("queue", counts)
-    yield time_limits(seen)
-    there = {p.name for p in seen.partitions}
-    scope = loaded.settings.scope
-    if scope.sla_partitions:
-        left = ", ".join(scope.sla_partitions)
-        yield Check.ok("scope", f"left alone: jobs that name {left}, also among others")
+def queue_checks(facts: Lazy) -> Iterator[Check]:
+    """The controllers, the settings beside them, and the queue. What does not answer has been
+    named by the first checks.
+    """
+    if not wrong(facts["config"]) and not wrong(facts["controllers"]):
+        yield from answers(CONTROLLERS, facts)
+    if facts["priority"] is not None:
+        yield from answers(FIT, facts)
+    yield from answers(QUEUE, facts)
+    if wrong(facts["seen"]):
+        return
+    scope, there = facts["settings"].scope, {p.name for p in facts["seen"].partitions}
     for key, names in (
         ("scope.sla_partitions", scope.sla_partitions),
         ("scope.partitions", scope.partitions),
-        ("oversubscribe.scope", loaded.settings.oversubscribe.scope),
+        ("oversubscribe.scope", facts["settings"].oversubscribe.scope),
         *(
             (f"sla.{number}.partition", [one.partition])
-            for number, one in enumerate(loaded.settings.sla)
+            for number, one in enumerate(facts["settings"].sla)
             if one.partition
         ),
     ):
-        missing = [name for name in names if name not in there]
-        if missing:
-            yield Check.warn(
+        if missing := [name for name in names if name not in there]:
+            yield Check(
                 key,
-                f"{loaded.origin(key)}: Slurm shows no partition {', '.join(missing)}",
+                WARN,
+                f"{facts['loaded'].origin(key)}: Slurm shows no partition {', '.join(missing)}",
                 f"correct the name in {key}; partitions with nodes: {', '.join(sorted(there))}",
             )
 
 
-def time_limits(seen: Snapshot) -> Check:
-    """Most rules and the models look at the limit; a job without one gives them none."""
-    endless = {None, math.inf}
-    names = [
-        p.name for p in seen.partitions if p.default_time_s in endless and p.max_time_s in endless
-    ]
-    if not names:
-        return Check.ok("time_limits", "every partition gives its jobs a time limit")
-    return Check.warn(
-        "time_limits",
-        f"a job that names no limit has none in {', '.join(names)}, so that a short one "
-        "looks like a long one",
-        "set DefaultTime or MaxTime for the partition in slurm.conf",
-    )
+# -- how the facts are found out -----------------------------------------------------------------
 
 
-def fit_checks(loaded: Loaded, slurm: tuple[Check, ...]) -> Iterator[Check]:
-    """What depends on settings and site together."""
-    kind = next((c for c in slurm if c.name == "priority"), None)
-    if kind is None:
-        return
-    mode = loaded.settings.limits.write_mode
-    is_canary = loaded.settings.ladder.switchback() is not None
-    if is_canary and mode == "priority" and kind.status is Status.OK:
-        yield Check.warn(
-            "canary",
-            "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
-            "works it out, while those of off blocks follow Slurm's",
-            "write_mode = auto compares delays alone",
-        )
-    if mode == "site_factor" and kind.status is not Status.OK:
-        yield Check.fail(
-            "write_mode",
-            "write_mode = site_factor has no effect without priority/multifactor",
-            "set PriorityType=priority/multifactor, or write_mode = auto",
-        )
+def _lease(facts: Facts) -> object:
+    keys = facts["settings"]
+    return open_lease(keys.ha, keys.slurm.timeout_s, SystemClock(), keys.daemon.state_dir)
+
+
+def _high(facts: Facts) -> str:
+    """The figures that are near their bounds."""
+    shares = pressures(facts["load"], None, facts["settings"].load.bounds())
+    return ", ".join(f"{figure} {share:.0%}" for figure, share in shares.items() if share > CALM)
+
+
+def _endless(facts: Facts) -> str:
+    """The partitions that give a job no time limit, at which most rules and the models look."""
+    none = {None, math.inf}
+    those = (p for p in facts["seen"].partitions if {p.default_time_s, p.max_time_s} <= none)
+    return ", ".join(p.name for p in those)
+
+
+def _quoted(facts: Facts) -> str:
+    said = facts["said"]
+    more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
+    return "; ".join([*said[:_SHOWN], *more])
+
+
+PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
+    "config": lambda s: s["backend"].config(),
+    "controllers": lambda s: s["backend"].controllers(),
+    "priorities": lambda s: read_priorities(s["config"]),
+    "limit": lambda s: read_rate_limit(s["config"]),
+    "most": lambda s: s["settings"].limits.max_changes,
+    "lease": _lease,
+    "count": lambda s: len(s["controllers"]),
+    "hosts": lambda s: ", ".join(s["controllers"]),
+    "acts": lambda s: f"the slurmctld on {acting_host(s['controllers'])} acts",
+    "load": lambda s: s["backend"].load(),
+    "seen": lambda s: s["backend"].observe(),
+    "partitions": lambda s: [p.name for p in s["seen"].partitions],
+}
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+CONTROLLERS: Final = (
+    Question("ha", "Is this machine the one that may write?", (
+        State(OK, lambda s: s["lease"] is None and s["count"] == 1, "one slurmctld, on {hosts}"),
+        State(WARN, lambda s: s["lease"] is None,
+              "{count} slurmctld ({hosts}; {acts}) and no [ha] lease_dir",
+              "run rltuned on one machine only, or set [ha] lease_dir on each of them"),
+        State(FAIL, lambda s: s["lease"].host not in s["controllers"],
+              "this machine is {lease.host}, SlurmctldHost are {hosts}: it would never write",
+              "set [ha] host to this machine's name in SlurmctldHost"),
+        State(FAIL, lambda s: s["lease"].trouble(), "{found}",
+              "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts"),
+        State(OK, otherwise, "{acts}; this is {lease.host}"),
+    ), "ha.lease_dir", lambda s: None if s["count"] == 1 else (
+        None, f"{s['count']} slurmctld here: a second rltuned beside the backup needs this.")),
+    Question("load", "Is slurmctld far from its bounds?", (
+        State(OK, lambda s: not s["settings"].load.enabled, ""),
+        State(WARN, lambda s: wrong(s["load"]), "{load}",
+              "without sdiag rltuned does not back off by load"),
+        State(WARN, _high, "of its bound: {found}",
+              "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped"),
+        State(OK, otherwise,
+              "{load.server_threads} server threads, backfill cycle {load.backfill_s:.2f} s"),
+    )),
+    Question("rate_limit", "Does slurmctld take all changes of a cycle at once?", (
+        State(OK, lambda s: s["limit"] is None, "none"),
+        State(OK, lambda s: s["limit"].bucket >= s["most"],
+              "rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all "
+              "but SlurmUser and root; a cycle sends up to {most}"),
+        State(WARN, otherwise,
+              "rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all "
+              "but SlurmUser and root; a cycle sends up to {most}",
+              "raise rl_bucket_size, or lower [limits] max_changes to fit"),
+    ), "limits.max_changes", lambda s: s["limit"] and (
+        max(1, s["limit"].bucket - _CYCLE_REQUESTS),
+        _LIMITED.format(s["limit"].bucket, _CYCLE_REQUESTS))),
+)  # fmt: skip
+FIT: Final = (
+    Question("canary", "Can blocks be compared?", (
+        State(WARN, lambda s: s["settings"].ladder.switchback() is not None
+              and s["settings"].limits.write_mode == "priority" and s["priority"].status is OK,
+              "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
+              "works it out, while those of off blocks follow Slurm's",
+              "write_mode = auto compares delays alone"),
+    )),
+    Question("write_mode", "Has the write mode an effect?", (
+        State(FAIL, lambda s: s["settings"].limits.write_mode == "site_factor"
+              and s["priority"].status is not OK,
+              "write_mode = site_factor has no effect without priority/multifactor",
+              "set PriorityType=priority/multifactor, or write_mode = auto"),
+    )),
+)  # fmt: skip
+QUEUE: Final = (
+    Question("queue", "Can queue and nodes be read as a cycle reads them?", (
+        State(FAIL, lambda s: wrong(s["seen"]), "{seen}",
+              "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s"),
+        State(OK, lambda s: [len(s["seen"].pending), len(s["seen"].running), len(s["seen"].nodes)],
+              "{found[0]} pending, {found[1]} running, {found[2]} nodes"),
+    )),
+    Question("time_limits", "Has every job a limit that rules and models can look at?", (
+        State(OK, lambda s: wrong(s["seen"]), ""),
+        State(WARN, _endless,
+              "a job that names no limit has none in {found}, so that a short one looks like a "
+              "long one", "set DefaultTime or MaxTime for the partition in slurm.conf"),
+        State(OK, otherwise, "every partition gives its jobs a time limit"),
+    )),
+    Question("scope", "Which partitions are left alone?", (
+        State(OK, lambda s: not wrong(s["seen"]) and ", ".join(s["settings"].scope.sla_partitions),
+              "left alone: jobs that name {found}, also among others"),
+    ), "scope.partitions", lambda s: (s["partitions"], "")),
+)  # fmt: skip
+REMARKS: Final = (
+    Question("remarks", "Do Slurm's commands print answers alone?", (
+        State(OK, lambda s: not s["said"], "Slurm's commands print answers alone"),
+        State(WARN, _quoted, "beside their answers, which are used: {found}",
+              "correct what they name in the slurm.conf of this host"),
+    )),
+)  # fmt: skip
+
+
+# -- how far delays reach ------------------------------------------------------------------------
 
 
 def order_checks(loaded: Loaded, backend: SlurmBackend, seen: Snapshot) -> Iterator[Check]:
     """How far delays reach, from one look at the queue."""
     try:
-        config = backend.config()
+        priorities = read_priorities(backend.config())
     except (BackendError, SnapshotError):
         return  # the check of the controllers says so
-    site = _site_of(loaded, seen, read_priorities(config), backend)
-    yield from judge_order(site)
-    yield from _room(loaded, seen)
-
-
-def _site_of(loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: SlurmBackend) -> Site:
-    """What decides how far delays reach."""
     settings = loaded.settings
     scope, writing = settings.scope, settings.knobs().writing
-    left = (
-        scope.sla_partitions,
-        scope.partitions,
-        scope.excluded_users,
-        scope.excluded_accounts,
-        scope.excluded_qos,
-    )
+    left = [scope.sla_partitions, scope.partitions]
+    left += [scope.excluded_users, scope.excluded_accounts, scope.excluded_qos]
     qos: dict[str, int] = {}
     if seen.priorities.ages:
         with suppress(BackendError):  # slurmdbd does not say
             qos = backend.qos()
-    return Site(
+    site = Site(
         seen.priorities,
         priorities,
         seen.partitions,
@@ -260,9 +258,7 @@ def _site_of(loaded: Loaded, seen: Snapshot, priorities: Priorities, backend: Sl
         shares=backend.fair_shares(seen.pending) if seen.priorities.fair_weight else (),
         pending=len(seen.pending),
     )
-
-
-def _room(loaded: Loaded, seen: Snapshot) -> Iterator[Check]:
+    yield from judge_order(site)
     try:
         loaded = in_force(loaded, SystemClock().now())
         policy = find_policy(loaded)[0]

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from rltuned import __version__
-from rltuned.cli.fitting import Found, fitted
+from rltuned.cli.check_slurm import CONTROLLERS, QUEUE, facts_of
 from rltuned.cli.flags import (
     ConfigOption,
     JsonOption,
     PolicyOption,
+    printable,
     say,
     settings_of,
     warn,
@@ -27,13 +28,33 @@ from rltuned.daemon.wiring import check_policy_name, trust_in_vain
 from rltuned.durable import sync_folder
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.policies.shelf import from_root
-from rltuned.settings import Flag, Loaded, from_flags, load
+from rltuned.settings import Flag, from_flags, load
+from rltuned.settings.reference import KeyLine, draft, header, toml
 from rltuned.settings.reference import example as example_text
-from rltuned.settings.reference import header, toml
 from rltuned.settings.source import DEFAULT_PATH
-from rltuned.slurm.site import read_priorities, read_rate_limit
+from rltuned.slurm.config_checks import SITE, Facts
 
 STANDARD_OUTPUT = Path("-")
+STATE_DIR, RUN_DIR = Path("/var/lib/rltuned"), Path("/run/rltuned")
+_HOME = Path("/etc/rltuned")
+_TABLES = ("daemon", "policy", "scope", "limits", "ladder", "ha", "http", "slurm")
+_SHOWN = (
+    "policy.name", "scope.sla_partitions", "scope.partitions", "scope.excluded_users",
+    "scope.excluded_accounts", "scope.excluded_qos", "limits.write_mode",
+)  # fmt: skip
+"""Keys that every file shows, besides the stage."""
+_NOTES = (
+    "Keys that are not here have their defaults: `man rltuned.toml`, docs/configuration.md.",
+    "Check it with `rltuned config check FILE`; a running daemon takes it over on SIGHUP.",
+)
+_PROMISED = (
+    "Slurm does not say which partitions were promised to a group: name them before the stage is "
+    "canary or full."
+)
+_HINT = (
+    "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline "
+    "(SLURM_CONF is not read: a stray export must not point at another cluster)"
+)
 _MODE = 0o644
 """Nothing in it is secret; the service user must read it, and root alone may write it."""
 _FLAGS = {"policy.name": "--policy", "slurm.conf": "--slurm-conf", "slurm.bin_dir": "--bin-dir"}
@@ -65,11 +86,11 @@ def init(
         keys["policy.name"] = from_root(policy)
     loaded = from_flags(tuple(Flag(key, value, _FLAGS[key]) for key, value in keys.items()))
     check_policy_name(loaded)
-    found = None if offline else _find(loaded)
     when = datetime.fromtimestamp(SystemClock().now(), UTC)
     written = f"written by `rltuned config init` (rltuned {__version__}), {when:%Y-%m-%d}"
     path = None if file == STANDARD_OUTPUT else file.absolute()
-    text = fitted(found, path, keys, written)
+    facts = None if offline else facts_of(loaded, real_slurm(loaded, SystemClock()))
+    text = fitted(facts, path, keys, written)
     if file == STANDARD_OUTPUT:
         _checked(text, Path(tempfile.gettempdir()), None)
         sys.stdout.write(text)
@@ -93,25 +114,42 @@ def _refuse_existing(file: Path) -> None:
         )
 
 
-def _find(loaded: Loaded) -> Found:
-    """One look at the cluster. Raises BackendError, SnapshotError: says what to do."""
-    slurm = real_slurm(loaded, SystemClock())
-    try:
-        config, seen = slurm.config(), slurm.observe()
-        return Found(
-            seen.cluster,
-            config.get("SLURM_VERSION", ""),
-            tuple(p.name for p in seen.partitions),
-            read_priorities(config),
-            len(slurm.controllers()),
-            read_rate_limit(config),
-        )
-    except (BackendError, SnapshotError) as error:
-        hint = (
-            "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline "
-            "(SLURM_CONF is not read: a stray export must not point at another cluster)"
-        )
-        raise type(error)(f"the cluster cannot be read: {error}; {hint}") from error
+def fitted(facts: Facts | None, path: Path | None, keys: Mapping[str, object], written: str) -> str:
+    """The text of the file: a key is active where Slurm itself says what it must be, and what only
+    people know stays a comment. facts: None = it fits any cluster. path: None = standard output.
+    keys: dotted key -> value, written as they are. Raises BackendError, SnapshotError: what to do.
+    """
+    head, named, fits = "No cluster was asked (--offline).", "", dict[str, tuple[object, str]]()
+    if facts is not None:
+        for error in (facts["config"], facts["seen"], facts["controllers"]):
+            if isinstance(error, BackendError | SnapshotError):
+                raise type(error)(f"the cluster cannot be read: {error}; {_HINT}") from error
+        cluster, release = facts["seen"].cluster, facts["config"].get("SLURM_VERSION", "")
+        head = f"Cluster {printable(cluster)}, Slurm {printable(release)}."
+        named = f" Here: {', '.join(map(printable, facts['partitions']))}."
+        rows = (row for row in (*SITE, *CONTROLLERS, *QUEUE) if row.key)
+        fits = {row.key: fit for row in rows if (fit := row.fits(facts)) is not None}
+    fits = dict.fromkeys(_SHOWN, (None, "")) | fits | _of_instance(path)
+    fits |= {"scope.sla_partitions": (None, _PROMISED + named), "ladder.stage": ("observe", "")}
+    fits |= {key: (value, fits.get(key, ("", ""))[1]) for key, value in keys.items()}
+    lines = [
+        KeyLine(key, value, active=value is not None and key != "scope.partitions", why=why)
+        for key, (value, why) in fits.items()
+    ]
+    lines.sort(key=lambda line: _TABLES.index(line.table))
+    return draft([f"rltuned.toml, {written}.", *_NOTES, "", head], lines)
+
+
+def _of_instance(path: Path | None) -> dict[str, tuple[object, str]]:
+    """Keys of rltuned@NAME, which reads /etc/rltuned/NAME.toml; none of the service itself."""
+    if path is None or path.parent != _HOME or path.suffix != ".toml" or path.stem == "rltuned":
+        return {}
+    name = path.stem
+    return {
+        "daemon.state_dir": (STATE_DIR / name, f"For rltuned@{name}, a folder of its own."),
+        "daemon.pause_file": (RUN_DIR / name / "PAUSE", ""),
+        "http.port": (None, "Each daemon of this machine needs a port of its own."),
+    }
 
 
 def _checked(text: str, folder: Path, file: Path | None) -> None:

@@ -1,7 +1,8 @@
 """`rltuned explain`: what rltuned sees and thinks of one job."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -9,17 +10,27 @@ import typer
 
 from rltuned.cli import flags
 from rltuned.cli.asking import PLAYED_S, ask_about, is_private, old
-from rltuned.cli.explained import explained, starts_of
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import ALONE, NOT_KNOWN, Look, look
 from rltuned.cli.world import open_world
+from rltuned.core.explaining import advised_nodes
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import BY_LABEL, Refusal
-from rltuned.daemon.documents import find_job, of_task
+from rltuned.core.starts import NEVER, expectation
+from rltuned.daemon.documents import (
+    OF_NUMBERS,
+    explanation,
+    find_job,
+    of_task,
+    past_of,
+    situation,
+)
 from rltuned.daemon.what_if import other_of
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
-from rltuned.errors import BackendError
+from rltuned.errors import BackendError, SnapshotError
 from rltuned.journal.queries import JobChange
+from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.text import between, counted, escaped, span, trusted, when
@@ -37,13 +48,11 @@ _BOUNDS = {
     "scope": "one of its partitions, which rltuned does not manage: it stands where Slurm alone "
     "would put it, and never earlier",
 }
-_ADVICE = "By the speeds in its comment jobs end soonest on average with {} nodes for it."
 OTHER_NOT_KNOWN = (
     "the journal is private, so what rltuned holds and what another request would change is not "
     "known here; {}"
 )
 _OLD_S = 60.0
-_PREEMPTION = "Preemption is on here, and the forecast knows nothing of it."
 
 
 @app.command()
@@ -124,6 +133,72 @@ def _other(limit: str | None, gpus: int | None) -> OtherRequest | None:
         raise typer.BadParameter(f"--limit: {error}") from None
 
 
+# -- the document --------------------------------------------------------------------------------
+
+
+def explained(made: Look, asked: str, *, is_private: bool = False) -> dict[str, Any] | None:
+    """All that is known of one job, for JSON; None = the cluster shows no such job. is_private: the
+    journal is, and which part of a priority is rltuned's is not known; nor is what follows from it.
+
+    The journal, and Slurm once more, are asked only for a job that squeue shows to this user, so
+    that no user learns more of a job than Slurm shows.
+    """
+    decision = made.decision
+    seen = decision.snapshot
+    document = explanation(asked, seen, decision.context, decision)
+    if document is None:
+        return None
+    document |= _past(made, document)
+    job = find_job(seen, asked)
+    if job is None:
+        return document
+    told = expectation(made.expected(job.job_id), job.job_id, seen.taken_at)
+    document |= of_task(told, job, asked)
+    refusal = document["refusal"]
+    document |= situation(job, seen, made.rig.knobs, made.groups, decision, refusal=refusal)
+    if is_private:
+        document |= {"is_private": True, "bounds": None, **dict.fromkeys(OF_NUMBERS)}
+        if document["expected_why"] == NEVER:  # PrivateData may hide what runs
+            document["expected_why"] = "Slurm does not show this user what runs"
+    return {**document, "starts": _starts(made, job)}
+
+
+def _starts(made: Look, job: PendingJob) -> dict[str, Any]:
+    """When Slurm plans to start it, and on how many nodes of a range it ends soonest."""
+    if not isinstance(made.rig.backend, SlurmBackend):
+        why = "the built-in cluster makes no plan"
+        return {"slurm_expects_at": None, "slurm_unknown": why, "advised_nodes": None}
+    starts, speeds = starts_of(made.rig.backend, job.job_id), dict[int, float]()
+    if job.request.nodes_most is not None:
+        with suppress(BackendError, SnapshotError):  # that it cannot be asked is said in `starts`
+            speeds = dict(made.rig.backend.speeds(job.job_id))
+    return {**starts, "advised_nodes": advised_nodes(made.decision, job, speeds)}
+
+
+def starts_of(backend: SlurmBackend, job_id: JobId) -> dict[str, Any]:
+    """When Slurm plans to start a job, by itself."""
+    by_slurm, why = None, "Slurm gives no estimate"
+    try:
+        by_slurm = backend.expected_start(job_id)
+    except (BackendError, SnapshotError) as error:
+        why = str(error)
+    return {
+        "slurm_expects_at": by_slurm,
+        "slurm_unknown": None if by_slurm is not None else why,
+        "advised_nodes": None,
+    }
+
+
+def _past(made: Look, document: dict[str, Any]) -> dict[str, Any]:
+    if made.world is not flags.BackendChoice.SLURM:
+        return {"history": None, "history_unknown": "the built-in cluster keeps no journal"}
+    path = made.loaded.settings.daemon.state_dir / FILE_NAME
+    return past_of(path, made.decision.snapshot.cluster, document)
+
+
+# -- for people ----------------------------------------------------------------------------------
+
+
 def in_words(document: dict[str, Any]) -> list[str]:
     """The same for people."""
     if document["state"] == "RUNNING":
@@ -131,140 +206,12 @@ def in_words(document: dict[str, Any]) -> list[str]:
         return [runs, *_changes(document)]
     if document["state"] == "UNREADABLE":
         return [f"{_name(document)}: {_unreadable(document)}", *_changes(document)]
-    name = f"{_name(document)} ({', '.join(document['partitions'])})"
-    reason = escaped(document["reason"]) or "none"
-    lines = [
-        f"{name}: {_start_of(document)}.",
-        *_what_ifs(document),
-        *_age(document.get("expected_age_s")),
-        *([_PREEMPTION] if document.get("expected_start") and document.get("preemption") else []),
-        f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}.",
-        f"Slurm's priority: {document['current_priority']}.",
-        *_in_queue(document),
-        f"It asks for {_amounts(document['request'])}.",
-        *_changed(document),
-        *_expected(document["run_time"]),
-    ]
-    lines += _group(document.get("group"))
-    if document["deadline_at"] is not None:
-        lines.append(f"Its deadline is {when(document['deadline_at'])}.")
-    if document["changed_by_rltuned"] is not None:
-        was = document["changed_by_rltuned"]
-        undo = f"`rltuned restore --job {document['job_id']}`"
-        lines.append(f"rltuned set its {was['field']} to {was['value']}; {undo} undoes.")
-    lines += [*_promised(document.get("sla")), *_off_block(document.get("off_block"))]
+    lines = [*_expected(document), *_asked(document), *_situation(document)]
     if document.get("is_private"):
         return [*lines, *_start(document)]
     if document.get("only_observed"):
         return [*lines, "The daemon only observes: it orders nothing.", *_changes(document)]
     return [*lines, *_decided(document), *_start(document), *_changes(document)]
-
-
-def _decided(document: dict[str, Any]) -> list[str]:
-    """What rltuned makes of a waiting job."""
-    if document["rank_wished"] is None:
-        refusal = document["refusal"] or ""
-        if document["unreadable"]:
-            return [_unreadable(document)]
-        return [f"rltuned leaves it alone: {_refused(refusal)}."]
-    before, wished = document["rank_before"], document["rank_wished"]
-    policy = trusted(document["policy"], document.get("trust"))  # an older daemon has none
-    lines = [
-        f"{policy}: {document['sentence']}.",
-        f"By Slurm's own order it is place {before}; rltuned wants place {wished}.",
-        f"Others may overtake it until {when(document['delay']['overtaken_until'])}.",
-        _wish(document),
-    ]
-    if document["refusal"]:
-        lines.append(f"Not all at once: {_refused(document['refusal'])}.")
-    lines += [f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ()]
-    lines += _of_verdict(document["verdict"])
-    shares = document["placement"] or ()
-    lines += [f"It would fit on {s['node']} with {counted(s['gpus'], 'GPU')} now." for s in shares]
-    return lines
-
-
-def _wish(document: dict[str, Any]) -> str:
-    """What a cycle that may write does to its priority."""
-    current, proposed = document["current_priority"], document["proposed_priority"]
-    if document["changes"]:
-        return f"A cycle that may write sets its priority to {document['planned_priority']}."
-    if proposed == current:
-        return f"Its priority stays {current}, as rltuned wants it."
-    return f"Its priority stays {current}: the wish, {proposed}, is too near to be written."
-
-
-def _in_queue(document: dict[str, Any]) -> list[str]:
-    """`Place 113 of 487 in Slurm's queue; 7 other jobs have its priority: ...`"""
-    rank, ties = document.get("rank_now"), document.get("ties") or 1
-    if rank is None:
-        return []
-    said = f"Place {rank} of {document['waiting_jobs']} in Slurm's queue"
-    if ties > 1:
-        others = counted(ties - 1, "other job")
-        said += f"; {others} with its priority, the lower number first"
-    return [f"{said}."]
-
-
-def _refused(reason: str) -> str:
-    return BY_LABEL[reason].sentence if reason in BY_LABEL else reason
-
-
-def _age(age_s: float | None) -> list[str]:
-    is_told = age_s is not None and age_s >= _OLD_S
-    return [f"The forecast is {span(age_s)} old."] if is_told and age_s is not None else []
-
-
-def _changed(document: dict[str, Any]) -> list[str]:
-    if document["request_changed_at"] is None:
-        return []
-    said = "What it asks for has changed since rltuned wrote its number; the next cycle that may "
-    return [said + "write sets the one for what it asks now."]
-
-
-def _expected(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
-    low, high = span(found["low_s"]), span(found["high_s"])
-    ends = found["ends"]
-    known = f"after {counted(ends, 'job')} of its user" if ends else "its user is new"
-    return [f"It is expected to run {span(found['mean_s'])} ({low} to {high}; {known})."]
-
-
-def _group(group: dict[str, Any] | None) -> list[str]:
-    if group is None:
-        return []
-    step = f"step {group['step']} of {group['depth']} of" if group["step"] else "in"
-    held = [f"{p['job_id']} ({p['state']}, {_left(p['ends_in_s'])})" for p in group["waits_for"]]
-    waits = f"; waits for {', '.join(held)}" if held else ""
-    critical = "; on the critical path" if group["critical"] else ""
-    end = "unknown" if group["end_at"] is None else when(group["end_at"])
-    lines = [
-        f"It is {step} a group of {group['jobs']} ({group['group']}){waits}{critical}.",
-        f"The group ends, if no job of it waits in the queue: {end}.",
-    ]
-    if not group["understood"]:
-        lines.append("Not all of the group's dependencies are understood.")
-    return lines
-
-
-def _left(seconds: float | None) -> str:
-    return "end unknown" if seconds is None else f"about {span(seconds)} left"
-
-
-def _promised(sla: dict[str, Any] | None) -> list[str]:
-    if sla is None:
-        return []
-    left_s, wait = sla["left_s"], span(sla["max_wait_s"])
-    how = f"{span(left_s)} left" if left_s >= 0 else f"{span(-left_s)} over it"
-    return [f"Its class {sla['class']} is promised a wait of at most {wait}: {how}."]
-
-
-def _off_block(off: dict[str, Any] | None) -> list[str]:
-    if off is None:
-        return []
-    until, name = when(off["until"]), off["partition"]
-    return [f"It is not delayed: partition {name} measures Slurm's own order until {until}."]
 
 
 def _name(document: dict[str, Any]) -> str:
@@ -280,28 +227,28 @@ def _unreadable(document: dict[str, Any]) -> str:
     )
 
 
-def _start_of(document: dict[str, Any]) -> str:
-    """`expected to start 14:00 to 17:30 today; 12th of 212`."""
-    at = document.get("expected_start")
-    if at is None:
-        return f"no start is expected: {document.get('expected_why') or 'nothing is known of it'}"
-    return f"expected to start {_times(document)}; {_place(document)}"
-
-
-def _what_ifs(document: dict[str, Any]) -> list[str]:
-    """`With a limit of 2h00m: 09:40 to 11:00 today; 3rd of 212.`"""
-    if "what_if" not in document:
-        return []
-    found = document["what_if"]
-    if found is None:
-        return [f"What another request would change is not known: {document['what_if_why']}."]
-    limit_s, gpus = found["limit_s"], found["gpus"]
-    asked = ["no time limit"] if found["unlimited"] else []
-    asked += [] if limit_s is None else [f"a limit of {span(limit_s)}"]
-    asked += [] if gpus is None else [counted(gpus, "GPU")]
-    at = found["expected_start"]
-    start = found["expected_why"] if at is None else f"{_times(found)}; {_place(found)}"
-    return [f"With {' and '.join(asked)}: {start}."]
+def _expected(document: dict[str, Any]) -> Iterator[str]:
+    """`expected to start 14:00 to 17:30 today; 12th of 212`, and with another request."""
+    name = f"{_name(document)} ({', '.join(document['partitions'])})"
+    if document.get("expected_start") is None:
+        why = document.get("expected_why") or "nothing is known of it"
+        yield f"{name}: no start is expected: {why}."
+    else:
+        yield f"{name}: expected to start {_times(document)}; {_place(document)}."
+    if "what_if" in document and (found := document["what_if"]) is None:
+        yield f"What another request would change is not known: {document['what_if_why']}."
+    elif "what_if" in document:
+        asked = ["no time limit"] if found["unlimited"] else []
+        asked += [] if found["limit_s"] is None else [f"a limit of {span(found['limit_s'])}"]
+        asked += [] if found["gpus"] is None else [counted(found["gpus"], "GPU")]
+        known = found["expected_start"] is not None
+        start = f"{_times(found)}; {_place(found)}" if known else found["expected_why"]
+        yield f"With {' and '.join(asked)}: {start}."
+    age_s = document.get("expected_age_s")
+    if age_s is not None and age_s >= _OLD_S:
+        yield f"The forecast is {span(age_s)} old."
+    if document.get("expected_start") and document.get("preemption"):
+        yield "Preemption is on here, and the forecast knows nothing of it."
 
 
 def _times(document: dict[str, Any]) -> str:
@@ -324,38 +271,116 @@ def ordinal(number: int) -> str:
     return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
 
 
-def _start(document: dict[str, Any]) -> list[str]:
+def _asked(document: dict[str, Any]) -> Iterator[str]:
+    """How long it has waited, where it stands in Slurm's queue, and what it asks for."""
+    reason = escaped(document["reason"]) or "none"
+    yield f"It has waited {span(document['waited_s'])}; Slurm's reason: {reason}."
+    yield f"Slurm's priority: {document['current_priority']}."
+    rank, ties = document.get("rank_now"), document.get("ties") or 1
+    if rank is not None:
+        others = counted(ties - 1, "other job")
+        same = f"; {others} with its priority, the lower number first" if ties > 1 else ""
+        yield f"Place {rank} of {document['waiting_jobs']} in Slurm's queue{same}."
+    request = document["request"]
+    types, most = "/".join(request["gpu_types"]), request["nodes_most"]
+    gpus = counted(request["gpus"], f"{types} GPU" if types else "GPU")
+    nodes = f", on {request['nodes']} to {most} nodes (at least this much)" if most else ""
+    cpus = counted(request["cpus"], "CPU")
+    yield f"It asks for {gpus}, {cpus}, {request['mem_mib']} MiB{nodes}."
+    if document["request_changed_at"] is not None:
+        yield (
+            "What it asks for has changed since rltuned wrote its number; the next cycle that may "
+            "write sets the one for what it asks now."
+        )
+    if (found := document["run_time"]) is not None:
+        ends, low, high = found["ends"], span(found["low_s"]), span(found["high_s"])
+        known = f"after {counted(ends, 'job')} of its user" if ends else "its user is new"
+        yield f"It is expected to run {span(found['mean_s'])} ({low} to {high}; {known})."
+
+
+def _situation(document: dict[str, Any]) -> Iterator[str]:
+    """Its group, and what else holds it where it is."""
+    if (group := document.get("group")) is not None:
+        step = f"step {group['step']} of {group['depth']} of" if group["step"] else "in"
+        held = [
+            f"{p['job_id']} ({p['state']}, {_left(p['ends_in_s'])})" for p in group["waits_for"]
+        ]
+        waits = f"; waits for {', '.join(held)}" if held else ""
+        critical = "; on the critical path" if group["critical"] else ""
+        end = "unknown" if group["end_at"] is None else when(group["end_at"])
+        yield f"It is {step} a group of {group['jobs']} ({group['group']}){waits}{critical}."
+        yield f"The group ends, if no job of it waits in the queue: {end}."
+        if not group["understood"]:
+            yield "Not all of the group's dependencies are understood."
+    if document["deadline_at"] is not None:
+        yield f"Its deadline is {when(document['deadline_at'])}."
+    if (was := document["changed_by_rltuned"]) is not None:
+        undo = f"`rltuned restore --job {document['job_id']}`"
+        yield f"rltuned set its {was['field']} to {was['value']}; {undo} undoes."
+    if (sla := document.get("sla")) is not None:
+        left_s, wait = sla["left_s"], span(sla["max_wait_s"])
+        how = f"{span(left_s)} left" if left_s >= 0 else f"{span(-left_s)} over it"
+        yield f"Its class {sla['class']} is promised a wait of at most {wait}: {how}."
+    if (off := document.get("off_block")) is not None:
+        until, name = when(off["until"]), off["partition"]
+        yield f"It is not delayed: partition {name} measures Slurm's own order until {until}."
+
+
+def _left(seconds: float | None) -> str:
+    return "end unknown" if seconds is None else f"about {span(seconds)} left"
+
+
+def _decided(document: dict[str, Any]) -> Iterator[str]:
+    """What rltuned makes of a waiting job."""
+    label = document["refusal"]
+    refused = BY_LABEL[label].sentence if label in BY_LABEL else label or ""
+    before, wished = document["rank_before"], document["rank_wished"]
+    if wished is None:
+        left = f"rltuned leaves it alone: {refused}."
+        yield _unreadable(document) if document["unreadable"] else left
+        return
+    # an older daemon has no trust
+    yield f"{trusted(document['policy'], document.get('trust'))}: {document['sentence']}."
+    yield f"By Slurm's own order it is place {before}; rltuned wants place {wished}."
+    yield f"Others may overtake it until {when(document['delay']['overtaken_until'])}."
+    current, proposed = document["current_priority"], document["proposed_priority"]
+    if document["changes"]:
+        yield f"A cycle that may write sets its priority to {document['planned_priority']}."
+    elif proposed == current:
+        yield f"Its priority stays {current}, as rltuned wants it."
+    else:
+        yield f"Its priority stays {current}: the wish, {proposed}, is too near to be written."
+    if label:
+        yield f"Not all at once: {refused}."
+    yield from (f"Bounded by {_BOUNDS[name]}." for name in document.get("bounds") or ())
+    if document["verdict"] is not None:
+        yield f"Placed together with the others it {document['verdict']['why']}."
+    for share in document["placement"] or ():
+        yield f"It would fit on {share['node']} with {counted(share['gpus'], 'GPU')} now."
+
+
+def _start(document: dict[str, Any]) -> Iterator[str]:
     starts = document.get("starts")
     if starts is None:
-        return []
+        return
     at = starts["slurm_expects_at"]
     slurm = f"unknown ({starts['slurm_unknown']})" if at is None else when(at)
-    return [
-        f"When it may start, by Slurm's own plan: {slurm}.",
-        *([_ADVICE.format(starts["advised_nodes"])] if starts["advised_nodes"] else []),
-    ]
+    yield f"When it may start, by Slurm's own plan: {slurm}."
+    if starts["advised_nodes"]:
+        yield (
+            "By the speeds in its comment jobs end soonest on average with "
+            f"{starts['advised_nodes']} nodes for it."
+        )
 
 
-def _changes(document: dict[str, Any]) -> list[str]:
+def _changes(document: dict[str, Any]) -> Iterator[str]:
     if "history" not in document:
-        return []
+        return
     if document["history"] is None:
-        return [f"Changes so far: unknown ({document['history_unknown']})."]
-    if not document["history"]:
-        return ["Changes so far: none."]
-    changes = [JobChange(**change) for change in document["history"]]
-    return ["Changes so far:", *(f"  {line}" for line in lines_of(changes))]
-
-
-def _of_verdict(verdict: dict[str, Any] | None) -> list[str]:
-    if verdict is None:
-        return []
-    return [f"Placed together with the others it {verdict['why']}."]
-
-
-def _amounts(request: dict[str, Any]) -> str:
-    types = "/".join(request["gpu_types"])
-    gpus = counted(request["gpus"], f"{types} GPU" if types else "GPU")
-    most = request["nodes_most"]
-    nodes = f", on {request['nodes']} to {most} nodes (at least this much)" if most else ""
-    return f"{gpus}, {counted(request['cpus'], 'CPU')}, {request['mem_mib']} MiB{nodes}"
+        yield f"Changes so far: unknown ({document['history_unknown']})."
+    elif not document["history"]:
+        yield "Changes so far: none."
+    else:
+        yield "Changes so far:"
+        changes = [JobChange(**change) for change in document["history"]]
+        yield from (f"  {line}" for line in lines_of(changes))

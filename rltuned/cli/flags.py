@@ -1,12 +1,14 @@
 """Options that several commands share, and the settings they lead to."""
 
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rltuned.errors import SettingsError
 from rltuned.text import escaped
 
 if TYPE_CHECKING:  # pydantic and numpy, which `rltuned --help` does without
@@ -37,6 +39,12 @@ WorldOption = Annotated[
 PolicyOption = Annotated[
     str | None, typer.Option("--policy", "-p", help="Rule, model:NAME or model:./FOLDER.")
 ]
+AllOption = Annotated[
+    bool,
+    typer.Option(
+        "--all", help="Of every settings file *.toml beside --config, or in /etc/rltuned."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the built-in cluster's jobs.", min=0)]
 SpeedOption = Annotated[
@@ -60,6 +68,26 @@ def in_force(config: Path | None, *flags: tuple[str, object, str]) -> "Loaded":
     from rltuned.daemon.clock import SystemClock  # noqa: PLC0415
 
     return wiring.in_force(settings_of(config, *flags), SystemClock().now())
+
+
+def instances(config: Path | None) -> Iterator["tuple[Path, Loaded | SettingsError]"]:
+    """The daemons of this machine: the settings files in the folder of `config`, as rltuned@NAME
+    reads them, or why one cannot be used. Each is read when it is its turn. Raises SettingsError.
+    """
+    from rltuned.settings import DEFAULT_PATH, load  # noqa: PLC0415
+
+    folder = (config or DEFAULT_PATH).parent
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+    except OSError as error:
+        raise SettingsError(f"{folder}: {error.strerror}") from None
+    if not paths:
+        raise SettingsError(f"{folder}: no settings file *.toml")
+    for path in paths:
+        try:
+            yield path, load(path)
+        except SettingsError as error:
+            yield path, error
 
 
 def say(text: str = "") -> None:

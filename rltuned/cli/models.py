@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
-from rltuned.cli.instances import AllOption, Instance, instances
+from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of, warn
 from rltuned.daemon.clock import SystemClock
-from rltuned.errors import ModelError
+from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.actor import load_actor
 from rltuned.policies.card import CARD_FILE
 from rltuned.policies.generation import MANIFEST, Generation, TunedOrder
@@ -69,7 +68,7 @@ def list_models(
     if every_one and folder is not None:
         raise typer.BadParameter("--all is of settings, and DIR of a folder")
     if every_one:
-        rows = [row for one in instances(config) for row in _of_instance(one)]
+        rows = [row for one in instances(config) for row in _of_instance(*one)]
     else:
         rows = _rows(folder, None if folder is not None else settings_of(config).settings)
     if as_json:
@@ -82,15 +81,15 @@ def list_models(
     raise typer.Exit(1 if any(row["error"] for row in rows) else 0)
 
 
-def _of_instance(one: Instance) -> list[dict[str, str]]:
+def _of_instance(path: Path, loaded: Loaded | SettingsError) -> list[dict[str, str]]:
     """The same for one daemon of this machine, with its name."""
     try:
-        rows = [_listed("", error=one.error)]
-        if one.loaded is not None:
-            rows = _rows(None, one.loaded.settings)
-    except ModelError as error:
+        if isinstance(loaded, SettingsError):
+            raise loaded
+        rows = _rows(None, loaded.settings)
+    except (ModelError, SettingsError) as error:
         rows = [_listed("", error=str(error))]
-    return [{"instance": one.name, **row} for row in rows]
+    return [{"instance": path.stem, **row} for row in rows]
 
 
 def _rows(folder: Path | None, settings: Settings | None) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import typer
 
 from rltuned.cli import flags
 from rltuned.cli.asking import ask_about, is_private, old
-from rltuned.cli.tables import console, left_alone, show_plan
+from rltuned.cli.tables import console, left_alone, show_jobs
 from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
@@ -226,7 +226,7 @@ def _print(document: dict[str, Any], young: Sequence[str]) -> None:
     )
     ranked = [job for job in jobs if job["rank_wished"] is not None]
     if ranked:
-        show_plan(console(), ranked, document["taken_at"])
+        show_jobs(console(), ranked, document["taken_at"])
     for job in ranked if document["joint"] else ():
         if job["verdict"]:
             why = job["verdict"]["why"]

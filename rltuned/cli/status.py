@@ -1,18 +1,21 @@
 """`rltuned status`: one look at the daemon, also when it is down."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import typer
 
-from rltuned.cli.asking import DaemonState, ask, is_private
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.cli.asking import ask, is_private
+from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of
 from rltuned.cli.history import what
-from rltuned.cli.instances import AllOption, Instance, instances
 from rltuned.core.hindsight import SHOWN
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.state import kept_state
+from rltuned.errors import SettingsError
+from rltuned.journal.queries import JobChange
+from rltuned.settings import Settings
 from rltuned.text import span, trusted, when
 
 app = typer.Typer()
@@ -36,31 +39,35 @@ def status(
     settings cannot be used. With --all the worst of all.
     """
     if every_one:
-        raise typer.Exit(_overview(instances(config), as_json=as_json))
+        raise typer.Exit(_overview(config, as_json=as_json))
     loaded = settings_of(config)
-    state, now = ask(loaded), SystemClock().now()
+    (document, changes), now = ask(loaded), SystemClock().now()
     if as_json:
-        say(json.dumps(state.document(), indent=2, allow_nan=False))
+        say(json.dumps(document, indent=2, allow_nan=False))
     else:
-        for line in lines_of(state, now):
+        say("rltuned: " + "; ".join(document["state"]))
+        for line in (
+            *_daemon(document, loaded.settings),
+            *_journal(document, loaded.settings, now),
+            *_changes(document, changes),
+        ):
             say(line)
-    if state.troubles():
-        raise typer.Exit(1)
+    raise typer.Exit(0 if document["ok"] else 1)
 
 
-def _overview(those: Iterator[Instance], *, as_json: bool) -> int:
+def _overview(config: Path | None, *, as_json: bool) -> int:
     documents, rows, worst = [], [], 0
-    for one in those:
-        now, named = SystemClock().now(), {"instance": one.name, "settings": str(one.path)}
-        if one.loaded is None:
+    for path, loaded in instances(config):
+        now, named = SystemClock().now(), {"instance": path.stem, "settings": str(path)}
+        if isinstance(loaded, SettingsError):
             worst = 2
-            documents.append({**named, "ok": False, "error": one.error})
-            rows.append((one.name, *[""] * (len(_COLUMNS) - 2), one.error))
+            documents.append({**named, "ok": False, "error": str(loaded)})
+            rows.append((path.stem, *[""] * (len(_COLUMNS) - 2), str(loaded)))
             continue
-        state = ask(one.loaded)
-        worst = max(worst, 1 if state.troubles() else 0)
-        documents.append({**named, **state.document()})
-        rows.append(_row(one, state, now))
+        document, _ = ask(loaded)
+        worst = max(worst, 0 if document["ok"] else 1)
+        documents.append({**named, **document})
+        rows.append((path.stem, *_row(document, loaded.settings, now)))
     if as_json:
         say(json.dumps({"ok": not worst, "instances": documents}, indent=2, allow_nan=False))
     else:
@@ -70,51 +77,36 @@ def _overview(those: Iterator[Instance], *, as_json: bool) -> int:
     return worst
 
 
-def _row(one: Instance, state: DaemonState, now: float) -> tuple[str, ...]:
-    daemon, cycle = state.daemon or {}, state.kept.cycle if state.kept else None
-    settings, age_s = state.settings, state.age_s(now)
+def _row(document: Mapping[str, Any], settings: Settings, now: float) -> tuple[str, ...]:
+    daemon, kept = document["daemon"] or {}, document["journal"] or {}
+    cycle = kept.get("cycle")
     return (
-        one.name,
-        daemon.get("cluster") or (cycle.cluster if cycle else ""),
+        daemon.get("cluster") or (cycle["cluster"] if cycle else ""),
         daemon.get("stage") or settings.ladder.stage,
         daemon.get("policy") or settings.policy.name,
-        "" if cycle is None else str(cycle.pending),
-        "" if age_s is None else f"{span(age_s)} ago",
-        "; ".join(sentence for sentence, _ in state.sentences()),
+        str(cycle["pending"]) if cycle else "",
+        f"{span(max(0.0, now - cycle['at']))} ago" if cycle else "",
+        "; ".join(document["state"]),
     )
 
 
-def lines_of(state: DaemonState, now: float) -> list[str]:
-    """All of it; the first line is the state."""
-    return [*headlines(state, now), *changes(state)]
-
-
-def headlines(state: DaemonState, now: float) -> Iterator[str]:
-    """What matters first."""
-    yield "rltuned: " + "; ".join(sentence for sentence, _ in state.sentences())
-    yield from _daemon(state)
-    yield from _journal(state, now)
-
-
-def changes(state: DaemonState) -> Iterator[str]:
+def _changes(document: Mapping[str, Any], changes: Sequence[JobChange]) -> Iterator[str]:
     """The last changes, the latest first."""
-    if state.kept is None:
+    if document["journal"] is None:
         return
-    yield "last changes:" if state.kept.changes else "last changes: none"
-    for change in state.kept.changes:
-        moved = (
-            "" if change.reason is None else f"; {change.reason['why'].partition(', waited')[0]}"
-        )
-        result = change.result or "unknown"
-        yield f"  {when(change.at)}  job {change.address}: {what(change)}: {result}{moved}"
+    yield "last changes:" if changes else "last changes: none"
+    for change in changes:
+        why = "" if change.reason is None else change.reason["why"].partition(", waited")[0]
+        said = f"{change.result or 'unknown'}{'; ' if why else ''}{why}"
+        yield f"  {when(change.at)}  job {change.address}: {what(change)}: {said}"
 
 
-def _daemon(state: DaemonState) -> Iterator[str]:
-    daemon = state.daemon
+def _daemon(document: Mapping[str, Any], settings: Settings) -> Iterator[str]:
+    daemon, kept = document["daemon"], document["journal"]
     if daemon is None:
         yield "daemon: no answer"
-        yield f"stage: {state.settings.ladder.stage} by the settings"
-        if state.kept is not None and (known := state.kept.state) is not None:
+        yield f"stage: {settings.ladder.stage} by the settings"
+        if kept is not None and (known := kept_state(kept["state"])) is not None:
             yield f"state since {when(known.at)}: {known.health}"
             if known.effect is not None:
                 yield f"effect: {known.effect.verdict}"
@@ -153,25 +145,24 @@ def forecast(found: dict[str, Any], now: float) -> str:
     return words + trouble
 
 
-def _journal(state: DaemonState, now: float) -> Iterator[str]:
-    kept = state.kept
+def _journal(document: Mapping[str, Any], settings: Settings, now: float) -> Iterator[str]:
+    daemon, kept = document["daemon"], document["journal"]
     if kept is None:
-        for last in state.daemon["cycles"][:1] if state.daemon else ():
-            yield _cycle({**last, "policy": state.daemon and state.daemon["policy"]}, now)
-        private = is_private(state.settings.daemon.state_dir) and state.daemon is not None
-        yield "journal: private; changes are not shown" if private else f"journal: {state.unread}"
+        for last in daemon["cycles"][:1] if daemon else ():
+            yield _cycle({**last, "policy": daemon["policy"]}, now)
+        private = is_private(settings.daemon.state_dir) and daemon is not None
+        unread = document["journal_unread"]
+        yield "journal: private; changes are not shown" if private else f"journal: {unread}"
         return
-    if kept.cycle is not None:
-        yield _cycle({**asdict(kept.cycle), "skip": kept.cycle.skipped}, now)
-    dead = state.daemon is None and kept.carrying
+    if kept["cycle"] is not None:
+        yield _cycle({**kept["cycle"], "skip": kept["cycle"]["skipped"]}, now)
+    dead = daemon is None and kept["carrying"]
     then = ": `rltuned restore --all` gives it back" if dead else ""
-    carrying = f"{kept.carrying} jobs may carry a value of rltuned's{then}"
-    yield f"journal: {kept.cycles} cycles; {carrying}"
-    for cluster, name, found in kept.breakers:
-        yield (
-            f"circuit breaker of {name} on {cluster} open since {when(found.opened_at or 0)}: "
-            + (found.detail)
-        )
+    carrying = f"{kept['carrying']} jobs may carry a value of rltuned's{then}"
+    yield f"journal: {kept['cycles']} cycles; {carrying}"
+    for one in kept["breakers"]:
+        of = f"circuit breaker of {one['partition']} on {one['cluster']}"
+        yield f"{of} open since {when(one['opened_at'] or 0)}: {one['detail']}"
 
 
 def _cycle(last: Mapping[str, Any], now: float) -> str:

@@ -1,21 +1,15 @@
-"""What is shown to eyes: tables on standard output, by rich, as wide as the terminal.
-
-Where the output is no terminal and COLUMNS is not set, lines are as long as they need to be.
-"""
+"""Tables on standard output, as wide as the terminal; in a file lines are as long as they need."""
 
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
-from rltuned.core.decide import Entry
 from rltuned.core.refusals import counted
+from rltuned.daemon.documents import plan_document
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.plan import Result
@@ -49,44 +43,32 @@ def show_table(
     out: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = ""
 ) -> None:
     """Print a table, and which of its columns found no room."""
-    table, missing = fitted(columns, rows, out.width)
+    cells = [[column.name for column in columns], *([escaped(c) for c in row] for row in rows)]
+    widths = [max(map(cell_len, cell)) for cell in zip(*cells, strict=True)]
+    kept = _widths(columns, widths, out.width)
     if title:
         out.print(title, style="bold", markup=False, soft_wrap=True)
-    out.print(table)
-    if missing:
+    for number, row in enumerate(cells):
+        parts = [_cell(row[at], kept[at], columns[at]) for at in sorted(kept)]
+        line = (" " * _GAP).join(parts).rstrip()
+        line = line if cell_len(line) <= out.width else set_cell_size(line, out.width)
+        out.print(line, style="" if number else "bold", markup=False, soft_wrap=True)
+    if missing := [c.name for at, c in enumerate(columns) if at not in kept]:
         names = ", ".join(missing)
         out.print(f"no room at {out.width} columns: {names}", style="dim", soft_wrap=True)
 
 
-def fitted(
-    columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int
-) -> tuple[Table, list[str]]:
-    """A table at most so wide, and the names of the columns that were left out."""
-    cells = [[c if isinstance(c, Text) else Text(escaped(c)) for c in row] for row in rows]
-    widths = [
-        max([cell_len(column.name), *(row[at].cell_len for row in cells)])
-        for at, column in enumerate(columns)
-    ]
-    kept = _widths(columns, widths, width)
-    table = Table(box=None, header_style="bold", padding=(0, _GAP, 0, 0), pad_edge=False)
-    for at in sorted(kept):
-        column = columns[at]
-        table.add_column(
-            column.name,
-            justify="right" if column.right else "left",
-            width=kept[at],
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    for row in cells:
-        table.add_row(*(row[at] for at in sorted(kept)))
-    return table, [c.name for at, c in enumerate(columns) if at not in kept]
+def _cell(text: str, width: int, column: Column) -> str:
+    lacking = width - cell_len(text)
+    if lacking < 0:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * lacking + text if column.right else text + " " * lacking
 
 
 def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict[int, int]:
     kept = dict(enumerate(widths))
     for at in sorted(kept, key=lambda at: (columns[at].goes, at), reverse=True):
-        over = sum(kept.values()) + _GAP * len(kept) - room
+        over = sum(kept.values()) + _GAP * (len(kept) - 1) - room
         if over <= 0:
             break
         goes, least = columns[at].goes, min(columns[at].least, kept[at])
@@ -99,28 +81,24 @@ def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict
 
 def show_cycle(report: CycleReport) -> None:
     """One cycle: a headline and the changes that it proposes or has made."""
-    out = console()
+    out, shown = console(), report.snapshot
     if report.skip is not None:
-        out.print(
-            f"[bold]Cycle {report.cycle}[/]: skipped ({report.skip}): {escape(report.detail)}"
-        )
+        out.print(f"Cycle {report.cycle}: skipped ({report.skip}): {report.detail}", markup=False)
         return
-    snapshot = report.snapshot
-    pending = len(snapshot.pending) if snapshot else 0
-    running = len(snapshot.running) if snapshot else 0
-    changes = report.changes()
-    done = "applied" if report.mode is HealthState.LIVE else "proposed, nothing written"
-    count = (
-        report.results().get(Result.APPLIED, 0) if report.mode is HealthState.LIVE else len(changes)
-    )
+    changes, is_live = report.changes(), report.mode is HealthState.LIVE
+    done = "applied" if is_live else "proposed, nothing written"
+    count = report.results().get(Result.APPLIED, 0) if is_live else len(changes)
     out.print(
-        f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {pending} pending, {running} running; "
-        f"{count} changes {done} in {report.seconds:.2f} s"
+        f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {len(shown.pending) if shown else 0} "
+        f"pending, {len(shown.running) if shown else 0} running; {count} changes {done} in "
+        f"{report.seconds:.2f} s"
     )
     if report.decision and report.decision.refused:
         out.print(left_alone(Counter(r.value for _, r in report.decision.refused)))
-    if changes:
-        show_changes(out, changes[:MAX_ROWS])
+    if report.decision and changes:
+        first = {entry.job.job_id for entry in changes[:MAX_ROWS]}
+        jobs = plan_document(report.decision, None)["jobs"]
+        show_jobs(out, [job for job in jobs if job["job_id"] in first], None)
     if len(changes) > MAX_ROWS:
         out.print(f"... and {len(changes) - MAX_ROWS} more")
 
@@ -130,7 +108,6 @@ def left_alone(counts: Mapping[str, int]) -> str:
     return "left alone: " + counted(counts)
 
 
-EXPECTED: Final = Column("expected start", goes=3, least=14)
 CHANGES: Final = (
     Column("job"),
     Column("partition", least=9),
@@ -139,66 +116,32 @@ CHANGES: Final = (
     Column("priority", right=True),
     Column("new", right=True),
     Column("delay", right=True, goes=2),
-    EXPECTED,
     Column("fits on", goes=4, least=9),
     Column("why", goes=5, least=12),
 )
+EXPECTED: Final = Column("expected start", goes=3, least=14)
+OF_PLAN: Final = (*CHANGES[:-2], EXPECTED, *CHANGES[-2:])
 
 
-def show_changes(out: Console, entries: Sequence[Entry]) -> None:
-    """Jobs in their new order, with what changes for each."""
-    rows = [
-        (
-            str(entry.job.job_id),
-            ",".join(entry.job.partitions),
-            entry.job.user,
-            _rank(entry.rank_before, entry.rank_wished),
-            str(entry.current),
-            str(entry.settled) if entry.changes else "",
-            span(entry.delay_s),
-            nodes_of(entry),
-            _reason(entry.why),
-        )
-        for entry in entries
-    ]
-    out.print(fitted([c for c in CHANGES if c is not EXPECTED], rows, out.width)[0])
-
-
-def show_plan(out: Console, jobs: Sequence[Mapping[str, Any]], now: float) -> None:
-    """The same by the ranked jobs of a plan's document, with their expected starts."""
-    rows = [
-        (
+def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float | None) -> None:
+    """The ranked jobs of a plan's document in their new order, with what changes for each. now: of
+    their expected starts; None = without them, by their ranks among each other.
+    """
+    rows = []
+    for job in jobs:
+        ranks = job["rank_before" if now is None else "rank_now"], job["rank_wished"]
+        start = job["expected_start"] if now is not None else None
+        expected = between(start["low_s"], start["high_s"], now or 0.0) if start else ""
+        rows.append([
             str(job["job_id"]),
             job["partition"],
             job["user"],
-            _rank(job["rank_now"], job["rank_wished"]),
+            " -> ".join(map(str, dict.fromkeys(ranks))),
             str(job["current_priority"]),
             str(job["planned_priority"]) if job["changes"] else "",
             span(job["delay_s"]),
-            _start(job["expected_start"], now),
+            *([] if now is None else [expected]),
             "|".join(f"{s['node']}:{s['gpus']}" for s in job["placement"] or ()),
-            _reason(job["why"]),
-        )
-        for job in jobs
-    ]
-    out.print(fitted(CHANGES, rows, out.width)[0])
-
-
-def _rank(before: int, after: int) -> str:
-    return " -> ".join(map(str, dict.fromkeys((before, after))))
-
-
-def _reason(why: str) -> str:
-    """The delay has a column of its own."""
-    return why.partition(": ")[2]
-
-
-def _start(found: Mapping[str, float] | None, now: float) -> str:
-    return "" if found is None else between(found["low_s"], found["high_s"], now)
-
-
-def nodes_of(entry: Entry) -> str:
-    """Where the job would go now, as `p1:2|p2:2` (GPUs per node); empty = nowhere."""
-    if entry.placement is None:
-        return ""
-    return "|".join(f"{s.node}:{s.taken.gpus}" for s in entry.placement.shares)
+            job["why"].partition(": ")[2],  # the delay has a column of its own
+        ])  # fmt: skip
+    show_table(out, CHANGES if now is None else OF_PLAN, rows)

@@ -13,12 +13,11 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.errors import BackendError, SnapshotError
+from rltuned.errors import BackendError
 from rltuned.run import Call
 from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
-from rltuned.slurm.checks import examine, gather
 from rltuned.slurm.columns import Marks
-from rltuned.slurm.config_checks import Check
+from rltuned.slurm.config_checks import Check, examine, gather
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.priority import FairShares
 from rltuned.slurm.pyslurm import ReaderChoice
@@ -107,12 +106,6 @@ def _ended(record: SacctRecord) -> JobRun | None:
         kinds=record.kinds,
     )
     return JobRun(job, UnixTime(record.end_s), record.suspended_s)
-
-
-READER_REMEDY: Final = (
-    "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
-    "(docs/compatibility.md), or set slurm.reader = text"
-)
 
 
 class SlurmBackend:
@@ -233,8 +226,7 @@ class SlurmBackend:
 
     def check(self) -> tuple[Check, ...]:
         """Judge the site's settings, rltuned's rights and the reader, without writing anything."""
-        evidence = gather(self._commands, self._now())
-        return (*examine(evidence), *(self._reading() if evidence.reachable else ()))
+        return tuple(examine(gather(self._commands, self._now(), self._reader.reading)))
 
     def config(self) -> dict[str, str]:
         return self._reader.config()
@@ -247,15 +239,3 @@ class SlurmBackend:
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""
         return FairShares(self._commands).factors(jobs, self._now())
-
-    def _reading(self) -> Iterator[Check]:
-        try:
-            reading = self._reader.reading(self._now())
-        except (BackendError, SnapshotError) as error:
-            yield Check.fail("reader", str(error), "see the check of the queue")
-            return
-        if reading.stands_in:
-            detail = f"{reading.detail}; squeue as text stands in"
-            yield Check.warn("reader", detail, READER_REMEDY)
-        else:
-            yield Check.ok("reader", reading.detail)

@@ -1,15 +1,31 @@
-"""What a site's configuration says about whether rltuned can work there. Pure."""
+"""The table of `rltuned check`: what is asked, what may be found, and what to do about it.
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+`SITE` is the part that Slurm's own answers settle; worth.py and cli/check*.py have the other parts.
+"""
+
+import math
+import os
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
-from typing import Final, Self
+from typing import Any, Final, NamedTuple
 
-from rltuned.slurm.site import BASIC, MULTIFACTOR, read_priorities, release_of
+from rltuned.errors import BackendError, RltunedError, SnapshotError
+from rltuned.slurm.pyslurm import ReaderChoice
+from rltuned.slurm.run import Commands
+from rltuned.slurm.site import BASIC, MULTIFACTOR, parse_config, read_priorities, release_of
 from rltuned.slurm.values import absent
+from rltuned.trusted import user_name
 
 TRIED: Final = ((22, 5), (26, 5))
 """Releases that this reader has been run against, oldest and newest."""
+NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
+"""Slurm's programs that a cycle runs."""
+USEFUL: Final = ("sacctmgr",)
+"""Asked for rltuned's level by this check alone, where there is slurmdbd."""
+_SKEW_WARN_S: Final = 2
+_SKEW_FAIL_S: Final = 30
 
 
 class Status(StrEnum):
@@ -20,8 +36,10 @@ class Status(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+OK, WARN, FAIL = Status
+
+
+class Check(NamedTuple):
     """One line of `rltuned check`; remedy says what to do about a warn or fail."""
 
     name: str
@@ -29,132 +47,268 @@ class Check:
     detail: str
     remedy: str = ""
 
-    @classmethod
-    def ok(cls, name: str, detail: str) -> Self:
-        return cls(name, Status.OK, detail)
 
-    @classmethod
-    def warn(cls, name: str, detail: str, remedy: str) -> Self:
-        return cls(name, Status.WARN, detail, remedy)
-
-    @classmethod
-    def fail(cls, name: str, detail: str, remedy: str) -> Self:
-        return cls(name, Status.FAIL, detail, remedy)
+Facts = dict[str, Any]
+"""What is judged: Slurm's configuration by its own names, and all else in small letters."""
 
 
-def judge(config: Mapping[str, str]) -> Iterator[Check]:
-    """Every check that needs the configuration alone."""
-    return (one(config) for one in _JUDGES)
+class State(NamedTuple):
+    """One answer to a question. holds: tells it by the facts, as something that is true. says and
+    remedy: `{found}` is that, `{NAME}` a fact; says "" = there is nothing to say.
+    """
+
+    status: Status
+    holds: Callable[[Any], object]
+    says: str
+    remedy: str = ""
 
 
-def _version(config: Mapping[str, str]) -> Check:
-    text = config.get("SLURM_VERSION", "")
-    release = release_of(text)
-    if release is None:
-        return Check.fail("version", f"version {text!r} cannot be read", "report this")
-    if TRIED[0] <= release <= TRIED[1]:
-        return Check.ok("version", f"Slurm {text}")
-    return Check.warn(
-        "version",
-        f"Slurm {text} is outside the releases that were tried (22.05 to 26.05)",
-        "watch some cycles of `rltuned run --dry-run` before going live",
-    )
+class Question(NamedTuple):
+    """A row of the table: its answer is the first state that holds, if one does. key, fits: what
+    `rltuned config init` sets by it, to a value (None = a comment), and why.
+    """
+
+    name: str
+    asks: str
+    states: tuple[State, ...]
+    key: str = ""
+    fits: Callable[[Any], tuple[object, str] | None] = lambda _: None
 
 
-def _priority(config: Mapping[str, str]) -> Check:
-    kind = config.get("PriorityType", "")
-    if kind == MULTIFACTOR and "INCR_ONLY" in read_priorities(config).flags:
-        return Check.fail(
-            "priority",
-            "PriorityFlags=INCR_ONLY: a number may never come down again, so no job is written",
-            "take INCR_ONLY out of PriorityFlags",
-        )
-    if kind == MULTIFACTOR:
-        return Check.ok(
-            "priority", f"{kind}: both write modes work; site_factor keeps age and fair-share alive"
-        )
-    if kind != BASIC:
-        return Check.fail(
-            "priority",
-            f"{kind or 'no PriorityType'}: how it orders jobs is not known, so nothing is done",
-            "set PriorityType=priority/multifactor or priority/basic",
-        )
-    return Check.warn(
-        "priority",
-        f"{kind}: SiteFactor has no effect, only write_mode = auto or priority works",
-        "set PriorityType=priority/multifactor",
-    )
+def answers(table: Iterable[Question], facts: Facts) -> Iterator[Check]:
+    """What the facts say to each question."""
+    for row in table:
+        for status, holds, says, remedy in row.states:
+            if found := holds(facts):
+                named = ChainMap({"found": found}, facts)
+                if says:
+                    yield Check(row.name, status, says.format_map(named), remedy.format_map(named))
+                break
 
 
-def _weights(config: Mapping[str, str]) -> Check:
-    return Check.ok("weights", str(read_priorities(config)))
+class Lazy(dict[str, Any]):
+    """Facts that are found out when first asked for, by `probes`; an error is a fact too."""
+
+    def __init__(self, probes: Mapping[str, Callable[[Any], object]], **known: object) -> None:
+        super().__init__(known)
+        self._probes = probes
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            self[name] = self._probes[name](self)
+        except RltunedError as error:
+            self[name] = error
+        return self[name]
 
 
-def _site_factor_plugin(config: Mapping[str, str]) -> Check:
-    plugin = read_priorities(config).plugin
-    if not plugin:
-        return Check.ok("site_factor_plugin", "no plugin writes site factors")
-    return Check.warn(
-        "site_factor_plugin",
-        f"{plugin} overwrites site factors every PriorityCalcPeriod",
-        "use write_mode = priority, or unset PrioritySiteFactorPlugin",
-    )
+def wrong(fact: object) -> tuple[str, str] | None:
+    """Of an error: what it says, and the command that fixes it ("" = it names none)."""
+    what, _, fix = str(fact).partition("; fix with: ")
+    return (what, fix) if isinstance(fact, Exception) else None
 
 
-def _scheduler(config: Mapping[str, str]) -> Check:
-    kind = config.get("SchedulerType", "")
-    options = config.get("SchedulerParameters", "").split(",")
-    if kind != "sched/backfill":
-        return Check.warn("scheduler", f"{kind}: no backfill", "set SchedulerType=sched/backfill")
-    if "bf_continue" not in options:
-        return Check.warn(
-            "scheduler",
-            "sched/backfill without bf_continue: any job update ends a backfill cycle early",
-            "add bf_continue to SchedulerParameters",
-        )
-    floor = next((o for o in options if o.startswith("bf_min_prio_reserve=")), "")
-    if floor:
-        return Check.warn(
-            "scheduler",
-            f"{floor}: only jobs above that number get a start reserved, and rltuned moves jobs "
-            "across it",
-            "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]",
-        )
-    return Check.ok("scheduler", "sched/backfill with bf_continue")
+def otherwise(_: object) -> bool:
+    """Of the last state of a question: none before it held."""
+    return True
 
 
-def _memory(config: Mapping[str, str]) -> Check:
-    kind = config.get("SelectType", "")
-    parameters = config.get("SelectTypeParameters", "")
-    if "MEMORY" not in parameters.upper():
-        return Check.ok(
-            "select", f"{kind} {parameters}: memory is not counted, so no job waits for it"
-        )
-    defaults = {
-        key: config.get(key, "") for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")
+def gather(commands: Commands, now: float, reading: Callable[[float], ReaderChoice]) -> Facts:
+    """Ask Slurm. Writes nothing, and never raises for a Slurm that is away."""
+    uid = os.geteuid()
+    user = user_name(uid)
+    missing = [name for name in (*NEEDED, *USEFUL) if commands.where(name) is None]
+    said: dict[str, Any] = {"uid": uid, "user": user, "missing": missing}
+    try:
+        said["ping"] = commands.ask("scontrol", "ping").strip().replace("\n", "; ")
+        text = commands.ask("scontrol", "show", "config")
+        said["client"] = commands.ask("scontrol", "--version").strip()
+    except BackendError as error:
+        return site_facts("", now, **said, trouble=str(error))
+    if "slurmdbd" in parse_config(text).get("AccountingStorageType", ""):
+        with suppress(BackendError):  # the level is not known then
+            words = ("show", "user", user, "format=adminlevel")
+            said["level"] = commands.ask("sacctmgr", "-n", "-P", *words).strip().split("\n")[0]
+    try:
+        said["reading"] = reading(now)
+    except (BackendError, SnapshotError) as error:
+        said["unread"] = str(error)
+    return site_facts(text, now, **said)
+
+
+def site_facts(text: str, now: float, **said: Any) -> Facts:
+    """What follows from `scontrol show config` at rltuned's time now, and from what else was said:
+    ping, uid, user, client (`scontrol --version`), level (AdminLevel; None = no answer), missing
+    (programs), trouble (why there is no configuration), reading, or unread: why there is none.
+    """
+    more = {"ping": "", "client": "", "level": None, "missing": (), "trouble": "", "unread": ""}
+    facts = defaultdict[str, Any](str, {**parse_config(text), **more, "reading": None, **said})
+    first = text.split("\n", 1)[0].rpartition(" ")[2]  # slurmctld tells whole seconds
+    skew_s = int(first) - math.floor(now) if first.isdigit() else None
+    way = "" if skew_s is None else f"{abs(skew_s)} s {'ahead of' if skew_s > 0 else 'behind'}"
+    client = facts["client"].rpartition(" ")[2]
+    kinds = {key: facts[key] for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")}
+    memory = [f"{k}={v}" for k, v in kinds.items() if v and v.upper() != "UNLIMITED"]
+    memory += [word for word in facts["JobDefaults"].split(",") if "DefMemPerGPU" in word]
+    hidden = {"jobs", "nodes", "partitions", "reservations"} & {*facts["PrivateData"].split(",")}
+    facts |= {
+        "priorities": read_priorities(facts),
+        "release": release_of(facts["SLURM_VERSION"]),
+        "client": client,
+        "client_release": release_of(client),
+        "accounts": "slurmdbd" in facts["AccountingStorageType"],
+        "may_all": facts["uid"] == 0 or facts["SlurmUser"].endswith(f"({facts['uid']})"),
+        "operates": facts["level"] in {"Operator", "Administrator"},
+        "slurm_user": facts["SlurmUser"].partition("(")[0] or "slurm",
+        "skew_s": skew_s,
+        "off": f"slurmctld on {facts['SlurmctldHost[0]'] or '?'} is {way} the clock here",
+        "host": facts["SlurmctldHost[0]"] or "?",
+        "memory": ", ".join(memory),
+        "hidden": hidden,
+        "hidden_part": "jobs" if "jobs" in hidden else "part",
     }
-    set_ones = [f"{k}={v}" for k, v in defaults.items() if v and v.upper() != "UNLIMITED"]
-    set_ones += [w for w in config.get("JobDefaults", "").split(",") if "DefMemPerGPU" in w]
-    if set_ones:
-        return Check.ok("select", f"{kind} {parameters} with {', '.join(set_ones)}")
-    return Check.warn(
-        "select",
-        f"{kind} {parameters} without DefMemPerCPU: a job without --mem takes a whole node",
-        "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf",
-    )
+    return facts
 
 
-def _preemption(config: Mapping[str, str]) -> Check:
-    kind = config.get("PreemptType", "")
-    if absent(kind) or kind.endswith("/none"):
-        return Check.ok("preemption", "off")
-    return Check.warn(
-        "preemption",
-        f"{kind}, mode {config.get('PreemptMode', '?')}: pre-empted jobs return to the queue",
-        "list the partitions or QOS that may pre-empt under [scope] as left alone",
-    )
+def examine(facts: Facts) -> Iterator[Check]:
+    """Judge the facts: what cannot be asked ends it."""
+    for check in answers(SITE, facts):
+        yield check
+        if check.status is FAIL and check.name in {"programs", "slurm"}:
+            return
 
 
-_JUDGES: Final[tuple[Callable[[Mapping[str, str]], Check], ...]] = (
-    _version, _priority, _weights, _site_factor_plugin, _scheduler, _memory, _preemption,
+SITE: Final = (
+    Question("programs", "Are Slurm's programs here?", (
+        State(FAIL, lambda s: ", ".join(name for name in s["missing"] if name in NEEDED),
+              "not found here: {found}",
+              "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir"),
+        State(WARN, lambda s: s["accounts"] and ", ".join(s["missing"]),
+              "not found here: {found}, so rights are not known",
+              "install Slurm's commands whole (Debian: slurm-client)"),
+        State(OK, lambda s: ", ".join(n for n in (*NEEDED, *USEFUL) if n not in s["missing"]),
+              "{found}"),
+    )),
+    Question("slurm", "Does slurmctld answer?", (
+        State(FAIL, lambda s: s["trouble"], "{found}",
+              "start slurmctld, or set [slurm] bin_dir and conf in rltuned.toml"),
+        State(OK, otherwise, "{ping}"),
+    )),
+    Question("version", "Was rltuned tried with its release?", (
+        State(FAIL, lambda s: s["release"] is None,
+              "version {SLURM_VERSION!r} cannot be read", "report this"),
+        State(WARN, lambda s: not TRIED[0] <= s["release"] <= TRIED[1],
+              "Slurm {SLURM_VERSION} is outside the releases that were tried (22.05 to 26.05)",
+              "watch some cycles of `rltuned run --dry-run` before going live"),
+        State(OK, otherwise, "Slurm {SLURM_VERSION}"),
+    )),
+    Question("priority", "How does it order jobs?", (
+        State(FAIL, lambda s: s["PriorityType"] == MULTIFACTOR
+              and "INCR_ONLY" in s["priorities"].flags,
+              "PriorityFlags=INCR_ONLY: a number may never come down again, so no job is written",
+              "take INCR_ONLY out of PriorityFlags"),
+        State(OK, lambda s: s["PriorityType"] == MULTIFACTOR,
+              "{PriorityType}: both write modes work; site_factor keeps age and fair-share alive"),
+        State(WARN, lambda s: s["PriorityType"] == BASIC,
+              "{PriorityType}: SiteFactor has no effect, only write_mode = auto or priority works",
+              "set PriorityType=priority/multifactor"),
+        State(FAIL, lambda s: s["PriorityType"] or "no PriorityType",
+              "{found}: how it orders jobs is not known, so nothing is done",
+              "set PriorityType=priority/multifactor or priority/basic"),
+    )),
+    Question("weights", "What counts in its order?", (State(OK, otherwise, "{priorities}"),)),
+    Question("site_factor_plugin", "Does anyone else write site factors?", (
+        State(WARN, lambda s: s["priorities"].plugin,
+              "{found} overwrites site factors every PriorityCalcPeriod",
+              "use write_mode = priority, or unset PrioritySiteFactorPlugin"),
+        State(OK, otherwise, "no plugin writes site factors"),
+    ), "limits.write_mode", lambda s: (
+        "priority" if s["priorities"].plugin else "auto", s["priorities"].advice)),
+    Question("scheduler", "Does it backfill, and go on after an update?", (
+        State(WARN, lambda s: s["SchedulerType"] != "sched/backfill",
+              "{SchedulerType}: no backfill", "set SchedulerType=sched/backfill"),
+        State(WARN, lambda s: "bf_continue" not in s["SchedulerParameters"].split(","),
+              "sched/backfill without bf_continue: any job update ends a backfill cycle early",
+              "add bf_continue to SchedulerParameters"),
+        State(WARN, lambda s: s["priorities"].scheduler.get("bf_min_prio_reserve"),
+              "bf_min_prio_reserve={found}: only jobs above that number get a start reserved, and "
+              "rltuned moves jobs across it",
+              "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]"),
+        State(OK, otherwise, "sched/backfill with bf_continue"),
+    )),
+    Question("select", "Does a job without --mem leave room for others?", (
+        State(OK, lambda s: "MEMORY" not in s["SelectTypeParameters"].upper(),
+              "{SelectType} {SelectTypeParameters}: memory is not counted, so no job waits for it"),
+        State(OK, lambda s: s["memory"], "{SelectType} {SelectTypeParameters} with {found}"),
+        State(WARN, otherwise,
+              "{SelectType} {SelectTypeParameters} without DefMemPerCPU: a job without --mem takes "
+              "a whole node",
+              "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf"),
+    )),
+    Question("preemption", "Do jobs return to the queue?", (
+        State(OK, lambda s: absent(s["PreemptType"]) or s["PreemptType"].endswith("/none"), "off"),
+        State(WARN, lambda s: s["PreemptMode"] or "?",
+              "{PreemptType}, mode {found}: pre-empted jobs return to the queue",
+              "list the partitions or QOS that may pre-empt under [scope] as left alone"),
+    )),
+    Question("client", "Are the commands of slurmctld's release, or older?", (
+        State(WARN, lambda s: None in {s["release"], s["client_release"]},
+              "scontrol --version says {client!r}", "compare the releases"),
+        State(OK, lambda s: s["client_release"] == s["release"],
+              "Slurm's commands here are of {client}"),
+        State(FAIL, lambda s: s["client_release"] > s["release"],
+              "Slurm's commands here are of {client}, slurmctld of {SLURM_VERSION}",
+              "install the commands of slurmctld's release here, or set [slurm] bin_dir"),
+        State(WARN, otherwise,
+              "Slurm's commands here are of {client}, slurmctld of {SLURM_VERSION}",
+              "install the commands of slurmctld's release here, or set [slurm] bin_dir"),
+    )),
+    Question("clock", "Do slurmctld and this machine agree on the time?", (
+        State(WARN, lambda s: s["skew_s"] is None, "slurmctld did not tell its time",
+              "compare by hand"),
+        State(OK, lambda s: abs(s["skew_s"]) <= 1,
+              "slurmctld on {host} and this machine agree within a second"),
+        State(FAIL, lambda s: abs(s["skew_s"]) > _SKEW_FAIL_S, "{off}",
+              "synchronise both clocks (chrony, ntpd)"),
+        State(WARN, lambda s: abs(s["skew_s"]) > _SKEW_WARN_S, "{off}",
+              "synchronise both clocks (chrony, ntpd)"),
+        State(OK, otherwise, "{off}"),
+    )),
+    Question("rights", "May this user write, and no more?", (
+        State(OK, lambda s: s["may_all"] and s["level"] is None,
+              "{user} ({uid}) may write, and much more (no slurmdbd, so no operator level)"),
+        State(WARN, lambda s: s["may_all"], "{user} ({uid}) may write, and much more",
+              "run rltuned as an account of its own with AdminLevel=Operator"),
+        State(OK, lambda s: s["operates"], "{user} ({uid}) is {level}"),
+        State(FAIL, lambda s: not s["accounts"],
+              "{user} ({uid}) cannot write: without slurmdbd only root and SlurmUser "
+              "{SlurmUser} can",
+              "run the service as {slurm_user} (User={slurm_user} in a drop-in, docs/install.md), "
+              "and this check as well: runuser -u {slurm_user} -- rltuned check"),
+        State(FAIL, lambda s: s["level"] is None,
+              "{user} ({uid}) has admin level unknown; Priority needs Operator",
+              "start slurmdbd, which does not answer, and run this check again"),
+        State(FAIL, lambda s: s["level"],
+              "{user} ({uid}) has admin level {found}; Priority needs Operator",
+              "sacctmgr -i modify user {user} set adminlevel=Operator"),
+        # slurmdbd modifies a user that it knows, and adds others
+        State(FAIL, otherwise, "{user} ({uid}) has admin level unknown; Priority needs Operator",
+              "sacctmgr -i add user {user} account=root adminlevel=Operator"),
+    )),
+    Question("private_data", "Does Slurm show this user every job?", (
+        State(OK, lambda s: not s["hidden"], "Slurm shows all users every job"),
+        State(OK, lambda s: s["may_all"] or s["operates"],
+              "PrivateData={PrivateData}, and this user sees all"),
+        State(FAIL, otherwise,
+              "PrivateData={PrivateData}: this user sees only its own {hidden_part}, so every rank "
+              "would be wrong",
+              "run rltuned as an account with AdminLevel=Operator"),
+    )),
+    Question("reader", "What reads the queue?", (
+        State(FAIL, lambda s: s["unread"], "{found}", "see the check of the queue"),
+        State(WARN, lambda s: s["reading"] and s["reading"].stands_in,
+              "{reading.detail}; squeue as text stands in",
+              "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
+              "(docs/compatibility.md), or set slurm.reader = text"),
+        State(OK, lambda s: s["reading"], "{found.detail}"),
+    )),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Final
 from rltuned.core.numbers import Shortage
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
-from rltuned.slurm.config_checks import Check
+from rltuned.slurm.config_checks import Check, Status
 from rltuned.slurm.site import Priorities
 from rltuned.slurm.values import whole_numbers
 from rltuned.text import hours
@@ -80,8 +80,9 @@ def judge_order(site: Site) -> Iterator[Check]:
         yield _basic(site)
         return
     if site.system.site_factor_plugin and not site.writes_priority:
-        yield Check.fail(
+        yield Check(
             _NAME,
+            Status.FAIL,
             f"{site.system.site_factor_plugin} sets site factors, so that no delay is written",
             "unset PrioritySiteFactorPlugin, or set write_mode = priority",
         )
@@ -89,9 +90,13 @@ def judge_order(site: Site) -> Iterator[Check]:
     if not site.slope:
         yield _flat(site)
         return
-    yield Check.ok(_NAME, worth(site))
+    yield Check(_NAME, Status.OK, worth(site))
     for judge in (_coarse, _old, _partition_step, _qos_step, _depth, _tiers, _room):
         yield from judge(site)
+
+
+def _warn(detail: str, remedy: str) -> Check:
+    return Check(_NAME, Status.WARN, detail, remedy)
 
 
 def worth(site: Site) -> str:
@@ -127,9 +132,8 @@ def _own_text(site: Site) -> str:
 
 def _basic(site: Site) -> Check:
     if not site.leaves_alone:
-        return Check.ok(_NAME, worth(site))
-    return Check.warn(
-        _NAME,
+        return Check(_NAME, Status.OK, worth(site))
+    return _warn(
         "under priority/basic a job that rltuned leaves alone stands behind every job that it "
         "writes, where they share nodes",
         "set PriorityType=priority/multifactor, or take SLA partitions and exclusions out of "
@@ -139,13 +143,11 @@ def _basic(site: Site) -> Check:
 
 def _flat(site: Site) -> Check:
     if site.system.ages:
-        return Check.warn(
-            _NAME,
+        return _warn(
             "PriorityWeightAge = 0: waiting is worth no points, so that no delay can be written",
             f"set PriorityWeightAge to {ceil(site.system.max_age_s / COARSE_S)} or more",
         )
-    return Check.warn(
-        _NAME,
+    return _warn(
         "slurmctld counts age only with slurmdbd, so that no delay can be written as a priority",
         "set write_mode = auto",
     )
@@ -155,8 +157,7 @@ def _coarse(site: Site) -> Iterator[Check]:
     point_s = 1.0 / site.slope
     if point_s <= COARSE_S:
         return
-    yield Check.warn(
-        _NAME,
+    yield _warn(
         f"a point is worth {point_s / 60:.0f} minutes of waiting: too coarse to order by",
         f"multiply all PriorityWeight* by {ceil(point_s / COARSE_S)} or more"
         if site.system.ages
@@ -167,8 +168,7 @@ def _coarse(site: Site) -> Iterator[Check]:
 def _old(site: Site) -> Iterator[Check]:
     if not site.system.ages or site.system.max_age_s >= 2 * site.max_delay_s:
         return
-    yield Check.warn(
-        _NAME,
+    yield _warn(
         f"age stops growing after {hours(site.system.max_age_s)} (PriorityMaxAge), and a "
         f"delay may last {hours(site.max_delay_s)}: old jobs lose their order",
         "set PriorityMaxAge to twice [order] max_delay_s or more, and scale PriorityWeightAge with "
@@ -186,8 +186,7 @@ def _partition_step(site: Site) -> Iterator[Check]:
     step = weight * min(b - a for a, b in pairwise(factors)) / unit
     if step > site.reach:
         return
-    yield Check.warn(
-        _NAME,
+    yield _warn(
         f"PriorityJobFactor parts two partitions by {step:.0f} points = {site.hours(step)} of "
         f"waiting: a delay of up to {hours(site.max_delay_s)} can cross that",
         f"raise PriorityWeightPartition above {ceil(weight * site.reach / step)}, or lower "
@@ -232,8 +231,7 @@ def _qos_step(site: Site) -> Iterator[Check]:
     if not weight or points > site.reach or (site.qos and step is None):
         return
     which = f"QOS {step[1]} and {step[2]} lie {site.least}" if step else "the QOS lie at most "
-    yield Check.warn(
-        _NAME,
+    yield _warn(
         f"{which}{points:.0f} points = {site.hours(points)} of waiting apart: a delay of up to "
         f"{hours(site.max_delay_s)} can cross that",
         f"raise PriorityWeightQOS above {ceil(weight * site.reach / points)}, or lower max_delay_s "
@@ -247,8 +245,7 @@ def _depth(site: Site) -> Iterator[Check]:
         text = site.priorities.scheduler.get(name, "")
         looks = int(text) if text.isdecimal() else default
         if site.pending > looks:
-            yield Check.warn(
-                _NAME,
+            yield _warn(
                 f"{site.pending} jobs wait and {name}={looks}: jobs that stand further back are "
                 "not looked at, so that wide ones wait longer than their bound suggests",
                 f"raise {name} in SchedulerParameters, as far as slurmctld has time for it",
@@ -260,7 +257,9 @@ def _tiers(site: Site) -> Iterator[Check]:
     tiers = {p.name: p.priority_tier for p in site.partitions}
     if len(set(tiers.values())) > 1:
         text = ", ".join(f"{name} {tier}" for name, tier in sorted(tiers.items()))
-        yield Check.ok(_NAME, f"PriorityTier goes before every number, a delay's too: {text}")
+        yield Check(
+            _NAME, Status.OK, f"PriorityTier goes before every number, a delay's too: {text}"
+        )
 
 
 def _room(site: Site) -> Iterator[Check]:
@@ -281,8 +280,7 @@ def _room(site: Site) -> Iterator[Check]:
     )
     if enough > MAX_WEIGHT:
         remedy = "bring all PriorityJobFactor nearer to each other, or lower [order] max_delay_s"
-    yield Check.warn(
-        _NAME,
+    yield _warn(
         f"the longest delay takes {site.reach:.0f} points, and slurm.conf gives a new job as few "
         f"as {least:.0f}: in a long queue delays are cut and jobs tie at the lowest priority",
         remedy,
@@ -292,8 +290,7 @@ def _room(site: Site) -> Iterator[Check]:
 def judge_room(short: Shortage, ranked: int) -> Iterator[Check]:
     """Whether the priorities of now have room for the delays of now."""
     if short.jobs:
-        yield Check.warn(
-            _NAME,
+        yield _warn(
             f"{short.jobs} of {ranked} pending jobs have priorities too low for their delays, "
             f"which are shortened to as little as {hours(short.least_s)}",
             short.remedy,

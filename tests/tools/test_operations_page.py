@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rltuned.cli.explained import explained
+from rltuned.cli.explain import explained
 from rltuned.cli.flags import BackendChoice, settings_of
 from rltuned.cli.plan import look
 from rltuned.core.decide import Knobs, decide

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
-from rltuned.cli.instances import AllOption, instances
+from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of, warn
 from rltuned.core.order import Policy
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import (
@@ -138,20 +137,20 @@ def _one(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
 def _each(config: Path | None, options: _NightOptions, *, as_json: bool) -> int:
     """One night for each daemon of this machine, one after the other; returns the exit code."""
     documents, codes = [], [0]
-    for one in instances(config):
-        report = None if options.report is None else options.report / one.name
+    for path, _ in instances(config):
+        report = None if options.report is None else options.report / path.stem
         try:
-            found = _tuned(one.path, replace(options, report=report))
+            found = _tuned(path, replace(options, report=report))
             codes.append(NOTHING if found["verdict"] == "nothing" else 0)
         except RltunedError as error:
             found = {"verdict": "failed", "why": str(error).splitlines()}
             codes.append(2 if isinstance(error, SettingsError | ModelError | TraceError) else 1)
-        documents.append({"instance": one.name, **found})
+        documents.append({"instance": path.stem, **found})
         if not as_json and "candidates" in found:
-            say(f"{one.name}:")
+            say(f"{path.stem}:")
             _show(found)
         elif not as_json:
-            say(f"{one.name}: {found['verdict']}: {'; '.join(found['why'])}")
+            say(f"{path.stem}: {found['verdict']}: {'; '.join(found['why'])}")
     if as_json:
         say(json.dumps({"instances": documents}, allow_nan=False))
     return max(codes, key=(0, NOTHING, 1, 2).index)

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -14,8 +15,8 @@ import pytest
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS, PANELS, check
-from rltuned.cli.check import machine_checks
-from rltuned.cli.check_slurm import fit_checks, look, queue_checks, time_limits
+from rltuned.cli.check import here
+from rltuned.cli.check_slurm import FIT, QUEUE, facts_of, queue_checks
 from rltuned.cli.explain import _BOUNDS, in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
@@ -29,8 +30,8 @@ from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
-from rltuned.settings import Flag, from_flags, load
-from rltuned.slurm.config_checks import Check, Status
+from rltuned.settings import Flag, Loaded, Settings, from_flags, load
+from rltuned.slurm.config_checks import Check, Status, answers
 from rltuned.solver import Cbc
 from tests.builders import job, running, snapshot, sure
 from tests.configs import settings_file
@@ -249,14 +250,13 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
     config.write_text(config.read_text() + slurm + '[scope]\nsla_partitions = ["sla", "slaa"]\n')
     loaded = load(config)
     backend = replay(bin_dir, RECORDED)
-    found = {c.name: c for c in queue_checks(loaded, backend.observe())}
+    found = {c.name: c for c in queue_checks(facts_of(loaded, backend, priority=None))}
     assert found["queue"].status is Status.OK
     assert found["scope.sla_partitions"].status is Status.WARN
     assert "no partition slaa" in found["scope.sla_partitions"].detail
     assert found["time_limits"].status is Status.OK
     (bin_dir / "squeue").unlink()
-    only = look(backend)
-    assert isinstance(only, Check)
+    *_, only = queue_checks(facts_of(loaded, backend, priority=None))
     assert (only.name, only.status) == ("queue", Status.FAIL)
     assert "squeue is not installed" in only.detail
 
@@ -364,7 +364,9 @@ def test_check_looks_at_the_machine(tmp_path: Path) -> None:
     def found(**journal: int) -> dict[str, Check]:
         flags = [Flag("daemon.state_dir", tmp_path, "a test")]
         flags += [Flag(f"journal.{key}", value, "a test") for key, value in journal.items()]
-        return {c.name: c for c in machine_checks(from_flags(tuple(flags)))}
+        of_machine = ("runtime", "user", "space")
+        checks = here(from_flags(tuple(flags)))
+        return {c.name: c for c in checks if c.name in of_machine}
 
     assert {c.status for c in found().values()} == {Status.OK}
     assert "numpy 2" in found()["runtime"].detail
@@ -374,7 +376,7 @@ def test_check_looks_at_the_machine(tmp_path: Path) -> None:
         assert found()["user"].status is Status.WARN
         assert found()["user"].remedy == "runuser -u nobody -- rltuned check"
         os.chown(tmp_path, 0, 0)
-    tmp_path.rmdir()
+    shutil.rmtree(tmp_path)
     assert set(found()) == {"runtime", "user"}, "the journal's check says that there is no folder"
 
 
@@ -382,8 +384,14 @@ def test_partitions_without_a_time_limit_are_warned_of() -> None:
     limited = Partition("a", max_time_s=60.0)
     endless = (Partition("b", max_time_s=math.inf), Partition("c"))
     default = Partition("d", max_time_s=math.inf, default_time_s=60.0)
-    assert time_limits(replace(snapshot(), partitions=(limited, default))).status is Status.OK
-    check = time_limits(replace(snapshot(), partitions=(limited, *endless)))
+
+    def found(*partitions: Partition) -> Check:
+        seen = replace(snapshot(), partitions=partitions)
+        facts = facts_of(Loaded(Settings()), None, seen=seen)
+        return next(c for c in answers(QUEUE, facts) if c.name == "time_limits")
+
+    assert found(limited, default).status is Status.OK
+    check = found(limited, *endless)
     assert check.status is Status.WARN
     assert "none in b, c," in check.detail
 
@@ -478,11 +486,11 @@ def test_breakers_are_shown_and_closed(config: Path) -> None:
 
 
 def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> None:
-    multifactor = (Check("priority", Status.OK, "priority/multifactor"),)
+    multifactor = Check("priority", Status.OK, "priority/multifactor")
     config.write_text(config.read_text() + '[ladder]\nstage = "canary"\n')
-    assert list(fit_checks(load(config), multifactor)) == []
+    assert list(answers(FIT, facts_of(load(config), None, priority=multifactor))) == []
     config.write_text(config.read_text() + '[limits]\nwrite_mode = "priority"\n')
-    (warning,) = fit_checks(load(config), multifactor)
+    (warning,) = answers(FIT, facts_of(load(config), None, priority=multifactor))
     assert (warning.name, warning.status) == ("canary", Status.WARN)
 
 

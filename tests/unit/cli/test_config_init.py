@@ -1,18 +1,21 @@
 """`rltuned config init`: whole or absent, never over another file, and fitted to what was found."""
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rltuned.cli.config import _checked, _find
-from rltuned.cli.fitting import Found, fitted
+from rltuned.cli.check_slurm import facts_of
+from rltuned.cli.config import _checked, fitted
+from rltuned.domain.cluster import Partition
 from rltuned.errors import BackendError, SettingsError
-from rltuned.settings import Settings, from_flags, load
+from rltuned.settings import Loaded, Settings, load
 from rltuned.settings.reference import KeyLine, draft
-from rltuned.settings.source import Flag
-from rltuned.slurm.site import Priorities, RateLimit, parse_config, read_priorities, read_rate_limit
+from rltuned.slurm.config_checks import Facts
+from rltuned.slurm.site import Priorities, RateLimit, read_rate_limit
+from tests.builders import snapshot
 from tests.configs import settings_file
 from tests.pages import ROOT, differs, session
 from tests.recorded import DATA, RELEASES, Recording, replay
@@ -29,13 +32,16 @@ def written(tmp_path: Path, text: str) -> Settings:
     return load(path).settings
 
 
-def fit(found: Found | None, path: Path | None = None, **keys: object) -> str:
+def fit(found: Facts | None, path: Path | None = None, **keys: object) -> str:
     named = {key.replace("__", "."): value for key, value in keys.items()}
     return fitted(found, path, named, "written by a test")
 
 
-def found_in(*partitions: str, priorities: Priorities = MULTIFACTOR, **more: Any) -> Found:
-    return Found("c1", "24.11.5", partitions, priorities, **more)
+def found_in(*partitions: str, controllers: int = 1, **more: Any) -> Facts:
+    seen = replace(snapshot(), cluster="c1", partitions=tuple(map(Partition, partitions)))
+    answers = dict.fromkeys([f"head{n}" for n in range(controllers)], True)
+    known = {"priorities": MULTIFACTOR, "config": {"SLURM_VERSION": "24.11.5"}, **more}
+    return facts_of(Loaded(Settings()), None, seen=seen, controllers=answers, **known)
 
 
 def test_a_cluster(tmp_path: Path) -> None:
@@ -120,15 +126,7 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     recording = Recording(DATA / release)
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
-    seen = replay(bin_dir, recording).observe()
-    config = parse_config(recording.text("config"))
-    found = Found(
-        seen.cluster,
-        config["SLURM_VERSION"],
-        tuple(p.name for p in seen.partitions),
-        read_priorities(config),
-        limit=read_rate_limit(config),
-    )
+    found = facts_of(Loaded(Settings()), replay(bin_dir, recording))
     text = fit(found, slurm__bin_dir=bin_dir)
     settings = written(tmp_path, text)
     assert settings.limits.write_mode == "auto"
@@ -138,9 +136,8 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
 
 
 def test_slurm_is_asked_as_the_options_say(tmp_path: Path) -> None:
-    flags = (Flag("slurm.bin_dir", tmp_path, "--bin-dir"),)
     with pytest.raises(BackendError, match=f"scontrol is not installed in {tmp_path}"):
-        _find(from_flags(flags))
+        run("config", "init", "-", "--bin-dir", str(tmp_path))
 
 
 def test_write_mode_follows_the_site(tmp_path: Path) -> None:
@@ -156,7 +153,7 @@ def test_a_rate_limit_bounds_the_changes(tmp_path: Path) -> None:
     config = {"SLURM_VERSION": "24.11.5", "SlurmctldParameters": "rl_enable,rl_bucket_size=50"}
     limit = read_rate_limit(config)
     assert limit == RateLimit(50, 2)
-    found = found_in(limit=limit)
+    found = found_in(config=config)
     assert written(tmp_path, fit(found)).limits.max_changes == 39
     assert read_rate_limit(config | {"SLURM_VERSION": "22.05.8"}) is None
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.check_slurm import controller_checks
+from rltuned.cli.check_slurm import facts_of, queue_checks
 from rltuned.settings import load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import Check, Status
@@ -28,7 +28,9 @@ def found(tmp_path: Path, ping: str, settings: str = "", **changed: str) -> dict
     programs = tmp_path / "bin"
     programs.mkdir(exist_ok=True)
     slurm: SlurmBackend = replay(programs, RECORDED, ping=ping, **changed)
-    return {c.name: c for c in controller_checks(load(config), slurm)}
+    facts = facts_of(load(config), slurm, priority=None)
+    named = ("ha", "load", "rate_limit")
+    return {c.name: c for c in queue_checks(facts) if c.name in named}
 
 
 def test_one_controller_needs_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rltuned.cli.group_plan import commands, graph_of, plan_document, speeds_of
+from rltuned.cli.groups import commands, graph_of, plan_document, speeds_of
 from rltuned.core.groups import forecasts
 from rltuned.core.heft import heft
 from rltuned.daemon.groups import looked

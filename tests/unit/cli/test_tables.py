@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from rltuned.cli.tables import CHANGES, ENDLESS, Column, console, fitted, show_table
+from rltuned.cli.tables import ENDLESS, OF_PLAN, Column, console, show_table
 from rltuned.lab.cli import backtest, evaluate
 from tests.configs import settings_file
 from tests.unit.cli.journalled import live
@@ -80,7 +80,7 @@ def _read(terminal: int) -> bytes:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_change_keeps_job_partition_user_and_numbers(width: int) -> None:
-    (head, row) = shown(CHANGES, [WORST], width)[:2]
+    (head, row) = shown(OF_PLAN, [WORST], width)[:2]
     assert len(row) <= width
     assert row.split()[0] == "12345678"
     assert "4294000000" in row
@@ -92,8 +92,8 @@ def test_a_change_keeps_job_partition_user_and_numbers(width: int) -> None:
 
 def test_why_is_cut_first() -> None:
     row = ("7", "gpu", "ann", "9 -> 1", "100", "200", "4m", "now", "p1:2", "x" * 100)
-    (head, line) = shown(CHANGES, [row], 96)
-    assert re.split(" {2,}", head.strip()) == [column.name for column in CHANGES]
+    (head, line) = shown(OF_PLAN, [row], 96)
+    assert re.split(" {2,}", head.strip()) == [column.name for column in OF_PLAN]
     assert line.rstrip().endswith("x…")
 
 
@@ -118,8 +118,9 @@ def test_no_row_is_wider_than_the_screen_or_two_lines_high(
 def test_a_file_has_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert console().width == ENDLESS
-    table, missing = fitted(CHANGES, [WORST], ENDLESS)
-    assert (len(table.columns), missing) == (len(CHANGES), [])
+    (head, row) = shown(OF_PLAN, [WORST], ENDLESS)
+    assert re.split(" {2,}", head.strip()) == [column.name for column in OF_PLAN]
+    assert re.split(" {2,}", row.strip()) == list(WORST)
 
 
 # -- the commands -------------------------------------------------------------------------------

@@ -1,15 +1,15 @@
 """`rltuned check` on recorded configurations, changed one line at a time."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
+from string import Formatter
+from typing import Any
 
 import pytest
 
 import rltuned
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.checks import CheckInput, examine
-from rltuned.slurm.config_checks import Check, Status
+from rltuned.slurm.config_checks import SITE, Check, Status, examine, site_facts
 from rltuned.slurm.run import SlurmCli
 from tests.recorded import DATA, Recording
 
@@ -17,22 +17,28 @@ PACKAGE = Path(rltuned.__file__).parent
 RECORDED = Recording(DATA / "22.05")
 CONFIG = RECORDED.text("config")
 NOW = float(CONFIG.split("\n", 1)[0].rsplit(" ", 1)[1])
-GOOD = CheckInput(RECORDED.text("ping"), True, CONFIG, NOW, 0, "root", client="slurm-wlm 22.05.8")
+GOOD: dict[str, Any] = {
+    "text": CONFIG,
+    "now": NOW,
+    "uid": 0,
+    "user": "root",
+    "client": "slurm-wlm 22.05.8",
+}
 
 
-def found(evidence: CheckInput) -> dict[str, Check]:
-    return {c.name: c for c in examine(evidence)}
+def found(said: dict[str, Any], **other: object) -> dict[str, Check]:
+    return {c.name: c for c in examine(site_facts(**{"ping": "UP", **said, **other}))}
 
 
-def with_line(key: str, value: str) -> CheckInput:
+def with_line(key: str, value: str) -> dict[str, Any]:
     changed, count = re.subn(rf"(?m)^({re.escape(key)} *)= .*$", rf"\1= {value}", CONFIG)
     if not count:
         changed += f"{key} = {value}\n"
-    return replace(GOOD, config=changed)
+    return {**GOOD, "text": changed}
 
 
 def test_the_lab_is_fit() -> None:
-    assert {c.status for c in examine(GOOD)} == {Status.OK}
+    assert {c.status for c in found(GOOD).values()} == {Status.OK}
     assert found(GOOD)["version"].detail == "Slurm 22.05.8"
 
 
@@ -67,10 +73,17 @@ def test_each_setting(key: str, value: str, name: str, status: Status, remedy: s
     assert remedy in check.remedy
 
 
+def test_a_text_names_facts_alone() -> None:
+    facts = {*site_facts(**GOOD), "found"}
+    texts = [text for row in SITE for state in row.states for text in state[2:]]
+    names = {name for text in texts for _, name, _, _ in Formatter().parse(text) if name}
+    assert {name.partition(".")[0] for name in names} <= facts
+
+
 def test_every_check_is_documented() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "install.md").read_text()
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-    names = set(re.findall(r'Check(?:\.ok|\.warn|\.fail)?\(\s*"(\w+)"', code))
+    names = set(re.findall(r'(?:Check|Question)\(\s*"(\w+)"', code))
     assert len(names) > 20
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
@@ -80,17 +93,17 @@ def test_every_check_is_documented() -> None:
     [("slurm 22.05.2", "ok"), ("slurm 21.08.8", "warn"), ("slurm 23.02.1", "fail"), ("", "warn")],
 )
 def test_the_release_of_the_commands(client: str, status: str) -> None:
-    assert found(replace(GOOD, client=client))["client"].status == status
+    assert found(GOOD, client=client)["client"].status == status
 
 
 def test_programs() -> None:
-    assert found(replace(GOOD, missing=("sacctmgr",)))["programs"].status is Status.OK
+    assert found(GOOD, missing=("sacctmgr",))["programs"].status is Status.OK
     accounting = with_line("AccountingStorageType", "accounting_storage/slurmdbd")
-    assert found(replace(accounting, missing=("sacctmgr",)))["programs"].status is Status.WARN
-    none = CheckInput("no scontrol", False, "", NOW, 0, "root", missing=("scontrol", "sacctmgr"))
-    (only,) = examine(none)
+    assert found(accounting, missing=("sacctmgr",))["programs"].status is Status.WARN
+    none = {**GOOD, "text": "", "trouble": "no scontrol", "missing": ("scontrol", "sacctmgr")}
+    (only,) = found(none).values()
     assert (only.status, only.detail) == (Status.FAIL, "not found here: scontrol")
-    away = found(replace(none, missing=()))
+    away = found(none, missing=())
     assert {c.name: c.status for c in away.values()} == {
         "programs": Status.OK,
         "slurm": Status.FAIL,
@@ -99,31 +112,31 @@ def test_programs() -> None:
 
 @pytest.mark.parametrize(("skew", "status"), [(1, "ok"), (-10, "warn"), (3600, "fail")])
 def test_clock(skew: float, status: str) -> None:
-    assert found(replace(GOOD, now=NOW - skew))["clock"].status == status
+    assert found(GOOD, now=NOW - skew)["clock"].status == status
 
 
 def test_one_clock_is_not_off_itself() -> None:
     """slurmctld cuts its second, and the answer comes after rltuned's own look at the clock."""
     for later in (0.0, 0.9, -0.2):
-        check = found(replace(GOOD, now=NOW + later))["clock"]
+        check = found(GOOD, now=NOW + later)["clock"]
         assert check.detail.endswith("and this machine agree within a second")
-    assert "is 10 s behind the clock" in found(replace(GOOD, now=NOW + 10.9))["clock"].detail
+    assert "is 10 s behind the clock" in found(GOOD, now=NOW + 10.9)["clock"].detail
 
 
 def test_rights() -> None:
-    plain = replace(GOOD, uid=1000, user="rltuned")
+    plain = {**GOOD, "uid": 1000, "user": "rltuned"}
     assert found(plain)["rights"].status is Status.FAIL
     assert "SlurmUser" in found(plain)["rights"].detail
     accounting = with_line("AccountingStorageType", "accounting_storage/slurmdbd")
-    operator = replace(accounting, uid=1000, user="rltuned", admin_level="Operator")
+    operator = {**accounting, "uid": 1000, "user": "rltuned", "level": "Operator"}
     assert found(operator)["rights"].status is Status.OK
-    nobody = found(replace(operator, admin_level="None"))["rights"]
+    nobody = found(operator, level="None")["rights"]
     assert nobody.status is Status.FAIL
     assert nobody.remedy == "sacctmgr -i modify user rltuned set adminlevel=Operator"
-    unknown = found(replace(operator, admin_level=""))["rights"]
+    unknown = found(operator, level="")["rights"]
     assert unknown.remedy == "sacctmgr -i add user rltuned account=root adminlevel=Operator"
-    assert "start slurmdbd" in found(replace(operator, admin_level=None))["rights"].remedy
-    assert found(replace(accounting, admin_level="None"))["rights"].status is Status.WARN
+    assert "start slurmdbd" in found(operator, level=None)["rights"].remedy
+    assert found(accounting, level="None")["rights"].status is Status.WARN
 
 
 def test_slurm_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
@@ -137,10 +150,10 @@ def test_a_queue_of_which_we_see_a_part_is_no_queue() -> None:
     assert found(GOOD)["private_data"].status is Status.OK
     private = with_line("PrivateData", "jobs,usage")
     assert found(private)["private_data"].status is Status.OK, "root sees all"
-    plain = found(replace(private, uid=1000, user="rltuned"))["private_data"]
+    plain = found(private, uid=1000, user="rltuned")["private_data"]
     assert plain.status is Status.FAIL
     assert "PrivateData=jobs,usage: this user sees only its own jobs" in plain.detail
-    operator = replace(private, uid=1000, user="rltuned", admin_level="Operator")
+    operator = {**private, "uid": 1000, "user": "rltuned", "level": "Operator"}
     assert found(operator)["private_data"].status is Status.OK
     usage = with_line("PrivateData", "usage,users")
-    assert found(replace(usage, uid=1000))["private_data"].status is Status.OK
+    assert found(usage, uid=1000)["private_data"].status is Status.OK
