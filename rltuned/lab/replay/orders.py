@@ -31,7 +31,6 @@ from rltuned.lab.kernel.ranking import (
     Ranking,
 )
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN, RunTimes
-from rltuned.lab.kernel.sorting import nothing_listed
 from rltuned.lab.replay.play import Played, run
 from rltuned.lab.replay.policy import CLAIRVOYANT_AREA, FUTURE
 from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs
@@ -126,7 +125,6 @@ def in_cycles(
         last_s=np.zeros(count),
         neutral=np.full(4, -1.0),
         compares=compares,
-        listed=nothing_listed(count),
     )
     return ranking, cycles, eyes
 
