@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE
+from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE
 from rltuned.policies.baselines import BASELINES
 
 Objective = Literal["wait", "bsld", "jct", "utilisation", "tail", "mix"]

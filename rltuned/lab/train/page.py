@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from rltuned.errors import TraceError
 from rltuned.lab.compare import LARGER_IS_BETTER
-from rltuned.lab.replay.policy import CLAIRVOYANT, FUTURE
+from rltuned.lab.replay.protocol import CLAIRVOYANT, FUTURE
 from rltuned.lab.report import plots
 from rltuned.lab.train.evaluate import Evaluation, everywhere, is_proven
 from rltuned.lab.train.verdict import headline
