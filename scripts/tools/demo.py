@@ -12,8 +12,7 @@ from typing import Final
 
 from rltuned.core.order import Policy
 from rltuned.lab.replay.decided import DecidedWorld
-from rltuned.lab.replay.policy import DEFAULT
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import DEFAULT, Protocol
 from rltuned.lab.replay.reshape import scale
 from rltuned.policies.named import policy_named
 from rltuned.sim.natural import Natural

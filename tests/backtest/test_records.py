@@ -14,7 +14,7 @@ from rltuned import durable
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
-from rltuned.lab.replay.tables import read_text
+from rltuned.lab.replay.trace_file import read_text
 from rltuned.lab.train import history
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import SacctAnswer

@@ -13,7 +13,7 @@ from rltuned.daemon.sums import Sums, sums_of
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.lab.replay.policy import policy_of
+from rltuned.lab.replay.protocol import policy_of
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot, sure
 from tests.examples import examples

@@ -19,8 +19,7 @@ from rltuned.core.features import (
 from rltuned.core.order import Order, bounded
 from rltuned.lab.replay.decided import SimulatedJournal, at_once, next_time, tick_at
 from rltuned.lab.replay.metrics import Schedule
-from rltuned.lab.replay.policy import CLAIRVOYANT, CLAIRVOYANT_AREA, policy_of
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import CLAIRVOYANT, CLAIRVOYANT_AREA, Protocol, policy_of
 from rltuned.lab.replay.run import schedule_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend, snapshot_of

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from rltuned.lab.replay.policy import policy_of
-from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default
+from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default, policy_of
 from rltuned.lab.replay.run import simulate
 from rltuned.policies.actor import Actor
 from rltuned.policies.predictor import load_predictor

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core import backlog, influence
-from rltuned.lab.kernel import demand, sorting
-from rltuned.lab.kernel.demand import BY_AREA, NO_DEMAND, ORDERS
+from rltuned.lab.kernel import demand
+from rltuned.lab.kernel.demand import NO_DEMAND
 
 MOST = 16
 areas = st.floats(0.0, 1e6) | st.sampled_from((0.0, 1.0, 2.0))
@@ -22,16 +22,13 @@ pools = st.tuples(st.lists(part, min_size=9, max_size=9), st.lists(counts, min_s
 @pytest.fixture(scope="module", autouse=True)
 def in_python() -> Iterator[None]:
     """The functions as they are written: compiled, they can be called by compiled ones alone."""
-    of_demand = (
+    names = (
         "users_among", "backlog_of", "_backlog_of_pool", "places_of", "_places_in_pool",
         "_most_jobs", "ascending",
     )  # fmt: skip
-    of_sorting = ("ascending", "resorted", "_parted", "_stands_before")
     with pytest.MonkeyPatch.context() as patch:
-        for module, names in ((sorting, of_sorting), (demand, of_demand)):
-            for name in names:
-                patch.setattr(module, name, getattr(module, name).py_func)
-        patch.setattr(demand, "resorted", sorting.resorted)
+        for name in names:
+            patch.setattr(demand, name, getattr(demand, name).py_func)
         patch.setattr(demand, "leader", influence.leader)
         yield
 
@@ -44,13 +41,10 @@ def test_one_pass_says_what_the_core_says(
     area, pool = np.array(area, dtype=np.float64), np.array(pool, dtype=np.int64)
     user, gpus = np.array(user, dtype=np.int64), np.array(cluster[1])
     overlap = np.array(cluster[0]).reshape(3, 3)
-    asked = NO_DEMAND._replace(
-        pool=pool, user=user, users=users, overlap=overlap, gpus=gpus,
-        orders=sorting.nothing_sorted(len(jobs), ORDERS),
-    )  # fmt: skip
+    asked = NO_DEMAND._replace(pool=pool, user=user, users=users, overlap=overlap, gpus=gpus)
     every = np.arange(len(jobs))
     core_s = backlog.backlogs_s(area, pool, overlap, gpus, user, users)
     assert demand.backlog_of(asked, every, area).tolist() == core_s.tolist()
     order = np.argsort(area, kind="stable")
     core = backlog.places(area, order, np.ones(len(jobs)), pool, overlap, user, users)
-    assert demand.places_of(asked, BY_AREA, every, area).tolist() == core.tolist()
+    assert demand.places_of(asked, every, area).tolist() == core.tolist()

@@ -14,8 +14,7 @@ from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.lab.replay.policy import policy_of
-from rltuned.lab.replay.protocol import DAEMON, Protocol
+from rltuned.lab.replay.protocol import DAEMON, Protocol, policy_of
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace

@@ -60,4 +60,4 @@ def test_only_an_entry_is_made_into_machine_code(tmp_path: Path) -> None:
             env={"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "PYTHONPATH": str(Path.cwd())},
         )
         said.append(run.stdout.split())
-    assert said == [["_InnerCode", "_EntryCode"], ["JITCodeLibrary", "JITCodeLibrary"]]
+    assert said == [["_InnerCode", "JITCodeLibrary"]] * 2

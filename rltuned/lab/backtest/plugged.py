@@ -10,9 +10,8 @@ from rltuned.core.decide import Policy
 from rltuned.domain.units import JobId
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.kernel.state import Shares
-from rltuned.lab.replay.decided import DecidedWorld
+from rltuned.lab.replay.decided import DecidedWorld, Learning
 from rltuned.lab.replay.play import Played
-from rltuned.lab.replay.plugged import Learning
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.sim.dispatch import Pending
 from rltuned.sim.world import Rules, World, by_priority

@@ -14,8 +14,7 @@ from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.backtest.plugged import play_plugged
 from rltuned.lab.replay.play import Played
-from rltuned.lab.replay.policy import BY_DEFAULT
-from rltuned.lab.replay.protocol import Protocol, by_default
+from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
 from rltuned.policies.plugins import Plugin
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc

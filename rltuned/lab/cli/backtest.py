@@ -21,7 +21,7 @@ from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
 from rltuned.lab.cli.progress import Bars, progress
 from rltuned.lab.compare import Change
-from rltuned.lab.replay.policy import BY_DEFAULT, DEFAULT
+from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT
 from rltuned.lab.train.settings import Learned
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named

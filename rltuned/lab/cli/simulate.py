@@ -25,8 +25,7 @@ from rltuned.lab.replay.metrics import (
     scores_of,
     write_jobs,
 )
-from rltuned.lab.replay.policy import BY_DEFAULT, policy_of
-from rltuned.lab.replay.protocol import Mode, Protocol, jointly
+from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, policy_of
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.lab.replay.watching import watching
 from rltuned.sim.cluster import Cluster

@@ -17,37 +17,28 @@ from rltuned.lab.kernel.state import (
     later_of,
     stamp,
 )
-from rltuned.lab.kernel.waiting import EVERY, Gate
 
 
 @in_place
-def gate_of(setup: Setup, state: State, now: float, shape: int) -> Gate:
-    """Which jobs of a shape's family need not be looked at: what is known of others says so."""
-    headed = state.head[setup.shapes.partition[shape]] >= 0
-    family, passed = setup.shapes.family[shape], state.counters[PASS]
-    return known_of(state.verdicts, family, passed, stamp(state), headed, setup.easy, now)
-
-
-@in_place
-def known_of(
+def may_start(
     verdicts: Verdicts,
     family: int,
+    width: int,
+    latest_end: float,
     passed: int,
     moment: int,
     headed: bool,
-    easy: bool,
-    now: float,
-) -> Gate:
-    """The same of a family. passed, moment: the pass, and its stamp."""
-    if headed and not easy:
-        return Gate(now, True, 0, 0, 0, -np.inf)
-    failed_from = refused_from = EVERY
-    if verdicts.failed[family] == passed:
-        failed_from = verdicts.failed_from[family]
-    if verdicts.refused[family] == moment:
-        refused_from = verdicts.refused_from[family]
-    fits_to, until_s = verdicts.fits_to[family], verdicts.until_s[family]
-    return Gate(now, headed, failed_from, refused_from, fits_to, until_s)
+) -> bool:
+    """Whether a job might start, or become a head by not fitting, for all that is known of its
+    family. passed, moment: the pass, and its stamp; headed: its partition has a head.
+    """
+    if headed:
+        if verdicts.failed[family] == passed and width >= verdicts.failed_from[family]:
+            return False
+    elif width > verdicts.fits_to[family]:
+        return True
+    is_refused = verdicts.refused[family] == moment and width >= verdicts.refused_from[family]
+    return bool(not is_refused or latest_end <= verdicts.until_s[family])
 
 
 @in_place

@@ -21,10 +21,9 @@ from rltuned.lab.kernel.compiler import (
     in_place,
 )
 from rltuned.lab.kernel.demand import Demand, in_turns, median_of_users, users_among
+from rltuned.lab.kernel.queue import PENDING, PendingQueue, place_of, rank
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
-from rltuned.lab.kernel.sorting import Listed, in_submit_order, nothing_listed, shifts
 from rltuned.lab.kernel.state import Setup, State
-from rltuned.lab.kernel.waiting import TREE, Waiting, insert, remove, rewind, touch
 
 DELAY, SINCE, RUNNING, SEEN = 0, 1, 2, 3
 """Places in Cycles.neutral, as in NeutralDelay; SEEN < 0: none has been found yet."""
@@ -64,7 +63,6 @@ class Cycles(NamedTuple):
     last_s: FloatArray
     neutral: FloatArray
     compares: bool
-    listed: Listed
 
 
 class Scale(NamedTuple):
@@ -102,15 +100,14 @@ def cycle(
     state: State,
     ranking: Ranking,
     eyes: Eyes,
-    waiting: Waiting,
-    jobs: IntArray,
+    queue: PendingQueue,
     cycles: Cycles,
     now: float,
 ) -> tuple[float, int, int, float, int]:
-    """Write what is due. waiting: the queue by its keys, where the order is FIXED. jobs: the queue.
-    Returns the time, pending jobs, changes, and the mean and the largest shift of ranks; these are
-    NaN and -1 where they are not compared.
+    """Write what is due. Returns the time, pending jobs, changes, and the mean and the largest
+    shift of ranks; these are NaN and -1 where they are not compared.
     """
+    jobs = queue.jobs[: queue.size[PENDING]]
     chosen = chosen_now(setup, cycles, jobs, now) if cycles.asks or cycles.basic else jobs[:0]
     if len(chosen) == 0:
         return now, len(jobs), 0, 0.0, 0
@@ -125,7 +122,7 @@ def cycle(
     if len(due) == 0:
         return now, len(jobs), 0, 0.0, 0
     before = ordered(setup, state, ranking, eyes, jobs, now) if cycles.compares else jobs[:0]
-    _put_in_force(setup, ranking, waiting, cycles, chosen[due], delay_s[due], now)
+    _put_in_force(setup, ranking, queue, cycles, chosen[due], delay_s[due], now)
     if not cycles.compares:
         return now, len(jobs), len(due), math.nan, -1
     shift, furthest = shifts(before, ordered(setup, state, ranking, eyes, jobs, now))
@@ -136,7 +133,7 @@ def cycle(
 def _put_in_force(
     setup: Setup,
     ranking: Ranking,
-    waiting: Waiting,
+    queue: PendingQueue,
     cycles: Cycles,
     jobs: IntArray,
     delay_s: FloatArray,
@@ -145,14 +142,11 @@ def _put_in_force(
     """Write the delays (k,) of jobs (k,), and put them to their new places."""
     for at in range(len(jobs)):
         job = jobs[at]
-        if ranking.rule == FIXED:
-            remove(waiting, ranking.key, job)
-            touch(waiting, waiting.links[job, TREE])
+        place = place_of(queue, job) if ranking.rule == FIXED else 0
         write(setup, ranking, cycles, job, delay_s[at], now)
         _note(cycles, job, now)
         if ranking.rule == FIXED:
-            insert(waiting, ranking.key, job)
-    rewind(waiting, ranking.key)
+            rank(queue, place, job)
 
 
 @compiled
@@ -160,11 +154,23 @@ def ordered(
     setup: Setup, state: State, ranking: Ranking, eyes: Eyes, jobs: IntArray, now: float
 ) -> IntArray:
     """The queue in Slurm's order now."""
-    queue = np.sort(jobs)
     if ranking.rule == FIXED:
-        return queue[ascending(ranking.key[queue])]
-    found = scores(setup, state, ranking, eyes, queue, now)
-    return queue[ascending(-found)]
+        return jobs[ascending(ranking.key[jobs])]
+    found = scores(setup, state, ranking, eyes, jobs, now)
+    return jobs[ascending(-found)]
+
+
+@compiled
+def shifts(before: IntArray, after: IntArray) -> tuple[float, int]:
+    """Mean and largest difference of the ranks of the same jobs."""
+    by_before = ascending(before.astype(np.float64))
+    by_after = ascending(after.astype(np.float64))
+    total, furthest = 0, 0
+    for at in range(len(before)):
+        shift = abs(by_before[at] - by_after[at])
+        total += shift
+        furthest = max(furthest, shift)
+    return total / len(before), furthest
 
 
 @compiled
@@ -172,7 +178,7 @@ def chosen_now(setup: Setup, cycles: Cycles, jobs: IntArray, now: float) -> IntA
     """The jobs that the daemon orders now, in submit order."""
     found = np.empty(len(jobs), dtype=np.int64)
     count = 0
-    for job in in_submit_order(cycles.listed, jobs):
+    for job in jobs:
         if not cycles.managed[job] or now - setup.jobs.submit_s[job] < cycles.min_age_s:
             continue
         found[count] = job
@@ -343,6 +349,5 @@ def _follow(
 NO_CYCLES = Cycles(
     FIXED, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0, False, False, 1.0, np.zeros(0, np.bool_), np.zeros(0),
     1.0, np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0), np.zeros(4), False,
-    nothing_listed(0),
 )  # fmt: skip
 """Where no daemon writes."""

@@ -18,7 +18,6 @@ from rltuned.lab.kernel.compiler import (
     in_place,
     with_inner,
 )
-from rltuned.lab.kernel.sorting import Sorted, nothing_sorted, resorted
 
 leader = in_place(influence.leader)
 median_of_users = compiled(influence.median_of_users)
@@ -29,9 +28,6 @@ note_use = in_place(with_inner(limits.note_use, use_without=_use_without, moves_
 use_of = in_place(with_inner(limits.use_of, use_without=_use_without))
 
 
-BY_AREA, BY_PLAN, BY_SIZE, BY_LIMIT = range(4)
-"""The orders that are kept from cycle to cycle."""
-ORDERS = 4
 _MANY = 4
 """So many users for each waiting job are too many to go through."""
 
@@ -65,7 +61,6 @@ class Demand(NamedTuple):
     used: FloatArray
     group: IntArray
     seen: FloatArray
-    orders: Sorted
 
 
 @compiled
@@ -87,7 +82,7 @@ def never_cheaper(
             several += limit_s[job] != low or limit_s[job] != high
     if several == 0:
         return
-    for at in resorted(demand.orders, BY_LIMIT, jobs, limit_s[jobs]):
+    for at in ascending(limit_s[jobs]):
         place = group[jobs[at]]
         if place >= 0 and seen[place, 0] < seen[place, 1]:
             seen[place, 2] = max(seen[place, 2], own_s[at])
@@ -167,11 +162,9 @@ def _backlog_of_pool(
 
 
 @compiled
-def places_of(demand: Demand, which: int, jobs: IntArray, key: FloatArray) -> FloatArray:
-    """(k,) their places by a key, smaller first: core/backlog.places, one pass for each pool.
-    which: of the orders that are kept.
-    """
-    found, order = np.zeros(len(jobs)), resorted(demand.orders, which, jobs, key)
+def places_of(demand: Demand, jobs: IntArray, key: FloatArray) -> FloatArray:
+    """(k,) their places by a key, smaller first: core/backlog.places, one pass for each pool."""
+    found, order = np.zeros(len(jobs)), ascending(key)
     user, users = users_among(demand, jobs)
     for own in range(len(demand.gpus)):
         _places_in_pool(demand, own, jobs[order], user[order], users, key[order], order, found)
@@ -240,6 +233,5 @@ _FLAT, _WHOLE = np.zeros(0), np.zeros(0, dtype=np.int64)
 NO_DEMAND = Demand(
     0.0, 0.0, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _FLAT, _WHOLE, _WHOLE, 0, np.zeros((0, 0)),
     np.zeros((0, 0)), _FLAT, np.zeros((1, limits.USE_SUMS)), _WHOLE, np.zeros((0, 4)),
-    nothing_sorted(0, ORDERS),
 )  # fmt: skip
 """Of a pure order."""

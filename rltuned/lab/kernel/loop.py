@@ -7,13 +7,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.lab.kernel.agent import Agent, hear, show
 from rltuned.lab.kernel.backfill import finish
-from rltuned.lab.kernel.compiler import FloatArray, IntArray, compiled, entry, in_place
+from rltuned.lab.kernel.compiler import (
+    Float32Array,
+    FloatArray,
+    IntArray,
+    compiled,
+    entry,
+    in_place,
+)
 from rltuned.lab.kernel.cycles import Cycles, chosen_now, cycle, next_tick, tick_at
 from rltuned.lab.kernel.demand import note_end, reopen
-from rltuned.lab.kernel.ends import drop_end
-from rltuned.lab.kernel.queue import PENDING, STARTED, PendingQueue, enqueue
+from rltuned.lab.kernel.features import look
+from rltuned.lab.kernel.queue import (
+    PENDING,
+    STARTED,
+    PendingQueue,
+    drop_end,
+    drop_started,
+    enqueue,
+)
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking
 from rltuned.lab.kernel.run_times import RunTimes, end, note_start, note_stop, submit
 from rltuned.lab.kernel.state import RUNNING, Setup, State
@@ -23,6 +36,9 @@ Log = list[tuple[float, int, int, float, int]]
 """One row per cycle; see cycles.cycle."""
 CHANGES = 2
 """Place of the changes in it."""
+FIRST, ARRIVED, CHANGED, FREED = range(4)
+"""Places in a course: in the order of arrival, where the jobs begin and end that came at this
+instant; how many faults so far; 1 where something was freed now or the order has changed."""
 FAIL, DRAIN, RESUME = 0, 1, 2
 """Faults: a node goes down and its jobs are requeued; it takes no new jobs; it is back."""
 
@@ -36,6 +52,17 @@ class Faults(NamedTuple):
     node: IntArray
     change: IntArray
     lost_gpu_s: FloatArray
+
+
+class Agent(NamedTuple):
+    """An agent outside compiled code, which corrects the rule `delay` at every cycle: what it sees
+    and does, see train/environment.QueueEnv. rows: (slots, F + 1). action: (slots,) in [-1, 1].
+    waited_s: [what all jobs together have waited].
+    """
+
+    rows: Float32Array
+    action: Float32Array
+    waited_s: FloatArray
 
 
 @entry
@@ -53,34 +80,19 @@ def play(
     At one instant jobs end, then nodes change, then jobs are submitted, then one pass looks at it.
     Returns how many passes found a queue, and what each of the daemon's cycles did.
     """
-    arrived, changed, passes = 0, 0, 0
+    course, passes, now = np.zeros(4, dtype=np.int64), 0, -math.inf
     log = [(0.0, 0, 0, 0.0, 0)]
     log.pop()
-    now = -math.inf
     while True:
-        now = _next_event(queue, cycles, faults, arrived, changed, now)
+        now = _next_queue(setup, state, ranking, queue, cycles, faults, course, now)
         if now == math.inf:
             break
-        freed = _end_all(setup, state, ranking, queue, now)
-        if changed < len(faults.at_s) and faults.at_s[changed] == now:
-            changed = _befall(setup, state, ranking.known, queue, faults, changed, now)
-            reopen(ranking.demand, state.usable)
-            freed = True
-        first, arrived = arrived, _arrived_by(queue, arrived, now)
-        _enqueue_all(ranking.known, queue, first, arrived, now)
-        if queue.size[PENDING] == 0:
-            continue
         passes += 1
         if _is_tick(now, cycles):
-            jobs = queue.jobs[: queue.size[PENDING]]
-            log.append(cycle(setup, state, ranking, eyes, queue.waiting, jobs, cycles, now))
+            log.append(cycle(setup, state, ranking, eyes, queue, cycles, now))
             # in another order, all of the queue is looked at
-            freed = freed or log[-1][CHANGES] > 0
-        if ranking.rule == FIXED:
-            look_at_fixed(setup, state, queue, now, first, arrived, freed)
-        else:
-            look_at_changing(setup, state, ranking, eyes, queue, now)
-        _note_started(ranking.known, queue, now)
+            course[FREED] |= log[-1][CHANGES] > 0
+        _look(setup, state, ranking, queue, eyes, course, now)
     return passes, log
 
 
@@ -96,38 +108,96 @@ def stops(
     agent: Agent,
 ) -> Iterator[float]:
     """The same, but stop before every cycle that orders a job: the caller reads the agent's rows
-    and fills its actions. Yields the time. The steps of `play` stand here again, as to share them
-    made `play` slower by a fifth.
+    and fills its actions. Yields the time.
     """
-    arrived, changed, now = 0, 0, -math.inf
+    course, now = np.zeros(4, dtype=np.int64), -math.inf
     while True:
-        now = _next_event(queue, cycles, faults, arrived, changed, now)
+        now = _next_queue(setup, state, ranking, queue, cycles, faults, course, now)
         if now == math.inf:
             break
-        freed = _end_all(setup, state, ranking, queue, now)
+        if _is_tick(now, cycles):
+            seen = chosen_now(setup, cycles, queue.jobs[: queue.size[PENDING]], now)
+            if len(seen) > 0:
+                _show(setup, state, eyes, agent, seen, now)
+                agent.waited_s[0] = _waited_s(state, queue, course[ARRIVED], now)
+                yield now
+                _hear(eyes, agent, len(seen))
+            done = cycle(setup, state, ranking, eyes, queue, cycles, now)
+            course[FREED] |= done[CHANGES] > 0
+        _look(setup, state, ranking, queue, eyes, course, now)
+
+
+@compiled
+def _next_queue(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    cycles: Cycles,
+    faults: Faults,
+    course: IntArray,
+    now: float,
+) -> float:
+    """Play to the next instant at which jobs wait; infinite: the end. Fills course, see FIRST."""
+    while True:
+        now = _next_event(queue, cycles, faults, course[ARRIVED], course[CHANGED], now)
+        if now == math.inf:
+            return now
+        freed, changed = _end_all(setup, state, ranking, queue, now), course[CHANGED]
         if changed < len(faults.at_s) and faults.at_s[changed] == now:
-            changed = _befall(setup, state, ranking.known, queue, faults, changed, now)
+            course[CHANGED] = _befall(setup, state, ranking.known, queue, faults, changed, now)
             reopen(ranking.demand, state.usable)
             freed = True
-        first, arrived = arrived, _arrived_by(queue, arrived, now)
-        _enqueue_all(ranking.known, queue, first, arrived, now)
-        if queue.size[PENDING] == 0:
-            continue
-        if _is_tick(now, cycles):
-            jobs = queue.jobs[: queue.size[PENDING]]
-            seen = chosen_now(setup, cycles, jobs, now)
-            if len(seen) > 0:
-                show(setup, state, eyes, agent, seen, now)
-                agent.waited_s[0] = _waited_s(state, queue, arrived, now)
-                yield now
-                hear(eyes, agent, len(seen))
-            done = cycle(setup, state, ranking, eyes, queue.waiting, jobs, cycles, now)
-            freed = freed or done[CHANGES] > 0
-        if ranking.rule == FIXED:
-            look_at_fixed(setup, state, queue, now, first, arrived, freed)
-        else:
-            look_at_changing(setup, state, ranking, eyes, queue, now)
-        _note_started(ranking.known, queue, now)
+        course[FIRST], course[FREED] = course[ARRIVED], freed
+        course[ARRIVED] = _arrived_by(queue, course[FIRST], now)
+        _enqueue_all(ranking.known, queue, course[FIRST], course[ARRIVED], now)
+        if queue.size[PENDING] > 0:
+            return now
+
+
+@compiled
+def _look(
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    eyes: Eyes,
+    course: IntArray,
+    now: float,
+) -> None:
+    """One pass over the queue."""
+    if ranking.rule == FIXED:
+        freed = course[FREED] > 0
+        look_at_fixed(setup, state, queue, now, course[FIRST], course[ARRIVED], freed)
+    else:
+        look_at_changing(setup, state, ranking, eyes, queue, now)
+    known = ranking.known
+    if len(known.slots) > 0:
+        for at in range(queue.size[STARTED]):
+            note_start(known.stats, known.slots[queue.started[at]], now)
+    drop_started(queue, state.start_s)
+
+
+@in_place
+def _show(setup: Setup, state: State, eyes: Eyes, agent: Agent, jobs: IntArray, now: float) -> None:
+    """Fill the agent's rows with the features of the first jobs."""
+    look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
+    rows, seen, last = agent.rows, eyes.features.rows, agent.rows.shape[1] - 1
+    count = min(len(jobs), len(rows))
+    rows[:] = 0.0
+    for at in range(count):
+        for i in range(last):
+            rows[at, i] = seen[at, i]
+        rows[at, last] = 1.0
+
+
+@in_place
+def _hear(eyes: Eyes, agent: Agent, count: int) -> None:
+    """Fill the scores of the jobs: a network's factor is exp(-reach tanh(score))."""
+    slots = len(agent.action)
+    for at in range(count):
+        asked = min(max(agent.action[at], -1.0), 1.0) if at < slots else 0.0
+        eyes.scores[at, 0] = eyes.scores[at, 1] = math.atanh(asked)
 
 
 @in_place
@@ -172,15 +242,6 @@ def _end_all(setup: Setup, state: State, ranking: Ranking, queue: PendingQueue, 
             note_end(demand, job, now - state.start_s[job])
         freed = True
     return freed
-
-
-@in_place
-def _note_started(known: RunTimes, queue: PendingQueue, now: float) -> None:
-    """Tell the memory of run times which jobs started in this pass."""
-    if len(known.slots) > 0:
-        for at in range(queue.size[STARTED]):
-            note_start(known.stats, known.slots[queue.started[at]], now)
-    queue.size[STARTED] = 0
 
 
 @compiled

@@ -18,9 +18,6 @@ from rltuned.lab.kernel.compiler import (
     in_place,
 )
 from rltuned.lab.kernel.demand import (
-    BY_AREA,
-    BY_PLAN,
-    BY_SIZE,
     Demand,
     backlog_of,
     never_cheaper,
@@ -138,7 +135,7 @@ def wishes(
         own_s, backlog_s, place = asked.own_s, np.zeros(len(jobs)), np.zeros(len(jobs))
         if demand.share > 0.0:
             backlog_s = backlog_of(demand, jobs, asked.area)
-            place = places_of(demand, BY_AREA, jobs, asked.key)
+            place = places_of(demand, jobs, asked.key)
     wished_s, upper_s = np.empty(len(jobs)), np.empty(len(jobs))
     for at in range(len(jobs)):
         job, share_s = jobs[at], demand.share * backlog_s[at]
@@ -175,7 +172,7 @@ def heard(
     backlog_s, place = np.zeros(len(jobs)), np.zeros(len(jobs))
     if eyes.net.kind == QUEUE or demand.share > 0.0:
         backlog_s = backlog_of(demand, jobs, asked.area)
-        place = places_of(demand, BY_AREA, jobs, asked.key)
+        place = places_of(demand, jobs, asked.key)
     if eyes.net.kind == AGENT:
         return asked.own_s, backlog_s, place
     look(setup, state, eyes.sight, eyes.features, jobs, now, eyes.flags)
@@ -185,9 +182,9 @@ def heard(
         size = demand.size[jobs]
         _fill_queue_columns(
             rows[: len(jobs)],
-            places_of(demand, BY_PLAN, jobs, asked.own_s / np.sqrt(size)),
+            places_of(demand, jobs, asked.own_s / np.sqrt(size)),
             place,
-            places_of(demand, BY_SIZE, jobs, size),
+            places_of(demand, jobs, size),
             backlog_s,
             demand.length_s[jobs],
             np.maximum(now - setup.jobs.submit_s[jobs], 0.0),

@@ -41,8 +41,7 @@ class Shapes(NamedTuple):
 
     width: nodes. accepts: (S, T+1) GPU types on which so many nodes carry it. low, larger: GPUs
     per node, and on how many nodes one more. cpus_each, mem_each: the largest share. family: shapes
-    that ask the same of each of their nodes, of one GPU type; others are their own. tree: those of
-    a family that ask for about as many nodes.
+    that ask the same of each of their nodes, of one GPU type; others are their own.
     """
 
     gpus: IntArray
@@ -57,7 +56,6 @@ class Shapes(NamedTuple):
     exclusive: BoolArray
     partition: IntArray
     family: IntArray
-    tree: IntArray
 
 
 class Jobs(NamedTuple):

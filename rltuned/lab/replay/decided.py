@@ -1,33 +1,45 @@
 """The daemon's own decision beside a world of objects, decision by decision.
 
-The kernel knows no joint placement and no policy of another package, so these are played here; the
-Gymnasium environment stops at each decision.
+The kernel knows no joint placement and no policy of another package, so these are played here,
+slowly; the Gymnasium environment stops at each decision.
 """
 
 import math
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from rltuned.core.asked import Job, key_of
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.limits import LimitMemory
+from rltuned.core.memory import RunTimeMemory
 from rltuned.core.sizes import Sizes
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered, RunTimes
 from rltuned.domain.fields import RELEASE, Action
-from rltuned.domain.jobs import Ownership
+from rltuned.domain.jobs import Ownership, RunningJob
+from rltuned.domain.kinds import Kinds
 from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, JobKey
+from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.policies.feeding import feed
+from rltuned.policies.predictor import Predictor
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.fitting import EmptyCluster, in_partition
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import World
+
+if TYPE_CHECKING:  # the demo runs without numba
+    from rltuned.lab.replay.scenario import Scenario
 
 HOUR_S: Final = 3_600.0
 HELD: Final = 64
 """Earlier values that are kept of a job."""
+Seen = TypeVar("Seen", bound=Job)
 
 
 @dataclass(slots=True)
@@ -169,12 +181,25 @@ class DecidedWorld:
         return not self._interval_s or tick_at(now, self._first_s, self._interval_s) == now
 
 
-def play_decided(world: World, policy: Policy, protocol: Protocol) -> DecidedWorld:
-    """Play to the end of the last job. Raises TraceError: a job can never start."""
+def play_decided(
+    world: World, policy: Policy, protocol: Protocol, learning: "Learning | None" = None
+) -> DecidedWorld:
+    """Play to the end of the last job. learning: of the same world. Raises TraceError: a job can
+    never start.
+    """
     decided = DecidedWorld(world, protocol)
     while (snapshot := decided.due()) is not None:
-        decided.decide(snapshot, policy)
+        decided.decide(snapshot, policy, {} if learning is None else learning.predicted(snapshot))
     return decided
+
+
+def play_plugged(scenario: "Scenario", policy: Policy, protocol: Protocol) -> DecidedWorld:
+    """Play a policy of another package, with the run times that a daemon predicts. Raises
+    TraceError: a job can never start; PolicyError: the package's code fails.
+    """
+    world, predictor = scenario.world(), protocol.predictor
+    learning = None if predictor is None else Learning(world, scenario.jobs, predictor)
+    return play_decided(world, policy, protocol, learning)
 
 
 def _check_all_started(world: World) -> None:
@@ -210,3 +235,47 @@ def tick_at(now: float, first_s: float, interval_s: float) -> float:
     """The first cycle at or after a time."""
     tick = first_s + math.ceil((now - first_s) / interval_s) * interval_s
     return tick if tick >= now else tick + interval_s
+
+
+class Learning:
+    """What a daemon learns of run times from look to look. jobs: numbered from 1."""
+
+    def __init__(self, world: World, jobs: Sequence[TraceJob], predictor: Predictor) -> None:
+        self._world, self._jobs = world, jobs
+        self._memory = RunTimeMemory(predictor.logits)
+        self._memory.size_of = Sizes(world.capacity).of
+        self._partitions = {p.name: p for p in world.cluster.partitions}
+        names = dict.fromkeys(["", *(job.name for job in jobs)])
+        self._kinds = {name: Kinds(name=number) for number, name in enumerate(names)}
+        self._ended = 0
+
+    def predicted(self, snapshot: Snapshot) -> RunTimes:
+        """Of the waiting jobs of a look."""
+        ended = list(self._ends())
+        here: list[Job] = [*snapshot.pending, *snapshot.running, *(run.job for run in ended)]
+        came, started = self._memory.news({key_of(job): job for job in here})
+        feed(self._memory, map(self._dressed, came), map(self._dressed, started), ended)
+        return self._memory.predicted(snapshot.pending)
+
+    def _ends(self) -> Iterator[JobRun]:
+        """Since the last look."""
+        done = list(islice(self._world.finished.values(), self._ended, None))
+        self._ended += len(done)
+        for one in done:
+            job, name = one.job, one.job.partition or self._world.cluster.default_partition
+            run = RunningJob(
+                job_id=JobId(one.number),
+                started_at=UnixTime(one.started_at),
+                request=in_partition(job.request(), self._partitions[name]),
+                shares=(),
+                partition=name,
+                user=job.user,
+                account=job.account,
+                submitted_at=UnixTime(job.submit_s),
+            )
+            yield JobRun(self._dressed(run), UnixTime(one.ended_at))
+
+    def _dressed(self, job: Seen) -> Seen:
+        """With what the world does not show of it."""
+        of = self._jobs[job.job_id - 1]
+        return replace(job, qos=of.qos, kinds=self._kinds[of.name])

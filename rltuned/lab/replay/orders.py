@@ -31,11 +31,9 @@ from rltuned.lab.kernel.ranking import (
     Ranking,
 )
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN, RunTimes
-from rltuned.lab.kernel.sorting import nothing_listed
 from rltuned.lab.replay.play import Played, run
-from rltuned.lab.replay.policy import CLAIRVOYANT_AREA, FUTURE
 from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import CLAIRVOYANT_AREA, FUTURE, Protocol
 from rltuned.lab.replay.run_times import known_of, layers_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import NetworkPolicy
@@ -50,7 +48,7 @@ TIER = 2.0**33
 
 
 def play(policy: Policy | str, scenario: Scenario, protocol: Protocol) -> Played:
-    """Play a scenario to its end. policy: a name, where no scheduler could ask it (replay/policy).
+    """Play a scenario to its end. policy: a name, where no scheduler could ask it (see FUTURE).
     Raises TraceError: it exists in event mode only, or a job never started.
     """
     if protocol.predictor is not None:
@@ -126,7 +124,6 @@ def in_cycles(
         last_s=np.zeros(count),
         neutral=np.full(4, -1.0),
         compares=compares,
-        listed=nothing_listed(count),
     )
     return ranking, cycles, eyes
 

@@ -140,12 +140,6 @@ def _shapes(
         widths.append(count)
         accepts[i, list(rows)] = True
     need = [(r.total, w) for (r, _), w in zip(found, widths, strict=True)]
-    family = _families(found, widths, accepts)
-    # nodes to two binary places: a search for few nodes and a short limit meets neither alone
-    near = [
-        (f, w >> max(w.bit_length() - 3, 0), w.bit_length())
-        for f, w in zip(family, widths, strict=True)
-    ]
     return Shapes(
         gpus=_ints([t.gpus for t, _ in need]),
         cpus=_ints([t.cpus for t, _ in need]),
@@ -158,8 +152,7 @@ def _shapes(
         mem_each=_ints([ceil_div(t.mem_mib, w) for t, w in need]),
         exclusive=np.array([r.exclusive for r, _ in found]),
         partition=_ints([names.index(p) for _, p in found]),
-        family=_ints(family),
-        tree=_ints(_numbered(near)),
+        family=_ints(_families(found, widths, accepts)),
     )
 
 

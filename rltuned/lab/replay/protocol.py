@@ -1,4 +1,4 @@
-"""How a comparison is run: who ranks, when, and within which bounds."""
+"""How a comparison is run: who ranks, when, and within which bounds; and policies by name."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -7,12 +7,24 @@ from typing import Final, Literal
 from rltuned.core.decide import Knobs
 from rltuned.core.joint import Tuning
 from rltuned.core.milp import Solver
-from rltuned.core.order import Order
+from rltuned.core.order import Order, Policy
 from rltuned.core.select import Scope
+from rltuned.errors import TraceError
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.named import hint, policy_named
+from rltuned.policies.plugins import PLUGIN_PREFIX
 from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import shipped_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, shipped_predictor
+from rltuned.settings.keys import PolicyKeys
 
 Mode = Literal["event", "cycle"]
+CLAIRVOYANT: Final = "clairvoyant:sjf"
+CLAIRVOYANT_AREA: Final = "clairvoyant:saf"
+FUTURE: Final = (CLAIRVOYANT, CLAIRVOYANT_AREA)
+"""Shortest true run time, smallest true area first: what no scheduler can know, as a reference."""
+BY_DEFAULT: Final = "default"
+"""What the daemon does with default settings, see by_default."""
+DEFAULT: Final = PolicyKeys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +81,16 @@ def jointly(protocol: Protocol, top_k: int, tuning: Tuning, solver: Solver | Non
     """The same comparison with the first top_k jobs placed together at every ranking."""
     knobs = replace(protocol.knobs, top_k=top_k, placement="milp", tuning=tuning)
     return replace(protocol, knobs=knobs, solver=solver)
+
+
+def policy_of(name: str, trust: float = 1.0) -> Policy | str:
+    """The policy of a name; the name itself of a clairvoyant one. trust: of a network. Raises
+    TraceError, ModelError.
+    """
+    if name in FUTURE:
+        return name
+    if name == BY_DEFAULT:
+        return policy_named(DEFAULT.name, trust=DEFAULT.trust)
+    if name in BASELINES or name.startswith((MODEL_PREFIX, PLUGIN_PREFIX)):
+        return policy_named(name, trust=trust)
+    raise TraceError(f"no policy {name!r}; {hint(name, BY_DEFAULT, *FUTURE)}")

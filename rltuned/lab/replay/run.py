@@ -10,13 +10,11 @@ import numpy as np
 
 from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
-from rltuned.lab.replay.decided import play_decided
+from rltuned.lab.replay.decided import play_decided, play_plugged
 from rltuned.lab.replay.metrics import FloatArray, Schedule
 from rltuned.lab.replay.orders import play
 from rltuned.lab.replay.play import Played, load
-from rltuned.lab.replay.plugged import play_plugged
-from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE, policy_of
-from rltuned.lab.replay.protocol import Protocol, by_default
+from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE, Protocol, by_default, policy_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
 from rltuned.sim.cluster import Cluster

@@ -25,10 +25,9 @@ from rltuned.core.pools import Pools, numbered, shared
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
-from rltuned.lab.kernel.demand import ORDERS, Demand
+from rltuned.lab.kernel.demand import Demand
 from rltuned.lab.kernel.features import StaticFeatures
 from rltuned.lab.kernel.run_times import Layers
-from rltuned.lab.kernel.sorting import nothing_sorted
 from rltuned.lab.kernel.state import Jobs
 from rltuned.lab.replay.prepared import Prepared, prepare, sight_of
 from rltuned.lab.replay.reshape import demand
@@ -283,7 +282,6 @@ class Scenario:
             used=np.zeros((1 + len({job.user for job in self.jobs if job.user}), USE_SUMS)),
             group=self._equal_requests(),
             seen=np.zeros((count, 4)),
-            orders=nothing_sorted(count, ORDERS),
         )
 
     def _equal_requests(self) -> IntArray:

@@ -23,7 +23,6 @@ from gymnasium.vector.utils import batch_space
 from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.lab.kernel import loop
-from rltuned.lab.kernel.agent import Agent
 from rltuned.lab.kernel.compiler import BoolArray, Float32Array, FloatArray
 from rltuned.lab.kernel.network import AGENT
 from rltuned.lab.kernel.queue import empty_queue
@@ -202,7 +201,7 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         state = empty_state(setup.hardware, prepared.shapes, prepared.jobs)
         queue = empty_queue(setup, ranking.key, submit_s, fixed=ranking.rule == FIXED)
         eyes = eyes_on(window.sight, prepared, _NET)
-        agent = Agent(self._rows[number], self._actions[number], self._waited_s[number])
+        agent = loop.Agent(self._rows[number], self._actions[number], self._waited_s[number])
         cycles = cycles._replace(rule=NET)
         stops = loop.stops(setup, state, ranking, queue, cycles, eyes, faults, agent)
         return _Episode(stops, state.start_s, submit_s)

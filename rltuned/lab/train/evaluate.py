@@ -16,10 +16,9 @@ import numpy as np
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.compare import Change, Paired, objective_logs, of_logs, paired
 from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.decided import play_plugged
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
-from rltuned.lab.replay.plugged import play_plugged
-from rltuned.lab.replay.policy import FUTURE
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import FUTURE, Protocol
 from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import SHARES

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from rltuned.lab.replay.policy import BY_DEFAULT, FUTURE
+from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.card import MAX_REACH
 from rltuned.policies.network import Kind

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rltuned.errors import TraceError
 from rltuned.lab.replay.readers.rows import ParsedTrace, collect, table
-from rltuned.lab.replay.tables import Row, number
-from rltuned.lab.replay.trace_file import whole
+from rltuned.lab.replay.trace_file import Row, number, whole
 from rltuned.sim.trace import Bad, TraceJob
 
 JOB_TABLE = ("job_name", "inst_id", "user", "status", "start_time", "end_time")

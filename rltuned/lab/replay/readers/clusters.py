@@ -8,8 +8,7 @@ from typing import Any
 
 from rltuned.errors import TraceError
 from rltuned.lab.replay.readers.rows import ParsedTrace, collect, moment, table
-from rltuned.lab.replay.tables import Row, lines_in, number, read_text
-from rltuned.lab.replay.trace_file import number_text, whole
+from rltuned.lab.replay.trace_file import Row, lines_in, number, number_text, read_text, whole
 from rltuned.sim.trace import Bad, TraceJob
 
 PHILLY_SOURCE = "Microsoft Philly (Jeon et al., ATC'19), CC BY 4.0"

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.errors import TraceError
-from rltuned.lab.replay.tables import LATEST_S, Row, csv_rows, lines_in, read_text
-from rltuned.lab.replay.trace_file import from_zero
+from rltuned.lab.replay.trace_file import LATEST_S, Row, csv_rows, from_zero, lines_in, read_text
 from rltuned.sim.limits import Strength, draw_limits
 from rltuned.sim.trace import Bad, Trace, TraceJob
 
