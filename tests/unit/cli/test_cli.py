@@ -125,7 +125,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 def test_plan_as_a_table() -> None:
     text = run("plan", *SIM).stdout
-    assert "model:rltune, trust 0.25 ranks" in text
+    assert "model:rltune, trust 0.7 ranks" in text
     assert re.search(r"^job +partition +user +rank +priority +new ", text, re.MULTILINE)
 
 
