@@ -73,7 +73,7 @@ def test_systemd_hears_of_everything(tmp_path: Path, config: Path) -> None:
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
         args = (*SIM, "--speed", "1", "--config", str(config))
         with Daemon(tmp_path, *args, environ=environ) as daemon:
-            assert "; policy model:rltune, trust 0.25, dry run" in until("READY=1")
+            assert "; policy model:rltune, trust 0.7, dry run" in until("READY=1")
             assert "proposed" in until("; cycle 1")
             for _ in range(3):  # the first cycle is over, the next is a minute away
                 until("WATCHDOG=1")
