@@ -12,7 +12,7 @@ from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web import pages, words
+from rltuned.daemon.web import pages
 from rltuned.daemon.web.status import CYCLES, Board, Document, Showing, moves, nodes
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
@@ -81,11 +81,11 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
         report = decided(replace(DECISION, entries=tuple(settled)))
         found = moves(report, report.targets())
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
-        said = words.moves({"moves": found, "state": "live"})
+        said = pages.moves({"moves": found, "state": "live"})
         assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
             tied > 0
         )
-    assert words.moves({"moves": found, "state": "paused"}).startswith(
+    assert pages.moves({"moves": found, "state": "paused"}).startswith(
         "1 job would move up, 1 down"
     )
 
