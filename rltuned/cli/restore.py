@@ -31,7 +31,7 @@ from rltuned.daemon.signals import SignalFlags, is_paused, listening
 from rltuned.domain.fields import PRIORITY
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
-from rltuned.settings.service import Rescue
+from rltuned.settings.keys import Rescue
 from rltuned.settings.source import load_rescue
 from rltuned.slurm.fence import Fence
 from rltuned.slurm.job_selector import AskedJob, asked_job

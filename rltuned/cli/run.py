@@ -14,9 +14,9 @@ from rltuned.cli import flags
 from rltuned.cli.world import CommandTarget, open_world
 from rltuned.core.ladder import Rung
 from rltuned.core.starts import Expected
+from rltuned.daemon.child import IdleChild
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
-from rltuned.daemon.idle_child import IdleChild
 from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.logger import make_log

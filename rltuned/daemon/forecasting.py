@@ -32,8 +32,7 @@ from rltuned.core.starts import (
     told,
     waiting,
 )
-from rltuned.daemon.forecast_child import answer, packed
-from rltuned.daemon.idle_child import ChildEndedError, ChildError, IdleChild
+from rltuned.daemon.child import ChildError, IdleChild, packed, waits_of
 from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.run_times import BUGS
@@ -58,7 +57,6 @@ LATE_S: Final = 300.0
 """So long after its submission a job may still be seen for the first time after an earlier look."""
 KNOWN_S: Final = 3_600.0
 """Until so much of what arrives has been watched, the last look's jobs stand for it."""
-_CHILD: Final = "rltuned.daemon.forecast_child"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 OfRunning = Callable[[Snapshot], RunTimes]
@@ -207,10 +205,10 @@ class Forecaster:
             line = present_line(seen, context) if decision is None else proposed_line(decision)
             todo = to_play(line, running, arrivals)
             data = packed(todo)
-            raw = told(line, todo.line, answer(self._child.run(_CHILD, data, WALL_S)))
-        except ChildEndedError:
-            return
+            raw = told(line, todo.line, waits_of(self._child.run(None, data, WALL_S)))
         except (*BUGS, ChildError) as error:
+            if self._child.closed and isinstance(error, ChildError):
+                return  # no trouble: the daemon ends
             trouble = f"{type(error).__name__}: {error}"[:200]
             self._log.warning("forecast_failed", detail=trouble)
             self._note(trouble=trouble)
@@ -221,7 +219,7 @@ class Forecaster:
             record = self._hindsight.document()
         starts = {job_id: corrected(one, scales) for job_id, one in raw.starts.items()}
         self.expected = replace(raw, starts=starts)
-        self.last = LastForecast(data, scales, as_is=decision is None)
+        self.last = data, scales, decision is None
         self._note(seconds=time.monotonic() - began, trouble="")
         kept = json.dumps(document(seen.cluster, self.expected, record))
         if self._folder is not None:

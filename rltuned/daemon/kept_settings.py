@@ -20,7 +20,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SALT, SETTINGS, Memory, Recall
 from rltuned.settings import Loaded, Settings
-from rltuned.settings.service import Rescue
+from rltuned.settings.keys import Rescue
 
 _BYTES: Final = 16
 

@@ -23,7 +23,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.errors import JournalError
 from rltuned.journal.handover import Handover, publish, published
 from rltuned.journal.journal import Journal
-from rltuned.settings.service import HaKeys
+from rltuned.settings.keys import HaKeys
 from rltuned.slurm.fence import Readings, longest_s
 from rltuned.trusted import flaw_of
 

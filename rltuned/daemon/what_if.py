@@ -8,21 +8,27 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from rltuned.core.arrivals import Arrivals
-from rltuned.core.decide import Decision
+from rltuned.core.decide import Decision, decide
 from rltuned.core.hindsight import Scales, corrected
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.other_request import OtherRequest, barred, with_other
-from rltuned.core.starts import Expected, expectation, expected_of
-from rltuned.daemon.idle_child import ChildBusyError, ChildError, IdleChild
+from rltuned.core.starts import Expected, ToPlay, expectation, expected_of
+from rltuned.daemon.child import ChildError, IdleChild
+from rltuned.daemon.documents import find_job
+from rltuned.daemon.logger import make_log
+from rltuned.daemon.wiring import find_policy, run_times_of
 from rltuned.domain.context import Context, RunTimes
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.settings import Settings
+from rltuned.journal.queries import last_seen
+from rltuned.journal.salt import read_salt
+from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.settings import Loaded, Settings
 from rltuned.slurm.values import SHOWN, asked_limit_s
 
 APART_S: Final = 10.0
@@ -35,9 +41,15 @@ BUSY: Final = "another one is being played; ask again in some seconds"
 TOO_SOON: Final = f"each user may ask every {APART_S:.0f} s; ask again then"
 UNKNOWN: Final = "only users of the daemon's machine may ask"
 NOT_YET: Final = "no forecast has been made since the daemon's start; ask again in a minute"
-_CHILD: Final = "rltuned.daemon.what_if_child"
+GONE: Final = "it waited no more at the last cycle"
+CPU_S: Final = 10.0
+"""After so much processor time it has as many plays as it has."""
 
 Document = dict[str, Any]
+LastForecast = tuple[bytes, Scales, bool]
+"""What the last forecast was played from as the child read it, the record's scales, and whether it
+was played in Slurm's own order.
+"""
 
 
 def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
@@ -49,17 +61,6 @@ def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
     if gpus and not (is_number and int(gpus) <= MOST_GPUS):
         raise ValueError(f"{gpus[:SHOWN]!r} is no number of GPUs")
     return OtherRequest(limit_s, int(gpus) if gpus else None)
-
-
-@dataclass(frozen=True, slots=True)
-class LastForecast:
-    """What the last forecast was played from: ToPlay as its process read it, and the record's
-    scales. as_is: in Slurm's own order.
-    """
-
-    todo: bytes
-    scales: Scales
-    as_is: bool
 
 
 class WhatIf:
@@ -98,20 +99,20 @@ class WhatIf:
         last = self._last()
         if last is None:
             return _unknown(NOT_YET)
+        todo, scales, as_is = last
         asked = {
             "settings": self._settings().model_dump(mode="json"),
             "job": job,
             # JSON knows no infinity
             "limit_s": None if other.limit_s is None else str(other.limit_s),
             "gpus": other.gpus,
-            "scales": last.scales,
-            "as_is": last.as_is,
+            "scales": scales,
+            "as_is": as_is,
         }
-        todo = json.dumps(asked).encode() + b"\n" + last.todo
         try:
-            answer = self._child.run(_CHILD, todo, WALL_S, patience_s=PATIENCE_S)
+            answer = self._child.run(asked, todo, WALL_S, patience_s=PATIENCE_S)
             found: Document = json.loads(answer)
-        except ChildBusyError:
+        except TimeoutError:
             return _unknown(BUSY)
         except (ChildError, ValueError) as error:
             return _unknown(f"it could not be played: {error}")
@@ -120,6 +121,37 @@ class WhatIf:
 
 def _unknown(why: str) -> Document:
     return {"what_if": None, "what_if_why": why}
+
+
+def answered(asked: Document, ground: ToPlay) -> Document:
+    """In the child: the document that WhatIf hands on. Raises RltunedError, ValueError."""
+    settings = Settings.model_validate(asked["settings"])
+    loaded, folder = Loaded(settings), settings.daemon.state_dir
+    with reading(folder / FILE_NAME) as db:
+        found = last_seen(db)
+    if found is None or found[0].cluster != ground.snapshot.cluster:
+        return _unknown(GONE)
+    (snapshot, context), knobs = found, settings.knobs()
+    job = find_job(snapshot, str(asked["job"]))
+    if job is None:
+        return _unknown(GONE)
+
+    def order(seen: Snapshot, context: Context) -> Decision:
+        return decide(seen, find_policy(loaded)[0], knobs, context=context)
+
+    limit_s = None if asked["limit_s"] is None else float(asked["limit_s"])
+    return what_if(
+        snapshot,
+        context,
+        job,
+        OtherRequest(limit_s, asked["gpus"]),
+        look=run_times_of(loaded, read_salt(folder), make_log("console", "error")).look,
+        order=None if asked["as_is"] else order,
+        running=ground.running,
+        arrivals=ground.arrivals,
+        scales=Scales(*asked["scales"]),
+        late=lambda: time.process_time() > CPU_S,
+    )
 
 
 def what_if(

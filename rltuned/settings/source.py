@@ -18,8 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
-from rltuned.settings.keys import Settings
-from rltuned.settings.service import Rescue
+from rltuned.settings.keys import Rescue, Settings
 from rltuned.text import escaped
 from rltuned.trusted import flaws_on, read_trusted
 

@@ -5,7 +5,6 @@ is anonymous, whoever connects: a proxy there speaks for everybody.
 """
 
 import http.client
-import json
 import os
 import pwd
 import socket
@@ -15,12 +14,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from rltuned.daemon.web.answers import Answers, Asker
-from rltuned.daemon.web.server import JSON, MAX_CONNECTIONS, PATIENCE_S, Endpoint, Handler
+from rltuned.daemon.web.server import MAX_CONNECTIONS, PATIENCE_S, Endpoint, Handler
 from rltuned.errors import SettingsError
 
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -93,14 +93,14 @@ def asker_of(connection: socket.socket) -> Asker:
     return Asker(name, is_admin=is_admin, sees_all=is_admin)
 
 
-class QuestionServer:
-    """Answers until closed, in threads of its own.
-
-    path: of the socket; its folder is made where that can be done. status: what `rltuned status`
-    shows. everyone: may see all jobs. state_dir: said in every answer, so that nobody takes the
-    daemon of another state folder for his own. Raises SettingsError: it cannot listen there, or
-    another daemon does.
+class QuestionServer(Endpoint):
+    """path: of the socket; its folder is made where that can be done. status: what `rltuned status`
+    shows. state_dir: said in every answer, so that nobody takes the daemon of another state folder
+    for his own. The rest: as Endpoint. Raises SettingsError: it cannot listen there, or another
+    daemon does.
     """
+
+    address_family = socket.AF_UNIX
 
     def __init__(
         self,
@@ -112,67 +112,25 @@ class QuestionServer:
         everyone: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        given = {
-            "answers": answers,
-            "status": staticmethod(status),
-            "everyone": everyone,
-            "state_dir": state_dir,
-            "timeout": patience_s,
-        }
-        self._path = path
+        self.status, self.state_dir, self._path = status, state_dir, path
+        self._answered: dict[int, int] = {}  # users of connections whose threads have not ended
+        self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
+        rest: dict[str, Any] = {"answers": answers, "everyone": everyone, "patience_s": patience_s}
         try:
             with suppress(OSError):
                 path.parent.mkdir(mode=0o755)
             _make_room(path)
-            self._server = _Server(path, type("Questions", (_Questions,), given))
+            super().__init__(("", 0), _Questions, **rest)
             self._inode = path.lstat().st_ino
         except OSError as error:
             reason = error.strerror or str(error)
             raise SettingsError(f"daemon.pause_file: no socket at {path}: {reason}") from None
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            name="questions",
-            kwargs={"poll_interval": 0.2},
-            daemon=True,
-        )
-        self._thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.cut_all()
-        self._server.server_close()
-        self._thread.join()
+        super().close()
         with suppress(OSError):
             if self._path.lstat().st_ino == self._inode:
                 self._path.unlink()
-
-
-def _make_room(path: Path) -> None:
-    """Remove the socket of a daemon that is no more. Raises OSError: another one answers there, or
-    something else lies there.
-    """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise FileExistsError(0, "something else lies there")
-    try:
-        connected(path, 1.0).close()
-    except ConnectionRefusedError:
-        path.unlink()
-    else:
-        raise FileExistsError(0, "another daemon answers there")
-
-
-class _Server(Endpoint):
-    address_family = socket.AF_UNIX
-
-    def __init__(self, path: Path, handler: type[Handler]) -> None:
-        self._path = path
-        self._answered: dict[int, int] = {}  # users of connections whose threads have not ended
-        self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
-        super().__init__(("", 0), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         owner = uid_of(request)
@@ -207,11 +165,28 @@ class _Server(Endpoint):
         self._path.chmod(_EVERYONE)
 
 
+def _make_room(path: Path) -> None:
+    """Remove the socket of a daemon that is no more. Raises OSError: another one answers there, or
+    something else lies there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(0, "something else lies there")
+    try:
+        connected(path, 1.0).close()
+    except ConnectionRefusedError:
+        path.unlink()
+    else:
+        raise FileExistsError(0, "another daemon answers there")
+
+
 class _Questions(Handler):
     """Of single jobs, of the plan, of the state; nothing else."""
 
-    server: _Server
-    state_dir: Path
+    server: QuestionServer
 
     def do_GET(self) -> None:  # noqa: N802 - the standard library's spelling
         path, _, query = self.path.partition("?")
@@ -223,16 +198,12 @@ class _Questions(Handler):
                 self._answer(path, query)
 
     def _answer(self, path: str, query: str) -> None:
-        status = type(self).status
         if path == _STATUS:
-            found = {} if status is None else status()
+            found = self.server.status()
         else:
             asker = asker_of(self.connection)
-            everyone = type(self).everyone
-            found = self.asked(
-                path, query, Asker(asker.user, asker.is_admin, asker.sees_all or everyone)
-            )
-        found = {**found, "state_dir": str(type(self).state_dir)}
-        self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), JSON)
+            sees_all = asker.sees_all or self.server.everyone
+            found = self.asked(path, query, replace(asker, sees_all=sees_all))
+        self.json({**found, "state_dir": str(self.server.state_dir)})
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's spelling

@@ -31,21 +31,21 @@ MAX_CONNECTIONS = 32
 Prometheus out."""
 PATIENCE_S = 5.0
 """For the whole request, and again for each piece of the answer."""
-JSON = "application/json"
-_HTML, _CSS = "text/html; charset=utf-8", "text/css; charset=utf-8"
-_SCRIPT = "text/javascript; charset=utf-8"
+_JSON = "application/json"
+_HTML = "text/html; charset=utf-8"
 CSP: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 """Style from /status.css and script from /status.js only; nothing inside the pages."""
-_STYLES: Final = ("page.css", "status.css")
+_FILES: Final = {
+    "/status.css": ("text/css; charset=utf-8", ("page.css", "status.css")),
+    "/status.js": ("text/javascript; charset=utf-8", ("status.js",)),
+}
 _TEXTS: Final = {"/runbook": "runbook.md", "/your-job": "your-job.md"}
 """Pages of the documentation."""
 _ASKED: Final = ("/job.json", "/plan.json")
-_PAGES: Final = ("/", "/job", "/status.css", "/status.js", "/status.json")
-_STATUS_PATHS = frozenset({*_PAGES, *_TEXTS, *_ASKED})
 _NO_TEXT = b"this installation has no copy of the documentation\n"
 GZIP_FROM_BYTES: Final = 1_024
 GZIP_LEVEL: Final = 6
@@ -53,85 +53,45 @@ MAX_REQUEST_BYTES = 128 * 1024
 """Request line and headers together."""
 
 
-class MetricsServer:
-    """Serves until closed, in threads of its own.
-
-    health: what /readyz says; also asked before /metrics answers. status: what / and /status.json
-    show; None = there is no such page. board: where the page finds more. answers: of single jobs;
-    everyone: may see all. patience_s: how long a client may take for its request. Raises
-    SettingsError: the address cannot be listened on.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        port: int,
-        registry: CollectorRegistry,
-        health: Callable[[], Health],
-        *,
-        patience_s: float = PATIENCE_S,
-        status: Callable[[], dict[str, Any]] | None = None,
-        answers: Answers | None = None,
-        everyone: bool = False,
-        board: Board | None = None,
-    ) -> None:
-        handler = type(
-            "Handler",
-            (Handler,),
-            {
-                "registry": registry,
-                "health": staticmethod(health),
-                "status": None if status is None else staticmethod(status),
-                "answers": answers,
-                "everyone": everyone,
-                "board": board,
-                "timeout": patience_s,
-            },
-        )
-        try:
-            self._server = Endpoint((address, port), handler)
-        except (OSError, OverflowError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise SettingsError(
-                f"http: cannot listen on {address}:{port}: {reason}; choose another http.port, or "
-                "http.enabled = false"
-            ) from None
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="http", kwargs={"poll_interval": 0.2}
-        )
-        self._thread.daemon = True
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    @property
-    def url(self) -> str:
-        host = str(self._server.server_address[0])
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.cut_all()
-        self._server.server_close()
-        self._thread.join()
-
-
 class Endpoint(ThreadingHTTPServer):
-    """Takes connections, and cuts one where there are too many: the oldest of who has the most."""
+    """Serves until closed, in threads of its own. Where there are too many connections it cuts one:
+    the oldest of who has the most. answers: of single jobs; everyone: may see all. patience_s: how
+    long a client may take for its request. Raises OSError: it cannot listen there.
+    """
 
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
     request_queue_size = 1024  # a burst of clients must not make Prometheus wait for a second SYN
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        *,
+        answers: Answers | None,
+        everyone: bool,
+        patience_s: float,
+    ) -> None:
+        self.answers, self.everyone, self.patience_s = answers, everyone, patience_s
         self._open: OrderedDict[int, tuple[int, socket.socket]] = OrderedDict()
         self._guard = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, handler)
+        self._thread = threading.Thread(
+            target=self.serve_forever, name="http", kwargs={"poll_interval": 0.2}, daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        with self._guard:
+            for _, connection in self._open.values():
+                _cut(connection)
+            self._open.clear()
+        self.server_close()
+        self._thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         owner = self.owner_of(request)
@@ -160,12 +120,6 @@ class Endpoint(ThreadingHTTPServer):
     def numbers(self) -> tuple[int, ...]:
         with self._guard:
             return tuple(self._open)
-
-    def cut_all(self) -> None:
-        with self._guard:
-            for _, connection in self._open.values():
-                _cut(connection)
-            self._open.clear()
 
 
 def _cut(connection: socket.socket) -> None:
@@ -206,83 +160,33 @@ class _Request(io.RawIOBase):
 class Handler(BaseHTTPRequestHandler):
     """One request per connection."""
 
-    registry: CollectorRegistry
-    health: Callable[[], Health]
-    status: Callable[[], dict[str, Any]] | None
-    answers: Answers | None
-    everyone: bool
-    board: Board | None
-    timeout = PATIENCE_S
+    server: Endpoint
     server_version = "rltuned"
     sys_version = ""
 
     def setup(self) -> None:
+        patience_s = self.server.patience_s
+        self.request.settimeout(patience_s)
         super().setup()
         self.rfile.close()
-        self.rfile = io.BufferedReader(_Request(self.connection, self.timeout))
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        if path == "/metrics":
-            type(self).health()  # a metric of it is as fresh as the scrape
-            try:
-                encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-            except (TypeError, ValueError):  # a version that is none: it asks for nothing
-                encode, content_type = choose_encoder("")
-            self.answer(HTTPStatus.OK, encode(self.registry), content_type)
-        elif path == "/healthz":
-            self.answer(HTTPStatus.OK, b"alive\n")
-        elif path == "/readyz":
-            health = type(self).health()
-            status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
-            body = json.dumps(health.document()) + "\n"
-            self.answer(status, body.encode(), JSON)
-        elif not self._shown(path, query):
-            self.answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
-
-    def _shown(self, path: str, query: str) -> bool:
-        """Answer with a part of the status page; False = there is no such part."""
-        status = type(self).status
-        if status is None or path not in _STATUS_PATHS:
-            return False
-        if path in {"/", "/job"}:
-            asked = {name: values[0] for name, values in parse_qs(query).items()}
-            code, text = pages.answer(path, status(), type(self).board, asked)
-            self.answer(code, text.encode(), _HTML)
-        elif path == "/status.css":
-            self.answer(HTTPStatus.OK, "".join(map(style, _STYLES)).encode(), _CSS)
-        elif path == "/status.js":
-            self.answer(HTTPStatus.OK, style("status.js").encode(), _SCRIPT)
-        elif path in _TEXTS:
-            texts = [file.read_text("utf-8") for file in shared_files("docs", _TEXTS[path])]
-            if texts:
-                self.answer(HTTPStatus.OK, pages.text_page(texts[0]).encode(), _HTML)
-            else:
-                self.answer(HTTPStatus.NOT_FOUND, _NO_TEXT)
-        else:
-            found = (
-                self.asked(path, query, Asker(sees_all=type(self).everyone))
-                if path in _ASKED
-                else status()
-            )
-            self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), JSON)
-        return True
+        self.rfile = io.BufferedReader(_Request(self.connection, patience_s))
 
     def asked(self, path: str, query: str, asker: Asker) -> dict[str, Any]:
         """What the asker may know of single jobs."""
-        answers = type(self).answers
+        answers = self.server.answers
         if answers is None:
             return {}
         if path != _ASKED[0]:
             return answers.plan(asker)
-        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        asked = _words(query)
         try:
             other = other_of(asked.get("limit"), asked.get("gpus"))
         except ValueError as error:
             return {"rltuned": __version__, "why": str(error)}
         return answers.explain(asked.get("job", ""), asker, other)
 
-    do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
+    def json(self, found: dict[str, Any]) -> None:
+        self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), _JSON)
 
     def answer(
         self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
@@ -307,3 +211,92 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
         """Scrapes are not worth a line each."""
+
+
+def _words(query: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(query).items()}
+
+
+class MetricsServer(Endpoint):
+    """The port. health: what /readyz says; also asked before /metrics answers. status: what / and
+    /status.json show; None = there is no such page. board: where the page finds more. The rest: as
+    Endpoint. Raises SettingsError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        registry: CollectorRegistry,
+        health: Callable[[], Health],
+        *,
+        patience_s: float = PATIENCE_S,
+        status: Callable[[], dict[str, Any]] | None = None,
+        answers: Answers | None = None,
+        everyone: bool = False,
+        board: Board | None = None,
+    ) -> None:
+        self.registry, self.health, self.status, self.board = registry, health, status, board
+        rest: dict[str, Any] = {"answers": answers, "everyone": everyone, "patience_s": patience_s}
+        try:
+            super().__init__((address, port), _Pages, **rest)
+        except (OSError, OverflowError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SettingsError(
+                f"http: cannot listen on {address}:{port}: {reason}; choose another http.port, or "
+                "http.enabled = false"
+            ) from None
+
+    @property
+    def url(self) -> str:
+        host = str(self.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}"
+
+
+class _Pages(Handler):
+    server: MetricsServer
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            self.server.health()  # a metric of it is as fresh as the scrape
+            try:
+                encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            except (TypeError, ValueError):  # a version that is none: it asks for nothing
+                encode, content_type = choose_encoder("")
+            self.answer(HTTPStatus.OK, encode(self.server.registry), content_type)
+        elif path == "/healthz":
+            self.answer(HTTPStatus.OK, b"alive\n")
+        elif path == "/readyz":
+            health = self.server.health()
+            status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
+            self.answer(status, (json.dumps(health.document()) + "\n").encode(), _JSON)
+        elif not self._shown(path, query):
+            self.answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
+
+    do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
+
+    def _shown(self, path: str, query: str) -> bool:
+        """Answer with a part of the status page; False = there is no such part."""
+        status = self.server.status
+        if status is None:
+            return False
+        if path in {"/", "/job"}:
+            code, text = pages.answer(path, status(), self.server.board, _words(query))
+            self.answer(code, text.encode(), _HTML)
+        elif path in _FILES:
+            content_type, names = _FILES[path]
+            self.answer(HTTPStatus.OK, "".join(map(style, names)).encode(), content_type)
+        elif path == "/status.json":
+            self.json(status())
+        elif path in _ASKED:
+            self.json(self.asked(path, query, Asker(sees_all=self.server.everyone)))
+        elif path in _TEXTS:
+            texts = [file.read_text("utf-8") for file in shared_files("docs", _TEXTS[path])]
+            if texts:
+                self.answer(HTTPStatus.OK, pages.text_page(texts[0]).encode(), _HTML)
+            else:
+                self.answer(HTTPStatus.NOT_FOUND, _NO_TEXT)
+        else:
+            return False
+        return True

@@ -6,31 +6,37 @@ consulted.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rltuned import __version__
 from rltuned.core.decide import Decision
+from rltuned.core.entry import Entry
 from rltuned.core.explaining import sentence
-from rltuned.core.standing import PriorityOrder, priority_order
-from rltuned.core.starts import Expected
+from rltuned.core.reasons import reason_of
+from rltuned.core.standing import Place, PriorityOrder, priority_order
+from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.canary.effect import FEWEST
 from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.documents import place_document
 from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Health, HealthState
-from rltuned.daemon.sums import in_line
-from rltuned.daemon.web import parts
+from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
 from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
+from rltuned.domain.cluster import Node
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId
 from rltuned.journal.cycles import CycleRow
 from rltuned.policies.actor import Actor
 from rltuned.slurm.job_selector import asked_job
+from rltuned.text import between
 
 Document = dict[str, Any]
 CYCLES: Final = 20
@@ -44,6 +50,13 @@ CHANGES: Final = 20
 KEPT: Final = 2_000
 BEFORE: Final = 12
 """Jobs that are named on a job's page as those before it."""
+USERS: Final = 8
+NODES: Final = 30
+"""Nodes that are shown."""
+LOWEST: Final = 1
+"""Slurm's lowest priority of a job that may start: it keeps no order among those."""
+_RANKED: Final = ("delay_s", "rank_before", "rank_wished", "what", "bound", "fits")
+"""Of an entry; null where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +141,14 @@ class Board:
         return {
             "cluster": seen.cluster,
             "seen_at": seen.taken_at,
-            "partitions": parts.partitions(report, to),
+            "partitions": _partitions(report, to),
             "left_alone": report.refused(),
-            "gpus": parts.gpus(sums),
-            "waiting": parts.waiting(seen, sums),
-            "users": parts.users(seen, named=showing.users),
-            "reasons": parts.reasons(seen),
-            "moves": parts.moves(report, to),
-            "nodes": parts.nodes(seen, jobs=showing.jobs),
+            "gpus": _gpus(sums),
+            "waiting": _waiting(seen, sums),
+            "users": _users(seen, named=showing.users),
+            "reasons": _reasons(seen),
+            "moves": moves(report, to),
+            "nodes": nodes(seen, jobs=showing.jobs),
             "jobs": self._rows(seen)[:JOBS] if showing.jobs else None,
         }
 
@@ -147,7 +160,7 @@ class Board:
         ranked = {e.job.job_id: e for e in decision.entries} if decision else {}
         refused = dict(decision.refused) if decision else {}
         rows = [
-            parts.row(
+            _row(
                 job,
                 seen,
                 places.get(job.job_id),
@@ -175,7 +188,7 @@ class Board:
         forecast, now = self._expected(), seen.taken_at
         ids = {job.address: job.job_id for job in seen.pending}
         return [
-            {**row, "expected": parts.expected(forecast, ids[row["job"]], now)}
+            {**row, "expected": _expected(forecast, ids[row["job"]], now)}
             for row in self._rows(seen)
         ]
 
@@ -197,7 +210,7 @@ class Board:
         is_in_line = rows[at]["rank_now"] is not None
         return {
             **rows[at],
-            "expected": parts.expected(self._expected(), job.job_id, self._now()),
+            "expected": _expected(self._expected(), job.job_id, self._now()),
             "waiting": self._standing(seen).waiting,
             "tiers": len({row["priority_tier"] for row in rows} - {None}),
             "taken_apart": sentence(decision, decision.matrix.jobs.index(job))
@@ -334,3 +347,180 @@ def _groups(report: CycleReport, showing: Showing) -> Document | None:
         "edges_left_out": 0 if seen is None else edges_left_out(found, seen),
         "listed": listed,
     }
+
+
+# -- What is read off one cycle: GPUs, users, reasons, jobs, nodes ---------------------------------
+
+
+def _gpus(sums: Sums) -> list[Document]:
+    """By type."""
+    return [
+        {"type": name, **{state: sums.gpus.get((state, name), 0) for state in GPU_STATES}}
+        for name in sums.types
+    ]
+
+
+def _waiting(seen: Snapshot, sums: Sums) -> Document:
+    """The jobs that could start, and how many more there are."""
+    every = sum(tasks(job) for job in seen.pending)
+    return {
+        "jobs": sums.waiting,
+        "gpus": sum(sums.wanted.values()),
+        "work_s": sums.work_s,
+        "longest_s": sums.longest_s,
+        "cannot_start": every - sums.waiting,
+    }
+
+
+def _users(seen: Snapshot, *, named: bool) -> list[Document]:
+    """Who waits for most GPUs; without names the order alone says who is who."""
+    found: dict[str, Document] = defaultdict(
+        lambda: {"used": 0, "wanted": 0, "jobs": 0, "waited_s": 0.0}
+    )
+    for job in in_line(seen):
+        row, count = found[job.user], tasks(job)
+        row["wanted"] += job.request.size.gpus * count
+        row["jobs"] += count
+        row["waited_s"] += job.waited_s(seen.taken_at) * count
+    for run in seen.running:
+        found[run.user]["used"] += run.request.size.gpus
+    waits = [(name, row) for name, row in found.items() if row["jobs"]]
+    waits.sort(key=lambda one: (-one[1]["wanted"], -one[1]["jobs"], one[0]))
+    return [
+        {
+            "user": name if named else f"user {chr(ord('A') + place)}",
+            "used": row["used"],
+            "wanted": row["wanted"],
+            "jobs": row["jobs"],
+            "mean_wait_s": row["waited_s"] / row["jobs"],
+        }
+        for place, (name, row) in enumerate(waits[:USERS])
+    ]
+
+
+def _reasons(seen: Snapshot) -> list[Document]:
+    """Why jobs wait, by Slurm's reason, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for job in seen.pending:
+        counts[(job.reason or "None").partition(",")[0]] += tasks(job)
+    return [
+        {"reason": reason, "words": reason_of(reason).words, "jobs": count}
+        for reason, count in counts.most_common()
+    ]
+
+
+def moves(report: CycleReport, to: Mapping[JobId, int]) -> Document:
+    """How many jobs stand elsewhere than in Slurm's own order, or would where nothing is written.
+    to: CycleReport.targets. tied: with the lowest number.
+    """
+    entries = report.decision.entries if report.decision else ()
+    steps = [e.rank_before - to[e.job.job_id] for e in entries]
+    return {
+        "up": sum(step > 0 for step in steps),
+        "down": sum(step < 0 for step in steps),
+        "same": sum(step == 0 for step in steps),
+        "tied": tied if (tied := sum(e.settled <= LOWEST for e in entries)) > 1 else 0,
+        "most_up": max([*steps, 0]),
+        "most_down": -min([*steps, 0]),
+    }
+
+
+def _row(
+    job: PendingJob,
+    seen: Snapshot,
+    place: Place | None,
+    entry: Entry | None,
+    refusal: str | None,
+    *,
+    named: bool,
+    writes: bool,
+) -> Document:
+    """A job and where it stands; place: None = Slurm could not start it. entry: None = it is left
+    alone, or nothing is ranked; refusal: why, in words. rank_to: the place in force, or where
+    nothing is written the proposed one. Nothing of it is a name unless `named`.
+    """
+    limit_s = job.request.time_limit_s
+    ranked = {name: getattr(entry, name, None) for name in _RANKED}
+    planned = None if entry is None else entry.settled
+    stands = place_document(job, place)
+    return {
+        "job": job.address,
+        "partition": ",".join(job.partitions),
+        "user": job.user if named else None,
+        "gpus": job.request.total.gpus,
+        "limit_s": None if limit_s is None or math.isinf(limit_s) else limit_s,
+        "waited_s": job.waited_s(seen.taken_at),
+        "reason": job.reason or "None",
+        "expected": None,
+        **ranked,
+        **{name: stands[name] for name in ("rank_now", "ties", "priority_tier")},
+        "rank_to": stands["rank_now"] if writes or entry is None else entry.rank_wished,
+        "planned": planned,
+        "priority": stands["current_priority"],
+        "refusal": refusal,
+    }
+
+
+def _expected(forecast: Expected | None, job_id: JobId, now: float) -> str | None:
+    """When a job is expected to start, in words; None = not known."""
+    times = start_document(forecast, job_id)["expected_start"]
+    return None if times is None else between(times["low_s"], times["high_s"], now)
+
+
+def nodes(seen: Snapshot, *, jobs: bool) -> Document:
+    """Nodes with GPUs: those that take no jobs, then those where a job ends first by its limit,
+    and what runs there. idle: how many run nothing, which are not listed.
+    """
+    runs: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for run in seen.running:
+        for share in run.shares:
+            runs[share.node].append((run.address, run.latest_end()))
+    with_gpus = [one for one in seen.nodes if one.total.gpus]
+    listed = [one for one in with_gpus if runs[one.name] or not one.schedulable]
+    rows = [_node(one, runs[one.name], jobs=jobs) for one in listed]
+    rows.sort(key=lambda row: (not row["down"], row["next_end_at"] or math.inf, row["node"]))
+    return {
+        "all": len(with_gpus),
+        "idle": len(with_gpus) - len(listed),
+        "rows": rows[:NODES],
+        "more": len(rows[NODES:]),
+    }
+
+
+def _node(one: Node, runs: list[tuple[str, float]], *, jobs: bool) -> Document:
+    ends = [end for _, end in runs if math.isfinite(end)]
+    return {
+        "node": one.name,
+        "types": ", ".join(sorted({g.gpu_type or "gpu" for g in one.gpus})),
+        "used": one.total.gpus - one.free.gpus,
+        "gpus": one.total.gpus,
+        "down": not one.schedulable,
+        "state": one.state or ("" if one.schedulable else "takes no jobs"),
+        "running": len(runs),
+        "jobs": [name for name, _ in runs][:6] if jobs else None,
+        "next_end_at": min(ends, default=None),
+        "free_at": max(ends, default=None),
+    }
+
+
+def _partitions(report: CycleReport, to: Mapping[JobId, int]) -> list[Document]:
+    """A line for each: what waits, how long, and how many jobs stand elsewhere. to: as in moves."""
+    waits: dict[str, list[float]] = defaultdict(list)
+    moved: Counter[tuple[str, str]] = Counter()
+    for job in report.snapshot.pending if report.snapshot else ():
+        waits[",".join(job.partitions)].append(job.waited_s(report.started_at))
+    for entry in report.decision.entries if report.decision else ():
+        step = entry.rank_before - to[entry.job.job_id]
+        way = "up" if step > 0 else "down" if step < 0 else "same"
+        moved[",".join(entry.job.partitions), way] += 1
+    return [
+        {
+            "partition": name,
+            "pending": len(waited_s),
+            "waited_mean_s": sum(waited_s) / len(waited_s),
+            "waited_most_s": max(waited_s),
+            **{way: moved[name, way] for way in ("up", "down", "same")},
+            "left_alone": len(waited_s) - sum(moved[name, way] for way in ("up", "down", "same")),
+        }
+        for name, waited_s in sorted(waits.items())
+    ]

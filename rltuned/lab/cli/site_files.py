@@ -23,7 +23,7 @@ from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import HISTORY, read_site_model
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
-from rltuned.settings.service import SlurmKeys
+from rltuned.settings.keys import SlurmKeys
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.slurm.job_selector import asked_moment
 from rltuned.slurm.run import Commands

@@ -12,8 +12,8 @@ from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web import pages, parts, words
-from rltuned.daemon.web.status import CYCLES, Board, Document, Showing
+from rltuned.daemon.web import pages
+from rltuned.daemon.web.status import CYCLES, Board, Document, Showing, moves, nodes
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
@@ -79,13 +79,13 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
     for numbers, tied in (((1, 1), 2), ((1, 2), 0), ((2, 2), 0)):
         settled = [replace(e, settled=n) for e, n in zip(entries, numbers, strict=True)]
         report = decided(replace(DECISION, entries=tuple(settled)))
-        found = parts.moves(report, report.targets())
+        found = moves(report, report.targets())
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
-        said = words.moves({"moves": found, "state": "live"})
+        said = pages.moves({"moves": found, "state": "live"})
         assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
             tied > 0
         )
-    assert words.moves({"moves": found, "state": "paused"}).startswith(
+    assert pages.moves({"moves": found, "state": "paused"}).startswith(
         "1 job would move up, 1 down"
     )
 
@@ -112,11 +112,11 @@ def test_nodes_that_run_nothing_are_counted_and_the_next_end_is_first() -> None:
         running(2, node_name="n2", started_at=NOW - 1_800),
     ]
     seen = snapshot(runs=runs, nodes=[node(name) for name in ("n1", "n2", "n3")])
-    found = parts.nodes(seen, jobs=False)
+    found = nodes(seen, jobs=False)
     assert (found["all"], found["idle"], found["more"]) == (3, 1, 0)
     assert [row["node"] for row in found["rows"]] == ["n2", "n1"]
     assert [row["jobs"] for row in found["rows"]] == [None, None]
-    assert [row["jobs"] for row in parts.nodes(seen, jobs=True)["rows"]] == [["2"], ["1"]]
+    assert [row["jobs"] for row in nodes(seen, jobs=True)["rows"]] == [["2"], ["1"]]
 
 
 def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rltuned.core.hindsight import Hindsight, Scales, corrected
 from rltuned.core.line import present_line
 from rltuned.core.select import Scope
 from rltuned.core.starts import MOST, TOO_FAR, Expected, Start, to_play
-from rltuned.daemon.forecast_child import packed
+from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.forecasting import (
     FILE_NAME,
     FRESH_S,
@@ -29,7 +29,6 @@ from rltuned.daemon.forecasting import (
     keep_file,
     read_file,
 )
-from rltuned.daemon.idle_child import ChildError, IdleChild
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.state import HealthState
@@ -71,8 +70,8 @@ def past(waits_h: list[float], raw: tuple[float, float, float]) -> Hindsight:
 
 
 def test_a_process_that_fails_is_quoted() -> None:
-    with pytest.raises(ChildError, match=r"ended with 1: Expecting value: line 1 column 1"):
-        IdleChild().run("json.tool", b"no JSON", 30.0)
+    with pytest.raises(ChildError, match=r"ended with 1: KeyError: 'settings'"):
+        IdleChild().run({}, packed(to_play(present_line(snapshot()), {}, NO_ARRIVALS)), 30.0)
 
 
 def test_intervals_that_were_too_narrow_become_wider_until_eight_of_ten_lie_within() -> None:

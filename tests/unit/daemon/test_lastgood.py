@@ -12,7 +12,7 @@ from rltuned.errors import SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.journal.named_values import SETTINGS
 from rltuned.settings import Flag, Settings, load
-from rltuned.settings.service import Rescue
+from rltuned.settings.keys import Rescue
 from tests.builders import NOW, sure
 from tests.configs import settings_file
 from tests.e2e.process import Daemon

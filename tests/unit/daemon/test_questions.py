@@ -128,7 +128,7 @@ def test_over_tcp_everybody_is_a_stranger(answers: Answers, path: str) -> None:
     )
     with (
         closing(server),
-        closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as made,
+        closing(http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)) as made,
     ):
         made.request("GET", path, headers={"X-Forwarded-User": "root"})
         found = json.loads(made.getresponse().read())

@@ -16,19 +16,19 @@ from rltuned.core.line import present_line
 from rltuned.core.other_request import OtherRequest
 from rltuned.core.starts import to_play
 from rltuned.daemon import what_if as module
-from rltuned.daemon.forecast_child import packed
-from rltuned.daemon.idle_child import ChildBusyError, ChildError, IdleChild
+from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.what_if import (
     APART_S,
     BUSY,
+    GONE,
     NOT_YET,
     TOO_SOON,
     UNKNOWN,
     LastForecast,
     WhatIf,
+    answered,
     other_of,
 )
-from rltuned.daemon.what_if_child import GONE, answered
 from rltuned.domain.cluster import Resources
 from rltuned.domain.context import NO_CONTEXT
 from rltuned.domain.snapshot import Snapshot
@@ -123,12 +123,12 @@ class Fake(IdleChild):
         super().__init__()
         self.answer, self.asked = answer, list[bytes]()
 
-    def run(self, module: str, todo: bytes, wall_s: float, *, patience_s: float = -1.0) -> bytes:  # noqa: ARG002
+    def run(self, asked: Any, todo: bytes, wall_s: float, *, patience_s: float = -1.0) -> bytes:  # noqa: ARG002
         self.asked.append(todo)
         return self.answer()
 
 
-LAST = LastForecast(b"{}", Scales(), as_is=False)
+LAST: LastForecast = b"{}", Scales(), False
 
 
 def door(child: IdleChild, clock: FakeClock, last: LastForecast | None = LAST) -> WhatIf:
@@ -183,7 +183,7 @@ def test_only_one_is_played_at_a_time() -> None:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (ChildBusyError(), BUSY),
+        (TimeoutError(), BUSY),
         (ChildError("the child ended with -9"), "it could not be played: the child ended with -9"),
     ],
 )
@@ -220,7 +220,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def last_of(seen: Snapshot, *, as_is: bool = False, scales: Scales | None = None) -> LastForecast:
     todo = packed(to_play(present_line(seen), {}, NO_ARRIVALS))
-    return LastForecast(todo, scales or Scales(), as_is)
+    return todo, scales or Scales(), as_is
 
 
 def asked_of(settings: Settings, job: int, other: OtherRequest, *, as_is: bool = False) -> Any:
@@ -285,11 +285,11 @@ def test_a_process_that_takes_too_long_is_ended(
 
 def test_one_process_at_a_time_and_none_after_the_end() -> None:
     child = IdleChild()
-    with child._turn, pytest.raises(ChildBusyError):
-        child.run("rltuned.daemon.forecast_child", b"", 1.0, patience_s=0.0)
+    with child._turn, pytest.raises(TimeoutError):
+        child.run(None, b"", 1.0, patience_s=0.0)
     child.close()
     with pytest.raises(ChildError, match="is ending"):
-        child.run("rltuned.daemon.forecast_child", b"", 1.0)
+        child.run(None, b"", 1.0)
 
 
 def test_the_record_scales_what_is_answered_like_the_forecast() -> None:
