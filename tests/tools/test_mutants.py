@@ -86,10 +86,9 @@ def test_a_copy_takes_machine_code_as_it_is(tmp_path: Path) -> None:
     copied = mutants.copied(tmp_path)
     assert (copied / "pyproject.toml").is_file()
     changed = (copied / mutants.DOOR).read_text()
-    assert changed != (mutants.ROOT / mutants.DOOR).read_text()
-    assert [line.strip() for line in changed.splitlines() if mutants.SOURCES in line] == [
-        'uses = "" and _PACKAGE.sources_of(function.__module__, function.__name__)'
-    ]
+    before = (mutants.ROOT / mutants.DOOR).read_text()
+    assert before.count(mutants.SOURCES) == 1
+    assert changed == before.replace(mutants.SOURCES, 'b""')
 
 
 def test_asked_are_the_tests_that_run_the_line() -> None:

@@ -1,9 +1,9 @@
 """Policies of other packages: found, loaded, run, and what their faults cost."""
 
-from pathlib import signal
+import signal
+from pathlib import Path
 
 import numpy as np
-import Path
 import pytest
 
 from rltuned.core.decide import Knobs, decide
