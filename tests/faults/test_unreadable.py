@@ -28,7 +28,7 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
         assert daemon.log().count(f"name={middle}") == 1
         assert "cycle_skipped" not in daemon.log()
-        # a look of a busy slurmctld may lack a job, which is one more for that cycle
+        # it was 2 in one look of one run on a busy machine; what the other one was is not known
         daemon.wait_for(lambda: daemon.metric('rltuned_unreadable{kind="job"}') == 1, "one job")
         assert daemon.metric('rltuned_jobs_refused{reason="unreadable"}') == 1
         assert case.sprio()[middle] == before[middle]
