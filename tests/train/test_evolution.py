@@ -127,6 +127,27 @@ def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray
     return np.array(rows)
 
 
+def test_parts_are_those_of_the_seed_and_the_generation() -> None:
+    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)]
+
+    def drew(seed: int) -> list[list[tuple[int, float]]]:
+        """What the members of each generation play."""
+        found = []
+
+        def play(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+            if parts is not validation:
+                found.append([(w.first, float(w.submit_s[-1])) for w, _, _ in parts])
+            return bowl(policies, parts)
+
+        evolve([WORKLOAD], validation, replace(SETTINGS, seed=seed), play)
+        return found
+
+    first, second = drew(1)[:2]
+    assert [first, second] == drew(1)[:2]
+    assert first != second
+    assert first != drew(2)[0]
+
+
 def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
     validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2

@@ -1,5 +1,7 @@
 """A network that corrects no rule: its score is the order, and a blank one is who came first."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,16 @@ from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
-from rltuned.lab.train.rollout import Recorder, play_policy, play_rule, play_sampled
+from rltuned.lab.train.ppo import part_of
+from rltuned.lab.train.rollout import (
+    Recorder,
+    compete,
+    join,
+    play_policy,
+    play_rule,
+    play_sampled,
+)
+from rltuned.lab.train.settings import PpoSettings
 from rltuned.policies.network import Kind
 from rltuned.sim.world import Rules
 from tests.sim.reference import play_direct
@@ -55,6 +66,22 @@ def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
     window = random_ground("testbed", 3).cut(0, 100, load=1.5)
     start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
     np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
+
+
+@KINDS
+def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
+    actor = drawn(kind)
+    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
+    settings = PpoSettings(reference="group", rollouts=2)
+    batch = join(compete(window, net_of(network_of(actor)), settings, 1, Recorder()))
+    part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
+    with torch.no_grad():
+        scores = actor.layers(part.features)[:, 0].numpy()
+    network = network_of(actor)
+    for first, last in pairwise(part.begins):
+        rows = part.features[first:last].numpy()
+        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))[:, 0]
+        np.testing.assert_allclose(scores[first:last], wanted, atol=1e-5)
 
 
 def test_it_asks_for_no_delays() -> None:

@@ -18,17 +18,7 @@ if TYPE_CHECKING:  # torch and numba, which --help does without
     from rltuned.lab.train.run import Run
     from rltuned.lab.train.sources import DatasetSource, Predict
 
-
-def _with_a_name(out: Path) -> Path:
-    if not out.name:
-        raise typer.BadParameter(f"{str(out)!r} has no name that a new folder could bear")
-    return out
-
-
-OutOption = Annotated[
-    Path,
-    typer.Option(help="Folder of the new bundle; must not exist.", callback=_with_a_name),
-]
+OutOption = Annotated[Path, typer.Option(help="Folder of the new bundle; must not exist.")]
 TraceOption = Annotated[
     list[Path] | None,
     typer.Option("--trace", help="Trace CSV; may be given again. None: generated jobs."),
@@ -114,7 +104,7 @@ def run_of(
         )
     return Run(
         sources=sources,
-        folder=work or out.with_name(f"{out.name}.training"),
+        folder=work or out.parent / f"{out.name}.training",  # no name: train/run refuses it
         out=out,
         # what makes the same weights again
         command=" ".join(["rltuned", *(word for word in sys.argv[1:] if word != "--resume")]),

@@ -126,10 +126,10 @@ class Found(NamedTuple):
 
 def check_name(out: Path, *, first: bool = True) -> None:
     """Raises ModelError: no bundle can have this name, or it exists already."""
-    if first and out.exists():
-        raise ModelError(f"model {out}: exists already; remove it or choose another name")
     if not re.fullmatch(BUNDLE_NAME, out.name):
         raise ModelError(f"model {out}: small letters, digits, '.', '_' and '-' make its name")
+    if first and out.exists():
+        raise ModelError(f"model {out}: exists already; remove it or choose another name")
 
 
 def fitting(validation: Validation, traces: Sequence[DatasetSource]) -> Validation:
