@@ -1,6 +1,6 @@
 """What `rltuned check` tells people to do: every remedy in its code, with {} for what is filled in.
 
-A remedy is the last argument of a `State` of the table, or of a `Check` made beside it. Read from
+A remedy is the last argument of an `Answer` of the table, or of a `Check` made beside it. Read from
 the code, so that none can be forgotten.
 """
 
@@ -22,7 +22,7 @@ SHORTAGE = "core/numbers.py"
 """Has the remedy that a finding takes as an attribute."""
 FIXES = "trusted.py"
 """Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
-_PLACES = {"State": 3, "Check": 3, "_warn": 1}
+_PLACES = {"Answer": 3, "Check": 3, "_warn": 1}
 """Of the remedy among the arguments; what is in order has none."""
 _MAKERS = {"answers", "_warn"}
 """Make checks of the texts that others give them."""

@@ -35,11 +35,11 @@ from rltuned.slurm.config_checks import (
     FAIL,
     OK,
     WARN,
+    Answer,
     Check,
     Facts,
     Lazy,
     Question,
-    State,
     answers,
     otherwise,
     wrong,
@@ -207,27 +207,27 @@ PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
 
 MACHINE: Final = (
     Question("settings", "Which file has been read?", (
-        State(OK, lambda s: s["loaded"].path or "no file: defaults", "{found}"),
+        Answer(OK, lambda s: s["loaded"].path or "no file: defaults", "{found}"),
     )),
     Question("runtime", "Is everything installed, for a Python that was tried?", (
-        State(WARN, lambda s: s["runtime"][1],
+        Answer(WARN, lambda s: s["runtime"][1],
               "{runtime[0]}; the package {found} is not installed",
               "install rltuned again, with everything that it depends on"),
-        State(OK, lambda _: PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1], "{runtime[0]}"),
-        State(WARN, lambda s: s["runtime"], "{found[0]}",
+        Answer(OK, lambda _: PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1], "{runtime[0]}"),
+        Answer(WARN, lambda s: s["runtime"], "{found[0]}",
               "use one of Python 3.11 to 3.14; others were not tried"),
     )),
     Question("user", "Does the service's own user ask?", (
-        State(WARN, lambda s: s["owner"],
+        Answer(WARN, lambda s: s["owner"],
               "{user} asks, but {folder} belongs to {found}: rights in Slurm may differ",
               "runuser -u {found} -- rltuned check"),
-        State(OK, lambda _: str(os.geteuid()), "{user} ({found})"),
+        Answer(OK, lambda _: str(os.geteuid()), "{user} ({found})"),
     )),
     Question("space", "Has the journal room?", (
-        State(OK, lambda s: s["space"] and sum(s["space"]) >= s["settings"].journal.max_mib,
+        Answer(OK, lambda s: s["space"] and sum(s["space"]) >= s["settings"].journal.max_mib,
               "{space[0]:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB, "
               "{space[1]:.0f} used"),
-        State(WARN, lambda s: s["space"],
+        Answer(WARN, lambda s: s["space"],
               "{space[0]:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB, "
               "{space[1]:.0f} used",
               "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"),
@@ -235,72 +235,72 @@ MACHINE: Final = (
 )  # fmt: skip
 DAEMON: Final = (
     Question("policy", "Can the policy be loaded?", (
-        State(FAIL, lambda s: wrong(s["policy"]), "{policy}", "choose another [policy] name"),
-        State(WARN, lambda s: s["policy"][1], "{policy[0]} orders in place of {found}",
+        Answer(FAIL, lambda s: wrong(s["policy"]), "{policy}", "choose another [policy] name"),
+        Answer(WARN, lambda s: s["policy"][1], "{policy[0]} orders in place of {found}",
               "install the models, or choose a [policy] name"),
-        State(OK, otherwise, "{policy[2]}"),
+        Answer(OK, otherwise, "{policy[2]}"),
     )),
     Question("solver", "Does the solver answer in its time?", (
-        State(OK, lambda s: s["settings"].policy.placement != "milp",
+        Answer(OK, lambda s: s["settings"].policy.placement != "milp",
               "not needed: placement {settings.policy.placement}"),
-        State(WARN, lambda s: wrong(s["solved_s"]),
+        Answer(WARN, lambda s: wrong(s["solved_s"]),
               "{solved_s}: every joint placement falls back to best fit, and no job is set to "
               "share", "reinstall pulp: CBC comes with it"),
-        State(WARN, lambda s: s["solved_s"] > s["budget"].wall_s,
+        Answer(WARN, lambda s: s["solved_s"] > s["budget"].wall_s,
               "cbc takes {solved_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
               "joint placements fall back to best fit",
               "raise [placement] budget_s, or give this machine less to do"),
-        State(OK, otherwise, "cbc solves, {solved_s:.2f} s"),
+        Answer(OK, otherwise, "cbc solves, {solved_s:.2f} s"),
     )),
     Question("journal", "Can the journal be used?", (
-        State(FAIL, lambda s: isinstance(s["journal"], errors.JournalLostError)
+        Answer(FAIL, lambda s: isinstance(s["journal"], errors.JournalLostError)
               and wrong(s["journal"]), "{found[0]}",
               "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"),
-        State(FAIL, lambda s: (bad := wrong(s["journal"])) and bad[1].startswith("chmod") and bad,
+        Answer(FAIL, lambda s: (bad := wrong(s["journal"])) and bad[1].startswith("chmod") and bad,
               "{found[0]}", "{found[1]}"),
-        State(FAIL, lambda s: (bad := wrong(s["journal"])) and not bad[1]
+        Answer(FAIL, lambda s: (bad := wrong(s["journal"])) and not bad[1]
               and os.access(s["folder"], os.W_OK | os.X_OK) and bad,
               "{found[0]}", "make room there, or set daemon.state_dir to another folder"),
-        State(FAIL, lambda s: wrong(s["journal"]), "{found[0]}",
+        Answer(FAIL, lambda s: wrong(s["journal"]), "{found[0]}",
               "mkdir -p {folder} && chown -R {user}: {folder} && chmod 0700 {folder}"),
-        State(OK, otherwise, "{journal}"),
+        Answer(OK, otherwise, "{journal}"),
     )),
     Question("kinds", "Can jobs be likened to jobs before?", (
-        State(OK, lambda s: not s["kinds"], "switched off"),
-        State(FAIL, lambda s: (bad := wrong(s["salt"])) and bad[1] and bad,
+        Answer(OK, lambda s: not s["kinds"], "switched off"),
+        Answer(FAIL, lambda s: (bad := wrong(s["salt"])) and bad[1] and bad,
               "{found[0]}; jobs have no kinds", "{found[1]}"),
-        State(FAIL, lambda s: wrong(s["salt"]), "{found[0]}; jobs have no kinds",
+        Answer(FAIL, lambda s: wrong(s["salt"]), "{found[0]}; jobs have no kinds",
               "rm {salt_file}: another one is drawn, and what was learned is lost"),
-        State(OK, lambda s: s["salt"], "jobs are likened by salted digests of {kinds}"),
-        State(OK, otherwise, "jobs are likened by salted digests of {kinds}; the salt is drawn "
+        Answer(OK, lambda s: s["salt"], "jobs are likened by salted digests of {kinds}"),
+        Answer(OK, otherwise, "jobs are likened by salted digests of {kinds}; the salt is drawn "
               "when the daemon starts"),
     )),
     Question("predictor", "Can run times be predicted?", (
-        State(OK, lambda s: not s["settings"].predictor.enabled,
+        Answer(OK, lambda s: not s["settings"].predictor.enabled,
               "switched off: policies go by time limits"),
-        State(FAIL, lambda s: wrong(s["digest"]), "{digest}",
+        Answer(FAIL, lambda s: wrong(s["digest"]), "{digest}",
               "install rltuned again, or set enabled = false"),
-        State(OK, otherwise, "{settings.predictor.model}, card sha256 {digest}"),
+        Answer(OK, otherwise, "{settings.predictor.model}, card sha256 {digest}"),
     )),
     Question("http", "Is the port of the page and the metrics free?", (
-        State(OK, lambda s: not s["settings"].http.enabled, "switched off"),
-        State(OK, lambda s: wrong(s["endpoint"]) and s["settings"].http.port
+        Answer(OK, lambda s: not s["settings"].http.enabled, "switched off"),
+        Answer(OK, lambda s: wrong(s["endpoint"]) and s["settings"].http.port
               and ask_daemon(s["settings"])[0] is not None,
               "rltuned runs; {settings.http.address}:{settings.http.port} is taken"),
-        State(WARN, lambda s: wrong(s["endpoint"]), "{endpoint}", "choose another http.port"),
-        State(OK, otherwise, "{endpoint} is free"),
+        Answer(WARN, lambda s: wrong(s["endpoint"]), "{endpoint}", "choose another http.port"),
+        Answer(OK, otherwise, "{endpoint} is free"),
     )),
     Question("mode", "Does it write?", (
-        State(OK, lambda s: not s["rung"].writes, "stage {rung}: nothing is written to Slurm"),
-        State(WARN, lambda s: is_paused(s["settings"].daemon.pause_file),
+        Answer(OK, lambda s: not s["rung"].writes, "stage {rung}: nothing is written to Slurm"),
+        Answer(WARN, lambda s: is_paused(s["settings"].daemon.pause_file),
               "paused by {settings.daemon.pause_file}", "remove the file to go on"),
-        State(OK, otherwise, "stage {rung}: it writes, write_mode {settings.limits.write_mode}"),
+        Answer(OK, otherwise, "stage {rung}: it writes, write_mode {settings.limits.write_mode}"),
     )),
     Question("breakers", "Is a circuit breaker open?", (
-        State(FAIL, lambda s: wrong(s["breakers"]), "{breakers}",
+        Answer(FAIL, lambda s: wrong(s["breakers"]), "{breakers}",
               "rltuned restore --all, then move the journal away"),
-        State(WARN, lambda s: s["breakers"], "open: {found}; nothing is written there",
+        Answer(WARN, lambda s: s["breakers"], "open: {found}; nothing is written there",
               "rltuned breaker show says why; rltuned breaker reset when it is fixed"),
-        State(OK, lambda s: s["breakers"] == "", "no circuit breaker is open"),
+        Answer(OK, lambda s: s["breakers"] == "", "no circuit breaker is open"),
     )),
 )  # fmt: skip

@@ -24,11 +24,11 @@ from rltuned.slurm.config_checks import (
     FAIL,
     OK,
     WARN,
+    Answer,
     Check,
     Facts,
     Lazy,
     Question,
-    State,
     answers,
     otherwise,
     wrong,
@@ -151,33 +151,33 @@ PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
 
 CONTROLLERS: Final = (
     Question("ha", "Is this machine the one that may write?", (
-        State(OK, lambda s: s["lease"] is None and s["count"] == 1, "one slurmctld, on {hosts}"),
-        State(WARN, lambda s: s["lease"] is None,
+        Answer(OK, lambda s: s["lease"] is None and s["count"] == 1, "one slurmctld, on {hosts}"),
+        Answer(WARN, lambda s: s["lease"] is None,
               "{count} slurmctld ({hosts}; {acts}) and no [ha] lease_dir",
               "run rltuned on one machine only, or set [ha] lease_dir on each of them"),
-        State(FAIL, lambda s: s["lease"].host not in s["controllers"],
+        Answer(FAIL, lambda s: s["lease"].host not in s["controllers"],
               "this machine is {lease.host}, SlurmctldHost are {hosts}: it would never write",
               "set [ha] host to this machine's name in SlurmctldHost"),
-        State(FAIL, lambda s: s["lease"].trouble(), "{found}",
+        Answer(FAIL, lambda s: s["lease"].trouble(), "{found}",
               "make lease_dir a folder of the user who runs rltuned, mode 0700, on all hosts"),
-        State(OK, otherwise, "{acts}; this is {lease.host}"),
+        Answer(OK, otherwise, "{acts}; this is {lease.host}"),
     ), "ha.lease_dir", lambda s: None if s["count"] == 1 else (
         None, f"{s['count']} slurmctld here: a second rltuned beside the backup needs this.")),
     Question("load", "Is slurmctld far from its bounds?", (
-        State(OK, lambda s: not s["settings"].load.enabled, ""),
-        State(WARN, lambda s: wrong(s["load"]), "{load}",
+        Answer(OK, lambda s: not s["settings"].load.enabled, ""),
+        Answer(WARN, lambda s: wrong(s["load"]), "{load}",
               "without sdiag rltuned does not back off by load"),
-        State(WARN, _high, "of its bound: {found}",
+        Answer(WARN, _high, "of its bound: {found}",
               "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped"),
-        State(OK, otherwise,
+        Answer(OK, otherwise,
               "{load.server_threads} server threads, backfill cycle {load.backfill_s:.2f} s"),
     )),
     Question("rate_limit", "Does slurmctld take all changes of a cycle at once?", (
-        State(OK, lambda s: s["limit"] is None, "none"),
-        State(OK, lambda s: s["limit"].bucket >= s["most"],
+        Answer(OK, lambda s: s["limit"] is None, "none"),
+        Answer(OK, lambda s: s["limit"].bucket >= s["most"],
               "rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all "
               "but SlurmUser and root; a cycle sends up to {most}"),
-        State(WARN, otherwise,
+        Answer(WARN, otherwise,
               "rl_enable: {limit.bucket} updates at once, then {limit.refill} a second, for all "
               "but SlurmUser and root; a cycle sends up to {most}",
               "raise rl_bucket_size, or lower [limits] max_changes to fit"),
@@ -187,14 +187,14 @@ CONTROLLERS: Final = (
 )  # fmt: skip
 FIT: Final = (
     Question("canary", "Can blocks be compared?", (
-        State(WARN, lambda s: s["settings"].ladder.switchback() is not None
+        Answer(WARN, lambda s: s["settings"].ladder.switchback() is not None
               and s["settings"].limits.write_mode == "priority" and s["priority"].status is OK,
               "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
               "works it out, while those of off blocks follow Slurm's",
               "write_mode = auto compares delays alone"),
     )),
     Question("write_mode", "Has the write mode an effect?", (
-        State(FAIL, lambda s: s["settings"].limits.write_mode == "site_factor"
+        Answer(FAIL, lambda s: s["settings"].limits.write_mode == "site_factor"
               and s["priority"].status is not OK,
               "write_mode = site_factor has no effect without priority/multifactor",
               "set PriorityType=priority/multifactor, or write_mode = auto"),
@@ -202,27 +202,27 @@ FIT: Final = (
 )  # fmt: skip
 QUEUE: Final = (
     Question("queue", "Can queue and nodes be read as a cycle reads them?", (
-        State(FAIL, lambda s: wrong(s["seen"]), "{seen}",
+        Answer(FAIL, lambda s: wrong(s["seen"]), "{seen}",
               "run squeue, sinfo and sprio by hand as this user; see [slurm] bin_dir, timeout_s"),
-        State(OK, lambda s: [len(s["seen"].pending), len(s["seen"].running), len(s["seen"].nodes)],
+        Answer(OK, lambda s: [len(s["seen"].pending), len(s["seen"].running), len(s["seen"].nodes)],
               "{found[0]} pending, {found[1]} running, {found[2]} nodes"),
     )),
     Question("time_limits", "Has every job a limit that rules and models can look at?", (
-        State(OK, lambda s: wrong(s["seen"]), ""),
-        State(WARN, _endless,
+        Answer(OK, lambda s: wrong(s["seen"]), ""),
+        Answer(WARN, _endless,
               "a job that names no limit has none in {found}, so that a short one looks like a "
               "long one", "set DefaultTime or MaxTime for the partition in slurm.conf"),
-        State(OK, otherwise, "every partition gives its jobs a time limit"),
+        Answer(OK, otherwise, "every partition gives its jobs a time limit"),
     )),
     Question("scope", "Which partitions are left alone?", (
-        State(OK, lambda s: not wrong(s["seen"]) and ", ".join(s["settings"].scope.sla_partitions),
+        Answer(OK, lambda s: not wrong(s["seen"]) and ", ".join(s["settings"].scope.sla_partitions),
               "left alone: jobs that name {found}, also among others"),
     ), "scope.partitions", lambda s: (s["partitions"], "")),
 )  # fmt: skip
 REMARKS: Final = (
     Question("remarks", "Do Slurm's commands print answers alone?", (
-        State(OK, lambda s: not s["said"], "Slurm's commands print answers alone"),
-        State(WARN, _quoted, "beside their answers, which are used: {found}",
+        Answer(OK, lambda s: not s["said"], "Slurm's commands print answers alone"),
+        Answer(WARN, _quoted, "beside their answers, which are used: {found}",
               "correct what they name in the slurm.conf of this host"),
     )),
 )  # fmt: skip

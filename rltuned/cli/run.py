@@ -90,7 +90,7 @@ def run(
     `[ladder] stage` in the settings says what it may do: observe at first. A dry run decides
     whatever the stage and writes nothing; the built-in cluster is run dry unless a stage is given.
     SIGTERM and SIGINT end it after the cycle, and its last line says how many jobs keep what it
-    wrote: `rltuned restore --all` gives that back, as the service does. SIGHUP reloads.
+    wrote: `rltuned restore --all` restores that, as the service does. SIGHUP reloads.
 
     Exit codes: 0 = ended as asked; 1 = three unexpected errors in a row, or the last of a given
     number of cycles had no result or wrote nothing in doubt, Slurm took none of its changes, or a

@@ -64,10 +64,10 @@ class Handover(BaseModel):
         return found
 
 
-_ROW: Final = TypeAdapter(owned.Row)
+_ROW: Final = TypeAdapter(owned.OwnedRow)
 
 
-def _row_of(found: dict[str, Any]) -> owned.Row:
+def _row_of(found: dict[str, Any]) -> owned.OwnedRow:
     """A row of the table. Raises ValueError: it is none."""
     lists = {name: json.loads(str(found.get(name))) for name in ("writes", "past")}
     return _ROW.validate_python({**found, **lists})

@@ -124,7 +124,7 @@ class _Epoch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class OwnedRow:
     """A row of `owned`. writes: since the last restore, empty = it is restored; past: what was
     owned before. guessed: which of them the job carries was not known when it was taken over.
     gone: whether the job left the queue; ended_at: since when Slurm shows it in no state.
@@ -180,16 +180,16 @@ class Row:
         return tuple(json.dumps(v) if isinstance(v, list) else v for v in known)
 
 
-def rows(db: sqlite3.Connection, where: str, *values: object) -> list[Row]:
+def rows(db: sqlite3.Connection, where: str, *values: object) -> list[OwnedRow]:
     """Rows of the table in the order of their keys."""
     of_sql = f"{_SELECT} WHERE {where} ORDER BY job_id, submitted_at"
     found = db.execute(of_sql, values).fetchall()
     # one text for all: quicker by far than one for each
     lists: list[Any] = [json.loads(f"[{','.join(row[i] for row in found)}]") for i in (9, 10)]
-    return [Row(*row[:9], *both, *row[11:]) for row, *both in zip(found, *lists, strict=True)]
+    return [OwnedRow(*row[:9], *both, *row[11:]) for row, *both in zip(found, *lists, strict=True)]
 
 
-def put(db: sqlite3.Connection, row: Row) -> None:
+def put(db: sqlite3.Connection, row: OwnedRow) -> None:
     """Add a row, or put it in place of the one of its job and field."""
     db.execute(_PUT, row.values())
 
@@ -320,17 +320,17 @@ def intend(
     return ids
 
 
-def _of_ids(db: sqlite3.Connection, cluster: str, ids: Iterable[int]) -> list[Row]:
+def _of_ids(db: sqlite3.Connection, cluster: str, ids: Iterable[int]) -> list[OwnedRow]:
     where = "cluster = ? AND job_id IN (SELECT value FROM json_each(?))"
     return rows(db, where, cluster, json.dumps([*ids]))
 
 
-def _written(row: Row | None, action: Action, origin: Mapping[str, Any]) -> tuple[Any, ...]:
+def _written(row: OwnedRow | None, action: Action, origin: Mapping[str, Any]) -> tuple[Any, ...]:
     """The row's values with one more write."""
     target, at = action.target, origin["at"]
     if row is None or not row.writes:
         past = [] if row is None else row.past
-        row = Row(
+        row = OwnedRow(
             origin["cluster"], *target.key, action.field.name, target.address, action.old,
             action.nice, action.rest, origin["newest"], [], past,
         )  # fmt: skip
@@ -370,7 +370,7 @@ def settle(db: sqlite3.Connection, number: int, outcome: Outcome, at: float) -> 
     return None
 
 
-def _row(db: sqlite3.Connection, cluster: str, key: JobKey, name: str) -> Row | None:
+def _row(db: sqlite3.Connection, cluster: str, key: JobKey, name: str) -> OwnedRow | None:
     return next(iter(rows(db, f"{_JOB} AND field = ?", cluster, *key, name)), None)
 
 
@@ -461,7 +461,7 @@ def reclaim(
     return taken
 
 
-def _found(known: Mapping[int, list[Row]], job: PendingJob) -> list[tuple[Row, str]]:
+def _found(known: Mapping[int, list[OwnedRow]], job: PendingJob) -> list[tuple[OwnedRow, str]]:
     """Rows that the job is to have, and how each came about; "" = it had it already."""
     mine = [row for row in known.get(job.job_id, ()) if row.submitted_at == job.submitted_at]
     before = [row for row in known.get(job.job_id, ()) if row.submitted_at < job.submitted_at]
@@ -484,7 +484,9 @@ def _found(known: Mapping[int, list[Row]], job: PendingJob) -> list[tuple[Row, s
     return found + [_taken(r, job, guessed=1) for r in hidden if r.field == SITE_FACTOR.name]
 
 
-def _requeued(before: list[Row], array: list[Row], kind: Field, value: Value) -> list[Row]:
+def _requeued(
+    before: list[OwnedRow], array: list[OwnedRow], kind: Field, value: Value
+) -> list[OwnedRow]:
     """The row of the same job before it was requeued, if the value was written to that last. Words
     that a task took along from its array count as well.
     """
@@ -493,7 +495,7 @@ def _requeued(before: list[Row], array: list[Row], kind: Field, value: Value) ->
     return [last] if last is not None and last.value == value else []
 
 
-def _taken(row: Row, job: PendingJob, guessed: int = 0) -> tuple[Row, str]:
+def _taken(row: OwnedRow, job: PendingJob, guessed: int = 0) -> tuple[OwnedRow, str]:
     """A row of another record of the same job, as this record's."""
     how = "requeued" if row.job_id == job.job_id else "parted from its array"
     job_id, submitted_at = job.key
@@ -502,8 +504,8 @@ def _taken(row: Row, job: PendingJob, guessed: int = 0) -> tuple[Row, str]:
 
 
 def _parted(
-    array: list[Row], job: PendingJob, number: tuple[Field, Value] | None
-) -> list[tuple[Row, str]]:
+    array: list[OwnedRow], job: PendingJob, number: tuple[Field, Value] | None
+) -> list[tuple[OwnedRow, str]]:
     """What a task took along from its array, which shows as a value that was written to it, or, as
     a lost nice or a hidden site factor, by its being younger than the first write.
     """
@@ -528,7 +530,7 @@ def _writes_of(epoch: _Epoch, value: Value | None) -> list[Write]:
     return [write for write in epoch.writes if write[1] == value][-1:]
 
 
-def _in_epoch(row: Row, epoch: _Epoch, past: list[_Epoch]) -> Row:
+def _in_epoch(row: OwnedRow, epoch: _Epoch, past: list[_Epoch]) -> OwnedRow:
     """A row as it was in that epoch."""
     original, nice, rest, newest_id, writes = epoch
     return replace(
@@ -536,7 +538,7 @@ def _in_epoch(row: Row, epoch: _Epoch, past: list[_Epoch]) -> Row:
     )
 
 
-def _no_guess(row: Row, job: PendingJob, before: list[Row]) -> list[tuple[Row, str]]:
+def _no_guess(row: OwnedRow, job: PendingJob, before: list[OwnedRow]) -> list[tuple[OwnedRow, str]]:
     """The row, now that the job shows its value: one of those that the guess had, or that of the
     same job before it was requeued; empty = nothing is new.
     """
@@ -551,7 +553,7 @@ def _no_guess(row: Row, job: PendingJob, before: list[Row]) -> list[tuple[Row, s
 # -- another daemon ---------------------------------------------------------------------------
 
 
-def take(db: sqlite3.Connection, row: Row, how: str) -> None:
+def take(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
     """Own what a row says; how: for the diary, empty = it owned that already."""
     put(db, row)
     if how:

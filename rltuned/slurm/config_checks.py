@@ -52,7 +52,7 @@ Facts = dict[str, Any]
 """What is judged: Slurm's configuration by its own names, and all else in small letters."""
 
 
-class State(NamedTuple):
+class Answer(NamedTuple):
     """One answer to a question. holds: tells it by the facts, as something that is true. says and
     remedy: `{found}` is that, `{NAME}` a fact; says "" = there is nothing to say.
     """
@@ -64,13 +64,13 @@ class State(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A row of the table: its answer is the first state that holds, if one does. key, fits: what
+    """A row of the table: its answer is the first of `states` that holds, if one does. key, fits: what
     `rltuned config init` sets by it, to a value (None = a comment), and why.
     """
 
     name: str
     asks: str
-    states: tuple[State, ...]
+    states: tuple[Answer, ...]
     key: str = ""
     fits: Callable[[Any], tuple[object, str] | None] = lambda _: None
 
@@ -179,136 +179,136 @@ def examine(facts: Facts) -> Iterator[Check]:
 
 SITE: Final = (
     Question("programs", "Are Slurm's programs here?", (
-        State(FAIL, lambda s: ", ".join(name for name in s["missing"] if name in NEEDED),
+        Answer(FAIL, lambda s: ", ".join(name for name in s["missing"] if name in NEEDED),
               "not found here: {found}",
               "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir"),
-        State(WARN, lambda s: s["accounts"] and ", ".join(s["missing"]),
+        Answer(WARN, lambda s: s["accounts"] and ", ".join(s["missing"]),
               "not found here: {found}, so rights are not known",
               "install Slurm's commands whole (Debian: slurm-client)"),
-        State(OK, lambda s: ", ".join(n for n in (*NEEDED, *USEFUL) if n not in s["missing"]),
+        Answer(OK, lambda s: ", ".join(n for n in (*NEEDED, *USEFUL) if n not in s["missing"]),
               "{found}"),
     )),
     Question("slurm", "Does slurmctld answer?", (
-        State(FAIL, lambda s: s["trouble"], "{found}",
+        Answer(FAIL, lambda s: s["trouble"], "{found}",
               "start slurmctld, or set [slurm] bin_dir and conf in rltuned.toml"),
-        State(OK, otherwise, "{ping}"),
+        Answer(OK, otherwise, "{ping}"),
     )),
     Question("version", "Was rltuned tried with its release?", (
-        State(FAIL, lambda s: s["release"] is None,
+        Answer(FAIL, lambda s: s["release"] is None,
               "version {SLURM_VERSION!r} cannot be read", "report this"),
-        State(WARN, lambda s: not TRIED[0] <= s["release"] <= TRIED[1],
+        Answer(WARN, lambda s: not TRIED[0] <= s["release"] <= TRIED[1],
               "Slurm {SLURM_VERSION} is outside the releases that were tried (22.05 to 26.05)",
               "watch some cycles of `rltuned run --dry-run` before going live"),
-        State(OK, otherwise, "Slurm {SLURM_VERSION}"),
+        Answer(OK, otherwise, "Slurm {SLURM_VERSION}"),
     )),
     Question("priority", "How does it order jobs?", (
-        State(FAIL, lambda s: s["PriorityType"] == MULTIFACTOR
+        Answer(FAIL, lambda s: s["PriorityType"] == MULTIFACTOR
               and "INCR_ONLY" in s["priorities"].flags,
               "PriorityFlags=INCR_ONLY: a number may never come down again, so no job is written",
               "take INCR_ONLY out of PriorityFlags"),
-        State(OK, lambda s: s["PriorityType"] == MULTIFACTOR,
+        Answer(OK, lambda s: s["PriorityType"] == MULTIFACTOR,
               "{PriorityType}: both write modes work; site_factor keeps age and fair-share alive"),
-        State(WARN, lambda s: s["PriorityType"] == BASIC,
+        Answer(WARN, lambda s: s["PriorityType"] == BASIC,
               "{PriorityType}: SiteFactor has no effect, only write_mode = auto or priority works",
               "set PriorityType=priority/multifactor"),
-        State(FAIL, lambda s: s["PriorityType"] or "no PriorityType",
+        Answer(FAIL, lambda s: s["PriorityType"] or "no PriorityType",
               "{found}: how it orders jobs is not known, so nothing is done",
               "set PriorityType=priority/multifactor or priority/basic"),
     )),
-    Question("weights", "What counts in its order?", (State(OK, otherwise, "{priorities}"),)),
+    Question("weights", "What counts in its order?", (Answer(OK, otherwise, "{priorities}"),)),
     Question("site_factor_plugin", "Does anyone else write site factors?", (
-        State(WARN, lambda s: s["priorities"].plugin,
+        Answer(WARN, lambda s: s["priorities"].plugin,
               "{found} overwrites site factors every PriorityCalcPeriod",
               "use write_mode = priority, or unset PrioritySiteFactorPlugin"),
-        State(OK, otherwise, "no plugin writes site factors"),
+        Answer(OK, otherwise, "no plugin writes site factors"),
     ), "limits.write_mode", lambda s: (
         "priority" if s["priorities"].plugin else "auto", s["priorities"].advice)),
     Question("scheduler", "Does it backfill, and go on after an update?", (
-        State(WARN, lambda s: s["SchedulerType"] != "sched/backfill",
+        Answer(WARN, lambda s: s["SchedulerType"] != "sched/backfill",
               "{SchedulerType}: no backfill", "set SchedulerType=sched/backfill"),
-        State(WARN, lambda s: "bf_continue" not in s["SchedulerParameters"].split(","),
+        Answer(WARN, lambda s: "bf_continue" not in s["SchedulerParameters"].split(","),
               "sched/backfill without bf_continue: any job update ends a backfill cycle early",
               "add bf_continue to SchedulerParameters"),
-        State(WARN, lambda s: s["priorities"].scheduler.get("bf_min_prio_reserve"),
+        Answer(WARN, lambda s: s["priorities"].scheduler.get("bf_min_prio_reserve"),
               "bf_min_prio_reserve={found}: only jobs above that number get a start reserved, and "
               "rltuned moves jobs across it",
               "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]"),
-        State(OK, otherwise, "sched/backfill with bf_continue"),
+        Answer(OK, otherwise, "sched/backfill with bf_continue"),
     )),
     Question("select", "Does a job without --mem leave room for others?", (
-        State(OK, lambda s: "MEMORY" not in s["SelectTypeParameters"].upper(),
+        Answer(OK, lambda s: "MEMORY" not in s["SelectTypeParameters"].upper(),
               "{SelectType} {SelectTypeParameters}: memory is not counted, so no job waits for it"),
-        State(OK, lambda s: s["memory"], "{SelectType} {SelectTypeParameters} with {found}"),
-        State(WARN, otherwise,
+        Answer(OK, lambda s: s["memory"], "{SelectType} {SelectTypeParameters} with {found}"),
+        Answer(WARN, otherwise,
               "{SelectType} {SelectTypeParameters} without DefMemPerCPU: a job without --mem takes "
               "a whole node",
               "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf"),
     )),
     Question("preemption", "Do jobs return to the queue?", (
-        State(OK, lambda s: absent(s["PreemptType"]) or s["PreemptType"].endswith("/none"), "off"),
-        State(WARN, lambda s: s["PreemptMode"] or "?",
+        Answer(OK, lambda s: absent(s["PreemptType"]) or s["PreemptType"].endswith("/none"), "off"),
+        Answer(WARN, lambda s: s["PreemptMode"] or "?",
               "{PreemptType}, mode {found}: pre-empted jobs return to the queue",
               "list the partitions or QOS that may pre-empt under [scope] as left alone"),
     )),
     Question("client", "Are the commands of slurmctld's release, or older?", (
-        State(WARN, lambda s: None in {s["release"], s["client_release"]},
+        Answer(WARN, lambda s: None in {s["release"], s["client_release"]},
               "scontrol --version says {client!r}", "compare the releases"),
-        State(OK, lambda s: s["client_release"] == s["release"],
+        Answer(OK, lambda s: s["client_release"] == s["release"],
               "Slurm's commands here are of {client}"),
-        State(FAIL, lambda s: s["client_release"] > s["release"],
+        Answer(FAIL, lambda s: s["client_release"] > s["release"],
               "Slurm's commands here are of {client}, slurmctld of {SLURM_VERSION}",
               "install the commands of slurmctld's release here, or set [slurm] bin_dir"),
-        State(WARN, otherwise,
+        Answer(WARN, otherwise,
               "Slurm's commands here are of {client}, slurmctld of {SLURM_VERSION}",
               "install the commands of slurmctld's release here, or set [slurm] bin_dir"),
     )),
     Question("clock", "Do slurmctld and this machine agree on the time?", (
-        State(WARN, lambda s: s["skew_s"] is None, "slurmctld did not tell its time",
+        Answer(WARN, lambda s: s["skew_s"] is None, "slurmctld did not tell its time",
               "compare by hand"),
-        State(OK, lambda s: abs(s["skew_s"]) <= 1,
+        Answer(OK, lambda s: abs(s["skew_s"]) <= 1,
               "slurmctld on {host} and this machine agree within a second"),
-        State(FAIL, lambda s: abs(s["skew_s"]) > _SKEW_FAIL_S, "{off}",
+        Answer(FAIL, lambda s: abs(s["skew_s"]) > _SKEW_FAIL_S, "{off}",
               "synchronise both clocks (chrony, ntpd)"),
-        State(WARN, lambda s: abs(s["skew_s"]) > _SKEW_WARN_S, "{off}",
+        Answer(WARN, lambda s: abs(s["skew_s"]) > _SKEW_WARN_S, "{off}",
               "synchronise both clocks (chrony, ntpd)"),
-        State(OK, otherwise, "{off}"),
+        Answer(OK, otherwise, "{off}"),
     )),
     Question("rights", "May this user write, and no more?", (
-        State(OK, lambda s: s["may_all"] and s["level"] is None,
+        Answer(OK, lambda s: s["may_all"] and s["level"] is None,
               "{user} ({uid}) may write, and much more (no slurmdbd, so no operator level)"),
-        State(WARN, lambda s: s["may_all"], "{user} ({uid}) may write, and much more",
+        Answer(WARN, lambda s: s["may_all"], "{user} ({uid}) may write, and much more",
               "run rltuned as an account of its own with AdminLevel=Operator"),
-        State(OK, lambda s: s["operates"], "{user} ({uid}) is {level}"),
-        State(FAIL, lambda s: not s["accounts"],
+        Answer(OK, lambda s: s["operates"], "{user} ({uid}) is {level}"),
+        Answer(FAIL, lambda s: not s["accounts"],
               "{user} ({uid}) cannot write: without slurmdbd only root and SlurmUser "
               "{SlurmUser} can",
               "run the service as {slurm_user} (User={slurm_user} in a drop-in, docs/install.md), "
               "and this check as well: runuser -u {slurm_user} -- rltuned check"),
-        State(FAIL, lambda s: s["level"] is None,
+        Answer(FAIL, lambda s: s["level"] is None,
               "{user} ({uid}) has admin level unknown; Priority needs Operator",
               "start slurmdbd, which does not answer, and run this check again"),
-        State(FAIL, lambda s: s["level"],
+        Answer(FAIL, lambda s: s["level"],
               "{user} ({uid}) has admin level {found}; Priority needs Operator",
               "sacctmgr -i modify user {user} set adminlevel=Operator"),
         # slurmdbd modifies a user that it knows, and adds others
-        State(FAIL, otherwise, "{user} ({uid}) has admin level unknown; Priority needs Operator",
+        Answer(FAIL, otherwise, "{user} ({uid}) has admin level unknown; Priority needs Operator",
               "sacctmgr -i add user {user} account=root adminlevel=Operator"),
     )),
     Question("private_data", "Does Slurm show this user every job?", (
-        State(OK, lambda s: not s["hidden"], "Slurm shows all users every job"),
-        State(OK, lambda s: s["may_all"] or s["operates"],
+        Answer(OK, lambda s: not s["hidden"], "Slurm shows all users every job"),
+        Answer(OK, lambda s: s["may_all"] or s["operates"],
               "PrivateData={PrivateData}, and this user sees all"),
-        State(FAIL, otherwise,
+        Answer(FAIL, otherwise,
               "PrivateData={PrivateData}: this user sees only its own {hidden_part}, so every rank "
               "would be wrong",
               "run rltuned as an account with AdminLevel=Operator"),
     )),
     Question("reader", "What reads the queue?", (
-        State(FAIL, lambda s: s["unread"], "{found}", "see the check of the queue"),
-        State(WARN, lambda s: s["reading"] and s["reading"].stands_in,
+        Answer(FAIL, lambda s: s["unread"], "{found}", "see the check of the queue"),
+        Answer(WARN, lambda s: s["reading"] and s["reading"].stands_in,
               "{reading.detail}; squeue as text stands in",
               "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
               "(docs/compatibility.md), or set slurm.reader = text"),
-        State(OK, lambda s: s["reading"], "{found.detail}"),
+        Answer(OK, lambda s: s["reading"], "{found.detail}"),
     )),
 )  # fmt: skip

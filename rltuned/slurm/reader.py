@@ -32,8 +32,8 @@ from rltuned.slurm.sdiag import clock_off_s
 from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.squeue import (
     TWICE,
+    JobsShown,
     PriorityState,
-    Queue,
     QueueReader,
     id_of,
     read_throttles,
@@ -266,7 +266,7 @@ class Reader:
         *,
         only: Collection[JobId] | None = None,
         siblings: int = 0,
-    ) -> Queue:
+    ) -> JobsShown:
         """The pending records without what they ask for, in columns of UNDO_COLUMNS. factors: what
         sprio shows of them. only, siblings: see QueueReader.
         """

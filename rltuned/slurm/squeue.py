@@ -61,7 +61,7 @@ def as_shown(job: Mapping[str, Any]) -> PriorityState:
     return PriorityState(job["priority"])
 
 
-class Queue(NamedTuple):
+class JobsShown(NamedTuple):
     """What squeue showed: pending and running records, how many there are in other states, the ids
     that those bear, their arrays' included, and what could not be read.
     """
@@ -172,7 +172,7 @@ class QueueReader:
         self._lingering: set[JobId] = set()
         self._records = Counter[str]()  # pending ones, by array
 
-    def read(self, rows: Iterable[Row]) -> Queue:
+    def read(self, rows: Iterable[Row]) -> JobsShown:
         """The jobs; called once. Raises SnapshotError: too many; BackendError: as whole."""
         doubted = set[str]()
         for row in rows:
@@ -233,7 +233,7 @@ class QueueReader:
         except ValueError as error:
             self._bad[number] = str(error)
 
-    def _queue(self) -> Queue:
+    def _queue(self) -> JobsShown:
         pending = tuple(job for job in self._jobs.values() if isinstance(job, PendingJob))
         running = tuple(job for job in self._jobs.values() if isinstance(job, RunningJob))
         unread = [
@@ -246,7 +246,7 @@ class QueueReader:
             if job.unreadable
         ]
         others = len(self._seen) - len(pending) - len(running)
-        return Queue(pending, running, others, tuple(sorted(self._lingering)), tuple(unread))
+        return JobsShown(pending, running, others, tuple(sorted(self._lingering)), tuple(unread))
 
     def _pending(self, row: Row, tasks: list[str], records: int) -> PendingJob:
         """The job behind its rows. tasks: of all of them. records: pending ones of its array.

@@ -13,7 +13,7 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
 from rltuned.slurm.nodes import KnownNodes, read_nodes
 from rltuned.slurm.request import Requests
-from rltuned.slurm.squeue import TWICE, Queue, QueueReader
+from rltuned.slurm.squeue import TWICE, JobsShown, QueueReader
 from tests.programs import answer
 from tests.recorded import DATA, MARKS, Recording
 
@@ -33,7 +33,7 @@ def new() -> Requests:
     return Requests(frozenset({"whole"}), memory_counts=True)
 
 
-def queue(text: str, requests: Requests | None = None, on: Mapping[str, Node] = NODES) -> Queue:
+def queue(text: str, requests: Requests | None = None, on: Mapping[str, Node] = NODES) -> JobsShown:
     rows = MARKS.rows(answer(text), len(JOB_COLUMNS))
     reader = QueueReader(requests=requests or new(), nodes=on)
     return reader.read(dict(zip(JOB_COLUMNS, row, strict=True)) for row in rows)
@@ -181,7 +181,7 @@ def test_a_job_with_a_second_row_is_left_alone_and_no_other_changes(forged: list
 Job = PendingJob | RunningJob
 
 
-def what(found: Queue, but: set[JobId]) -> dict[JobId, list[Job]]:
+def what(found: JobsShown, but: set[JobId]) -> dict[JobId, list[Job]]:
     """By id, without addresses: how many records an array has may not be known."""
     shown: dict[JobId, list[Job]] = {}
     for job in found.pending:
