@@ -64,8 +64,8 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A row of the table: its answer is the first of `states` that holds, if one does. key, fits: what
-    `rltuned config init` sets by it, to a value (None = a comment), and why.
+    """A row of the table: its answer is the first of `states` that holds, if one does. key, fits:
+    what `rltuned config init` sets by it, to a value (None = a comment), and why.
     """
 
     name: str
