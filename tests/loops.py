@@ -23,8 +23,7 @@ from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.questions import QuestionServer
-from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.server import MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME

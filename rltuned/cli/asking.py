@@ -16,7 +16,7 @@ from typing import Any, Final
 from rltuned.daemon.canary.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, HealthState, kept_state
-from rltuned.daemon.web.questions import Connection
+from rltuned.daemon.web.server import Connection
 from rltuned.errors import JournalError
 from rltuned.journal import cycles, named_values, owned
 from rltuned.journal.cycles import Document

@@ -32,8 +32,7 @@ from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.questions import QuestionServer
-from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.server import MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of

@@ -1,20 +1,36 @@
-"""/metrics, health and status page: read-only, never calls Slurm, bounded against slow clients."""
+"""What the daemon serves by HTTP, by waitress: the port, for all, and the socket, for users of this
+machine. Reads and never calls Slurm.
+
+The port has /metrics, health and the status page. What comes over TCP is anonymous, whoever
+connects: a proxy there speaks for everybody. The socket lies beside the pause file, in the runtime
+directory of the service; there the kernel says who asks (SO_PEERCRED).
+"""
 
 import gzip
-import io
+import http.client
 import json
+import logging
+import os
+import pwd
 import socket
+import stat
+import struct
 import threading
-import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.server import BaseWSGIServer
+from waitress.task import WSGITask
 
 from rltuned import __version__
 from rltuned.daemon.state import Health
@@ -26,201 +42,215 @@ from rltuned.errors import SettingsError
 from rltuned.report import style
 from rltuned.shared_files import shared_files
 
-MAX_CONNECTIONS = 32
-"""When one more comes, the oldest of the client with the most is cut: slow readers can never keep
-Prometheus out."""
-PATIENCE_S = 5.0
+MAX_CONNECTIONS: Final = 32
+"""When one more comes, the oldest of who has the most is cut: slow readers can never keep
+Prometheus out, and no user the others."""
+THREADS: Final = 8
+"""That make answers; who reads slowly takes none of them."""
+PATIENCE_S: Final = 5.0
 """For the whole request, and again for each piece of the answer."""
-_JSON = "application/json"
-_HTML = "text/html; charset=utf-8"
+MAX_REQUEST_BYTES: Final = 64 * 1024
+"""Of request line and headers together, and of what follows them."""
+GZIP_FROM_BYTES: Final = 1_024
+GZIP_LEVEL: Final = 6
+_QUEUE: Final = 1_024
+"""Connections that the kernel keeps: a burst of clients must not make Prometheus wait."""
+_JSON: Final = "application/json"
+_HTML: Final = "text/html; charset=utf-8"
+_TEXT: Final = "text/plain; charset=utf-8"
 CSP: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 """Style from /status.css and script from /status.js only; nothing inside the pages."""
+_HEADERS: Final = (
+    ("Vary", "Accept-Encoding"),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", CSP),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
 _FILES: Final = {
     "/status.css": ("text/css; charset=utf-8", ("page.css", "status.css")),
     "/status.js": ("text/javascript; charset=utf-8", ("status.js",)),
 }
 _TEXTS: Final = {"/runbook": "runbook.md", "/your-job": "your-job.md"}
 """Pages of the documentation."""
-_ASKED: Final = ("/job.json", "/plan.json")
-_NO_TEXT = b"this installation has no copy of the documentation\n"
-GZIP_FROM_BYTES: Final = 1_024
-GZIP_LEVEL: Final = 6
-MAX_REQUEST_BYTES = 128 * 1024
-"""Request line and headers together."""
+_STATUS, _JOB, _PLAN = "/status.json", "/job.json", "/plan.json"
+_PATHS: Final = frozenset({"/", "/job", _STATUS, _JOB, _PLAN, *_FILES, *_TEXTS})
+_CREDENTIALS: Final = struct.Struct("3i")
+_TIMEVAL: Final = struct.Struct("@ll")
+_EVERYONE: Final = 0o666
+"""May ask; what is answered depends on who asks."""
+
+Answer = tuple[HTTPStatus, str, bytes]
+"""Status, content type and body."""
+Environ = Mapping[str, Any]
+"""Of WSGI; `rltuned.socket` is the connection."""
 
 
-class Endpoint(ThreadingHTTPServer):
-    """Serves until closed, in threads of its own. Where there are too many connections it cuts one:
-    the oldest of who has the most. answers: of single jobs; everyone: may see all. patience_s: how
-    long a client may take for its request. Raises OSError: it cannot listen there.
+# -- The server ------------------------------------------------------------------------------------
+
+
+class _Task(WSGITask):  # type: ignore[misc]
+    def execute(self) -> None:
+        self.set_close_on_finish()  # one request of each connection
+        super().execute()
+
+    def get_environment(self) -> dict[str, Any]:
+        made: dict[str, Any] = super().get_environment()
+        return {**made, "rltuned.socket": self.channel.socket}
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    """One connection. owner: who has made it, where that is known."""
+
+    task_class = _Task
+
+    def __init__(self, server: "Endpoint", sock: socket.socket, *rest: Any, **more: Any) -> None:
+        self.owner = server.owner_of(sock)
+        super().__init__(server, sock, *rest, **more)
+
+    def service(self) -> None:
+        try:
+            super().service()
+        finally:
+            self.server.answered(self)
+
+
+class Endpoint(BaseWSGIServer):  # type: ignore[misc]
+    """Serves until closed. route: answers requests. patience_s: how long a client may take for its
+    request, and for each piece of the answer.
     """
 
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 1024  # a burst of clients must not make Prometheus wait for a second SYN
+    channel_class = _Channel
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[BaseHTTPRequestHandler],
-        *,
-        answers: Answers | None,
-        everyone: bool,
-        patience_s: float,
+        self, listening: socket.socket, route: Callable[[Environ], Answer], patience_s: float
     ) -> None:
-        self.answers, self.everyone, self.patience_s = answers, everyone, patience_s
-        self._open: OrderedDict[int, tuple[int, socket.socket]] = OrderedDict()
+        self.patience_s = patience_s
         self._guard = threading.Lock()
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, handler)
-        self._thread = threading.Thread(
-            target=self.serve_forever, name="http", kwargs={"poll_interval": 0.2}, daemon=True
-        )
+        self._turns: defaultdict[tuple[int, str], deque[Any]] = defaultdict(deque)
+        self._turn_of: dict[int, tuple[int, str]] = {}
+        self._map: dict[int, Any] = {}
+        logging.getLogger("waitress").setLevel(logging.CRITICAL)  # a client that went away is none
+        settings = Adjustments(
+            ident="rltuned", threads=THREADS, backlog=_QUEUE, asyncore_use_poll=True,
+            connection_limit=_QUEUE, cleanup_interval=1, log_socket_errors=False,
+            max_request_header_size=MAX_REQUEST_BYTES, max_request_body_size=MAX_REQUEST_BYTES,
+        )  # fmt: skip
+        where = (listening.family, socket.SOCK_STREAM, 0, listening.getsockname())
+        super().__init__(
+            _application(route), self._map, _sock=listening, adj=settings, sockinfo=where,
+            bind_socket=False,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self.run, name="http", daemon=True)
         self._thread.start()
 
+    def getsockname(self) -> tuple[str, int]:
+        found = self.socket.getsockname()
+        return (str(found[0]), int(found[1])) if isinstance(found, tuple) else (str(found), 0)
+
     def close(self) -> None:
-        self.shutdown()
-        with self._guard:
-            for _, connection in self._open.values():
-                _cut(connection)
-            self._open.clear()
-        self.server_close()
+        """End all connections; called by the loop of waitress too, for the listening socket."""
+        if threading.current_thread() is self._thread:
+            super().close()
+            return
+        self.trigger.pull_trigger(lambda: wasyncore.close_all(self._map, ignore_all=True))
         self._thread.join()
+        self.task_dispatcher.shutdown(timeout=1)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        owner = self.owner_of(request)
-        with self._guard:
-            if len(self._open) >= MAX_CONNECTIONS:
-                counts = Counter(one for one, _ in (*self._open.values(), (owner, request)))
-                most = max(counts.values())
-                crowd = {one for one, count in counts.items() if count == most}
-                number = next(n for n, (one, _) in self._open.items() if one in crowd)
-                _cut(self._open.pop(number)[1])
-            self._open[id(request)] = owner, request
-        super().process_request(request, client_address)
-
-    def owner_of(self, _request: Any) -> int:
-        """Who has made a connection, where that is known."""
+    def owner_of(self, _connection: socket.socket) -> int:
         return 0
 
-    def shutdown_request(self, request: Any) -> None:
+    def handle_accept(self) -> None:
+        super().handle_accept()
+        channels = list(self.active_channels.values())
+        if len(channels) > MAX_CONNECTIONS:
+            counts = Counter(one.owner for one in channels)
+            most = max(counts.values())
+            next(one for one in channels if counts[one.owner] == most).handle_close()
+
+    def maintenance(self, now: float) -> None:
+        """Cut who takes too long. A timeout for each piece of a request would let a client send one
+        byte every few seconds for ever.
+        """
+        for one in list(self.active_channels.values()):
+            reads = one.total_outbufs_len > 0
+            since = one.last_activity if reads or one.close_when_flushed else one.creation_time
+            if (reads or not one.requests) and since < now - self.patience_s:
+                one.handle_close()
+
+    def add_task(self, task: Any) -> None:
+        """One answer from a path is made at a time for each known user."""
+        turn = (task.owner or -id(task), task.requests[0].path)
         with self._guard:
-            self._open.pop(id(request), None)
-        super().shutdown_request(request)
+            self._turn_of[id(task)] = turn
+            self._turns[turn].append(task)
+            is_first = len(self._turns[turn]) == 1
+        if is_first:
+            super().add_task(task)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no trouble, and never a traceback on standard error."""
-
-    def numbers(self) -> tuple[int, ...]:
+    def answered(self, task: Any) -> None:
         with self._guard:
-            return tuple(self._open)
+            turn = self._turn_of.pop(id(task))
+            self._turns[turn].popleft()
+            following = self._turns[turn][0] if self._turns[turn] else None
+            if following is None:
+                del self._turns[turn]
+        if following is not None:
+            super().add_task(following)
 
 
-def _cut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it has gone by itself
-
-
-class _Request(io.RawIOBase):
-    """What one client sends: so many bytes at most, in so much time altogether. A timeout for each
-    piece alone would let a client send one byte every few seconds for ever.
-    """
-
-    def __init__(self, connection: socket.socket, patience_s: float) -> None:
-        super().__init__()
-        self._connection = connection
-        self._patience_s = patience_s
-        self._deadline = time.monotonic() + patience_s
-        self._left = MAX_REQUEST_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0 or self._left <= 0:
-            raise TimeoutError("too slow, or too long")
-        self._connection.settimeout(left_s)
-        try:
-            count = self._connection.recv_into(buffer, min(len(buffer), self._left))
-        finally:
-            self._connection.settimeout(self._patience_s)
-        self._left -= count
-        return count
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One request per connection."""
-
-    server: Endpoint
-    server_version = "rltuned"
-    sys_version = ""
-
-    def setup(self) -> None:
-        patience_s = self.server.patience_s
-        self.request.settimeout(patience_s)
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BufferedReader(_Request(self.connection, patience_s))
-
-    def asked(self, path: str, query: str, asker: Asker) -> dict[str, Any]:
-        """What the asker may know of single jobs."""
-        answers = self.server.answers
-        if answers is None:
-            return {}
-        if path != _ASKED[0]:
-            return answers.plan(asker)
-        asked = _words(query)
-        try:
-            other = other_of(asked.get("limit"), asked.get("gpus"))
-        except ValueError as error:
-            return {"rltuned": __version__, "why": str(error)}
-        return answers.explain(asked.get("job", ""), asker, other)
-
-    def json(self, found: dict[str, Any]) -> None:
-        self.answer(HTTPStatus.OK, json.dumps(found, allow_nan=False).encode(), _JSON)
-
-    def answer(
-        self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
-    ) -> None:
-        self.send_response(status)
-        self.send_header("Vary", "Accept-Encoding")
-        if len(body) >= GZIP_FROM_BYTES and gzip_accepted(
-            self.headers.get("Accept-Encoding") or ""
-        ):
+def _application(route: Callable[[Environ], Answer]) -> Callable[..., list[bytes]]:
+    def answer(environ: Environ, start: Callable[[str, list[tuple[str, str]]], Any]) -> list[bytes]:
+        if environ["REQUEST_METHOD"] in {"GET", "HEAD"}:
+            status, kind, body = route(environ)
+        else:
+            status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _TEXT, b"only GET and HEAD\n"
+        headers = [*_HEADERS, ("Content-Type", kind)]
+        if len(body) >= GZIP_FROM_BYTES and gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
             body = gzip.compress(body, GZIP_LEVEL, mtime=0)
-            self.send_header("Content-Encoding", "gzip")
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", CSP)
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+            headers.append(("Content-Encoding", "gzip"))
+        headers.append(("Content-Length", str(len(body))))
+        start(f"{status.value} {status.phrase}", headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Scrapes are not worth a line each."""
+    return answer
 
 
-def _words(query: str) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(query).items()}
+def _words(environ: Environ) -> dict[str, str]:
+    """What the address asks for."""
+    return {name: values[0] for name, values in parse_qs(environ["QUERY_STRING"]).items()}
+
+
+def _json(found: Mapping[str, Any]) -> Answer:
+    return HTTPStatus.OK, _JSON, json.dumps(found, allow_nan=False).encode()
+
+
+def _asked(answers: Answers | None, environ: Environ, asker: Asker) -> dict[str, Any]:
+    """What the asker may know of single jobs."""
+    if answers is None:
+        return {}
+    if environ["PATH_INFO"] == _PLAN:
+        return answers.plan(asker)
+    words = _words(environ)
+    try:
+        other = other_of(words.get("limit"), words.get("gpus"))
+    except ValueError as error:
+        return {"rltuned": __version__, "why": str(error)}
+    return answers.explain(words.get("job", ""), asker, other)
+
+
+# -- The port --------------------------------------------------------------------------------------
 
 
 class MetricsServer(Endpoint):
     """The port. health: what /readyz says; also asked before /metrics answers. status: what / and
-    /status.json show; None = there is no such page. board: where the page finds more. The rest: as
-    Endpoint. Raises SettingsError: the address cannot be listened on.
+    /status.json show; None = there is no such page. board: where the page finds more. answers: of
+    single jobs; everyone: may see all. Raises SettingsError: the address cannot be listened on.
     """
 
     def __init__(
@@ -237,66 +267,196 @@ class MetricsServer(Endpoint):
         board: Board | None = None,
     ) -> None:
         self.registry, self.health, self.status, self.board = registry, health, status, board
-        rest: dict[str, Any] = {"answers": answers, "everyone": everyone, "patience_s": patience_s}
+        self.answers, self.everyone = answers, everyone
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            super().__init__((address, port), _Pages, **rest)
+            listening = socket.create_server((address, port), family=family, backlog=_QUEUE)
         except (OSError, OverflowError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise SettingsError(
                 f"http: cannot listen on {address}:{port}: {reason}; choose another http.port, or "
                 "http.enabled = false"
             ) from None
+        super().__init__(listening, self._route, patience_s)
 
     @property
     def url(self) -> str:
-        host = str(self.server_address[0])
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}"
+        host = self.effective_host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.effective_port}"
+
+    def _route(self, environ: Environ) -> Answer:
+        path = environ["PATH_INFO"]
+        always = {"/metrics": self._metrics, "/healthz": _alive, "/readyz": self._ready}
+        if path in always:
+            return always[path](environ)
+        if self.status is None or path not in _PATHS:
+            return HTTPStatus.NOT_FOUND, _TEXT, b"not found: try /metrics, /healthz or /readyz\n"
+        if path in _FILES:
+            kind, names = _FILES[path]
+            return HTTPStatus.OK, kind, "".join(map(style, names)).encode()
+        if path in _TEXTS:
+            return _documentation(_TEXTS[path])
+        if path in {_JOB, _PLAN}:
+            return _json(_asked(self.answers, environ, Asker(sees_all=self.everyone)))
+        if path == _STATUS:
+            return _json(self.status())
+        code, text = pages.answer(path, self.status(), self.board, _words(environ))
+        return code, _HTML, text.encode()
+
+    def _metrics(self, environ: Environ) -> Answer:
+        self.health()  # a metric of it is as fresh as the scrape
+        try:
+            encode, kind = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+        except (TypeError, ValueError):  # a version that is none: it asks for nothing
+            encode, kind = choose_encoder("")
+        return HTTPStatus.OK, kind, encode(self.registry)
+
+    def _ready(self, _environ: Environ) -> Answer:
+        health = self.health()
+        code = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return code, _JSON, (json.dumps(health.document()) + "\n").encode()
 
 
-class _Pages(Handler):
-    server: MetricsServer
+def _alive(_environ: Environ) -> Answer:
+    return HTTPStatus.OK, _TEXT, b"alive\n"
 
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        if path == "/metrics":
-            self.server.health()  # a metric of it is as fresh as the scrape
-            try:
-                encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-            except (TypeError, ValueError):  # a version that is none: it asks for nothing
-                encode, content_type = choose_encoder("")
-            self.answer(HTTPStatus.OK, encode(self.server.registry), content_type)
-        elif path == "/healthz":
-            self.answer(HTTPStatus.OK, b"alive\n")
-        elif path == "/readyz":
-            health = self.server.health()
-            status = HTTPStatus.OK if health.ready else HTTPStatus.SERVICE_UNAVAILABLE
-            self.answer(status, (json.dumps(health.document()) + "\n").encode(), _JSON)
-        elif not self._shown(path, query):
-            self.answer(HTTPStatus.NOT_FOUND, b"not found: try /metrics, /healthz or /readyz\n")
 
-    do_HEAD = do_GET  # noqa: N815 - the standard library's spelling
+def _documentation(name: str) -> Answer:
+    for file in shared_files("docs", name):
+        return HTTPStatus.OK, _HTML, pages.text_page(file.read_text("utf-8")).encode()
+    return HTTPStatus.NOT_FOUND, _TEXT, b"this installation has no copy of the documentation\n"
 
-    def _shown(self, path: str, query: str) -> bool:
-        """Answer with a part of the status page; False = there is no such part."""
-        status = self.server.status
-        if status is None:
-            return False
-        if path in {"/", "/job"}:
-            code, text = pages.answer(path, status(), self.server.board, _words(query))
-            self.answer(code, text.encode(), _HTML)
-        elif path in _FILES:
-            content_type, names = _FILES[path]
-            self.answer(HTTPStatus.OK, "".join(map(style, names)).encode(), content_type)
-        elif path == "/status.json":
-            self.json(status())
-        elif path in _ASKED:
-            self.json(self.asked(path, query, Asker(sees_all=self.server.everyone)))
-        elif path in _TEXTS:
-            texts = [file.read_text("utf-8") for file in shared_files("docs", _TEXTS[path])]
-            if texts:
-                self.answer(HTTPStatus.OK, pages.text_page(texts[0]).encode(), _HTML)
-            else:
-                self.answer(HTTPStatus.NOT_FOUND, _NO_TEXT)
+
+# -- The socket ------------------------------------------------------------------------------------
+
+
+class QuestionServer(Endpoint):
+    """path: of the socket; its folder is made where that can be done. status: what `rltuned status`
+    shows. state_dir: said in every answer, so that nobody takes the daemon of another state folder
+    for his own. Raises SettingsError: it cannot listen there, or another daemon does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        answers: Answers,
+        status: Callable[[], dict[str, Any]],
+        *,
+        state_dir: Path,
+        everyone: bool = False,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.answers, self.status, self.everyone = answers, status, everyone
+        self.state_dir, self._path = state_dir, path
+        try:
+            with suppress(OSError):
+                path.parent.mkdir(mode=0o755)
+            _make_room(path)
+            with reached(path) as address:
+                listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                listening.bind(address)
+            path.chmod(_EVERYONE)
+            self._inode = path.lstat().st_ino
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise SettingsError(f"daemon.pause_file: no socket at {path}: {reason}") from None
+        super().__init__(listening, self._route, patience_s)
+
+    def close(self) -> None:
+        super().close()
+        with suppress(OSError):
+            if self._path.lstat().st_ino == self._inode:
+                self._path.unlink()
+
+    def owner_of(self, connection: socket.socket) -> int:
+        return uid_of(connection) + 1  # 0 is nobody
+
+    def fix_addr(self, _addr: Any) -> tuple[str, None]:
+        return "localhost", None
+
+    def _route(self, environ: Environ) -> Answer:
+        """Of single jobs, of the plan, of the state; nothing else."""
+        path = environ["PATH_INFO"]
+        if path not in {_STATUS, _JOB, _PLAN}:
+            return HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
+        if path == _STATUS:
+            found = self.status()
         else:
-            return False
-        return True
+            asker = asker_of(environ["rltuned.socket"], everyone=self.everyone)
+            found = _asked(self.answers, environ, asker)
+        return _json({**found, "state_dir": str(self.state_dir)})
+
+
+def uid_of(connection: socket.socket) -> int:
+    """Of the process at the other end of a unix socket."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[1])
+
+
+def asker_of(connection: socket.socket, *, everyone: bool = False) -> Asker:
+    """The user at the other end of a unix socket; root and the daemon's own see all, or everyone
+    does.
+    """
+    uid = uid_of(connection)
+    name, is_admin = "", uid in {0, os.geteuid()}
+    with suppress(KeyError):
+        name = pwd.getpwuid(uid).pw_name
+    return Asker(name, is_admin=is_admin, sees_all=is_admin or everyone)
+
+
+def _make_room(path: Path) -> None:
+    """Remove the socket of a daemon that is no more. Raises OSError: another one answers there, or
+    something else lies there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(0, "something else lies there")
+    try:
+        connected(path, 1.0).close()
+    except ConnectionRefusedError:
+        path.unlink()
+    else:
+        raise FileExistsError(0, "another daemon answers there")
+
+
+@contextmanager
+def reached(path: Path) -> Iterator[str]:
+    """An address of a socket, by a file descriptor of its folder: the kernel takes no more than 107
+    characters. Raises OSError.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def connected(path: Path, patience_s: float) -> socket.socket:
+    """A connection to the daemon there. Raises OSError."""
+    with ExitStack() as stack:
+        made = stack.enter_context(closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)))
+        # a socket with a timeout of Python's would not wait where others ask at once
+        patience = _TIMEVAL.pack(int(patience_s), int(patience_s % 1 * 1e6))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        try:
+            with reached(path) as address:
+                made.connect(address)
+        except BlockingIOError:
+            raise TimeoutError(0, "too many ask at once") from None
+        made.settimeout(patience_s)
+        stack.pop_all()
+    return made
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP to the daemon's socket."""
+
+    def __init__(self, path: Path, patience_s: float) -> None:
+        super().__init__("localhost", timeout=patience_s)
+        self._path, self._patience_s = path, patience_s
+
+    def connect(self) -> None:
+        self.sock = connected(self._path, self._patience_s)

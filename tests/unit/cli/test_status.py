@@ -17,7 +17,7 @@ from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.state import Health
-from rltuned.daemon.web.questions import QuestionServer
+from rltuned.daemon.web.server import QuestionServer
 from rltuned.journal.journal import Journal
 from rltuned.text import when
 from tests.builders import NOW

@@ -54,7 +54,7 @@ def server(doctor: Doctor) -> Iterator[MetricsServer]:
 def ask(
     server: MetricsServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.effective_port, timeout=10)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -213,7 +213,7 @@ def test_a_huge_header_is_refused(server: MetricsServer) -> None:
 
 def test_slow_clients_are_cut_and_prometheus_gets_in(server: MetricsServer) -> None:
     slow = [
-        socket.create_connection(("127.0.0.1", server.server_port), timeout=10)
+        socket.create_connection(("127.0.0.1", server.effective_port), timeout=10)
         for _ in range(3 * MAX_CONNECTIONS)
     ]
     try:
@@ -231,12 +231,12 @@ def test_five_hundred_idle_clients_keep_nobody_out(server: MetricsServer) -> Non
     idle = []
     try:
         for number in range(500):
-            idle.append(socket.create_connection(("127.0.0.1", server.server_port), timeout=10))
+            idle.append(socket.create_connection(("127.0.0.1", server.effective_port), timeout=10))
             if number % 100 == 99:
                 assert ask(server, "/metrics")[0] == 200
                 assert ask(server, "/healthz")[0] == 200
         assert threading.active_count() - before <= MAX_CONNECTIONS + 2
-        assert len(server.numbers()) <= MAX_CONNECTIONS
+        assert len(server.active_channels) <= MAX_CONNECTIONS
     finally:
         for client in idle:
             client.close()
@@ -257,7 +257,7 @@ def is_cut(client: socket.socket, piece: bytes, pause_s: float) -> bool:
 def test_a_client_that_trickles_is_cut_all_the_same(doctor: Doctor, piece: bytes) -> None:
     quick = MetricsServer("127.0.0.1", 0, CollectorRegistry(), doctor, patience_s=0.5)
     try:
-        with socket.create_connection(("127.0.0.1", quick.server_port), timeout=10) as slow:
+        with socket.create_connection(("127.0.0.1", quick.effective_port), timeout=10) as slow:
             assert is_cut(slow, piece, pause_s=0.05), "each piece comes well within the patience"
         assert ask(quick, "/healthz")[0] == 200
     finally:
@@ -266,7 +266,7 @@ def test_a_client_that_trickles_is_cut_all_the_same(doctor: Doctor, piece: bytes
 
 def test_a_request_without_end_is_cut(server: MetricsServer) -> None:
     header = b"X-Junk: " + b"x" * 4_000 + b"\r\n"
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", server.effective_port), timeout=10) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\n")
         assert is_cut(client, header, pause_s=0.0)
     assert ask(server, "/metrics")[0] == 200
@@ -274,9 +274,9 @@ def test_a_request_without_end_is_cut(server: MetricsServer) -> None:
 
 def test_a_taken_port_is_one_clear_line(server: MetricsServer, doctor: Doctor) -> None:
     with pytest.raises(
-        SettingsError, match=rf"127.0.0.1:{server.server_port}: Address already in use"
+        SettingsError, match=rf"127.0.0.1:{server.effective_port}: Address already in use"
     ):
-        MetricsServer("127.0.0.1", server.server_port, CollectorRegistry(), doctor)
+        MetricsServer("127.0.0.1", server.effective_port, CollectorRegistry(), doctor)
     with pytest.raises(SettingsError, match=r"cannot listen on nowhere.invalid:0"):
         MetricsServer("nowhere.invalid", 0, CollectorRegistry(), doctor)
 
@@ -286,5 +286,5 @@ def test_ipv6_addresses_have_brackets(doctor: Doctor) -> None:
         made = MetricsServer("::1", 0, CollectorRegistry(), doctor)
     except SettingsError as error:
         needs.skip_or_fail(str(error))
-    assert made.url == f"http://[::1]:{made.server_port}"
+    assert made.url == f"http://[::1]:{made.effective_port}"
     made.close()

@@ -22,14 +22,14 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.daemon.web.answers import NOT_SHOWN, Answers, Asker
-from rltuned.daemon.web.questions import (
-    MOST_OF_ONE,
+from rltuned.daemon.web.server import (
+    THREADS,
     Connection,
+    MetricsServer,
     QuestionServer,
     asker_of,
     connected,
 )
-from rltuned.daemon.web.server import MetricsServer
 from rltuned.errors import SettingsError
 from tests.accounting import as_user
 from tests.builders import decided, job, snapshot
@@ -42,7 +42,7 @@ OTHER = "daemon"
 ASK = """
 import json, sys
 from pathlib import Path
-from rltuned.daemon.web.questions import Connection
+from rltuned.daemon.web.server import Connection
 made = Connection(Path(sys.argv[1]), 10.0)
 made.request("GET", sys.argv[2])
 print(made.getresponse().read().decode())
@@ -128,7 +128,7 @@ def test_over_tcp_everybody_is_a_stranger(answers: Answers, path: str) -> None:
     )
     with (
         closing(server),
-        closing(http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)) as made,
+        closing(http.client.HTTPConnection("127.0.0.1", server.effective_port, timeout=10)) as made,
     ):
         made.request("GET", path, headers={"X-Forwarded-User": "root"})
         found = json.loads(made.getresponse().read())
@@ -183,7 +183,7 @@ def test_who_asks_and_says_nothing_keeps_no_one_out(folder: Path, answers: Answe
 HOLD = """
 import sys, time
 from pathlib import Path
-from rltuned.daemon.web.questions import connected
+from rltuned.daemon.web.server import connected
 path = Path(sys.argv[1])
 held = [connected(path, 10.0) for _ in range(int(sys.argv[2]))]
 print("held", flush=True)
@@ -265,4 +265,4 @@ def test_a_flood_of_questions_has_few_threads(folder: Path, answers: Answers) ->
                 made.sendall(b"GET /plan.json HTTP/1.0\r\n\r\n")
             peak = max(peak, threading.active_count() - before)
         go_on.set()
-    assert 0 < peak <= MOST_OF_ONE + 1
+    assert 0 < peak <= THREADS + 1

@@ -14,7 +14,7 @@ from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.questions import QuestionServer
+from rltuned.daemon.web.server import QuestionServer
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.wiring import build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
