@@ -280,8 +280,8 @@ def play(lab: SlurmLab, folder: Path, entries: Sequence[Odd]) -> Batch:
     """
     state = folder / "state"
     state.mkdir(mode=0o700, exist_ok=True)
-    limits, log = {"max_changes_per_job_hour": 1000}, {"format": "json"}
-    config = write_settings(folder / "rltuned.toml", lab.conf, state, limits=limits, log=log)
+    log = {"format": "json"}
+    config = write_settings(folder / "rltuned.toml", lab.conf, state, log=log)
     first = [lab.sbatch(*FULL, f"-w{node}", "--time=2:00:00") for node in ("p1", "p2")]
     lab.wait_for(lambda: all(lab.state(job) == "R" for job in first), "the nodes are full")
     jobs = [lab.sbatch(*FULL, f"--time={minutes}") for minutes in (90, 60, 30)]

@@ -122,7 +122,6 @@ class Bench:
             knobs=Knobs(Scope(), writing=self.writing),
             dry_run=not self.live,
             interval_s=60.0,
-            max_backoff_s=200.0,
             pause_file=self.folder / "PAUSE",
         )
 

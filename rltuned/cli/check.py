@@ -249,7 +249,7 @@ DAEMON: Final = (
         Answer(WARN, lambda s: s["solved_s"] > s["budget"].wall_s,
               "cbc takes {solved_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
               "joint placements fall back to best fit",
-              "raise [placement] budget_s, or give this machine less to do"),
+              "set placement = \"pack\", or give this machine less to do"),
         Answer(OK, otherwise, "cbc solves, {solved_s:.2f} s"),
     )),
     Question("journal", "Can the journal be used?", (

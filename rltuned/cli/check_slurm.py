@@ -109,7 +109,7 @@ def queue_checks(facts: Lazy) -> Iterator[Check]:
 
 def _lease(facts: Facts) -> object:
     keys = facts["settings"]
-    return open_lease(keys.ha, keys.slurm.timeout_s, SystemClock(), keys.daemon.state_dir)
+    return open_lease(keys, SystemClock())
 
 
 def _high(facts: Facts) -> str:
@@ -164,7 +164,7 @@ CONTROLLERS: Final = (
     ), "ha.lease_dir", lambda s: None if s["count"] == 1 else (
         None, f"{s['count']} slurmctld here: a second rltuned beside the backup needs this.")),
     Question("load", "Is slurmctld far from its bounds?", (
-        Answer(OK, lambda s: not s["settings"].load.enabled, ""),
+        Answer(OK, lambda s: s["settings"].load.bounds() is None, ""),
         Answer(WARN, lambda s: wrong(s["load"]), "{load}",
               "without sdiag rltuned does not back off by load"),
         Answer(WARN, _high, "of its bound: {found}",

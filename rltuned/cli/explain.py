@@ -38,8 +38,8 @@ from rltuned.text import between, counted, escaped, span, trusted, when
 app = typer.Typer()
 
 _BOUNDS = {
-    "clip": "order.clip: no delay is longer than so many times its limit and size, and its share "
-    "of the backlog",
+    "clip": "its own time limit: no delay is longer than that, for its size, and its share of the "
+    "backlog",
     "max_delay": "order.max_delay_s",
     "room": "what its own priority has room for: below 1 slurmctld keeps no order",
     "deadline": "its deadline, which is near: it stands where Slurm alone would put it",

@@ -214,7 +214,7 @@ class _Work:
 
     def _lease(self) -> Lease | None:
         keys = self.settings
-        return open_lease(keys.ha, keys.slurm.timeout_s, self.clock, keys.daemon.state_dir)
+        return open_lease(keys, self.clock)
 
     def _undoer(self, lease: Lease | None) -> SlurmUndoer:
         holds = (lease.elsewhere,) if lease else ()

@@ -137,7 +137,7 @@ class _Process:
         self.is_sim = is_sim
         self.metrics = Metrics(CollectorRegistry())
         self.remarks = Remarks()
-        self.log = make_log(loaded.settings.log.format, loaded.settings.log.level)
+        self.log = make_log(loaded.settings.log.format, "info")
 
     def _world(self, speed: float, seed: int, lease: Lease | None) -> CommandTarget:
         """The cluster, whose commands and readers are counted and logged."""
@@ -189,9 +189,7 @@ class _Process:
         with ExitStack() as stack:
             lease = None
             if not self.is_sim:
-                lease = open_lease(
-                    settings.ha, settings.slurm.timeout_s, SystemClock(), settings.daemon.state_dir
-                )
+                lease = open_lease(settings, SystemClock())
             if lease is not None:
                 stack.enter_context(closing(lease))
             place = self._world(speed, seed, lease)

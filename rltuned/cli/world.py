@@ -83,7 +83,7 @@ def real_slurm(
         on_call=on_call,
         fair_shares=loaded.settings.limits.write_mode == "priority",
         fence=fence,
-        pyslurm=loaded.settings.slurm.pyslurm(),
+        pyslurm=loaded.settings.slurm.pyslurm_python,
         on_reading=on_reading,
         digester=digester,
     )

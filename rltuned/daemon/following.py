@@ -109,7 +109,7 @@ class Following:
             self._salts[name] = self._store.read(name).digest
         ladder = self._ladder
         blocks = Switchback(
-            self._salts[name], ladder.canary_block_s, ladder.canary_washout_s, together=True
+            self._salts[name], ladder.canary_block_s, ladder.washout_s, together=True
         )
         return BlockTrial(name, current, blocks)
 

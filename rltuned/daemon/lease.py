@@ -23,7 +23,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.errors import JournalError
 from rltuned.journal.handover import Handover, publish, published
 from rltuned.journal.journal import Journal
-from rltuned.settings.keys import HaKeys
+from rltuned.settings.keys import Rescue, Settings
 from rltuned.slurm.fence import Readings, longest_s
 from rltuned.trusted import flaw_of
 
@@ -47,13 +47,17 @@ class LeaseRecord(BaseModel):
     released: bool
 
 
-def open_lease(ha: HaKeys, timeout_s: float, clock: SystemClock, state_dir: Path) -> "Lease | None":
-    """This daemon's side of the lease; None = there is no other. timeout_s: of one command."""
+def open_lease(settings: Settings | Rescue, clock: SystemClock) -> "Lease | None":
+    """This daemon's side of the lease; None = there is no other. It holds for three intervals, and
+    in any case longer than a command and two intervals.
+    """
+    ha, timeout_s, daemon = settings.ha, settings.slurm.timeout_s, settings.daemon
     if ha.lease_dir is None:
         return None
     host = ha.host or socket.gethostname().partition(".")[0]
-    word = _word_of(state_dir)
-    return Lease(ha.lease_dir, host, ha.lease_s, timeout_s, clock.readings, word=word)
+    lease_s = max(3 * daemon.interval_s, timeout_s + 2 * daemon.interval_s)
+    word = _word_of(daemon.state_dir)
+    return Lease(ha.lease_dir, host, lease_s, timeout_s, clock.readings, word=word)
 
 
 def _word_of(state_dir: Path) -> str:

@@ -37,7 +37,8 @@ BUGS: Final = (
     ArithmeticError, AttributeError, LookupError, OSError, RltunedError, TypeError, ValueError,
 )  # fmt: skip
 """What a bug here raises: it must cost no more than predictions. Anything else is the loop's."""
-_DAY_S: Final = 86_400.0
+HISTORY_S: Final = 30 * 86_400.0
+"""So far back sacct is asked."""
 _NO_NEWS: Final = RunNews()
 _MOST_BYTES: Final = 128 * 1024 * 1024
 """Of what was learned, unpacked: a full table has 30 MiB."""
@@ -78,7 +79,7 @@ class RunTimesStatus:
 
 class RunTimeLearner:
     """Feeds a memory with what is seen, and keeps it on the disk. make: an empty memory. folder: of
-    the journal; None = nothing is kept. history: asks sacct, so many days back; None, 0 = not.
+    the journal; None = nothing is kept. history: asks sacct; None = it is not asked.
     salt: fingerprint of the salt of the kinds, for the file.
     """
 
@@ -89,12 +90,10 @@ class RunTimeLearner:
         log: Log,
         *,
         history: History | None = None,
-        history_d: float = 30.0,
         salt: str = "",
     ) -> None:
         self._make, self._folder, self._log = make, folder, log
-        self._history = history if history_d > 0 else None
-        self._history_s = history_d * _DAY_S
+        self._history = history
         self._salt = salt
         self._loader: threading.Thread | None = None
         self._loaded: tuple[RunTimeMemory, Source, str] | None = None
@@ -168,7 +167,7 @@ class RunTimeLearner:
 
     def _load(self, cluster: str, now: float) -> None:
         """In a thread of its own: the file, then sacct; an error leaves what there is."""
-        memory, since, why = self._empty(), now - self._history_s, list[str]()
+        memory, since, why = self._empty(), now - HISTORY_S, list[str]()
         source = Source.LOOKS
         try:
             kept_at = self._restore(memory, cluster, now)

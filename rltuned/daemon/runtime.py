@@ -33,7 +33,6 @@ class Rig:
     knobs: Knobs
     dry_run: bool
     interval_s: float
-    max_backoff_s: float
     pause_file: Path
     digest: str = ""
     schema: str = ""

@@ -4,11 +4,15 @@ import gc
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from rltuned.daemon.load import Throttle, Weighed
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.ports import Clock
+
+MOST_INTERVALS: Final = 10.0
+"""The longest pause, while Slurm does not answer or is busy."""
 
 
 class Pace:
@@ -24,8 +28,7 @@ class Pace:
         """Ask how busy slurmctld is; None = it is not asked."""
         if rig.gauge is None:
             return None
-        most = max(1.0, rig.max_backoff_s / rig.interval_s)
-        return self._throttle.weigh(rig.gauge, rig.bounds, most)
+        return self._throttle.weigh(rig.gauge, rig.bounds, MOST_INTERVALS)
 
     def backoff_s(self, rig: Rig, skip: Skip | None) -> float | None:
         """The pause after a cycle that ended so: one interval, doubling up to the cap; None = the
@@ -35,10 +38,7 @@ class Pace:
         if not self._silences:
             return None
         # an exponent beyond 32 only overflows; the cap is far below
-        return min(
-            max(rig.max_backoff_s, rig.interval_s),
-            rig.interval_s * 2.0 ** min(self._silences - 1, 32),
-        )
+        return rig.interval_s * min(MOST_INTERVALS, 2.0 ** min(self._silences - 1, 32))
 
     def after(self, report: CycleReport) -> None:
         """Set when the next cycle starts; late ones are left out."""

@@ -65,7 +65,7 @@ def _of_slurm(loaded: Loaded, path: str) -> Iterator[Doubt]:
             continue
         yield from _doubts("slurm.bin_dir", place, also)
     yield from _doubts("slurm.conf", slurm.conf or SLURM_CONF, also)
-    if slurm.reader != "text" and slurm.pyslurm_python is not None:
+    if slurm.pyslurm_python is not None:
         yield from _doubts("slurm.pyslurm_python", slurm.pyslurm_python, also)
 
 

@@ -29,9 +29,9 @@ from rltuned.policies.plugins import Plugin, plugin_names
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
-from rltuned.settings.key import is_file_name
-from rltuned.settings.keys import PolicyKeys
+from rltuned.settings.keys import PolicyKeys, is_file_name
 from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.sdiag import Bounds
 from rltuned.solver import Cbc
 
 RULE_HINT: Final = 'a rule needs no model: policy.name = "delay"'
@@ -82,7 +82,7 @@ def build_rig(
     policy, digest, schema, in_place_of = find_policy(loaded)
     following = None if loaded.generation is None else Following(settings)
     trial = None if following is None else following.trial()
-    knobs = settings.knobs()
+    knobs, bounds = settings.knobs(), settings.load.bounds()
     if trial is not None:
         knobs = replace(knobs, rules=replace(knobs.rules, switchback=trial.switchback))
     return Rig(
@@ -91,15 +91,14 @@ def build_rig(
         knobs=knobs,
         dry_run=dry_run,
         interval_s=settings.daemon.interval_s,
-        max_backoff_s=settings.daemon.max_backoff_s,
         pause_file=settings.daemon.pause_file,
         digest=digest,
         schema=schema,
         in_place_of=in_place_of,
         ranges=policy.ranges if isinstance(policy, Actor) else {},
         solver=Cbc() if settings.policy.placement == "milp" else None,
-        gauge=backend.load if settings.load.enabled and isinstance(backend, SlurmBackend) else None,
-        bounds=settings.load.bounds(),
+        gauge=backend.load if bounds is not None and isinstance(backend, SlurmBackend) else None,
+        bounds=bounds or Bounds(),
         clock_off_s=backend.clock_off_s if isinstance(backend, SlurmBackend) else None,
         lease=lease if isinstance(backend, SlurmBackend) else None,
         acting=backend.acting if isinstance(backend, SlurmBackend) else None,
@@ -215,6 +214,5 @@ def run_times_of(
         settings.daemon.state_dir if salt else None,
         log,
         history=backend.ended_jobs if isinstance(backend, SlurmBackend) else None,
-        history_d=settings.predictor.history_d,
         salt=hashlib.sha256(secret).hexdigest()[:16],
     )

@@ -4,45 +4,129 @@ Every key is declared once, with its type, default, bounds, unit and description
 `config show`, `config init` and the reference pages follow from that. Nothing here needs numpy.
 """
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
     ConfigDict,
+    Field,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
 
-from rltuned.core.evidence import MAX_MARGIN
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.journal.snapshots import Keeping
 from rltuned.policies.shelf import PREDICTOR_NAME
-from rltuned.settings.key import (
-    FilePath,
-    FolderName,
-    FolderPath,
-    Keys,
-    Names,
-    OptionalFolder,
-    OptionalName,
-    OptionalPath,
-    key,
-)
 from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.sdiag import Bounds
 
 if TYPE_CHECKING:
     from rltuned.core.decide import Knobs
 
+_LONGEST: Final = 4_095
+_LONGEST_NAME: Final = 255
+_KERNEL: Final = (("dev",), ("proc",), ("sys",))
+
+
+def key(default: Any, unit: str = "", **bounds: Any) -> Any:
+    """A key with a unit ("" = none) or bounds; the text below it is its description."""
+    return Field(default=default, json_schema_extra={"unit": unit}, **bounds)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file or folder can bear this name: one part of a path, as Linux has it."""
+    length = len(name.encode(errors="surrogateescape"))
+    return 0 < length <= _LONGEST_NAME and name == Path(name).name and "\0" not in name
+
+
+def _possible(path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    if "\0" in str(path):
+        raise ValueError("a path cannot hold a NUL character")
+    parts = path.parts[1:] if path.is_absolute() else path.parts
+    if not all(part == ".." or is_file_name(part) for part in parts) or len(str(path)) > _LONGEST:
+        raise ValueError(f"a path has {_LONGEST} characters at most, and {_LONGEST_NAME} in a name")
+    return path
+
+
+def _from_the_root(path: Path | None) -> Path | None:
+    """The daemon and Slurm's commands run in /, so nothing is relative to a folder of a user's."""
+    if path is None:
+        return None
+    if not path.is_absolute():
+        raise ValueError(f"must be an absolute path: {path} depends on where rltuned starts")
+    if ".." in path.parts:
+        raise ValueError("must be without ..")
+    return path
+
+
+def _own_folder(path: Path | None) -> Path | None:
+    """Refuse what cannot be a folder of rltuned's own. Nothing is looked at: restore must read the
+    settings whatever lies there.
+    """
+    if path is None:
+        return None
+    is_kernels = path.parts[1:2] in _KERNEL and path.parts[2:3] != ("shm",)
+    if path == Path("/") or is_kernels:
+        raise ValueError(f"{path} cannot be a folder of rltuned's own")
+    return path
+
+
+def _a_folder_name(name: str) -> str:
+    if name in {".", ".."} or not is_file_name(name):
+        raise ValueError("must be the name of one folder, without /")
+    return name
+
+
+def _not_empty(value: Any) -> Any:
+    if value == "":
+        raise ValueError("a path cannot be empty")
+    return value
+
+
+def _a_name(name: str) -> str:
+    """Refuse what no name of Slurm can be: it would protect no job, without a sign."""
+    if not name.isprintable() or name != name.strip() or "," in name:
+        raise ValueError("must be one name, without commas and without blanks around it")
+    return name
+
+
+_CHECKS = (
+    Field(strict=False),
+    AfterValidator(_possible),
+    AfterValidator(_from_the_root),
+    BeforeValidator(_not_empty),
+)
+FilePath = Annotated[Path, *_CHECKS]
+OptionalPath = Annotated[Path | None, *_CHECKS]
+FolderPath = Annotated[FilePath, AfterValidator(_own_folder)]
+OptionalFolder = Annotated[OptionalPath, AfterValidator(_own_folder)]
+FolderName = Annotated[str, AfterValidator(_a_folder_name)]
+OptionalName = Annotated[str, AfterValidator(_a_name)]
+"""Empty = none."""
+Names = list[Annotated[str, Field(min_length=1), AfterValidator(_a_name)]]
+
+
+class Keys(BaseModel):
+    """A table of the file: no unknown key, no silent conversion. Its docstring describes it."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False
+    )
+
+
+# -- The tables ------------------------------------------------------------------------------------
+
 HTTP_PORT = 9841
 """Where /metrics listens; outside the ports that Slurm and the usual exporters take."""
-_RENEWALS = 2
-"""So many intervals a lease must hold at least, so that one late cycle does not lose it."""
 _HOUR_S: Final = 3_600.0
 
 
@@ -52,8 +136,6 @@ class DaemonKeys(Keys):
     interval_s: float = key(60.0, "seconds", ge=1.0, le=3600.0)
     """From the start of one cycle to the start of the next. Slurm's own priorities move about as
     often; a shorter interval costs slurmctld more than it helps."""
-    max_backoff_s: float = key(600.0, "seconds", ge=1.0, le=86400.0)
-    """Longest pause between two tries while Slurm does not answer; it doubles up to this."""
     state_dir: FolderPath = Path("/var/lib/rltuned")
     """Folder of the journal. Without a writable journal nothing is written to Slurm, because
     nothing could be restored."""
@@ -87,10 +169,8 @@ class PolicyKeys(Keys):
     models_dir: FilePath = Path("/usr/share/rltuned/models")
     """Folder of the model bundles, one folder each. If the default folder is absent, the bundles of
     the pip installation or of the checkout are used."""
-    top_k: int = key(16, "jobs", ge=0, le=10_000)
-    """Number of jobs at the head of the new order for which a placement is computed."""
     placement: Literal["pack", "spread", "milp"] = "milp"
-    """How the first top_k jobs are placed for `plan` and `explain`. pack: fewest nodes, then least
+    """How the first 16 jobs are placed for `plan` and `explain`. pack: fewest nodes, then least
     GPUs left over. spread: most free GPUs first. milp: a solver packs or spreads each of up to 64.
     It also says which exclusive ones share nodes."""
 
@@ -131,15 +211,9 @@ class OrderKeys(Keys):
     now; share x backlog is added for the largest job, in proportion less for smaller ones. Raise it
     where the mean wait matters most, lower it where long waits do. `rltuned backtest` chooses by
     the site's own record. own = share = 0: first come, first served."""
-    clip: float = key(1.0, ge=0.0, le=100.0)
-    """No delay is longer than clip x time limit x sqrt(GPUs) + share x backlog, whatever the policy
-    says."""
     max_delay_s: float = key(604_800.0, "seconds", ge=0.0, le=31_536_000.0)
     """The longest delay: no job that becomes eligible more than this after another one is put
     before it because of rltuned."""
-    points_per_hour: float = key(360.0, "points", gt=0.0, le=1_000_000.0)
-    """What an hour of waiting is worth under priority/multifactor without slurmdbd, where slurmctld
-    counts no age and rltuned adds it. Elsewhere PriorityWeightAge and PriorityMaxAge decide."""
 
 
 class LimitKeys(Keys):
@@ -155,9 +229,6 @@ class LimitKeys(Keys):
     hysteresis: float = key(0.55, ge=0.0, lt=1.0)
     """A delay that moves by less than this share is not written again. The first write of a job
     needs 0.3 at most."""
-    max_changes_per_job_hour: int = key(30, "changes", ge=1, le=100_000)
-    """Most changes of one job within an hour; then it is only put further back until the hour is
-    over. Restoring is always allowed."""
 
 
 class LadderKeys(Keys):
@@ -168,40 +239,32 @@ class LadderKeys(Keys):
     time that alternate with blocks without delays. full: write. Only a person goes up; when:
     docs/rollout.md."""
     canary_block_s: float = key(14_400.0, "seconds", ge=600.0, le=604_800.0)
-    """Length of a block. Each partition has pairs of an on block (delays are written) and an off
-    block (they are withdrawn); a coin decides which comes first."""
-    canary_washout_s: float = key(3600.0, "seconds", ge=0.0, le=604_800.0)
-    """The first part of each block, which is no evidence, because the queue still shows the effect
-    of the block before."""
+    """Length of a block; its first quarter is no evidence. Each partition has pairs of an on block
+    (delays are written) and an off block (they are withdrawn); a coin decides which comes first."""
     canary_partitions: Names = key([])
     """A canary writes in these partitions only; empty = in all that rltuned manages."""
     canary_salt: str = ""
     """Any text: the secret of the coin; another one draws the blocks again. Empty = a random secret
     in the journal."""
-    canary_margin: float = key(0.05, ge=0.0, le=MAX_MARGIN)
-    """Tolerated excess: waits may be longer in on blocks than in off blocks by this share. Strong
-    evidence of a larger excess opens the partition's circuit breaker."""
     full_off_share: float = key(0.0, ge=0.0, le=0.5)
     """At stage full, the share of the time for off blocks, which measure the effect. 0 = none."""
-    max_errors: int = key(5, "cycles", ge=1, le=1_000)
-    """Number of cycles in a row in which Slurm refuses most of the changes to a partition before
-    its circuit breaker opens."""
 
     def ladder(self) -> Ladder:
-        return Ladder(Rung(self.stage), self.canary_margin, self.max_errors)
+        return Ladder(Rung(self.stage))
 
     def switchback(self) -> Switchback | None:
         """When delays are on; None = always, or never."""
         share = {"canary": 0.5, "full": self.full_off_share}.get(self.stage, 0.0)
         if not share:
             return None
-        return Switchback(self.canary_salt, self.canary_block_s, self.canary_washout_s, share)
+        return Switchback(self.canary_salt, self.canary_block_s, self.washout_s, share)
 
-    @model_validator(mode="after")
-    def _blocks_outlast_the_washout(self) -> Self:
-        if self.canary_washout_s >= self.canary_block_s:
-            raise ValueError("canary_washout_s must be less than canary_block_s")
-        return self
+    @property
+    def washout_s(self) -> float:
+        """The first part of each block, which is no evidence, because the queue still shows the
+        effect of the block before.
+        """
+        return self.canary_block_s / 4
 
 
 class SlaKeys(Keys):
@@ -232,13 +295,6 @@ class SlaKeys(Keys):
         return self
 
 
-class PlacementKeys(Keys):
-    """The solver behind `placement = "milp"`."""
-
-    budget_s: float = key(1.0, "seconds", gt=0.0, le=60.0)
-    """The solver is ended after this time; then the greedy placement is used."""
-
-
 class OverSubscribeKeys(Keys):
     """Lets exclusive jobs share their nodes. Off by default."""
 
@@ -246,9 +302,6 @@ class OverSubscribeKeys(Keys):
     """Partitions in which a pending --exclusive job may be set to OverSubscribe=YES when its node
     would keep others waiting. Needs `policy.placement = "milp"`. Empty = never. It cannot be
     undone in full: see docs/operations.md."""
-    allow_cpu_sharing: bool = False
-    """Also in partitions with OverSubscribe=YES:n, where Slurm then puts up to n such jobs on one
-    CPU."""
 
 
 class PredictorKeys(Keys):
@@ -264,9 +317,6 @@ class PredictorKeys(Keys):
     """Texts by which jobs are likened to ended ones: the job's name without digits, the path of its
     script or command, its folder, the first words of its submit line. rltuned keeps salted digests
     of them and never the texts. Empty = none is asked for."""
-    history_d: float = key(30.0, "days", ge=0.0, le=366.0)
-    """How far back sacct is asked for ended jobs at start, in the background, where there is
-    slurmdbd. 0 = it is not asked. Read at start only."""
 
 
 class TuneKeys(Keys):
@@ -293,48 +343,28 @@ class SlurmKeys(Keys):
     is not used."""
     timeout_s: float = key(20.0, "seconds", ge=1.0, le=600.0)
     """Longest time that one command may take before it is ended."""
-    reader: Literal["text", "pyslurm"] = "text"
-    """The reader of jobs. text = squeue. pyslurm = what a job is and how it stands comes from
-    pyslurm, and what it asks for from squeue; if pyslurm is missing or of another release than
-    slurmctld, squeue replaces it."""
     pyslurm_python: OptionalPath = None
-    """Python interpreter that has pyslurm; absent = the one that runs rltuned."""
-
-    def pyslurm(self) -> Path | None:
-        """The interpreter to read jobs with; None = they are read as text."""
-        if self.reader == "text":
-            return None
-        return self.pyslurm_python or Path(sys.executable)
+    """Python interpreter that has pyslurm: what a job is and how it stands comes from there, and
+    what it asks for from squeue. If pyslurm is missing or of another release than slurmctld, squeue
+    replaces it. Absent = squeue alone."""
 
     def cli(self) -> SlurmCli:
         return SlurmCli(self.bin_dir, self.conf, self.timeout_s)
 
 
 class LoadKeys(Keys):
-    """When slurmctld counts as too busy. A bound of 0 does not count."""
+    """When slurmctld counts as too busy, by sdiag. Where both bounds are 0 it is not asked."""
 
-    enabled: bool = True
-    """Ask sdiag before every cycle (one RPC). false = never, and never back off."""
     max_server_threads: int = key(100, ge=0, le=256)
-    """RPCs that slurmctld serves at this moment; its own bound is 256."""
-    max_agent_queue: int = key(500, "messages", ge=0)
-    """Messages to nodes that wait to be sent."""
-    max_dbd_queue: int = key(5000, "messages", ge=0)
-    """Messages to slurmdbd that wait to be sent; in write_mode = priority every change adds one.
-    Slurm drops job records beyond MaxDBDMsgs (10000 and more)."""
-    max_rpc_s: float = key(0.5, "seconds", ge=0.0)
-    """Mean time of the RPCs of all users since the last cycle."""
+    """RPCs that slurmctld serves at this moment; its own bound is 256. 0 = it does not count."""
     max_backfill_s: float = key(120.0, "seconds", ge=0.0)
-    """Duration of the last backfill cycle. Set it above what is usual on your site."""
+    """Duration of the last backfill cycle. Set it above what is usual on your site. 0 = it
+    does not count."""
 
-    def bounds(self) -> Bounds:
-        return Bounds(
-            self.max_server_threads,
-            self.max_agent_queue,
-            self.max_dbd_queue,
-            self.max_rpc_s,
-            self.max_backfill_s,
-        )
+    def bounds(self) -> Bounds | None:
+        """None = sdiag is not asked."""
+        threads, backfill_s = self.max_server_threads, self.max_backfill_s
+        return Bounds(threads, backfill_s=backfill_s) if threads or backfill_s else None
 
 
 class HaKeys(Keys):
@@ -346,21 +376,17 @@ class HaKeys(Keys):
     writes, while it holds the lease there. Absent = this is the only daemon."""
     host: str = key("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")
     """This machine's name as SlurmctldHost has it; empty = its short host name."""
-    lease_s: float = key(180.0, "seconds", ge=1.0, le=3600.0)
-    """How long a lease holds after a cycle; the other daemon waits as long before it takes it."""
 
 
 class JournalKeys(Keys):
-    """How much of the past is kept. Read at start only."""
+    """How much of the past is kept, of 90 days. Read at start only."""
 
-    keep_days: float = key(90.0, "days", ge=1.0, le=3650.0)
-    """How long cycles, snapshots, plans and finished changes are kept."""
     max_mib: int = key(1024, "MiB", ge=16, le=1_048_576)
     """Beyond this the oldest snapshots and plans are removed, then the oldest finished changes. A
     cycle with 10,000 pending jobs takes half a MiB to one."""
 
     def keeping(self) -> Keeping:
-        return Keeping(self.keep_days, self.max_mib)
+        return Keeping(max_mib=self.max_mib)
 
 
 class HttpKeys(Keys):
@@ -385,8 +411,6 @@ class LogKeys(Keys):
 
     format: Literal["json", "console"] = "console"
     """json: one object per line, for collectors. console: for people."""
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lines below this level are dropped."""
 
 
 class Settings(Keys):
@@ -399,7 +423,6 @@ class Settings(Keys):
     limits: LimitKeys = LimitKeys()
     ladder: LadderKeys = LadderKeys()
     sla: list[SlaKeys] = key([], max_length=64)
-    placement: PlacementKeys = PlacementKeys()
     oversubscribe: OverSubscribeKeys = OverSubscribeKeys()
     predictor: PredictorKeys = PredictorKeys()
     tune: TuneKeys = TuneKeys()
@@ -409,22 +432,6 @@ class Settings(Keys):
     journal: JournalKeys = JournalKeys()
     http: HttpKeys = HttpKeys()
     log: LogKeys = LogKeys()
-
-    @model_validator(mode="after")
-    def _lease_outlives_a_cycle(self) -> Self:
-        """No lease of less than two intervals, or shorter than a command."""
-        ha, interval_s, timeout_s = self.ha, self.daemon.interval_s, self.slurm.timeout_s
-        if ha.lease_dir is None:
-            return self
-        if ha.lease_s < _RENEWALS * interval_s:
-            raise ValueError(
-                f"ha.lease_s = {ha.lease_s:g} is less than twice daemon.interval_s = {interval_s:g}"
-            )
-        if ha.lease_s <= timeout_s:
-            raise ValueError(
-                f"ha.lease_s = {ha.lease_s:g} must be more than slurm.timeout_s = {timeout_s:g}"
-            )
-        return self
 
     @model_validator(mode="after")
     def _canary_is_within_the_scope(self) -> Self:
@@ -458,7 +465,6 @@ class Settings(Keys):
         from rltuned.core import (  # noqa: PLC0415
             decide,
             joint,
-            milp,
             numbers,
             order,
             select,
@@ -476,25 +482,18 @@ class Settings(Keys):
                 excluded_accounts=frozenset(scope.excluded_accounts),
                 excluded_qos=frozenset(scope.excluded_qos),
                 min_age_s=scope.min_age_s,
-                max_writes_per_hour=self.limits.max_changes_per_job_hour,
+                max_writes_per_hour=max(1, round(_HOUR_S / 2 / self.daemon.interval_s)),
                 switchback=ladder.switchback(),
             ),
-            order=order.Order(
-                self.order.own, self.order.share, self.order.clip, self.order.max_delay_s
-            ),
+            order=order.Order(self.order.own, self.order.share, max_delay_s=self.order.max_delay_s),
             writing=numbers.Writing(
                 mode=self.limits.write_mode,
-                own_slope=self.order.points_per_hour / _HOUR_S,
                 max_changes=self.limits.max_changes,
                 hysteresis=self.limits.hysteresis,
             ),
             sla=tuple(sla.SlaClass(*keys.name, keys.max_wait_s) for keys in self.sla),
-            top_k=self.policy.top_k,
             placement=self.policy.placement,
-            tuning=joint.Tuning(
-                budget=milp.Budget(self.placement.budget_s),
-                sharing=sharing.Sharing(frozenset(share.scope), share.allow_cpu_sharing),
-            ),
+            tuning=joint.Tuning(sharing=sharing.Sharing(frozenset(share.scope))),
         )
 
 

@@ -133,11 +133,7 @@ def needs_restart(start: Settings, now: Settings) -> list[str]:
         for name in type(getattr(start, table)).model_fields
         if getattr(getattr(start, table), name) != getattr(getattr(now, table), name)
     ]
-    return found + [
-        f"predictor.{name}"
-        for name in ("enabled", "history_d")
-        if getattr(start.predictor, name) != getattr(now.predictor, name)
-    ]
+    return found + ["predictor.enabled"] * (start.predictor.enabled != now.predictor.enabled)
 
 
 def _origins(text: str, path: Path | None) -> dict[str, str]:

@@ -308,7 +308,7 @@ SITE: Final = (
         Answer(WARN, lambda s: s["reading"] and s["reading"].stands_in,
               "{reading.detail}; squeue as text stands in",
               "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
-              "(docs/compatibility.md), or set slurm.reader = text"),
+              "(docs/compatibility.md), or take slurm.pyslurm_python out"),
         Answer(OK, lambda s: s["reading"], "{found.detail}"),
     )),
 )  # fmt: skip

@@ -126,7 +126,7 @@ def _own_text(site: Site) -> str:
     """Whose points they are, where PriorityWeightAge does not say."""
     if site.system.ages:
         return ""
-    per_hour = f"{site.slope * _HOUR_S:g} an hour (order.points_per_hour)"
+    per_hour = f"{site.slope * _HOUR_S:g} an hour"
     return f", {per_hour}: slurmctld counts no age without slurmdbd"
 
 
@@ -155,13 +155,11 @@ def _flat(site: Site) -> Check:
 
 def _coarse(site: Site) -> Iterator[Check]:
     point_s = 1.0 / site.slope
-    if point_s <= COARSE_S:
+    if point_s <= COARSE_S or not site.system.ages:
         return
     yield _warn(
         f"a point is worth {point_s / 60:.0f} minutes of waiting: too coarse to order by",
-        f"multiply all PriorityWeight* by {ceil(point_s / COARSE_S)} or more"
-        if site.system.ages
-        else "raise [order] points_per_hour to 6 or more",
+        f"multiply all PriorityWeight* by {ceil(point_s / COARSE_S)} or more",
     )
 
 

@@ -55,10 +55,9 @@ STAGE = """\
 stage = "canary"
 canary_salt = "day-{seed}"
 canary_block_s = {block_s}
-canary_washout_s = {washout_s}
 """
-BLOCKS, WASHOUT = 4, 1 / 4
-"""Blocks of the canary in a part, and the share of each that is no evidence."""
+BLOCKS = 4
+"""Blocks of the canary in a part."""
 NIGHT = 0.1
 """Of the time of a part, for `tune`."""
 
@@ -117,7 +116,7 @@ class World(FastDaemon):
         text = daemon_settings(ARM, **where, interval_s=MINUTE_S / self.lab.speed)
         limits = f"[limits]\nhysteresis = {hysteresis}\n"
         block_s = max(600.0, self.hours * HOUR_S / BLOCKS)
-        stage = STAGE.format(seed=self.seed, block_s=block_s, washout_s=WASHOUT * block_s)
+        stage = STAGE.format(seed=self.seed, block_s=block_s)
         self.settle(text.replace("[limits]\n", limits) + stage)
 
     def submit(self, count: int, tasks: int = 1) -> None:

@@ -16,7 +16,6 @@ def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
     path = write_settings(
         tmp_path / "rltuned.toml",
         slurm.conf,
-        daemon={"max_backoff_s": 2},
         scope={"sla_partitions": ["sla"]},
         slurm={"timeout_s": 5},
     )

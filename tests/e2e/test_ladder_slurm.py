@@ -63,7 +63,6 @@ def config(slurm: SlurmLab, tmp_path: Path, bin_dir: Path) -> Iterator[Path]:
     path = write_settings(
         tmp_path / "rltuned.toml",
         slurm.conf,
-        ladder={"max_errors": 2},
         slurm={"bin_dir": str(bin_dir), "timeout_s": 10},
     )
     yield path

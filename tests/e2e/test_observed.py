@@ -42,7 +42,6 @@ def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
     path = write_settings(
         tmp_path / "rltuned.toml",
         slurm.conf,
-        daemon={"max_backoff_s": 2},
         policy={"placement": "milp"},
         ladder={"stage": "canary", "canary_salt": switchback_at(time.time(), on=True).salt},
         sla={"partition": "sla"},

@@ -118,7 +118,6 @@ def test_up_and_down_the_ladder_by_reload(tmp_path: Path, config: Path) -> None:
     def stage(name: str) -> None:
         config.write_text(
             f'[http]\nport = 0\n[ladder]\nstage = "{name}"\ncanary_block_s = 600\n'
-            "canary_washout_s = 60\n"
             "[daemon]\ninterval_s = 120\n"
         )
 

@@ -43,9 +43,9 @@ def settings(
     return write_settings(
         own / "rltuned.toml",
         lab.conf,
-        daemon={"max_backoff_s": 2, **more},
+        daemon=more,
         slurm={"timeout_s": 10, **(slurm or {})},
-        ha={"lease_dir": str(shared), "host": host, "lease_s": LEASE_S},
+        ha={"lease_dir": str(shared), "host": host},
     )
 
 

@@ -21,7 +21,6 @@ MINUTES = (30_000, 20_000, 10_000)
 SETTINGS = """\
 [daemon]
 interval_s = 1
-max_backoff_s = 1
 state_dir = "{state}"
 pause_file = "{folder}/PAUSE"
 [policy]
@@ -35,7 +34,6 @@ max_delay_s = 2_592_000
 enabled = false
 [limits]
 hysteresis = 0.0
-max_changes_per_job_hour = 1000
 [slurm]
 bin_dir = "{bin}"
 conf = "{conf}"

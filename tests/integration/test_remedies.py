@@ -349,19 +349,9 @@ ORDINARY = [
         follow_keys={"limits.write_mode": "auto"},
     ),
     Trial(
-        "raise [order] points_per_hour to 6 or more",
-        keys={"order.points_per_hour": 1.0},
-        follow_keys={"order.points_per_hour": 6.0},
-    ),
-    Trial(
         "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped",
         keys={"load.max_server_threads": 1},
         follow_keys={"load.max_server_threads": 100},
-    ),
-    Trial(
-        "raise [placement] budget_s, or give this machine less to do",
-        keys={"policy.placement": "milp", "placement.budget_s": 1e-6},
-        follow_keys={"placement.budget_s": 60.0},
     ),
     Trial(
         "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing",
@@ -495,16 +485,16 @@ def test_programs_that_are_missing_or_fail(
 
 @tries(
     "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
-    "(docs/compatibility.md), or set slurm.reader = text",
+    "(docs/compatibility.md), or take slurm.pyslurm_python out",
     "see the check of the queue",
 )
 def test_a_pyslurm_that_cannot_read(site: Site) -> None:
     remedy = (
         "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
-        "(docs/compatibility.md), or set slurm.reader = text"
+        "(docs/compatibility.md), or take slurm.pyslurm_python out"
     )
     python = site.folder / "python"
-    keys = {"slurm.reader": "pyslurm", "slurm.pyslurm_python": str(python)}
+    keys = {"slurm.pyslurm_python": str(python)}
     site.settings(keys)
     assert site.prints(remedy)
     year, month = re.findall(r"\d+", site.lab.run("squeue", "--version"))[:2]

@@ -219,12 +219,12 @@ def _policy(name: str, loaded: Loaded) -> Policy:
 
 
 def _bounds(settings: Settings) -> str:
-    order, limits = settings.order, settings.limits
+    order, limits, knobs = settings.order, settings.limits, settings.knobs()
     return (
-        f"own {order.own:g}, share {order.share:g}, clip {order.clip:g}, "
+        f"own {order.own:g}, share {order.share:g}, clip {knobs.order.clip:g}, "
         f"max_delay_s {order.max_delay_s:g}, "
         f"write_mode {limits.write_mode}, max_changes {limits.max_changes}, hysteresis "
-        f"{limits.hysteresis:g}, max_changes_per_job_hour {limits.max_changes_per_job_hour}"
+        f"{limits.hysteresis:g}, changes per job and hour {knobs.rules.max_writes_per_hour}"
     )
 
 

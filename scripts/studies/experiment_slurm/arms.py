@@ -142,7 +142,8 @@ scope = [{scope}]
 [limits]
 write_mode = "{write_mode}"
 [load]
-enabled = false
+max_server_threads = 0
+max_backfill_s = 0
 [slurm]
 conf = "{conf}"
 [http]

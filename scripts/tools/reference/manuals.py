@@ -185,8 +185,8 @@ _STAGES = {
 _SIGNALS = {
     "SIGTERM, SIGINT": "The cycle ends, then every job is restored; the process ends.",
     "SIGHUP": "Settings and model are read again; what cannot be used is refused and the old ones "
-    "stay. [journal], [http], [log], [ha], daemon.state_dir, predictor.enabled and "
-    "predictor.history_d are read at start only.",
+    "stay. [journal], [http], [log], [ha], daemon.state_dir and "
+    "predictor.enabled are read at start only.",
 }
 _FILES = {
     "/etc/rltuned/rltuned.toml": "The settings, rltuned.toml(5). /etc/rltuned/NAME.toml is read by "

@@ -169,13 +169,12 @@ variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be emp
 - Order: defaults, then the file, then command-line flags. No environment variable changes a value.
 - An unknown key, a wrong type or a value out of bounds stops the start with exit code 2 and names
   file, line and key. On SIGHUP such a file is refused and the old settings stay.
-- A key of the release before that is gone has no effect. `rltuned config check` and the daemon's
-  log warn of it, with file and line.
+- A key that is gone is an unknown key; CHANGELOG.md names those.
 - The file must belong to root or to the user who runs rltuned, and no other user may write to it.
 - `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
   its origin. `deploy/rltuned.example.toml` has every key with its default.
-- `[journal]`, `[http]`, `[log]`, `[ha]`, `predictor.enabled` and `predictor.history_d` are read at
-  start only, and `daemon.state_dir` may not change; all else also on SIGHUP.
+- `[journal]`, `[http]`, `[log]`, `[ha]` and `predictor.enabled` are read at start only, and
+  `daemon.state_dir` may not change; all else also on SIGHUP.
 - In brackets: type and default.
 """
 

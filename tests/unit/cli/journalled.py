@@ -47,7 +47,6 @@ def rig_of(
         knobs=knobs,
         dry_run=False,
         interval_s=60.0,
-        max_backoff_s=200.0,
         pause_file=folder / "PAUSE",
         **more,
     )

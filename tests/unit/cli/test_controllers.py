@@ -70,7 +70,7 @@ def test_a_figure_near_its_bound_is_reported_before_it_counts(tmp_path: Path) ->
     near = found(tmp_path, ONE, "[load]\nmax_backfill_s = 0.008")["load"]
     assert near.status is Status.WARN
     assert near.detail == "of its bound: backfill_cycle 65%"
-    assert "load" not in found(tmp_path, ONE, "[load]\nenabled = false")
+    assert "load" not in found(tmp_path, ONE, "[load]\nmax_server_threads = 0\nmax_backfill_s = 0")
     garbled = found(tmp_path, ONE, sdiag="Terminated\n")["load"]
     assert garbled.status is Status.WARN
     assert "sdiag" in garbled.detail

@@ -29,7 +29,7 @@ def skipped(skip: Skip = Skip.BACKEND) -> CycleReport:
 
 def rig(tmp_path: Path) -> Rig:
     world = FakeBackend(SEEN)
-    return Rig(world, ConstantOrder(), Knobs(), True, 60.0, 600.0, tmp_path / "PAUSE")
+    return Rig(world, ConstantOrder(), Knobs(), True, 60.0, tmp_path / "PAUSE")
 
 
 def test_ready_means_a_fresh_result_and_good_files(desk: Desk, tmp_path: Path) -> None:

@@ -87,10 +87,10 @@ def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> Non
 def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: Cbc | None) -> None:
     path = settings_file(
         tmp_path,
-        f'[policy]\n{placement}[placement]\nbudget_s = 2.5\n[oversubscribe]\nscope = ["gpu"]\n',
+        f'[policy]\n{placement}[oversubscribe]\nscope = ["gpu"]\n',
     )
     path.chmod(0o644)
     rig = build_rig(load(path), FakeBackend(WORLD))
     assert rig.solver == solver
-    assert rig.knobs.tuning.budget == Budget(2.5, 1024)
+    assert rig.knobs.tuning.budget == Budget()
     assert rig.knobs.tuning.sharing == Sharing(frozenset({"gpu"}))

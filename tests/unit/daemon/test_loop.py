@@ -164,11 +164,12 @@ def test_the_schedule_has_a_grid_without_drift_or_burst(bench: Bench) -> None:
 
 
 def test_back_off_doubles_up_to_the_cap_and_ends_with_the_first_answer(bench: Bench) -> None:
-    silence = [BackendError("no answer")] * 4
+    silence = [BackendError("no answer")] * 6
     bench.world.script = [*silence, WORLD]
-    bench.loop().run(6)
-    assert [r.backoff_s for r in bench.received.reports] == [60.0, 120.0, 200.0, 200.0, None, None]
-    assert bench.clock.waits == [60.0, 120.0, 200.0, 200.0, 60.0]
+    bench.loop().run(8)
+    pauses_s = [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, None, None]
+    assert [r.backoff_s for r in bench.received.reports] == pauses_s
+    assert bench.clock.waits == [*pauses_s[:6], 60.0]
     assert [r.skip for r in bench.received.reports[:4]] == [Skip.BACKEND] * 4
 
 

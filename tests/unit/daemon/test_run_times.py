@@ -200,12 +200,6 @@ def test_the_past_of_sacct_is_played_once_in_the_order_of_time(site: Site) -> No
     assert [event for event, _ in site.log.out] == ["run_times"]
 
 
-def test_history_can_be_switched_off(site: Site) -> None:
-    site.started(history_d=0.0)
-    assert site.look().source is Source.LOOKS
-    assert site.asked == []
-
-
 def test_after_a_restart_it_is_the_same_and_sacct_fills_the_gap_alone(site: Site) -> None:
     site.sacct = lambda: [ended(1, -900, -800, -300)]
     site.look()

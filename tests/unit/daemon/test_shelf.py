@@ -84,9 +84,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     shown = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
     assert actor.verdict in " ".join(shown.split())
     board = Board(Showing(), lambda: NOW)
-    board.loaded(
-        Rig(FakeBackend(snapshot()), actor, Knobs(), True, 60.0, 600.0, tmp_path / "PAUSE")
-    )
+    board.loaded(Rig(FakeBackend(snapshot()), actor, Knobs(), True, 60.0, tmp_path / "PAUSE"))
     server = QuestionServer(
         tmp_path / "socket",
         Answers(tmp_path / FILE_NAME),

@@ -54,9 +54,7 @@ class Daemon:
         self.systemd.setblocking(False)
         self.notifier = Notifier("@" + address[1:])
         self.metrics = Metrics(CollectorRegistry())
-        self.rig = Rig(
-            FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, 600.0, folder / "PAUSE"
-        )
+        self.rig = Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
         self.publisher = Publisher(
             self.metrics,
             make_log("json", "info", self.log),

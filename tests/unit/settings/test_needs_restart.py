@@ -9,12 +9,12 @@ def test_only_what_is_read_at_start_is_named() -> None:
     assert needs_restart(start, Settings.model_validate({})) == []
     changed = {
         "http": {"jobs": True},
-        "log": {"level": "debug"},
+        "log": {"format": "json"},
         "predictor": {"enabled": False},
         "policy": {"name": "sjf"},
     }
     assert needs_restart(start, Settings.model_validate(changed)) == [
         "http.jobs",
-        "log.level",
+        "log.format",
         "predictor.enabled",
     ]

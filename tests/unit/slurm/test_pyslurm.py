@@ -316,7 +316,7 @@ def test_check_says_who_reads(tmp_path: Path) -> None:
     (check,) = [c for c in backend.check() if c.name == "reader"]
     assert check.status == "warn"
     assert "25.11.2" in check.detail
-    assert "slurm.reader = text" in check.remedy
+    assert "take slurm.pyslurm_python out" in check.remedy
     interpreter(tmp_path / "p", "return Jobs({7: Job(id=7)})")
     (check,) = [c for c in backend.check() if c.name == "reader"]
     assert (check.status, check.detail) == ("ok", "pyslurm 26.5.0, 1 jobs")

@@ -31,7 +31,7 @@ def test_weights_in_hours() -> None:
     )
     unaged = replace(SITE, system=replace(AGED, ages=False))
     assert worth(unaged).startswith(
-        "the longest delay is 168 h = 60480 points, 360 an hour (order.points_per_hour): "
+        "the longest delay is 168 h = 60480 points, 360 an hour: "
         "slurmctld counts no age without slurmdbd; full weights: QOS 55.6 h, FairShare 28 h"
     )
 
@@ -99,13 +99,6 @@ def test_a_point_may_be_worth_ten_minutes(age_weight: int, *, coarse: bool) -> N
             replace(SITE, system=replace(AGED, ages=False), writes_priority=True),
             "only with slurmdbd",
             "write_mode = auto",
-        ),
-        (
-            replace(
-                SITE, system=replace(AGED, ages=False), own_slope=0.001, partitions=PARTITIONS[:1]
-            ),
-            "a point is worth 17 minutes",
-            "points_per_hour to 6",
         ),
         (
             replace(SITE, system=PrioritySystem(), leaves_alone=True),
