@@ -46,7 +46,6 @@ from rltuned.policies.tune_state import read_state
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
-from rltuned.slurm.pyslurm import ReaderChoice
 
 app = typer.Typer()
 
@@ -141,17 +140,12 @@ class _Process:
 
     def _world(self, speed: float, seed: int, lease: Lease | None) -> CommandTarget:
         """The cluster, whose commands and readers are counted and logged."""
-
-        def read_by(reading: ReaderChoice) -> None:
-            self.metrics.reader(reading)
-            log_reading(self.log, reading)
-
         return open_world(
             flags.BackendChoice.SIM if self.is_sim else flags.BackendChoice.SLURM,
             speed=speed,
             seed=seed,
             on_call=self._on_call,
-            on_reading=read_by,
+            on_reading=partial(log_reading, self.log),
             lease=lease,
             digester=self._digester,
         )

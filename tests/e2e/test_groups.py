@@ -49,6 +49,11 @@ def group(config: Path) -> dict[str, Any]:
     return dict(found)
 
 
+def shown(daemon: Daemon) -> dict[str, Any]:
+    found = json.loads(daemon.get("/status.json"))["groups"]
+    return dict(found or {"open": 0})
+
+
 def edges(found: dict[str, Any]) -> set[tuple[int, int, str]]:
     return {(e["parent"], e["child"], e["kind"]) for e in found["edges"]}
 
@@ -73,18 +78,18 @@ def test_a_chain_and_a_fan(lab: SlurmLab, tmp_path: Path) -> None:
     assert len(expected) == 11
 
     with Daemon(tmp_path, "--config", str(config)) as daemon:
-        daemon.wait_for(lambda: daemon.metric("rltuned_groups") == 1, "a group")
+        daemon.wait_for(lambda: shown(daemon)["open"] == 1, "a group")
         assert edges(group(config)) == expected
         (tmp_path / "go").touch()
         daemon.wait_for(lambda: lab.state(chain[2]) == "R", "the first parents have ended")
         daemon.wait_for(
-            lambda: json.loads(daemon.get("/status.json"))["groups"]["jobs"]["running"] == 5,
+            lambda: shown(daemon)["jobs"]["running"] == 5,
             "a look at them",
         )
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
     with Daemon(tmp_path, "--config", str(config)) as daemon:
-        daemon.wait_for(lambda: daemon.metric("rltuned_groups") == 1, "the group again")
+        daemon.wait_for(lambda: shown(daemon)["open"] == 1, "the group again")
         found = group(config)
         page = daemon.get("/")
     states = {one["job_id"]: one["state"] for one in found["jobs"]}

@@ -37,7 +37,6 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
         daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
         assert daemon.log().count(f"name={middle}") == 1
         assert "cycle_skipped" not in daemon.log()
-        assert daemon.metric('rltuned_unreadable{kind="job"}') == 1
         assert daemon.metric('rltuned_jobs_refused{reason="unreadable"}') == 1
         assert case.sprio()[middle] == before[middle]
         reply = case.rltuned("explain", str(middle))

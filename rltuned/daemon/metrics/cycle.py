@@ -6,13 +6,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disable_created_metrics
 
 from rltuned.core.ladder import Rung
-from rltuned.daemon.metrics.jobs import DECISION, JOBS, Ranges, outside
-from rltuned.daemon.metrics.rows import COMMANDS, ROWS
+from rltuned.daemon.metrics.rows import COMMANDS, DECISION, JOBS, ROWS, Ranges, outside
 from rltuned.daemon.metrics.table import Table
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Health
 from rltuned.policies.tune_state import TuneState
-from rltuned.slurm.pyslurm import TEXT, ReaderChoice
 
 
 class OfCluster(CollectorRegistry):
@@ -44,7 +42,6 @@ class Metrics:
         self._table = Table((*ROWS, *DECISION, *JOBS), registry)
         self._policy: tuple[str, ...] | None = None
         self._ranges: Ranges = {}
-        self.reader(ReaderChoice(TEXT, TEXT))
 
     def update(self, report: CycleReport) -> None:
         if report.snapshot is not None:
@@ -100,9 +97,7 @@ class Metrics:
         self._set(config_last_reload_successful=0)
 
     def tuned(self, state: TuneState) -> None:
-        self._set(
-            tune_last_verdict_timestamp_seconds=state.ended_at, tune_failed_nights=state.failed
-        )
+        self._set(tune_failed_nights=state.failed)
 
     def command(self, command: str, seconds: float, *, ok: bool) -> None:
         name = command if command in COMMANDS else "other"
@@ -110,9 +105,6 @@ class Metrics:
             slurm_command_duration_seconds={name: [seconds]},
             slurm_command_errors=None if ok else {name: 1},
         )
-
-    def reader(self, choice: ReaderChoice) -> None:
-        self._set(reader={choice.reader: 1})
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

@@ -1,21 +1,33 @@
-"""What every cycle leaves in the metrics: one row each, with how it is read off the report."""
+"""Every metric of a cycle: one row each, with how it is read off the report.
+
+A value that is not known is NaN, never 0: no job was ranked, or the model's card has no ranges.
+"""
 
 import math
 from collections import Counter as Tally
-from collections.abc import Mapping
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
 
 from rltuned import __version__
+from rltuned.core.decide import Decision
+from rltuned.core.evidence import Evidence
+from rltuned.core.features import COLUMNS, StateMatrix
+from rltuned.core.joint import SolveStatus
 from rltuned.core.ladder import Rung
 from rltuned.core.refusals import Refusal
-from rltuned.daemon.metrics.table import FREE, Row, counter, gauge, histogram, of
+from rltuned.daemon.canary.breaker import Cause
+from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.metrics.table import FREE, PARTITIONS, Row, counter, gauge, histogram, of
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
-from rltuned.daemon.run_times import Source
 from rltuned.daemon.state import HealthState
 from rltuned.domain.fields import KINDS
 from rltuned.domain.plan import Result
-from rltuned.domain.snapshot import UNREADABLE_KINDS
-from rltuned.slurm.pyslurm import PYSLURM, TEXT
+from rltuned.domain.runs import JobRun, Side
 from rltuned.slurm.sdiag import Figure
 
 STAGE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -25,16 +37,237 @@ COMMANDS: Final = (
 )  # fmt: skip
 
 
-def _jobs(report: CycleReport) -> Mapping[str, int] | None:
-    seen = report.snapshot
+WAIT_BUCKETS_S: Final = (
+    10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800, 604_800,
+)  # fmt: skip
+SLOWDOWN_BUCKETS: Final = (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 300, 1_000)
+AT: Final = ("estimate", "low", "high")
+STATES: Final = ("pending", "running", "ranked", "moved", "refused")
+COMPARED: Final = (Cause.WAIT, Cause.SLOWDOWN)
+
+
+_of: Final = partial(of, "verdict")
+
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Smallest and largest value of a feature that a model was trained on, by its name in COLUMNS."""
+
+PLACES_BUCKETS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
+DELAY_AT: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+_ROUNDING: Final = 1e-6
+"""Features are float32, ranges went through JSON."""
+
+
+_decided: Final = partial(of, "decision")
+
+
+def _moves(decision: Decision) -> Mapping[str, list[int]]:
+    places = [entry.rank_before - entry.rank_wished for entry in decision.entries]
+    return {"up": [p for p in places if p > 0], "down": [-p for p in places if p < 0]}
+
+
+def outside(matrix: StateMatrix, ranges: Ranges) -> Mapping[str, float] | None:
+    """Share of the ranked jobs outside the range, by feature; None = none was ranked."""
+    if not len(matrix.jobs):
+        return None
+    found = {}
+    for feature, (low, high) in ranges.items():
+        values = matrix.column(feature)
+        beyond = (values < low - _ROUNDING) | (values > high + _ROUNDING)
+        found[feature] = float(beyond.mean())
+    return found
+
+
+def _quantile(values: np.ndarray, share: float) -> float:
+    """NaN of nothing."""
+    return float(np.quantile(values, share)) if len(values) else math.nan
+
+
+DECISION: Final[tuple[Row, ...]] = (
+    histogram(
+        "rltuned_rank_displacement_places",
+        "Places between Slurm's order and the new one, of the jobs of each decision that "
+        "stand elsewhere, by direction.",
+        _decided(_moves),
+        buckets=PLACES_BUCKETS,
+        labels={"direction": ("up", "down")},
+    ),
+    gauge(
+        "rltuned_delay_seconds",
+        "Delays of the ranked jobs in the last decision: smallest, quartiles, largest; NaN = "
+        "none was ranked.",
+        _decided(lambda d: {at: _quantile(d.delays.delay_s, q) for at, q in DELAY_AT.items()}),
+        start=math.nan,
+        labels={"at": DELAY_AT},
+    ),
+    gauge(
+        "rltuned_feature_outside_training_ratio",
+        "Share of the ranked jobs whose feature lies outside the range on the model's card; "
+        "NaN = no range is known, or no job was ranked.",
+        start=math.nan,
+        labels={"feature": COLUMNS},
+    ),
+    counter(
+        "rltuned_joint_placements",
+        "Joint placements by how they came about; fell_back = the greedy one stands.",
+        _decided(lambda decision: decision.joint and {decision.joint.how: 1}),
+        labels={"how": SolveStatus},
+    ),
+)
+
+
+def _queue(report: CycleReport) -> Mapping[tuple[str, str], int] | None:
+    seen, decision = report.snapshot, report.decision
     if seen is None:
         return None
-    return {"pending": len(seen.pending), "running": len(seen.running), "other": seen.others}
+    first = {job.job_id: job.partitions[0] for job in seen.pending}
+    entries, refused = (decision.entries, decision.refused) if decision else ((), ())
+    named = {
+        "pending": Tally(first.values()),
+        "running": Tally(job.partition for job in seen.running if job.partition),
+        "ranked": Tally(first[entry.job.job_id] for entry in entries),
+        "moved": Tally(first[entry.job.job_id] for entry in entries if entry.changes),
+        "refused": Tally(first[job] for job, _ in refused if job in first),
+    }
+    return {(name, state): n for state, by in named.items() for name, n in by.items()}
 
 
-def _unreadable(report: CycleReport) -> Mapping[str, int] | None:
-    seen = report.snapshot
-    return None if seen is None else Tally(row.kind for row in seen.unreadable)
+def _by_side(values: Iterable[tuple[JobRun, float | None]]) -> Mapping[Any, list[float]]:
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run, value in values:
+        if value is not None:
+            found[run.job.partition, run.side].append(value)
+    return found
+
+
+def _difference(status: CanaryStatus) -> Mapping[str, float]:
+    return dict(zip(AT, (status.effect or Effect()).interval_s or (), strict=False))
+
+
+def _opened(status: CanaryStatus) -> Mapping[str, int]:
+    causes = (status.breakers[name].cause for name in status.opened)
+    return Tally(cause for cause in causes if cause is not None)
+
+
+def _evidence(status: CanaryStatus) -> Mapping[tuple[str, str], float]:
+    return {
+        (name, cause): evidence.value
+        for name, breaker in status.breakers.items()
+        for cause, evidence in breaker.harm.items()
+    }
+
+
+JOBS: Final[tuple[Row, ...]] = (
+    gauge(
+        "rltuned_gpus",
+        "GPUs of the last snapshot by state and type: used, free, or down (free ones on nodes "
+        "that start no jobs).",
+        of("sums", lambda sums: sums.gpus),
+        labels={"state": FREE, "type": FREE},
+    ),
+    gauge(
+        "rltuned_gpus_wanted",
+        "GPUs that waiting jobs ask for, by the first partition that a job names; jobs and tasks "
+        "of arrays that cannot start are left out.",
+        of("sums", lambda sums: sums.wanted),
+        labels={"partition": PARTITIONS},
+    ),
+    gauge(
+        "rltuned_backlog_seconds",
+        "For how long the expected work of the waiting jobs keeps the GPUs busy that they could "
+        "run on, by the first partition that a job names.",
+        of("sums", lambda sums: sums.backlog_s),
+        labels={"partition": PARTITIONS},
+        apart=True,
+    ),
+    gauge(
+        "rltuned_longest_wait_seconds",
+        "The longest wait of a job that could start.",
+        of("sums", lambda sums: sums.longest_s),
+    ),
+    gauge(
+        "rltuned_partition_jobs",
+        "Jobs of the last snapshot by the first partition that they name; ranked by the policy, "
+        "moved by the plan, refused = left alone.",
+        _queue,
+        labels={"partition": PARTITIONS, "state": STATES},
+    ),
+    histogram(
+        "rltuned_job_wait_seconds",
+        "From submission to start, of jobs that started, by partition and by whether delays "
+        "were on when they became eligible; other = not managed.",
+        _of(lambda status: _by_side((run, run.wait_s) for run in status.runs.started)),
+        buckets=WAIT_BUCKETS_S,
+        labels={"partition": PARTITIONS, "delays": Side},
+    ),
+    histogram(
+        "rltuned_job_bounded_slowdown_ratio",
+        "Bounded slowdown (10 s) of jobs that were seen to start and have ended.",
+        _of(lambda status: _by_side((run, run.slowdown) for run in status.runs.ended)),
+        buckets=SLOWDOWN_BUCKETS,
+        labels={"partition": PARTITIONS, "delays": Side},
+    ),
+    counter(
+        "rltuned_sla_jobs",
+        "Jobs of a class of [[sla]] that started, or that wait longer than promised, each once.",
+        _of(lambda status: {one.name: n.jobs for one, n in status.promises.items()}),
+        labels={"class": FREE},
+    ),
+    counter(
+        "rltuned_sla_breaches",
+        "Jobs of a class of [[sla]] that waited longer than promised, counted when they pass the "
+        "bound.",
+        _of(lambda status: {one.name: n.breaches for one, n in status.promises.items()}),
+        labels={"class": FREE},
+    ),
+    gauge(
+        "rltuned_breaker_open",
+        "1 for a partition whose circuit breaker is open.",
+        _of(lambda status: {name: breaker.is_open for name, breaker in status.breakers.items()}),
+        labels={"partition": PARTITIONS},
+        apart=True,
+    ),
+    counter(
+        "rltuned_breaker_opened",
+        "Circuit breakers opened, by cause.",
+        _of(_opened),
+        labels={"cause": Cause},
+    ),
+    gauge(
+        "rltuned_canary_evidence_ratio",
+        "E-value of the switchback: evidence that on blocks do harm; 1 = none, at 1000 the "
+        "breaker opens.",
+        _of(_evidence),
+        start=Evidence().value,
+        labels={"partition": PARTITIONS, "figure": COMPARED},
+        apart=True,
+    ),
+    gauge(
+        "rltuned_canary_delays_on",
+        "1 in an on block of the partition's switchback, 0 in an off block (Slurm's own "
+        "order); NaN = there is no switchback.",
+        _of(lambda status: {name: block.on for name, block in status.blocks.items()}),
+        start=math.nan,
+        labels={"partition": PARTITIONS},
+        apart=True,
+    ),
+    gauge(
+        "rltuned_canary_wait_difference_seconds",
+        "Mean wait in on blocks of the switchback less that in off blocks: estimate and 95 % "
+        "interval by pairs of blocks, under the model in force; negative = it helps. NaN = no "
+        "switchback, or too few pairs.",
+        _of(_difference),
+        start=math.nan,
+        labels={"at": AT},
+    ),
+    gauge(
+        "rltuned_canary_pairs",
+        "Pairs of an on block and an off block that rltuned_canary_wait_difference_seconds "
+        "compares; NaN = no switchback.",
+        _of(lambda status: math.nan if status.effect is None else status.effect.pairs),
+        start=math.nan,
+    ),
+)
 
 
 ROWS: Final[tuple[Row, ...]] = (
@@ -106,12 +339,6 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     # jobs and changes
     gauge(
-        "rltuned_jobs",
-        "Job records in the last snapshot by state; other = completing, suspended and so on.",
-        _jobs,
-        labels={"state": ("pending", "running", "other")},
-    ),
-    gauge(
         "rltuned_jobs_refused",
         "Pending jobs that were left alone, by reason.",
         lambda report: report.decision and report.refused(),
@@ -171,41 +398,7 @@ ROWS: Final[tuple[Row, ...]] = (
         "How often slurmctld delayed updates by its rate limit (rl_enable).",
         lambda report: report.weighed and report.weighed.load and report.weighed.load.rate_limited,
     ),
-    gauge(
-        "rltuned_reader",
-        "1 for the reader of jobs.",
-        labels={"reader": (TEXT, PYSLURM)},
-    ),
-    gauge(
-        "rltuned_unreadable",
-        "Jobs, nodes, partitions and reservations of the last snapshot that could not be read.",
-        _unreadable,
-        labels={"kind": UNREADABLE_KINDS},
-    ),
-    # run times
-    gauge(
-        "rltuned_run_times_source",
-        "1 for where the memory of run times began: file (of the last daemon), sacct, looks "
-        "(empty), loading (not there yet) or off (after errors).",
-        of("run_times", lambda status: {status.source: 1}),
-        labels={"source": Source},
-    ),
-    gauge(
-        "rltuned_run_times_ends",
-        "Ended jobs that the memory of run times has learned from, over all restarts.",
-        of("run_times", lambda status: status.ends),
-    ),
-    gauge(
-        "rltuned_run_times_error",
-        "Mean |ln(run time / prediction)| of the last ended jobs; NaN = nothing was predicted.",
-        of("run_times", lambda status: math.nan if status.error is None else status.error),
-        start=math.nan,
-    ),
     # the nightly `rltuned tune`
-    gauge(
-        "rltuned_tune_last_verdict_timestamp_seconds",
-        "When a night of `rltuned tune` last came to its end, in Unix seconds; 0 = never.",
-    ),
     gauge(
         "rltuned_tune_failed_nights",
         "Nights of `rltuned tune` in a row that did not come to their end.",

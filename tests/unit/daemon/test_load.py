@@ -49,7 +49,7 @@ class Gauged(Bench):
 
 
 def test_a_busy_controller_is_asked_rarely_and_nothing_else(tmp_path: Path) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([BUSY] * 5 + [CALM]))
+    bench = Gauged(tmp_path, gauge=Gauge([*[BUSY] * 5, CALM]))
     assert bench.loop().run(8) == 0
     skips = [r.skip for r in bench.received.reports]
     assert skips == [Skip.BUSY] * 5 + [None] * 3

@@ -17,7 +17,7 @@ from rltuned.daemon.canary.breaker import Breaker, Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.metrics.jobs import AT
+from rltuned.daemon.metrics.rows import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.state import HealthState
@@ -47,8 +47,8 @@ def test_what_is_scraped_bears_its_cluster(metrics: Metrics) -> None:
     metrics.update(live_report())
     lines = generate_latest(metrics.exposed).decode().splitlines()
     assert all('cluster="test"' in line for line in lines if not line.startswith("#"))
-    assert 'rltuned_jobs{cluster="test",state="pending"} 3.0' in lines
-    assert value(metrics, "rltuned_jobs", state="pending") == 3  # the source stays as it is
+    assert 'rltuned_jobs_owned{cluster="test"} 1.0' in lines
+    assert value(metrics, "rltuned_jobs_owned") == 1  # the source stays as it is
 
 
 def live_report(cycle: int = 1) -> CycleReport:
@@ -79,9 +79,6 @@ def live_report(cycle: int = 1) -> CycleReport:
 def test_a_live_cycle(metrics: Metrics) -> None:
     metrics.update(live_report())
     assert value(metrics, "rltuned_cycles_total") == 1
-    assert value(metrics, "rltuned_jobs", state="pending") == 3
-    assert value(metrics, "rltuned_jobs", state="running") == 1
-    assert value(metrics, "rltuned_jobs", state="other") == 4
     assert value(metrics, "rltuned_jobs_owned") == 1
     assert value(metrics, "rltuned_jobs_refused", reason="sla_partition") == 1
     assert value(metrics, "rltuned_jobs_refused", reason="held") == 0
@@ -111,7 +108,7 @@ def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_cycles_skipped_total", reason="backend") == 1
     assert value(metrics, "rltuned_backoff_seconds") == 120
     assert value(metrics, "rltuned_last_success_timestamp_seconds") == NOW
-    assert value(metrics, "rltuned_jobs", state="pending") == 3
+    assert value(metrics, "rltuned_jobs_owned") == 1
     assert value(metrics, "rltuned_changes_planned", kind="priority") == 0
 
 
