@@ -20,14 +20,13 @@ from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.logs import log_reading, log_remark
+from rltuned.daemon.logs import Logged
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.sentences import Remarks
 from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
@@ -46,6 +45,7 @@ from rltuned.policies.tune_state import read_state
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
+from rltuned.slurm.pyslurm import ReaderChoice
 
 app = typer.Typer()
 
@@ -135,7 +135,7 @@ class _Process:
         self.dry_run = dry_run
         self.is_sim = is_sim
         self.metrics = Metrics(CollectorRegistry())
-        self.remarks = Remarks()
+        self.logged = Logged()
         self.log = make_log(loaded.settings.log.format, "info")
 
     def _world(self, speed: float, seed: int, lease: Lease | None) -> CommandTarget:
@@ -145,7 +145,7 @@ class _Process:
             speed=speed,
             seed=seed,
             on_call=self._on_call,
-            on_reading=partial(log_reading, self.log),
+            on_reading=self._on_reading,
             lease=lease,
             digester=self._digester,
         )
@@ -153,8 +153,15 @@ class _Process:
     def _on_call(self, call: Call) -> None:
         """Count a finished command; what it says beside a good answer is logged once."""
         self.metrics.command(call.program, call.seconds, ok=call.ok)
-        for remark in self.remarks.fresh(call.program, call.remarks):
-            log_remark(self.log, call.program, remark)
+        for remark in self.logged.remarks(call.program, call.remarks):
+            self.log.warning(
+                "slurm_remark", command=call.program, detail=remark, then="its answer is used"
+            )
+
+    def _on_reading(self, reading: ReaderChoice) -> None:
+        """A line when the reader of the jobs is another one than before."""
+        line = self.log.warning if reading.stands_in else self.log.info
+        line("reader", wanted=reading.wanted, reader=reading.reader, detail=reading.detail)
 
     def _digester(self, loaded: Loaded) -> Digester | None:
         """What makes the kinds; without a usable salt jobs have none."""

@@ -1,21 +1,86 @@
 """What a cycle puts into the log. docs/interfaces.md lists every event."""
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from rltuned.core.decide import Entry
 from rltuned.daemon.logger import Log
 from rltuned.daemon.report import CycleReport, Skip
-from rltuned.daemon.sentences import Logged
 from rltuned.daemon.state import Health, HealthState
+from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.snapshot import Unreadable
-from rltuned.slurm.pyslurm import ReaderChoice
+from rltuned.domain.units import JobKey
 
 CLOCK_S: Final = 5.0
 """From here on a difference between slurmctld's clock and this host's is in the cycle's line."""
 _NAMED: Final = 20
 """So many things that cannot be read are named in one cycle; the others are counted."""
+MOST_REMARKS: Final = 200
+"""Different remarks of Slurm's commands that are remembered and logged."""
+_FAILURES: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def _plain(text: str) -> str:
+    """Without its numbers: they differ from job to job, and from cycle to cycle."""
+    return _DIGITS.sub("#", text)
+
+
+class Logged:
+    """What the log has already, over all cycles and reloads: a thing is logged when it changes."""
+
+    def __init__(self) -> None:
+        self._asked: dict[JobKey, tuple[float | None, int, bool]] = {}
+        self._failing: dict[JobKey, tuple[Result, str]] = {}
+        self._remarks: set[tuple[str, str]] = set()
+        self._state = ""
+
+    def proposals(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that are new, ask for something else, or fit now or no longer. Numbers drift with
+        age and places move when a job starts, while no decision was made again.
+        """
+        before = self._asked
+        self._asked = {
+            e.job.key: (e.job.request.time_limit_s, e.job.request.size.gpus, e.fits)
+            for e in entries
+        }
+        return [e for e in entries if before.get(e.job.key) != self._asked[e.job.key]]
+
+    def is_new(self, health: Health) -> bool:
+        """Whether the state, its numbers left out, is another one than before."""
+        before, self._state = self._state, _plain(str(health))
+        return self._state != before
+
+    def failures(self, outcomes: Iterable[Outcome]) -> dict[tuple[Result, str], list[Outcome]]:
+        """By cause, the changes that failed, without those that failed so the last time too."""
+        found: dict[tuple[Result, str], list[Outcome]] = {}
+        for outcome in outcomes:
+            key = outcome.action.target.key
+            if outcome.result not in _FAILURES:
+                self._failing.pop(key, None)
+                continue
+            cause = outcome.result, _plain(outcome.detail)
+            if self._failing.get(key) != cause:
+                self._failing[key] = cause
+                found.setdefault(cause, []).append(outcome)
+        return found
+
+    def forget(self, here: Iterable[JobKey]) -> None:
+        """Keep nothing of jobs that have left the queue."""
+        left = set(here)
+        self._failing = {key: cause for key, cause in self._failing.items() if key in left}
+
+    def remarks(self, command: str, lines: Iterable[str]) -> list[str]:
+        """What a command prints beside its answer, those that are new of it."""
+        found = []
+        for line in lines:
+            key = command, _plain(line)
+            if key not in self._remarks and len(self._remarks) < MOST_REMARKS:
+                self._remarks.add(key)
+                found.append(line)
+        return found
 
 
 def log_cycle(
@@ -69,17 +134,6 @@ def log_unreadable(log: Log, found: Collection[Unreadable]) -> None:
         log.warning("unreadable", kind=row.kind, name=row.name, why=row.why, then=then)
     if len(found) > _NAMED:
         log.warning("unreadable_more", count=len(found) - _NAMED)
-
-
-def log_remark(log: Log, command: str, remark: str) -> None:
-    """A line for what a command of Slurm says beside a good answer."""
-    log.warning("slurm_remark", command=command, detail=remark, then="its answer is used")
-
-
-def log_reading(log: Log, reading: ReaderChoice) -> None:
-    """A line when the reader of the jobs is another one than before."""
-    line = log.warning if reading.stands_in else log.info
-    line("reader", wanted=reading.wanted, reader=reading.reader, detail=reading.detail)
 
 
 def log_verdict(log: Log, report: CycleReport) -> None:

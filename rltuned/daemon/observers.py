@@ -9,11 +9,10 @@ from rltuned.daemon.canary.breaker import breakers
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.logger import Log
-from rltuned.daemon.logs import log_cycle, log_state, log_unreadable
+from rltuned.daemon.logs import Logged, log_cycle, log_state, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.sentences import Logged
 from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers

@@ -13,9 +13,8 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Scope
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.logs import log_cycle
+from rltuned.daemon.logs import MOST_REMARKS, Logged, log_cycle
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
-from rltuned.daemon.sentences import MOST_REMARKS, Logged, Remarks
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
@@ -215,9 +214,9 @@ def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
 
 
 def test_a_remark_is_new_once_for_each_command_and_not_for_its_numbers() -> None:
-    known = Remarks()
-    assert known.fresh("squeue", ["node n1 is odd", "old"]) == ["node n1 is odd", "old"]
-    assert known.fresh("squeue", ["node n2 is odd", "old"]) == []
-    assert known.fresh("sinfo", ["old"]) == ["old"]
-    many = known.fresh("sinfo", ["x" * n for n in range(1, 2 * MOST_REMARKS)])
+    known = Logged()
+    assert known.remarks("squeue", ["node n1 is odd", "old"]) == ["node n1 is odd", "old"]
+    assert known.remarks("squeue", ["node n2 is odd", "old"]) == []
+    assert known.remarks("sinfo", ["old"]) == ["old"]
+    many = known.remarks("sinfo", ["x" * n for n in range(1, 2 * MOST_REMARKS)])
     assert len(many) == MOST_REMARKS - 3
