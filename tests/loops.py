@@ -19,9 +19,8 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board, Showing

@@ -21,9 +21,9 @@ from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.canary.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.signals import is_paused
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
+from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
 from rltuned.journal.journal import Journal

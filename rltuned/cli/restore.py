@@ -27,7 +27,7 @@ from rltuned.daemon.restore import (
     unknown_numbers,
 )
 from rltuned.daemon.restore import restore as give_back
-from rltuned.daemon.signals import SignalFlags, is_paused, listening
+from rltuned.daemon.systemd import SignalFlags, is_paused, listening
 from rltuned.domain.fields import PRIORITY
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal

@@ -27,9 +27,8 @@ from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import SignalFlags, listening
 from rltuned.daemon.surroundings import refuse_untrusted
-from rltuned.daemon.systemd import Notifier, watchdog_interval_s
+from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board, Showing

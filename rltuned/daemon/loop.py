@@ -25,9 +25,9 @@ from rltuned.daemon.report import ENDINGS, CycleReport, CycleStage, Skip, row_of
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, uncollected
-from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.sums import sums_of
+from rltuned.daemon.systemd import SignalFlags, is_paused
 from rltuned.domain.context import Context
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock

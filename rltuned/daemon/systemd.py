@@ -1,8 +1,17 @@
-"""Talk to systemd over its notify socket (sd_notify(3)); a no-op when there is none."""
+"""What the operator and systemd say and hear: signals, the pause file, the notify socket.
+
+SIGTERM and SIGINT stop after the cycle, SIGHUP reloads, and a pause file keeps everything from
+being written. sd_notify(3) is a no-op where there is no socket.
+"""
 
 import os
+import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
 
 class Notifier:
@@ -59,3 +68,47 @@ def watchdog_interval_s(environment: Mapping[str, str] = os.environ) -> float | 
     if not allowed_us.isdigit() or pid != str(os.getpid()):
         return None
     return int(allowed_us) / 2_000_000 or None
+
+
+@dataclass
+class SignalFlags:
+    """Asked for and not yet done. Handlers only set these; the loop does the work."""
+
+    stop: bool = False
+    reload: bool = False
+
+
+@contextmanager
+def listening(orders: SignalFlags, wake: Callable[[bool], None]) -> Iterator[None]:
+    """Turn signals into orders while the block runs; a second SIGINT ends the process at once.
+    wake: ends a wait; its argument says whether to stop.
+    """
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if orders.stop and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        orders.stop = True
+        wake(True)
+
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        orders.reload = True
+        wake(False)
+
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def is_paused(pause_file: Path) -> bool:
+    """Whether the pause file is there; a place that cannot be looked at counts as paused."""
+    try:
+        pause_file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

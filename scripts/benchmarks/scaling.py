@@ -35,8 +35,7 @@ from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
-from rltuned.daemon.signals import SignalFlags
-from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.wiring import build_rig
 from rltuned.domain.plan import Result
 from rltuned.domain.ports import Clock

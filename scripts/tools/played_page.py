@@ -18,8 +18,7 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.signals import SignalFlags
-from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web import pages
 from rltuned.daemon.web.status import Board, Showing
 from rltuned.daemon.wiring import build_rig, run_times_of

@@ -13,8 +13,8 @@ from rltuned.cli.flags import settings_of
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.signals import SignalFlags
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.systemd import SignalFlags
 from rltuned.daemon.wiring import build_rig
 from rltuned.journal.journal import Journal
 from tests.builders import sure

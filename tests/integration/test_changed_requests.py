@@ -25,7 +25,7 @@ from rltuned.daemon.documents import explanation
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import SignalFlags
+from rltuned.daemon.systemd import SignalFlags
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.context import Context
 from rltuned.domain.kinds import Digester

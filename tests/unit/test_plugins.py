@@ -9,7 +9,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Order, bounded
-from rltuned.daemon.signals import SignalFlags, listening
+from rltuned.daemon.systemd import SignalFlags, listening
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import ModelError, PolicyError, SettingsError
 from rltuned.policies.baselines import BASELINES

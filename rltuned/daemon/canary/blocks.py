@@ -2,7 +2,7 @@
 
 A job counts in the block in which it became eligible, unless that was in the washout. A job that
 still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
-others have changed or held (monitor.Touched), one that was requeued, and one that left without
+others have changed or held (Touched), one that was requeued, and one that left without
 being seen to run. Only pairs that were watched and written without a gap are decided: a restart, a
 stage that writes nothing or a long pause between two cycles forgets all that is not decided yet.
 """
@@ -10,14 +10,15 @@ stage that writes nothing or a long pause between two cycles forgets all that is
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
 from rltuned.core.switchback import MOST_APART_S, Switchback
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.runs import JobRun, RunKey, RunNews, Side, bounded_slowdown
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, JobKey
+from rltuned.domain.units import JobId, JobKey, UnixTime
 
 HORIZON_S: Final = 86_400.0
 """A longer wait counts as this: the verdict on a pair must come some day."""
@@ -188,3 +189,56 @@ def _figure(values: Iterable[tuple[_Job, float | None]]) -> PairFigure:
             sides[job.on].setdefault(job.user, []).append(value)
     on, off = ({user: fmean(of) for user, of in sides[side].items()} for side in (True, False))
     return PairFigure(on, off)
+
+
+# -- Jobs that others have changed -----------------------------------------------------------------
+
+
+class Touched:
+    """Waiting jobs that others have changed or held, from look to look. `units`: those.
+
+    They are no evidence: a user may change, hold and free their own jobs, and sees whether delays
+    are on, so that one user could make on blocks look worse than off blocks, or better.
+    """
+
+    def __init__(self) -> None:
+        self.units: set[JobKey] = set()
+        self._asked: dict[JobKey, tuple[object, ...]] = {}
+        self._eligible: dict[JobKey, UnixTime] = {}
+        self._left: set[JobKey] = set()
+
+    def look(self, seen: Snapshot) -> None:
+        """Take in one look. A job stays touched until it has left the queue, and one look more."""
+        gone = self._asked.keys() - {job.key for job in seen.pending}
+        here = {job.unit for job in seen.pending}
+        self.units -= self._left - here
+        self._left = self.units - here
+        for key in gone:
+            self._asked.pop(key)
+            self._eligible.pop(key, None)
+        self.units.update(job.unit for job in self._changed(seen.pending, seen.taken_at))
+
+    def _changed(self, pending: Iterable[PendingJob], now: float) -> Iterable[PendingJob]:
+        for job in pending:
+            key, asked = job.key, _asked(job)
+            moved = job.eligible_at is None or job.eligible_at > now
+            was = self._eligible.get(key)
+            # a hold and its release between two looks leave nothing but a new eligible time
+            postponed = was is not None and (moved or job.eligible_at != was)
+            if not moved and job.eligible_at is not None:
+                self._eligible[key] = job.eligible_at
+            set_by_others = job.taken_over or (job.fixed and job.owned is None)
+            is_held = job.is_held
+            if is_held or set_by_others or postponed or self._asked.setdefault(key, asked) != asked:
+                yield job
+
+
+def _asked(job: PendingJob) -> tuple[object, ...]:
+    """What its user asked for, without what rltuned changes of it."""
+    ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
+    nice = (job.owned.nice or 0) if ours and job.owned is not None else job.nice
+    request = replace(job.request, exclusive=False) if job.request.exclusive else job.request
+    return (
+        request, job.partitions, job.user, job.account, job.qos, nice, job.reservation,
+        job.required_nodes, job.excluded_nodes,
+    )  # fmt: skip

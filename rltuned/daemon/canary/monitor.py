@@ -10,10 +10,9 @@ from rltuned.core.select import Reservations, Scope, cannot_start, scope, select
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.core.switchback import MOST_APART_S, Block, Switchback
 from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.blocks import Blocks, Pair
+from rltuned.daemon.canary.blocks import Blocks, Pair, Touched
 from rltuned.daemon.canary.breaker import Breakers
 from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.touched import Touched
 from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import Outcome

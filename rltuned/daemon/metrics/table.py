@@ -64,81 +64,70 @@ def of(part: str, read: Callable[[Any], Any]) -> Read:
 gauge, counter, histogram = partial(Row, Gauge), partial(Row, Counter), partial(Row, Histogram)
 
 
-@dataclass(slots=True)
-class _Family:
-    row: Row
-    metric: Any
-    series: dict[Key, None] = field(default_factory=dict)
-
-    def add(self, partition: Key = ()) -> None:
-        """Give its labels their series; partition: a new one."""
-        values = (partition if v is PARTITIONS else v for v in self.row.labels.values())
-        for key in product(*values):
-            self.series[tuple(map(str, key))] = None
-            one = self.of(key)
-            if self.row.kind is Gauge:
-                one.set(self.row.start)
-
-    def of(self, key: Iterable[str]) -> Any:
-        return self.metric.labels(*key) if self.row.labels else self.metric
-
-    def put(self, given: Mapping[Key, Any]) -> None:
-        if self.row.kind is Gauge:
-            for key in self.series or given:
-                self.of(key).set(given.get(key, self.row.start))
-            return
-        for key, value in given.items():
-            if self.row.kind is Counter:
-                self.of(key).inc(value)
-            else:
-                series = self.of(key)
-                for one in value:
-                    series.observe(one)
-
-
 class Table:
-    """Rows on one registry."""
+    """Rows on one registry, and the series of each that are there from the start."""
 
     def __init__(self, rows: Iterable[Row], registry: CollectorRegistry) -> None:
         self._partitions: set[str] = set()
-        self._families: dict[str, _Family] = {}
-        for row in rows:
+        self._rows = {row.name: row for row in rows}
+        self._series: dict[str, dict[Key, None]] = {name: {} for name in self._rows}
+        self._metrics: dict[str, Any] = {}
+        for name, row in self._rows.items():
             more: Any = {"buckets": row.buckets} if row.buckets else {}
-            made: Any = row.kind(row.name, row.about, list(row.labels), registry=registry, **more)
-            self._families[row.name] = _Family(row, made)
+            made: Any = row.kind(name, row.about, list(row.labels), registry=registry, **more)
+            self._metrics[name] = made
             if not row.by_partition:
-                self._families[row.name].add()
+                self._add(name)
 
     def show(self, partition: str) -> None:
         """Give a partition its series, if it is new and there are not too many."""
         if partition in self._partitions or len(self._partitions) >= MAX_PARTITIONS:
             return
         self._partitions.add(partition)
-        for family in self._families.values():
-            if family.row.by_partition:
-                family.add((partition,))
-                if not family.row.apart and len(self._partitions) >= MAX_PARTITIONS:
-                    family.add((THE_REST,))
+        for name, row in self._rows.items():
+            if row.by_partition:
+                self._add(name, (partition,))
+                if not row.apart and len(self._partitions) >= MAX_PARTITIONS:
+                    self._add(name, (THE_REST,))
 
     def read(self, report: CycleReport) -> None:
-        for name, family in self._families.items():
-            if family.row.read is not None:
-                self.put(name, family.row.read(report))
+        for name, row in self._rows.items():
+            if row.read is not None:
+                self.put(name, row.read(report))
 
     def put(self, name: str, value: Any) -> None:
         """A value, or values by label, as of `Row.read`."""
-        family = self._families[name]
+        row = self._rows[name]
         if value is None:
             return
         given = dict(_by_key(value))
-        if family.row.by_partition and not family.row.apart:
+        if row.by_partition and not row.apart:
             given = self._shared(given)
-        family.put(given)
+        if row.kind is Gauge:
+            given = {key: given.get(key, row.start) for key in self._series[name] or given}
+        method = {Gauge: "set", Counter: "inc", Histogram: "observe"}[row.kind]
+        for key, found in given.items():
+            for one in found if row.kind is Histogram else (found,):
+                getattr(self._of(name, key), method)(one)
 
     def clear(self, name: str) -> None:
         """Take every series away, for a metric whose labels are FREE."""
-        self._families[name].metric.clear()
-        self._families[name].series.clear()
+        self._metrics[name].clear()
+        self._series[name].clear()
+
+    def _add(self, name: str, partition: Key = ()) -> None:
+        """Give its labels their series; partition: a new one."""
+        row = self._rows[name]
+        values = (partition if v is PARTITIONS else v for v in row.labels.values())
+        for key in product(*values):
+            self._series[name][tuple(map(str, key))] = None
+            one = self._of(name, key)
+            if row.kind is Gauge:
+                one.set(row.start)
+
+    def _of(self, name: str, key: Iterable[str]) -> Any:
+        metric = self._metrics[name]
+        return metric.labels(*key) if self._rows[name].labels else metric
 
     def _shared(self, given: Mapping[Key, Any]) -> dict[Key, Any]:
         """With the partitions that have no series of their own as one; they are the first label."""

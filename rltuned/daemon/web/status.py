@@ -6,7 +6,7 @@ consulted.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -24,16 +24,15 @@ from rltuned.daemon.documents import place_document
 from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.state import Health, HealthState
+from rltuned.daemon.state import STATES, Condition, Health, HealthState
 from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
-from rltuned.daemon.web.events import Events
 from rltuned.daemon.web.series import LONGEST_S, Series
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.journal.cycles import CycleRow
+from rltuned.journal.cycles import UNFINISHED, CycleRow
 from rltuned.policies.actor import Actor
 from rltuned.slurm.job_selector import asked_job
 from rltuned.text import between
@@ -57,6 +56,22 @@ LOWEST: Final = 1
 """Slurm's lowest priority of a job that may start: it keeps no order among those."""
 _RANKED: Final = ("delay_s", "rank_before", "rank_wished", "what", "bound", "fits")
 """Of an entry; null where there is none."""
+EVENTS: Final = 60
+_DETAILS: Final[Mapping[HealthState, str]] = {
+    HealthState.STANDBY: "another daemon writes",
+    HealthState.RIVAL_SUSPECTED: "another daemon seems to write",
+    HealthState.NUMBERS_UNEXPLAINED: "the journal does not explain numbers that jobs have",
+}
+"""Of modes whose sentence needs one, which the journal does not keep."""
+_SKIPS: Final[Mapping[str, tuple[str, str]]] = {
+    "": ("ok", "cycles come to a result again"),
+    "backend": ("bad", "Slurm does not answer"),
+    "busy": ("warning", "slurmctld is busy: cycles are left out"),
+    "snapshot": ("bad", "what Slurm says cannot be understood"),
+    "policy": ("bad", "the policy gives no usable answer"),
+    "unexpected": ("bad", "an unexpected error; see the log"),
+    UNFINISHED: ("bad", "a cycle was cut off: the daemon was killed"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +295,62 @@ class Board:
         of_pair_s = 2 * switchback.block_s / (2 * switchback.off_share)
         side_by_side = 1 if switchback.together else max(1, len(verdict.blocks))
         return self._now() + math.ceil((FEWEST - effect.pairs) / side_by_side) * of_pair_s
+
+
+class Events:
+    """The timeline: what has changed of the daemon's state, the latest first; of before, from the
+    journal.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._mode: str | None = None
+        self._skip = ""
+        self._off: frozenset[str] = frozenset()
+
+    def documents(self) -> list[dict[str, Any]]:
+        return list(reversed(self._kept))
+
+    def past(self, one: CycleRow) -> None:
+        self._state(one.at, one.mode, one.skipped)
+
+    def look(self, report: CycleReport) -> None:
+        at, verdict = report.started_at, report.verdict
+        self._state(at, report.mode.value, report.skip.value if report.skip else "")
+        if report.moved is not None:
+            self._add(at, "notice", f"model {report.moved.generation} {report.moved.what}")
+        if verdict is None:
+            return
+        for name in verdict.opened:
+            self._add(
+                at, "bad", f"the circuit breaker of {name} opens: {verdict.breakers[name].detail}"
+            )
+        for pair in verdict.pairs:
+            self._add(at, "notice", f"a comparison of {pair.partition} is complete")
+        off = frozenset(verdict.off)
+        for name in sorted(off - self._off):
+            self._add(at, "notice", f"off block of {name}: Slurm's own order is measured")
+        for name in sorted(self._off - off):
+            self._add(at, "ok", f"on block of {name}: delays are on")
+        self._off = off
+
+    def reloaded(self, at: float) -> None:
+        self._add(at, "notice", "settings loaded")
+
+    def _state(self, at: float, mode: str, skip: str) -> None:
+        if skip != self._skip:
+            self._skip = skip
+            self._add(at, *_SKIPS.get(skip, ("bad", skip)))
+        if mode != self._mode and not skip:
+            self._mode = mode
+            state = STATES.get(mode)
+            if state is None:  # of another release
+                self._add(at, "notice", mode)
+            else:
+                self._add(at, state.level, Condition(state, _DETAILS.get(state, "")).sentence)
+
+    def _add(self, at: float, severity: str, text: str) -> None:
+        self._kept.append({"at": at, "severity": severity, "text": text})
 
 
 _NOTHING_SEEN: Final[Document] = {

@@ -9,7 +9,7 @@ from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.runtime import Rig
-from rltuned.daemon.signals import SignalFlags
+from rltuned.daemon.systemd import SignalFlags
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES

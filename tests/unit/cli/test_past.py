@@ -124,7 +124,7 @@ import os, signal, sqlite3, sys
 from pathlib import Path
 from rltuned.journal.journal import Journal
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.signals import SignalFlags
+from rltuned.daemon.systemd import SignalFlags
 from tests.fakes import FakeBackend, FakeClock
 from tests.unit.cli.journalled import rig_of, world
 from tests.loops import Received

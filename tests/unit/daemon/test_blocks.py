@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rltuned.core.switchback import MOST_APART_S, Switchback
-from rltuned.daemon.canary.blocks import HORIZON_S, Blocks, Pair
-from rltuned.daemon.canary.touched import Touched
+from rltuned.daemon.canary.blocks import HORIZON_S, Blocks, Pair, Touched
 from rltuned.daemon.tracker import JobTracker
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.runs import Side

@@ -6,7 +6,7 @@ import signal
 import threading
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.signals import SignalFlags, listening
+from rltuned.daemon.systemd import SignalFlags, listening
 
 
 def test_a_wait_ends_by_itself() -> None:
