@@ -167,7 +167,7 @@ class Forecaster:
         running = self._of_running(seen) if is_due else {}
         context = report.context
         self._watched.look(seen, {**context.run_times, **running} if running else context.run_times)
-        if is_due and not report.clock_off:
+        if is_due and not report.why(HealthState.CLOCK_OFF):
             self._begun_at = now
             # what is not written moves no job: then Slurm's own order is the one that counts
             decision = report.decision if report.mode is HealthState.LIVE else None

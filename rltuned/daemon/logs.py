@@ -191,7 +191,7 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
         "off_block": ",".join(report.verdict.off if report.verdict else ()),
         "reverted": sum((report.reverted or {}).values()),
     }
-    last = {"journal": report.journal_error, "standby": report.standby}
+    last = {"journal": report.journal_error, "standby": report.why(HealthState.STANDBY)}
     results = {result.value: count for result, count in report.results().items()}
     return fields | results | _given(first) | _seconds(report) | _given(last) | _load(report)
 

@@ -31,6 +31,7 @@ from rltuned.daemon.systemd import SignalFlags, is_paused
 from rltuned.domain.context import Context
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
+from rltuned.domain.runs import RunNews
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S
 from rltuned.journal.journal import Journal
@@ -44,6 +45,9 @@ _MODES: Final = {
     Rung.CANARY: HealthState.LIVE,
     Rung.FULL: HealthState.LIVE,
 }
+_BEFORE_WRITING: Final = (
+    HealthState.JOURNAL_UNUSABLE, HealthState.RIVAL_SUSPECTED, HealthState.CLOCK_OFF,
+)  # fmt: skip
 _GIVES_BACK: Final = frozenset({HealthState.OBSERVE, HealthState.SHADOW})
 
 
@@ -80,6 +84,8 @@ class Loop:
         self._stopwatch = stopwatch or clock.monotonic
         self._pace = Pace(clock)
         self._number = self._strikes = 0  # strikes: unexpected errors in a row
+        self._runs = RunNews()  # which began and ended since the last look
+        self._digest: str | None = None  # under which the journal keeps this one
 
     def run(self, cycles: int | None = None) -> int:
         """Run so many cycles, or until stopped.
@@ -105,6 +111,7 @@ class Loop:
     def cycle(self) -> CycleReport:
         """The whole daemon. A step that fails ends the cycle: what Slurm has stays as it is."""
         report = self._begun()
+        self._runs, self._digest = RunNews(), None
         with self._skipping(report):
             self._weigh(report)  # 1. does slurmctld have time for us?
             self._see(report)  # 2. what Slurm shows, marked with what we wrote
@@ -147,11 +154,14 @@ class Loop:
     def _see(self, report: CycleReport) -> None:
         with self._timed(report, CycleStage.OBSERVE):
             seen = self.rig.backend.observe(self._writer.remembered)
-            report.runs = self._monitor.look(seen)
-        report.snapshot, report.clock_off = seen, self._clock_off()
-        report.context, report.reverted, report.journal_error = self._writer.look(seen)
+            self._runs = self._monitor.look(seen)
+        report.snapshot = seen
+        report.note(HealthState.CLOCK_OFF, self._clock_off())
+        report.context, report.reverted, unusable = self._writer.look(seen)
+        report.note(HealthState.JOURNAL_UNUSABLE, unusable)
         if self.rig.lease is None and not report.journal_error:  # with a lease the other is known
-            report.rival = rival(seen, self.rig.knobs.rules.partitions)
+            others = rival(seen, self.rig.knobs.rules.partitions)
+            report.note(HealthState.RIVAL_SUSPECTED, others)
 
     def _clock_off(self) -> str:
         """Why no number can be right: ages count by slurmctld's clock; empty = that is known."""
@@ -167,7 +177,7 @@ class Loop:
         """Take the look in: how long jobs run, and which wait for each other."""
         if self._run_times is not None and report.snapshot is not None:
             with self._timed(report, CycleStage.OBSERVE):
-                report.context = self._run_times.look(report.snapshot, report.runs, report.context)
+                report.context = self._run_times.look(report.snapshot, self._runs, report.context)
                 report.run_times = self._run_times.status
         if report.snapshot is not None and not report.journal_error:
             with _noted(report), self._timed(report, CycleStage.JOURNAL):
@@ -181,7 +191,7 @@ class Loop:
 
     def _plan(self, report: CycleReport) -> None:
         only_looks = self.rig.ladder.rung is Rung.OBSERVE and not self.rig.dry_run
-        if report.snapshot is None or only_looks or report.clock_off:
+        if report.snapshot is None or only_looks or report.why(HealthState.CLOCK_OFF):
             return
         with self._timed(report, CycleStage.DECIDE):
             try:
@@ -204,10 +214,10 @@ class Loop:
         if report.snapshot is None or report.journal_error:
             return
         with _noted(report), self._timed(report, CycleStage.JOURNAL):
-            report.digest = self._writer.keep(report, report.snapshot, self.rig.digest)
+            self._digest = self._writer.keep(report, report.snapshot, self.rig.digest)
 
     def _write(self, report: CycleReport) -> None:
-        report.mode = self._mode(report.journal_error or report.rival or report.clock_off)
+        report.mode = self._mode(report.why(*_BEFORE_WRITING))
         plan = self._allowed(report)
         try:
             if plan is not None and report.snapshot is not None and self._may_write(report):
@@ -219,7 +229,7 @@ class Loop:
                         self._writer.accept(report.snapshot)
                 self._journal.let_go()
         except errors.JournalError as error:
-            report.journal_error = str(error)
+            report.note(HealthState.JOURNAL_UNUSABLE, str(error))
             report.mode = HealthState.OBSERVE
 
     def _may_write(self, report: CycleReport) -> bool:
@@ -229,19 +239,21 @@ class Loop:
         if report.mode is HealthState.LIVE and report.snapshot is not None:
             self._journal.claim()  # also where nothing changes: one process is the writer
             partitions = self.rig.knobs.rules.partitions
-            report.unexplained = self._writer.doubt(
-                report.snapshot, self._number, partitions, self.rig.lease
-            )
+            why = self._writer.doubt(report.snapshot, self._number, partitions, self.rig.lease)
+            report.note(HealthState.NUMBERS_UNEXPLAINED, why)
             report.left_alone = self._writer.left_alone(report.snapshot)
-            report.mode = HealthState.OBSERVE if report.unexplained else report.mode
-        return not report.unexplained
+            report.mode = HealthState.OBSERVE if why else report.mode
+            return not why
+        return True
 
     def _is_ours(self, report: CycleReport) -> bool:
         rig, seen = self.rig, report.snapshot
         if rig.lease is not None and rig.acting is not None and seen is not None:
-            report.standby = rig.lease.take(rig.acting(), self._journal, seen.cluster)
-            report.mode = HealthState.STANDBY if report.standby else report.mode
-        return not report.standby
+            standby = rig.lease.take(rig.acting(), self._journal, seen.cluster)
+            report.note(HealthState.STANDBY, standby)
+            report.mode = HealthState.STANDBY if standby else report.mode
+            return not standby
+        return True
 
     def _apply(self, report: CycleReport, plan: Plan, snapshot: Snapshot) -> None:
         report.outcomes = self._writer.write(
@@ -250,7 +262,7 @@ class Loop:
             snapshot,
             self._number,
             partial(self._timed, report),
-            digest=report.digest,
+            digest=self._digest,
             lease=self.rig.lease,
         )
 
@@ -258,7 +270,7 @@ class Loop:
         """What may be written now; None = nothing. A stage that does not write restores."""
         if report.mode is HealthState.LIVE:
             return report.decision.plan if report.decision is not None else None
-        doubt = report.journal_error or report.rival or report.clock_off
+        doubt = report.why(*_BEFORE_WRITING)
         if report.mode in _GIVES_BACK and not doubt:
             left = give_back(report.snapshot) if report.snapshot is not None else Plan()
             return None if left.is_empty else left
@@ -363,4 +375,4 @@ def _noted(report: CycleReport) -> Iterator[None]:
     try:
         yield
     except errors.JournalError as error:
-        report.journal_error = str(error)
+        report.note(HealthState.JOURNAL_UNUSABLE, str(error))

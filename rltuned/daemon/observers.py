@@ -75,7 +75,8 @@ class Publisher:
         self._kept = self._recall()
 
     def cycle(self, report: CycleReport) -> None:
-        report.forecast = None if self._forecaster is None else self._forecaster.cycle(report)
+        if self._forecaster is not None:
+            self._forecaster.cycle(report)
         self._metrics.update(report)
         last = None if self._tuned is None else self._tuned()
         if last is not None:

@@ -19,11 +19,15 @@ from rltuned.daemon.state import Condition, HealthState
 from rltuned.daemon.sums import Sums
 from rltuned.domain import plan
 from rltuned.domain.context import NO_CONTEXT, Context
-from rltuned.domain.runs import RunNews
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId
 from rltuned.journal.cycles import CycleRow
 
+DOUBTS: Final = (
+    HealthState.JOURNAL_UNUSABLE, HealthState.RIVAL_SUSPECTED, HealthState.NUMBERS_UNEXPLAINED,
+    HealthState.CLOCK_OFF,
+)  # fmt: skip
+"""Why a cycle writes nothing though its stage might."""
 _NAMED: Final = 3
 """So many jobs are named in a cycle's sentence."""
 
@@ -93,25 +97,17 @@ class CycleReport:
         stages: seconds by stage, only those that were reached.
         snapshot: as marked with what rltuned wrote; None when it could not be read.
         context: what is known besides it.
-        runs: which began and ended since the last snapshot.
-        digest: under which the journal keeps the snapshot; None = it does not.
         decision: None when the cycle was skipped before one was made.
         outcomes: what came of each action; empty when nothing was applied.
         reverted: jobs, by kind, found at another value than the one that was applied.
         backoff_s: pause before the next try; None = the ordinary schedule.
         weighed: how busy slurmctld was; None = sdiag was not asked.
-        standby: why another daemon is the one that writes; empty = none is.
-        rival: why another daemon seems to write without a lease; empty = none does.
-        clock_off: why slurmctld's clock cannot be right, or this host's; empty = they agree.
-        unexplained: why nothing may be written, as many numbers are not explained by the journal;
-            empty = it may.
+        reasons: why it may not write, by the state that says so; STANDBY among them.
         left_alone: jobs that are not written to, as theirs are not.
         verdict: what became of the jobs, and which circuit breakers are open; None when not known.
         skip, detail: why there is no result, in one word and in one line.
-        journal_error: why the journal cannot be used; empty = it can.
         run_times: what was learned of run times; None = nothing is.
         groups: of dependent jobs; None = not known.
-        forecast: of starts, and what became of past ones; None = none is made.
         sums: GPUs, work and waits, added up; None = nothing was seen.
         moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
     """
@@ -123,26 +119,19 @@ class CycleReport:
     stages: dict[CycleStage, float]
     snapshot: Snapshot | None = None
     context: Context = NO_CONTEXT
-    runs: RunNews = field(default_factory=RunNews)
-    digest: str | None = None
     decision: Decision | None = None
     outcomes: tuple[plan.Outcome, ...] = ()
     reverted: Mapping[str, int] | None = None
     backoff_s: float | None = None
     weighed: Weighed | None = None
-    standby: str = ""
-    rival: str = ""
-    clock_off: str = ""
-    unexplained: str = ""
+    reasons: dict[HealthState, str] = field(default_factory=dict)
     left_alone: tuple[Unreadable, ...] = ()
     verdict: CanaryStatus | None = None
     skip: Skip | None = None
     detail: str = ""
-    journal_error: str = ""
     run_times: RunTimesStatus | None = None
     groups: Groups | None = None
     moved: RoleChange | None = None
-    forecast: ForecastStatus | None = None
     sums: Sums | None = None
 
     @property
@@ -177,16 +166,21 @@ class CycleReport:
         """Why it wrote nothing; a dry run has none."""
         if self.mode is HealthState.DRY_RUN:
             return []
-        return [
-            Condition(state, why)
-            for state, why in (
-                (HealthState.JOURNAL_UNUSABLE, self.journal_error),
-                (HealthState.RIVAL_SUSPECTED, self.rival),
-                (HealthState.NUMBERS_UNEXPLAINED, self.unexplained),
-                (HealthState.CLOCK_OFF, self.clock_off),
-            )
-            if why
-        ]
+        return [Condition(state, self.why(state)) for state in DOUBTS if self.why(state)]
+
+    def note(self, state: HealthState, why: str) -> None:
+        """Remember why it may not write; empty = it may, for all that is known here."""
+        if why:
+            self.reasons[state] = why
+
+    def why(self, *states: HealthState) -> str:
+        """The first of these reasons that there is; empty = none."""
+        return next((self.reasons[state] for state in states if state in self.reasons), "")
+
+    @property
+    def journal_error(self) -> str:
+        """Why the journal cannot be used; empty = it can."""
+        return self.why(HealthState.JOURNAL_UNUSABLE)
 
     def conditions(self, verdict: CanaryStatus) -> list[Condition]:
         """What holds after it. verdict: the last one that is known."""
@@ -203,7 +197,7 @@ class CycleReport:
         if self.mode is HealthState.LIVE and self.ok and not doubts:
             found += _live(verdict.effect)
         elif self.mode is not HealthState.LIVE and not doubts:
-            found.append(Condition(self.mode, self.standby))
+            found.append(Condition(self.mode, self.why(HealthState.STANDBY)))
         return found
 
     def proposed(self) -> dict[str, int]:
@@ -305,12 +299,13 @@ def row_of(report: CycleReport, policy: str) -> CycleRow:
     mode is the doubt, so that a later look does not take them for the site's.
     """
     snapshot, decision = report.snapshot, report.decision
-    doubt = HealthState.RIVAL_SUSPECTED if report.rival else HealthState.NUMBERS_UNEXPLAINED
+    whose = (HealthState.RIVAL_SUSPECTED, HealthState.NUMBERS_UNEXPLAINED)
+    doubt = next((state for state in whose if report.why(state)), report.mode)
     return CycleRow(
         cycle=report.cycle,
         at=report.started_at,
         cluster=snapshot.cluster if snapshot else "",
-        mode=(doubt if report.rival or report.unexplained else report.mode).value,
+        mode=doubt.value,
         skipped=report.skip.value if report.skip else "",
         policy=policy,
         pending=len(snapshot.pending) if snapshot else 0,

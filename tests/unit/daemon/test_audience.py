@@ -95,7 +95,9 @@ def test_a_bug_leaves_its_traceback(desk: Desk) -> None:
 
 
 def test_a_journal_that_cannot_be_used_is_a_warning(desk: Desk) -> None:
-    desk.publisher.cycle(report(HealthState.OBSERVE, journal_error="disk full"))
+    desk.publisher.cycle(
+        report(HealthState.OBSERVE, reasons={HealthState.JOURNAL_UNUSABLE: "disk full"})
+    )
     assert desk.lines("cycle")[0]["level"] == "warning"
     assert desk.lines("cycle")[0]["journal"] == "disk full"
 

@@ -308,7 +308,11 @@ def test_what_is_not_written_moves_no_job(make: Make, mode: HealthState, first: 
 
 def test_no_forecast_is_made_while_the_clocks_disagree(make: Make) -> None:
     one = make()
-    one.cycle(replace(observed(snapshot(job(1))), clock_off="slurmctld's clock is off"))
+    one.cycle(
+        replace(
+            observed(snapshot(job(1))), reasons={HealthState.CLOCK_OFF: "slurmctld's clock is off"}
+        )
+    )
     one.close()
     assert (one.expected, one.status.trouble) == (None, "")
 

@@ -129,4 +129,4 @@ def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> Non
     assert set(modes["first"]) == {HealthState.LIVE}
     assert set(modes["second"]) == {HealthState.OBSERVE}
     assert any(j.site_factor for j in world.world.pending)
-    assert "another rltuned" in loops["second"].cycle().rival
+    assert "another rltuned" in loops["second"].cycle().why(HealthState.RIVAL_SUSPECTED)

@@ -78,13 +78,16 @@ def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
     loop = two.loop()
     loop.run(1)
     assert two.received.reports[-1].mode is HealthState.STANDBY
-    assert "head1 acts, and this is head2" in two.received.reports[-1].standby
+    assert "head1 acts, and this is head2" in two.received.reports[-1].why(HealthState.STANDBY)
 
     one.ping.acting = "head2"
     one.loop().run(1)
     assert one.received.reports[-1].mode is HealthState.STANDBY
     loop.run(1)
-    assert two.received.reports[-1].standby == "took over from head1; the next cycle writes"
+    assert (
+        two.received.reports[-1].why(HealthState.STANDBY)
+        == "took over from head1; the next cycle writes"
+    )
     loop.run(1)
     last = two.received.reports[-1]
     assert last.mode is HealthState.LIVE

@@ -121,7 +121,9 @@ def test_what_the_load_does_is_seen() -> None:
     assert (first["stretch"], first["rate_limited"]) == (2.0, 3)
     assert (second["load_unknown"], second.get("stretch")) == ("sdiag: garbled", None)
     assert not {"stretch", "rate_limited", "load_unknown", "standby"} & third.keys()
-    desk.publisher.cycle(report(HealthState.STANDBY, standby="head2 holds the lease"))
+    desk.publisher.cycle(
+        report(HealthState.STANDBY, reasons={HealthState.STANDBY: "head2 holds the lease"})
+    )
     assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
 
 

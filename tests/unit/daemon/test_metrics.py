@@ -102,7 +102,7 @@ def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
             backoff_s=120.0,
             skip=Skip.BACKEND,
             detail="squeue gave no answer within 20 s",
-            journal_error="disk full",
+            reasons={HealthState.JOURNAL_UNUSABLE: "disk full"},
         )
     )
     assert value(metrics, "rltuned_cycles_skipped_total", reason="backend") == 1

@@ -129,10 +129,18 @@ def skipped(skip: Skip, detail: str) -> CycleReport:
 
 
 CYCLES = {
-    HealthState.JOURNAL_UNUSABLE: report(HealthState.OBSERVE, journal_error="disk full"),
-    HealthState.RIVAL_SUSPECTED: report(HealthState.OBSERVE, rival="12 numbers are not rltuned's"),
-    HealthState.NUMBERS_UNEXPLAINED: report(HealthState.OBSERVE, unexplained="2 jobs have numbers"),
-    HealthState.CLOCK_OFF: report(HealthState.OBSERVE, clock_off="the clock is +900 s off"),
+    HealthState.JOURNAL_UNUSABLE: report(
+        HealthState.OBSERVE, reasons={HealthState.JOURNAL_UNUSABLE: "disk full"}
+    ),
+    HealthState.RIVAL_SUSPECTED: report(
+        HealthState.OBSERVE, reasons={HealthState.RIVAL_SUSPECTED: "12 numbers are not rltuned's"}
+    ),
+    HealthState.NUMBERS_UNEXPLAINED: report(
+        HealthState.OBSERVE, reasons={HealthState.NUMBERS_UNEXPLAINED: "2 jobs have numbers"}
+    ),
+    HealthState.CLOCK_OFF: report(
+        HealthState.OBSERVE, reasons={HealthState.CLOCK_OFF: "the clock is +900 s off"}
+    ),
     HealthState.SLURM_UNREACHABLE: skipped(Skip.BACKEND, "squeue: cannot contact controller"),
     HealthState.NO_RESULT: skipped(Skip.SNAPSHOT, "job 7: garbled"),
     HealthState.BREAKER_OPEN: live(verdict=CanaryStatus(breakers=OPEN)),
@@ -140,7 +148,9 @@ CYCLES = {
     HealthState.SLURM_BUSY: skipped(Skip.BUSY, "slurmctld is busy: threads"),
     HealthState.DRY_RUN: report(HealthState.DRY_RUN),
     HealthState.PAUSED: report(HealthState.PAUSED),
-    HealthState.STANDBY: report(HealthState.STANDBY, standby="ctl2 holds the lease"),
+    HealthState.STANDBY: report(
+        HealthState.STANDBY, reasons={HealthState.STANDBY: "ctl2 holds the lease"}
+    ),
     HealthState.OBSERVE: report(HealthState.OBSERVE),
     HealthState.SHADOW: report(HealthState.SHADOW),
     HealthState.LEARNING: live(verdict=CanaryStatus(effect=FEW)),
@@ -270,8 +280,12 @@ def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(
     tmp_path: Path,
 ) -> None:
     with daemon(tmp_path) as one:
-        one.publisher.cycle(report(HealthState.OBSERVE, rival="12 numbers"))
-        one.publisher.cycle(report(HealthState.OBSERVE, rival="13 numbers"))
+        one.publisher.cycle(
+            report(HealthState.OBSERVE, reasons={HealthState.RIVAL_SUSPECTED: "12 numbers"})
+        )
+        one.publisher.cycle(
+            report(HealthState.OBSERVE, reasons={HealthState.RIVAL_SUSPECTED: "13 numbers"})
+        )
         one.publisher.cycle(live())
         lines = one.log_lines()
     assert [(line["level"], line["state"]) for line in lines] == [
