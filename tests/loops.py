@@ -23,7 +23,7 @@ from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.status import Board
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings.keys import Rescue, Settings
@@ -34,11 +34,9 @@ FRESH = Health([Condition(HealthState.LIVE)])
 UNJUDGED = CanaryStatus()
 
 
-def serving(
-    health: Callable[[], Health] = lambda: FRESH, showing: Showing | None = None, **more: Any
-) -> MetricsServer:
+def serving(health: Callable[[], Health] = lambda: FRESH, **more: Any) -> MetricsServer:
     """The daemon's port, on any, with a board of no cycle yet."""
-    board = Board(showing or Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     return MetricsServer(
         "127.0.0.1",
         0,
@@ -56,7 +54,7 @@ def asked(
     **more: Any,
 ) -> QuestionServer:
     """The daemon's socket, beside the pause file of settings whose state folder this is."""
-    board = Board(Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     return QuestionServer(
         folder / "socket",
         Answers(folder / FILE_NAME),
@@ -214,8 +212,10 @@ class Watching(Received):
         self.board.loaded(rig)
 
 
-def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
-    board = Board(showing, lambda: NOW)
+def board_after(
+    tmp_path: Path, *, cycles: int = 1, jobs: bool = False, users: bool = False
+) -> Board:
+    board = Board(lambda: NOW, jobs=jobs, users=users)
     bench = Bench(tmp_path, received=Watching(board))
     bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
     loop = bench.loop()

@@ -114,7 +114,7 @@ def _alone(seen: Look, job: str, other: OtherRequest | None, is_private: bool) -
 def _by_slurm(loaded: Loaded, job_id: JobId) -> dict[str, Any] | None:
     """Slurm's own plan of a job that the daemon has explained; None = Slurm cannot be asked."""
     try:
-        slurm = open_world(flags.BackendChoice.SLURM).backend(loaded)
+        slurm = open_world(flags.BackendChoice.SLURM)[1](loaded)
     except BackendError:
         return None
     return starts_of(slurm, job_id) if isinstance(slurm, SlurmBackend) else None

@@ -143,8 +143,8 @@ def _show_plan(document: dict[str, Any]) -> None:
 
 def _seen(config: Path | None, backend: flags.BackendChoice) -> tuple[Snapshot, Groups]:
     loaded = flags.in_force(config)
-    place = open_world(backend, seed=0, speed=STANDING_STILL)
-    snapshot = place.backend(loaded).observe()
+    _, make = open_world(backend, seed=0, speed=STANDING_STILL)
+    snapshot = make(loaded).observe()
     learner = predicting(loaded) if backend is flags.BackendChoice.SLURM else None
     run_times = {} if learner is None else learner.look(snapshot).run_times
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:

@@ -163,14 +163,14 @@ def look(
     """What rltuned would do now; without a journal that is private, what Slurm alone shows. Raises
     SettingsError, ModelError, BackendError, PolicyError.
     """
-    place = open_world(world, seed=seed, speed=STANDING_STILL)
+    _, make = open_world(world, seed=seed, speed=STANDING_STILL)
     with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
         secret = None if is_private else kept_salt(loaded, journal)
         if secret is None and not is_private:
             flags.warn(
                 "the blocks of the switchback are not known; it is shown as if delays were on"
             )
-        rig = build_rig(secret or as_if_on(loaded), place.backend(loaded))
+        rig = build_rig(secret or as_if_on(loaded), make(loaded))
         learner, writer = None, PlanApplier(journal, SystemClock())
         if world is flags.BackendChoice.SLURM and not is_private:
             snapshot = rig.backend.observe(writer.remembered)

@@ -11,14 +11,14 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from rltuned.cli import flags
-from rltuned.cli.world import CommandTarget, open_world
+from rltuned.cli.world import open_world
 from rltuned.core.ladder import Rung
 from rltuned.core.starts import Expected
 from rltuned.daemon.child import IdleChild
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.kept_settings import keep_settings, salted
-from rltuned.daemon.lease import Lease, open_lease
+from rltuned.daemon.lease import open_lease
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.logs import Logged
 from rltuned.daemon.loop import Loop
@@ -30,8 +30,8 @@ from rltuned.daemon.runtime import Rig
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
 from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.server import Endpoint, MetricsServer, QuestionServer
+from rltuned.daemon.web.status import Board
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
@@ -116,38 +116,97 @@ def run(
             port = 0
         loaded = read()
         looks = is_sim and loaded.settings.ladder.stage == "observe"
-        process = _Process(loaded, read, dry_run=bool(dry_run) or looks, is_sim=is_sim)
-        code = process.run(
-            1 if once else cycles, speed, seed, show=is_sim if show is None else show
-        )
+        daemon = _Daemon(loaded, read, dry_run=bool(dry_run) or looks, is_sim=is_sim)
+        code = daemon.run(1 if once else cycles, speed, seed, show=is_sim if show is None else show)
     raise typer.Exit(code)
 
 
-class _Process:
+class _Daemon:
     """The daemon as a process. dry_run: decide whatever the stage, and write nothing."""
 
     def __init__(
         self, loaded: Loaded, read: Callable[[], Loaded], *, dry_run: bool, is_sim: bool
     ) -> None:
-        self.loaded = self._in_force = loaded
-        self.read = read
-        self.dry_run = dry_run
-        self.is_sim = is_sim
-        self.metrics = Metrics(CollectorRegistry())
-        self.logged = Logged()
-        self.log = make_log(loaded.settings.log.format, "info")
+        self.loaded = self.in_force = loaded
+        self.read, self.dry_run, self.is_sim = read, dry_run, is_sim
+        settings = loaded.settings
+        self.metrics, self.logged = Metrics(CollectorRegistry()), Logged()
+        self.log = make_log(settings.log.format, "info")
+        self.system, self.orders = SystemClock(), SignalFlags()
+        self.lease = None if is_sim else open_lease(settings, self.system)
+        self.notifier = Notifier.from_environment()
+        state_dir, beside = settings.daemon.state_dir, settings.daemon.pause_file.parent
+        self.journal = Journal(state_dir, settings.journal.keeping(), beside)
 
-    def _world(self, speed: float, seed: int, lease: Lease | None) -> CommandTarget:
-        """The cluster, whose commands and readers are counted and logged."""
-        return open_world(
-            flags.BackendChoice.SIM if self.is_sim else flags.BackendChoice.SLURM,
-            speed=speed,
-            seed=seed,
-            on_call=self._on_call,
-            on_reading=self._on_reading,
-            lease=lease,
-            digester=self._digester,
-        )
+    def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
+        settings, state_dir = self.loaded.settings, self.loaded.settings.daemon.state_dir
+        # the jobs of the built-in cluster belong to no user
+        jobs, users = settings.http.jobs or self.is_sim, settings.http.users
+        with ExitStack() as stack:
+            if self.lease is not None:
+                stack.enter_context(closing(self.lease))
+            stack.enter_context(closing(self.notifier))
+            stack.enter_context(closing(self.journal))
+            self.clock, self.backend = open_world(
+                flags.BackendChoice.SIM if self.is_sim else flags.BackendChoice.SLURM,
+                self.system,
+                speed=speed,
+                seed=seed,
+                on_call=self._on_call,
+                on_reading=self._on_reading,
+                lease=self.lease,
+                digester=self._digester,
+            )
+            stack.enter_context(listening(self.orders, lambda stop: self.system.wake(stop=stop)))
+            rig = self._assemble(self.loaded)
+            keep_settings(self.journal, settings, self.system.now())
+            self.run_times = stack.enter_context(closing(self._learner(rig)))
+            child = IdleChild()
+            forecaster = Forecaster(state_dir, self.log, self.run_times.of_running, child)
+            stack.enter_context(closing(forecaster))
+
+            def forecast() -> Expected | None:
+                return forecaster.fresh(self.clock.now())
+
+            answers = Answers(
+                state_dir / FILE_NAME,
+                users=users,
+                expected=forecast,
+                now=self.clock.now,
+                what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
+            )
+            past = partial(_past, self.journal)
+            board = Board(self.clock.now, past, forecast, jobs=jobs, users=users)
+            publisher = Publisher(
+                self.metrics,
+                self.log,
+                self.notifier,
+                self.system,
+                show=_table() if show else None,
+                journal=self.journal,
+                board=board,
+                tuned=lambda: read_state(state_dir),
+                answers=answers,
+                forecaster=forecaster,
+            )
+            for server in self._servers(publisher, board, answers, everyone=jobs):
+                stack.enter_context(closing(server))
+            publisher.loaded(rig)
+            loop = Loop(
+                rig,
+                self.clock,
+                self.journal,
+                publisher,
+                orders=self.orders,
+                reload=lambda: reloaded(self._reassemble),
+                run_times=self.run_times,
+                heartbeat_s=watchdog_interval_s() or math.inf,
+                stopwatch=self.system.monotonic,
+            )
+            code = loop.run(cycles)
+            self._stopped(code)
+            self.notifier.stopping("stopped")
+            return code
 
     def _on_call(self, call: Call) -> None:
         """Count a finished command; what it says beside a good answer is logged once."""
@@ -176,7 +235,7 @@ class _Process:
             self.log.warning("no_kinds", detail=str(error))
             return None
 
-    def _run_times(self, rig: Rig) -> RunTimeLearner | LimitUseLearner:
+    def _learner(self, rig: Rig) -> RunTimeLearner | LimitUseLearner:
         """What learns from ended jobs."""
         try:
             return run_times_of(self.loaded, self._salt(), self.log, rig.backend)
@@ -184,82 +243,10 @@ class _Process:
             self.log.warning("no_predictor", detail=str(error))
             return LimitUseLearner()
 
-    def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
-        settings, orders = self.loaded.settings, SignalFlags()
-        with ExitStack() as stack:
-            lease = None
-            if not self.is_sim:
-                lease = open_lease(settings, SystemClock())
-            if lease is not None:
-                stack.enter_context(closing(lease))
-            place = self._world(speed, seed, lease)
-            notifier = stack.enter_context(closing(Notifier.from_environment()))
-            daemon, keeping = settings.daemon, settings.journal.keeping()
-            journal = Journal(daemon.state_dir, keeping, daemon.pause_file.parent)
-            stack.enter_context(closing(journal))
-            # the jobs of the built-in cluster belong to no user
-            showing = Showing(jobs=settings.http.jobs or self.is_sim, users=settings.http.users)
-            stack.enter_context(listening(orders, lambda stop: place.system.wake(stop=stop)))
-            rig = self._assemble(self.loaded, place, journal, lease)
-            keep_settings(journal, settings, place.system.now())
-            run_times = self._run_times(rig)
-            stack.callback(run_times.close)
-            child = IdleChild()
-            forecaster = Forecaster(
-                settings.daemon.state_dir, self.log, run_times.of_running, child
-            )
-            stack.enter_context(closing(forecaster))
-            past, now = partial(_past, journal), place.clock.now
-
-            def forecast() -> Expected | None:
-                return forecaster.fresh(now())
-
-            answers = Answers(
-                settings.daemon.state_dir / FILE_NAME,
-                users=showing.users,
-                expected=forecast,
-                now=now,
-                what_if=WhatIf(child, lambda: self._in_force.settings, lambda: forecaster.last),
-            )
-            board = Board(showing, now, past, forecast)
-            publisher = Publisher(
-                self.metrics,
-                self.log,
-                notifier,
-                place.system,
-                show=_table() if show else None,
-                journal=journal,
-                board=board,
-                tuned=lambda: read_state(settings.daemon.state_dir),
-                answers=answers,
-                forecaster=forecaster,
-            )
-            if (asked := self._questions(publisher, answers, everyone=showing.jobs)) is not None:
-                stack.enter_context(closing(asked))
-            if settings.http.enabled:
-                endpoint = self._endpoint(publisher, board, answers, everyone=showing.jobs)
-                stack.enter_context(closing(endpoint))
-            publisher.loaded(rig)
-            loop = Loop(
-                rig,
-                place.clock,
-                journal,
-                publisher,
-                orders=orders,
-                reload=lambda: reloaded(lambda: self._reassemble(place, journal, lease, run_times)),
-                run_times=run_times,
-                heartbeat_s=watchdog_interval_s() or math.inf,
-                stopwatch=place.system.monotonic,
-            )
-            code = loop.run(cycles)
-            self._stopped(code, journal)
-            notifier.stopping("stopped")
-            return code
-
-    def _stopped(self, code: int, journal: Journal) -> None:
+    def _stopped(self, code: int) -> None:
         """The last line: what is left in Slurm, and the command that takes it back."""
         try:
-            left: int | str = len(journal.carrying())
+            left: int | str = len(self.journal.carrying())
         except JournalError as error:
             left = f"unknown: {error}"
         if not left:
@@ -268,70 +255,56 @@ class _Process:
         then = "`rltuned restore --all` gives them back, as the service does when it stops"
         self.log.warning("stopped", exit_code=code, jobs_with_numbers=left, then=then)
 
-    def _assemble(
-        self, loaded: Loaded, place: CommandTarget, journal: Journal, lease: Lease | None
-    ) -> Rig:
+    def _assemble(self, loaded: Loaded) -> Rig:
         for doubt in () if self.is_sim else refuse_untrusted(loaded, dry_run=self.dry_run):
             self.log.warning("untrusted", key=doubt.key, detail=str(doubt))
-        loaded = salted(loaded, journal, place.system.now())
-        return build_rig(loaded, place.backend(loaded), lease, dry_run=self.dry_run)
+        loaded = salted(loaded, self.journal, self.system.now())
+        return build_rig(loaded, self.backend(loaded), self.lease, dry_run=self.dry_run)
 
-    def _reassemble(
-        self,
-        place: CommandTarget,
-        journal: Journal,
-        lease: Lease | None,
-        run_times: RunTimeLearner | LimitUseLearner,
-    ) -> Rig:
+    def _reassemble(self) -> Rig:
         """The same upon a reload, which takes over another predictor as well."""
         loaded = self.read()
-        check_reload(self._in_force, loaded)
-        rig = self._assemble(loaded, place, journal, lease)
-        if isinstance(run_times, RunTimeLearner) and loaded.settings.predictor.enabled:
-            run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
+        check_reload(self.in_force, loaded)
+        rig = self._assemble(loaded)
+        if isinstance(self.run_times, RunTimeLearner) and loaded.settings.predictor.enabled:
+            self.run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         if changed := needs_restart(self.loaded.settings, loaded.settings):
             self.log.warning("needs_restart", keys=changed, then="the values of the start stay")
-        keep_settings(journal, loaded.settings, place.system.now())
-        self._in_force = loaded
+        keep_settings(self.journal, loaded.settings, self.system.now())
+        self.in_force = loaded
         return rig
 
-    def _questions(
-        self, publisher: Publisher, answers: Answers, *, everyone: bool
-    ) -> QuestionServer | None:
-        """For users of this machine, not of the built-in cluster; the daemon orders the queue
-        without it too.
+    def _servers(
+        self, publisher: Publisher, board: Board, answers: Answers, *, everyone: bool
+    ) -> Iterator[Endpoint]:
+        """The socket, but not of the built-in cluster (without it the daemon orders the queue too),
+        and the port.
         """
-        daemon = self.loaded.settings.daemon
-        if self.is_sim:
-            return None
+        daemon, http = self.loaded.settings.daemon, self.loaded.settings.http
         try:
-            return QuestionServer(
-                daemon.socket,
-                answers,
-                publisher.document,
-                state_dir=daemon.state_dir,
-                everyone=everyone,
-            )
+            if not self.is_sim:
+                yield QuestionServer(
+                    daemon.socket,
+                    answers,
+                    publisher.document,
+                    state_dir=daemon.state_dir,
+                    everyone=everyone,
+                )
         except SettingsError as error:
             self.log.warning("no_questions", detail=str(error))
-            return None
-
-    def _endpoint(
-        self, publisher: Publisher, board: Board, answers: Answers, *, everyone: bool
-    ) -> MetricsServer:
-        http = self.loaded.settings.http
-        server = MetricsServer(
-            http.address,
-            http.port,
-            self.metrics.exposed,
-            publisher.health,
-            status=publisher.document,
-            answers=answers,
-            everyone=everyone,
-            board=board,
-        )
-        self.log.info("listening", metrics=f"{server.url}/metrics")
-        return server
+        if http.enabled:
+            server = MetricsServer(
+                http.address,
+                http.port,
+                self.metrics.exposed,
+                publisher.health,
+                status=publisher.document,
+                answers=answers,
+                everyone=everyone,
+                board=board,
+            )
+            self.log.info("listening", metrics=f"{server.url}/metrics")
+            yield server
 
 
 def _past(journal: Journal, cluster: str, since: float) -> Iterable[CycleRow]:

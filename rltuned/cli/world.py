@@ -1,7 +1,6 @@
 """The world and its clock, by name: the real Slurm, or the cluster built in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
@@ -17,15 +16,6 @@ from rltuned.slurm.fence import Fence
 from rltuned.slurm.pyslurm import ReaderChoice
 
 
-@dataclass(frozen=True, slots=True)
-class CommandTarget:
-    """Where a command acts. system: real time. clock: the world's. backend: from settings."""
-
-    system: SystemClock
-    clock: Clock
-    backend: Callable[[Loaded], Backend]
-
-
 def kept_digester(loaded: Loaded) -> Digester | None:
     """What makes the kinds for a command that only looks; None = no kinds, or no readable salt."""
     wanted = loaded.settings.predictor.kinds
@@ -38,6 +28,7 @@ def kept_digester(loaded: Loaded) -> Digester | None:
 
 def open_world(
     world: BackendChoice,
+    system: SystemClock | None = None,
     *,
     speed: float = 1.0,
     seed: int = 0,
@@ -45,24 +36,21 @@ def open_world(
     on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
     lease: Lease | None = None,
     digester: Callable[[Loaded], Digester | None] = kept_digester,
-) -> CommandTarget:
-    """Make clock and backend. on_reading: called with each new reader of the jobs. lease: asked
-    before every batch of updates. digester: makes the kinds; called at every reload.
+) -> tuple[Clock, Callable[[Loaded], Backend]]:
+    """The world's clock, and what makes a backend. system: real time. on_reading: called
+    with each new reader of the jobs. lease: asked before every batch of updates. digester: makes
+    the kinds; called at every reload.
     """
-    system = SystemClock()
+    system = system or SystemClock()
     if world is BackendChoice.SLURM:
-        return CommandTarget(
-            system,
-            system,
-            lambda loaded: real_slurm(
-                loaded, system, on_call, lease, on_reading, digester=digester(loaded)
-            ),
+        return system, lambda loaded: real_slurm(
+            loaded, system, on_call, lease, on_reading, digester=digester(loaded)
         )
     from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - simulated clusters only
 
     clock = ScaledClock(system, speed)
     simulated = demo_backend(seed, clock)
-    return CommandTarget(system, clock, lambda _: simulated)
+    return clock, lambda _: simulated
 
 
 def real_slurm(

@@ -20,7 +20,7 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web import pages
-from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.journal.journal import Journal
 from rltuned.lab.replay.reshape import scale
@@ -91,7 +91,7 @@ def played(hours: float) -> Iterator[tuple[Publisher, Board]]:
             raise AssertionError("the stage has off blocks")
         drawn = replace(rules, switchback=replace(rules.switchback, salt=SALT))
         rig = replace(rig, knobs=replace(rig.knobs, rules=drawn))
-        board = Board(Showing(jobs=True), clock.now)
+        board = Board(clock.now, jobs=True)
         publisher = Publisher(
             Metrics(CollectorRegistry()), log, Notifier(None), clock, journal=journal, board=board
         )

@@ -8,7 +8,7 @@ consulted.
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from rltuned import __version__
@@ -74,27 +74,22 @@ _SKIPS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Showing:
-    """What may be shown of single jobs. jobs: anything at all; users: whose they are."""
-
-    jobs: bool = False
-    users: bool = False
-
-
 class Board:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. past: the
-    cycles of a cluster from a moment on, asked for once. expected: the last forecast.
+    cycles of a cluster from a moment on, asked for once. expected: the last forecast. jobs: whether
+    single jobs are shown, users: and whose they are.
     """
 
     def __init__(
         self,
-        showing: Showing,
         now: Callable[[], float],
         past: Callable[[str, float], Iterable[CycleRow]] = lambda _cluster, _since: (),
         expected: Callable[[], Expected | None] = lambda: None,
+        *,
+        jobs: bool = False,
+        users: bool = False,
     ) -> None:
-        self._showing = showing
+        self._jobs, self._users = jobs, users
         self._now = now
         self._past = past
         self._expected = expected
@@ -135,7 +130,7 @@ class Board:
         self._last = {
             **self._last,
             **self._seen(report),
-            "groups": _groups(report, self._showing),
+            "groups": _groups(report, jobs=self._jobs, users=self._users),
             "run_times": report.run_times and asdict(report.run_times),
             "next_at": report.started_at + report.next_in_s,
         }
@@ -149,7 +144,7 @@ class Board:
                 self._events.past(one)
 
     def _seen(self, report: CycleReport) -> Document:
-        seen, sums, showing = report.snapshot, report.sums, self._showing
+        seen, sums = report.snapshot, report.sums
         if seen is None or sums is None:
             return {}
         to = report.targets()
@@ -160,11 +155,11 @@ class Board:
             "left_alone": report.refused(),
             "gpus": _gpus(sums),
             "waiting": _waiting(seen, sums),
-            "users": _users(seen, named=showing.users),
+            "users": _users(seen, named=self._users),
             "reasons": _reasons(seen),
             "moves": moves(report, to),
-            "nodes": nodes(seen, jobs=showing.jobs),
-            "jobs": self._rows(seen)[:JOBS] if showing.jobs else None,
+            "nodes": nodes(seen, jobs=self._jobs),
+            "jobs": self._rows(seen)[:JOBS] if self._jobs else None,
         }
 
     def _rows(self, seen: Snapshot) -> list[Document]:
@@ -183,7 +178,7 @@ class Board:
                 refused[job.job_id].sentence
                 if job.job_id in refused and job.job_id not in ranked
                 else None,
-                named=self._showing.users,
+                named=self._users,
                 writes=self._writes,
             )
             for job in seen.pending
@@ -198,7 +193,7 @@ class Board:
     def rows(self) -> list[Document]:
         """All waiting jobs with their expected starts; none where jobs are not shown."""
         seen = self._of_rows
-        if seen is None or not self._showing.jobs:
+        if seen is None or not self._jobs:
             return []
         forecast, now = self._expected(), seen.taken_at
         ids = {job.address: job.job_id for job in seen.pending}
@@ -214,7 +209,7 @@ class Board:
             asked = asked_job(name.strip())
         except ValueError:
             return None
-        if seen is None or not self._showing.jobs:
+        if seen is None or not self._jobs:
             return None
         job = next((j for j in seen.pending if asked.means(j)), None)
         if job is None:
@@ -268,7 +263,7 @@ class Board:
             "promises": self._promised(),
             "events": self._events.documents(),
             "cycles": list(self._cycles),
-            "changes": list(self._changes[:CHANGES]) if self._showing.jobs else None,
+            "changes": list(self._changes[:CHANGES]) if self._jobs else None,
         }
 
     def _promised(self) -> list[Document]:
@@ -402,14 +397,14 @@ def _changes(report: CycleReport) -> list[Document]:
     ]
 
 
-def _groups(report: CycleReport, showing: Showing) -> Document | None:
+def _groups(report: CycleReport, *, jobs: bool, users: bool) -> Document | None:
     """Of dependent jobs; None = not known."""
     found = report.groups
     if found is None:
         return None
     listed = [
-        {**one, "user": one["user"] if showing.users else None}
-        for one in (documents(found)[:GROUPS] if showing.jobs else ())
+        {**one, "user": one["user"] if users else None}
+        for one in (documents(found)[:GROUPS] if jobs else ())
     ]
     seen = report.snapshot
     return {

@@ -13,7 +13,7 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web import pages
-from rltuned.daemon.web.status import CYCLES, Board, Document, Showing, moves, nodes
+from rltuned.daemon.web.status import CYCLES, Board, Document, moves, nodes
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
@@ -29,7 +29,7 @@ def page(document: Document, board: Board | None = None, **asked: str) -> str:
 
 
 def test_single_jobs_are_reported_only_where_the_settings_say_so(tmp_path: Path) -> None:
-    document = board_after(tmp_path, Showing()).document(FRESH, UNJUDGED)
+    document = board_after(tmp_path).document(FRESH, UNJUDGED)
     assert document["jobs"] is None
     (alone,) = [p for p in document["partitions"] if p["partition"] == EVIL]
     assert [alone[way] for way in ("up", "down", "same", "left_alone")] == [0, 0, 1, 0]
@@ -40,30 +40,28 @@ def test_single_jobs_are_reported_only_where_the_settings_say_so(tmp_path: Path)
 def test_users_are_reported_by_a_setting_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    hidden = board_after(tmp_path / "a", Showing(jobs=True)).document(FRESH, UNJUDGED)["jobs"]
+    hidden = board_after(tmp_path / "a", jobs=True).document(FRESH, UNJUDGED)["jobs"]
     assert {row["user"] for row in hidden} == {None}
     assert [row["rank_now"] for row in hidden] == list(range(1, len(hidden) + 1))
-    shown = board_after(tmp_path / "b", Showing(jobs=True, users=True)).document(FRESH, UNJUDGED)[
-        "jobs"
-    ]
+    shown = board_after(tmp_path / "b", jobs=True, users=True).document(FRESH, UNJUDGED)["jobs"]
     assert EVIL in {row["user"] for row in shown}
 
 
 def test_changes_are_shown_where_jobs_are(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing(jobs=True))
+    board = board_after(tmp_path, jobs=True)
     document = board.document(FRESH, UNJUDGED)
     assert {"job", "old", "new", "cycle", "at"} == document["changes"][0].keys()
     (row,) = [p for p in document["partitions"] if p["partition"] == "gpu"]
     assert 0 <= row["waited_mean_s"] <= row["waited_most_s"]
     assert "numbers that were written" in page(document, board)
-    hidden = board_after(tmp_path, Showing())
+    hidden = board_after(tmp_path)
     assert hidden.document(FRESH, UNJUDGED)["changes"] is None
     assert "numbers that were written" not in page(hidden.document(FRESH, UNJUDGED), hidden)
     assert hidden.rows() == []
 
 
 def test_a_lifted_job_stays_lifted_on_the_page(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing(jobs=True), cycles=3)
+    board = board_after(tmp_path, jobs=True, cycles=3)
     document = board.document(FRESH, UNJUDGED)
     assert document["cycles"][0]["proposed"] == 0
     assert (document["moves"]["up"], document["moves"]["down"]) == (1, 1)
@@ -91,7 +89,7 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
 
 
 def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing())
+    board = board_after(tmp_path)
     document = board.document(FRESH, UNJUDGED)
     assert document["gpus"] == [{"type": "p100", "used": 0, "free": 4, "down": 0}]
     assert document["waiting"]["jobs"] == 4
@@ -102,7 +100,7 @@ def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None
         assert shown in text
     assert "alice" not in text
     (tmp_path / "named").mkdir()
-    named = board_after(tmp_path / "named", Showing(jobs=True, users=True))
+    named = board_after(tmp_path / "named", jobs=True, users=True)
     assert "alice" in page(named.document(FRESH, UNJUDGED), named)
 
 
@@ -120,7 +118,7 @@ def test_nodes_that_run_nothing_are_counted_and_the_next_end_is_first() -> None:
 
 
 def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing(jobs=True))
+    board = board_after(tmp_path, jobs=True)
     document = board.document(FRESH, UNJUDGED)
 
     def jobs(**asked: str) -> list[str]:
@@ -138,7 +136,7 @@ def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:
 
 
 def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing(jobs=True))
+    board = board_after(tmp_path, jobs=True)
     document = board.document(FRESH, UNJUDGED)
     code, text = pages.answer("/job", document, board, {"id": " 3 "})
     assert code == 200
@@ -153,13 +151,13 @@ def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
         assert code == 404
         assert EVIL not in text
     (tmp_path / "hidden").mkdir()
-    assert board_after(tmp_path / "hidden", Showing()).job("3") is None
+    assert board_after(tmp_path / "hidden").job("3") is None
 
 
 def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
     seen = snapshot(job(1, priority=5), job(2, priority=9), job(3, priority=0, held_by="user"))
     starts = {JobId(2): Start(JobId(2), 1, 0.0, 300.0, 3_600.0)}
-    board = Board(Showing(jobs=True), lambda: NOW, expected=lambda: Expected(NOW, starts))
+    board = Board(lambda: NOW, jobs=True, expected=lambda: Expected(NOW, starts))
     board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
     assert [(row["job"], row["rank_now"]) for row in board.rows()] == [
         ("2", 1), ("1", 2), ("3", None),
@@ -174,7 +172,7 @@ def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
 
 def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
     starts = {JobId(3): Start(JobId(3), 1, 0.0, 300.0, 3_600.0)}
-    board = Board(Showing(jobs=True), lambda: NOW, expected=lambda: Expected(NOW, starts))
+    board = Board(lambda: NOW, jobs=True, expected=lambda: Expected(NOW, starts))
     bench = Bench(tmp_path, received=Watching(board))
     bench.world.put(job(9, submitted_at=NOW))
     loop = bench.loop()
@@ -194,7 +192,7 @@ def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_left_alone_has_the_reason_in_words(tmp_path: Path) -> None:
-    board = Board(Showing(jobs=True), lambda: NOW)
+    board = Board(lambda: NOW, jobs=True)
     bench = Bench(tmp_path, received=Watching(board))
     bench.world.put(job(9, priority=0, held_by="user"))
     loop = bench.loop()
@@ -212,7 +210,7 @@ def test_charts_begin_with_what_the_journal_knows(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.loop().run(3)
     with closing(Journal(tmp_path)) as journal:
-        board = Board(Showing(), lambda: NOW + 600.0, journal.past)
+        board = Board(lambda: NOW + 600.0, journal.past)
         again = Bench(tmp_path, received=Watching(board))
         again.clock.advance(600.0)
         loop = again.loop()
@@ -226,7 +224,7 @@ def test_charts_begin_with_what_the_journal_knows(tmp_path: Path) -> None:
 
 
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
-    board = board_after(tmp_path, Showing(jobs=True, users=True))
+    board = board_after(tmp_path, jobs=True, users=True)
     away = Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)])
     text = page(board.document(away, UNJUDGED), board)
     assert re.findall(r"<script[^>]*>", text) == ["<script src=status.js defer>"]
@@ -234,9 +232,9 @@ def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
 
 
 def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
-    empty = Board(Showing(), lambda: NOW)
+    empty = Board(lambda: NOW)
     assert "a cluster not seen yet" in page(empty.document(FRESH, UNJUDGED))
-    board = Board(Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     bench = Bench(tmp_path, received=Watching(board))
     bench.world.script = [BackendError("slurmctld is away")]
     loop = bench.loop()
@@ -249,12 +247,12 @@ def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
 
 
 def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
-    cycles = board_after(tmp_path, Showing(), CYCLES + 5).document(FRESH, UNJUDGED)["cycles"]
+    cycles = board_after(tmp_path, cycles=CYCLES + 5).document(FRESH, UNJUDGED)["cycles"]
     assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
 
 
 def test_the_effect_is_shown_or_how_far_its_measurement_is() -> None:
-    board = Board(Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     assert board.document(FRESH, UNJUDGED)["effect"] is None
     assert "no off blocks to compare with" in page(board.document(FRESH, UNJUDGED))
     block = replace(Switchback().block("gpu", NOW), on=False)
@@ -273,7 +271,7 @@ def test_the_effect_is_shown_or_how_far_its_measurement_is() -> None:
 
 
 def test_every_state_has_one_word_and_a_level_and_paused_is_not_green() -> None:
-    board = Board(Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     assert {state.level for state in HealthState} == set(pages.LEVELS)
     for state in HealthState:
         text = page(board.document(Health([Condition(state)]), UNJUDGED))
@@ -284,14 +282,14 @@ def test_every_state_has_one_word_and_a_level_and_paused_is_not_green() -> None:
 
 
 def test_what_was_not_seen_yet_is_not_said_to_be_empty() -> None:
-    text = page(Board(Showing(), lambda: NOW).document(FRESH, UNJUDGED))
+    text = page(Board(lambda: NOW).document(FRESH, UNJUDGED))
     assert text.count("Not seen yet.") == 4
     for wrong in ("Nobody waits", "No job waits", "No job stands", "The last 0 cycles"):
         assert wrong not in text
 
 
 def test_an_empty_queue_is_said_to_be_empty(tmp_path: Path) -> None:
-    board = Board(Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     bench = Bench(tmp_path, received=Watching(board), world=FakeBackend(snapshot()))
     bench.loop().run(1)
     text = page(board.document(FRESH, UNJUDGED), board)
@@ -303,7 +301,7 @@ def test_an_empty_queue_is_said_to_be_empty(tmp_path: Path) -> None:
 
 def test_while_slurm_is_away_nothing_is_said_to_be_written() -> None:
     both = Health([Condition(HealthState.STALE, "18 s old"), Condition(HealthState.LIVE)])
-    text = page(Board(Showing(), lambda: NOW).document(both, UNJUDGED))
+    text = page(Board(lambda: NOW).document(both, UNJUDGED))
     assert "the last result is 18 s old" in text
     assert "changes are written" not in text
 

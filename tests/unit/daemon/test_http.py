@@ -22,7 +22,6 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web.answers import NO_DECISION, Answers, Asker
 from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
-from rltuned.daemon.web.status import Showing
 from rltuned.errors import SettingsError
 from tests import needs
 from tests.loops import FRESH, UNJUDGED, board_after, serving
@@ -177,7 +176,7 @@ def test_links_of_a_page_stay_below_the_path_of_a_proxy(
     path: str, doctor: Doctor, tmp_path: Path
 ) -> None:
     """Behind https://site/rltuned/ a link to /status.css would leave rltuned."""
-    board = board_after(tmp_path, Showing(jobs=True))
+    board = board_after(tmp_path, jobs=True)
     made = MetricsServer(
         "127.0.0.1",
         0,

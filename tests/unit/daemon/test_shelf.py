@@ -15,7 +15,7 @@ from rltuned.core.decide import Knobs
 from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import QuestionServer
-from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.snapshots import FILE_NAME
@@ -83,7 +83,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     config = settings_file(tmp_path, f"{MODEL}[daemon]\n{places}")
     shown = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
     assert actor.verdict in " ".join(shown.split())
-    board = Board(Showing(), lambda: NOW)
+    board = Board(lambda: NOW)
     board.loaded(Rig(FakeBackend(snapshot()), actor, Knobs(), True, 60.0, tmp_path / "PAUSE"))
     server = QuestionServer(
         tmp_path / "socket",

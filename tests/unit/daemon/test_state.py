@@ -30,7 +30,7 @@ from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.status import Board
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW
@@ -61,7 +61,7 @@ class Daemon:
             self.notifier,
             self.clock,
             journal=journal,
-            board=Board(Showing(), lambda: NOW),
+            board=Board(lambda: NOW),
         )
         self.publisher.loaded(self.rig)
         self.server = MetricsServer(
