@@ -29,9 +29,8 @@ from rltuned.daemon.groups import Groups, kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.what_if import what_if
-from rltuned.daemon.wiring import build_rig, run_times_of
+from rltuned.daemon.wiring import Rig, build_rig, run_times_of
 from rltuned.domain.context import NO_CONTEXT, Context, RunTimes
 from rltuned.domain.groups import GroupStore
 from rltuned.domain.jobs import PendingJob

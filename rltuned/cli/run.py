@@ -26,14 +26,13 @@ from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import Endpoint, MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.what_if import WhatIf
-from rltuned.daemon.wiring import build_rig, memory_of, reloaded, run_times_of
+from rltuned.daemon.wiring import Rig, build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.cycles import CycleRow

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from rltuned import errors
 from rltuned.core.decide import Decision, decide, give_back
@@ -23,11 +23,11 @@ from rltuned.daemon.foreign import rival
 from rltuned.daemon.groups import take_in
 from rltuned.daemon.report import ENDINGS, CycleReport, CycleStage, Skip, row_of, skip_of
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
-from rltuned.daemon.runtime import Audience, Rig
 from rltuned.daemon.schedule import Pace, uncollected
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.sums import sums_of
 from rltuned.daemon.systemd import SignalFlags, is_paused
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.context import Context
 from rltuned.domain.plan import Plan
 from rltuned.domain.ports import Clock
@@ -49,6 +49,24 @@ _BEFORE_WRITING: Final = (
     HealthState.JOURNAL_UNUSABLE, HealthState.RIVAL_SUSPECTED, HealthState.CLOCK_OFF,
 )  # fmt: skip
 _GIVES_BACK: Final = frozenset({HealthState.OBSERVE, HealthState.SHADOW})
+
+
+class Audience(Protocol):
+    """What events are reported to: metrics, log lines, systemd, a table on the terminal."""
+
+    def cycle(self, report: CycleReport) -> None: ...
+
+    def alive(self) -> None:
+        """The loop got a step further, or waits as it should."""
+        ...
+
+    def unexpected(self, error: Exception) -> None: ...
+
+    def reloading(self) -> None: ...
+
+    def loaded(self, rig: Rig) -> None: ...
+
+    def not_loaded(self, reason: str) -> None: ...
 
 
 class Loop:

@@ -12,11 +12,11 @@ from rltuned.daemon.logger import Log
 from rltuned.daemon.logs import Logged, log_cycle, log_state, log_unreadable
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.status import Board
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.ports import Clock
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError

@@ -8,7 +8,7 @@ from typing import Final
 
 from rltuned.daemon.load import Throttle, Weighed
 from rltuned.daemon.report import CycleReport, Skip
-from rltuned.daemon.runtime import Rig
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.ports import Clock
 
 MOST_INTERVALS: Final = 10.0

@@ -24,9 +24,8 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import explanation
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.systemd import SignalFlags
-from rltuned.daemon.wiring import build_rig, run_times_of
+from rltuned.daemon.wiring import Rig, build_rig, run_times_of
 from rltuned.domain.context import Context
 from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Snapshot

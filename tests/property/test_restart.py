@@ -13,8 +13,8 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.systemd import SignalFlags
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.journal.cycles import recorded

@@ -23,9 +23,9 @@ from rltuned.daemon.documents import (
     user_of,
 )
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.what_if import WhatIf
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 

@@ -23,10 +23,10 @@ from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.documents import place_document
 from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import STATES, Condition, Health, HealthState
 from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
 from rltuned.daemon.web.series import LONGEST_S, Series
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Result

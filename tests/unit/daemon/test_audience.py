@@ -8,8 +8,8 @@ import pytest
 from rltuned.core.decide import Knobs
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport, Skip
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Outcome, Result
 from tests.builders import basic
 from tests.fakes import ConstantOrder, FakeBackend

@@ -10,8 +10,8 @@ from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import restore
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.handover import FILE, StateRow, published

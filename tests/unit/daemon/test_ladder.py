@@ -13,8 +13,8 @@ from rltuned.daemon.canary import breaker
 from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from rltuned.daemon.load import Throttle, Weighed, next_stretch
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import Skip
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.wiring import Rig
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.sdiag import Bounds, Load, pressures
 from tests.builders import sure

@@ -13,9 +13,9 @@ from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.following import Following, Turn
 from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.restore import restore
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import is_paused
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.context import NO_CONTEXT, Remembered, RememberedBy, nothing
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result

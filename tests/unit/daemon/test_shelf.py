@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import QuestionServer
 from rltuned.daemon.web.status import Board
-from rltuned.daemon.wiring import build_rig, find_policy, model_path
+from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.policies import shelf

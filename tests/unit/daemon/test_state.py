@@ -25,12 +25,12 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Skip
-from rltuned.daemon.runtime import Rig
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
+from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from tests.builders import NOW
