@@ -20,10 +20,10 @@ from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.restore import (
     Effort,
     Restored,
+    asked_jobs,
     is_complete,
     persist,
     restore_shown,
-    shown,
     unknown_numbers,
 )
 from rltuned.daemon.restore import restore as give_back
@@ -33,9 +33,9 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Rescue
 from rltuned.settings.source import load_rescue
-from rltuned.slurm.fence import Fence
-from rltuned.slurm.job_selector import AskedJob, asked_job
-from rltuned.slurm.undoer import SlurmUndoer
+from rltuned.slurm.backend import SlurmUndoer
+from rltuned.slurm.run import Fence
+from rltuned.slurm.values import AskedJob, asked_job
 
 app = typer.Typer()
 
@@ -164,19 +164,19 @@ class _Work:
     def _by_journal(self) -> int:
         if self.journal.is_lost():
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
-        lease, unnoted, elsewhere = self._lease(), list[str](), ""
+        lease, elsewhere = self._lease(), ""
         if lease is not None:
             elsewhere = lease.before_restore(self.journal)
             if elsewhere:
                 self._warn(f"what {elsewhere} has taken over is restored there")
-        undoer, effort = self._undoer(lease), replace(self.effort, unnoted=unnoted.append)
-        items = give_back(undoer, self.journal, self.clock, self.asked, effort)
+        undoer = self._undoer(lease)
+        items = give_back(undoer, self.journal, self.clock, self.asked, self.effort)
         if lease is not None:
             lease.after_restore(self.journal)
         self._report(items)
         code = 0 if is_complete(items) else LEFT
-        if unnoted:
-            self._warn(f"restored, and not noted: {unnoted[0]}")
+        if self.effort.unnoted:
+            self._warn(f"restored, and not noted: {self.effort.unnoted}")
             code = LEFT
         if self.as_shown:
             return max(code, self._without(known=False))
@@ -228,7 +228,7 @@ class _Work:
             undoer = self._undoer(self._lease())
             self._keep_others_out()
             seen = self._look(undoer)
-            jobs, kind = shown(seen, self.asked, scope), seen.priorities.kind
+            jobs, kind = asked_jobs(seen, self.asked, scope), seen.priorities.kind
             found = {j.key: (j.address, n) for j in jobs if (n := foreign(j, kind)) is not None}
             hidden = sum(job.site_factor is None for job in jobs)
             self._say_unknown(seen, hidden + sum(r.kind != "reservation" for r in seen.unreadable))

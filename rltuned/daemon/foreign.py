@@ -23,7 +23,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Kept
+from rltuned.journal.store import Kept
 
 NAMED: Final = 20
 """So many jobs are named in a line."""

@@ -29,8 +29,7 @@ from rltuned.daemon.signals import SignalFlags, is_paused
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.sums import sums_of
 from rltuned.domain.context import Context
-from rltuned.domain.plan import Plan
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S
 from rltuned.journal.journal import Journal

@@ -11,9 +11,9 @@ from rltuned.core.milp import Solver
 from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport
-from rltuned.domain.ports import Backend
+from rltuned.domain.plan import Backend
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.sdiag import Bounds, Load
+from rltuned.slurm.site import Bounds, Load
 from rltuned.text import trusted
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rltuned.daemon.load import Throttle, Weighed
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.runtime import Rig
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock
 
 
 class Pace:

@@ -18,7 +18,7 @@ from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.runtime import Rig
 from rltuned.domain.kinds import SALT_BYTES
-from rltuned.domain.ports import Backend
+from rltuned.domain.plan import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies import files
 from rltuned.policies.actor import Actor, load_actor

@@ -1,4 +1,4 @@
-"""The real Slurm behind the Backend port."""
+"""The real Slurm: the Backend port of the daemon, and the Undoer port of `rltuned restore`."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,19 +13,26 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.errors import BackendError
+from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
-from rltuned.slurm.columns import Marks
+from rltuned.slurm.accounting import COLUMNS, LATE_S, TEXT_COLUMNS, SacctRecord, ask_rows, read_rows
+from rltuned.slurm.columns import UNDO_COLUMNS, Marks
 from rltuned.slurm.config_checks import Check, examine, gather
-from rltuned.slurm.fence import Fence
 from rltuned.slurm.priority import FairShares
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
-from rltuned.slurm.sdiag import JobCounts, Load, clock_off_s, parse_counts, parse_sdiag
-from rltuned.slurm.site import acting_host, ask_controllers, read_qos
+from rltuned.slurm.run import Commands, Fence, SlurmCli
+from rltuned.slurm.site import (
+    JobCounts,
+    Load,
+    acting_host,
+    ask_controllers,
+    clock_off_s,
+    parse_counts,
+    parse_sdiag,
+    read_priorities,
+    read_qos,
+)
 from rltuned.slurm.writer import Writer
 
 MOST_ENDED: Final = 50_000
@@ -153,7 +160,7 @@ class SlurmBackend:
         self._writer = Writer(self._commands, self._reader, now, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend. Where it
+        """Read the cluster: one squeue, one sinfo, one sprio. See domain/plan.Backend. Where it
         shows fewer jobs than slurmctld counted, by a look at the load just before, any job may be
         there.
         """
@@ -239,3 +246,62 @@ class SlurmBackend:
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""
         return FairShares(self._commands).factors(jobs, self._now())
+
+
+class SlurmUndoer:
+    """Restores, through Slurm's own commands. fence: see Writer."""
+
+    def __init__(
+        self,
+        cli: SlurmCli,
+        now: Callable[[], float],
+        *,
+        marks: Marks | None = None,
+        fence: Fence | None = None,
+    ) -> None:
+        self._now = now
+        self._plugin: str | None = None
+        self._fence = fence
+        commands = Commands(cli)
+        self._commands = commands
+        self._reader = Reader(commands, marks)
+        self._writer = Writer(commands, self._reader, now, fence)
+
+    def look(self) -> Snapshot:
+        if self._fence is not None:
+            self._fence.look()
+        now = self._now()
+        site = self._reader.site(now)
+        factors = self._reader.factors() if site.multifactor else {}
+        queue = self._reader.pending(now, UNDO_COLUMNS, factors)
+        why = self._lacking(now, sum(job.array.tasks if job.array else 1 for job in queue.pending))
+        bad = (Unreadable("job", "", why),) if why else ()
+        if self._plugin is None:
+            self._plugin = read_priorities(self._reader.config()).plugin
+        system = replace(site.priorities, site_factor_plugin=self._plugin)
+        try:
+            return Snapshot(
+                UnixTime(now),
+                site.cluster,
+                queue.pending,
+                running=(),
+                nodes=(),
+                priorities=system,
+                unreadable=(*queue.unreadable, *bad),
+            )
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
+
+    def _lacking(self, now: float, waiting: int) -> str:
+        """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
+        try:
+            counts = parse_counts(self._commands.ask("sdiag"))
+            if counts is None or counts.pending <= waiting:
+                return ""
+            # those that have started or ended since that count are shown for some minutes
+            return counts.lacking(counts, self._reader.known(now))
+        except (BackendError, SnapshotError, ValueError):
+            return ""  # the numbers of the jobs that are shown can be restored all the same
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        return self._writer.apply(plan)

@@ -21,27 +21,37 @@ from rltuned.slurm.columns import (
     Marks,
     read_layout,
 )
-from rltuned.slurm.hardware import HiddenNodes, KeptBack, read_kept_back, read_names
-from rltuned.slurm.nodes import KnownNodes, read_nodes
+from rltuned.slurm.nodes import (
+    HiddenNodes,
+    KeptBack,
+    KnownNodes,
+    read_kept_back,
+    read_names,
+    read_nodes,
+    read_reservations,
+)
 from rltuned.slurm.priority import Factors, FairShares, ask_sprio, standing_of
 from rltuned.slurm.pyslurm import JobSource, ReaderChoice
 from rltuned.slurm.request import UNASKED, Requests, parse_speeds
-from rltuned.slurm.reservations import read_reservations
 from rltuned.slurm.run import Commands
-from rltuned.slurm.sdiag import clock_off_s
-from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
+from rltuned.slurm.site import (
+    SlurmSite,
+    clock_off_s,
+    parse_config,
+    read_exclusive_partitions,
+    read_site,
+)
 from rltuned.slurm.squeue import (
     TWICE,
     JobsShown,
     PriorityState,
     QueueReader,
+    SteppedTasks,
     id_of,
     read_throttles,
     squeue,
 )
-from rltuned.slurm.stepped import SteppedTasks
-from rltuned.slurm.strings import parse_tasks
-from rltuned.slurm.values import absent, parse_epoch
+from rltuned.slurm.values import absent, parse_epoch, parse_tasks
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when a user edits slurm.conf; the

@@ -12,11 +12,13 @@ from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import ASK_COLUMNS
-from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import (
+    Gres,
     absent,
+    parse_gres,
     parse_limit_s,
     parse_memory_mib,
+    parse_tres,
     resources_of,
 )
 

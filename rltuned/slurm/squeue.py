@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from itertools import pairwise
+from math import inf
 from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -23,8 +25,15 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELDS, TEXT_COLUMNS, Layout, Marks, text
 from rltuned.slurm.request import UNASKED, Requests, shares_of
 from rltuned.slurm.run import Commands
-from rltuned.slurm.strings import Tasks, expand_hosts, pack_tasks, parse_tasks
-from rltuned.slurm.values import absent, parse_epoch, parse_number
+from rltuned.slurm.values import (
+    Tasks,
+    absent,
+    expand_hosts,
+    pack_tasks,
+    parse_epoch,
+    parse_number,
+    parse_tasks,
+)
 from rltuned.text import one_line
 
 MOST_RECORDS: Final = 150_000
@@ -391,3 +400,63 @@ def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, records: int) -
     if job_id != array_id:
         return f"{array_id}_{tasks.text}" if tasks.text.isdigit() else str(job_id)
     return str(job_id) if records == 1 else f"{array_id}_[{tasks.named}]"
+
+
+LEAST: Final = 5
+"""Fewer tasks than these are shown whole."""
+MOST_ASKED: Final = 50
+"""So many records are asked for in one cycle; further ones in later cycles."""
+_Shown = tuple[str, ...]
+
+
+class SteppedTasks:
+    """The whole lists, each asked for once as long as squeue shows the same tasks."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._before: dict[str, tuple[_Shown, list[str]]] = {}
+        self._known: dict[str, tuple[_Shown, list[str]]] = {}
+        self._left = inf
+
+    def look(self) -> None:
+        """A new cycle begins: what the last one did not show is forgotten."""
+        self._before, self._known, self._left = self._known, {}, MOST_ASKED
+
+    def whole(self, number: str, shown: list[str]) -> list[str]:
+        """All tasks of a pending record by its number. shown: a text per task, from squeue -r.
+        Raises ValueError: they are not known now. BackendError: scontrol does not answer.
+        """
+        if not may_be_cut(shown):
+            return shown
+        known = self._known.get(number) or self._before.get(number)
+        if known is None or known[0] != tuple(shown):
+            known = tuple(shown), self._ask(number, shown)
+        self._known[number] = known
+        return known[1]
+
+    def _ask(self, number: str, shown: list[str]) -> list[str]:
+        if self._left <= 0:
+            raise ValueError("squeue -r may leave out its last task; scontrol is asked later")
+        self._left -= 1
+        out = self._commands.call("scontrol", "-o", "show", "job", number).stdout
+        found = re.findall(rf"^JobId={number} ArrayJobId=\d+ ArrayTaskId=(\S+)", out, re.MULTILINE)
+        if not found:
+            raise ValueError("squeue -r may leave out its last task, and scontrol shows none")
+        if len(found) > 1:  # a job's name may hold a line that looks like this one
+            raise ValueError(f"scontrol: {TWICE}")
+        listed = parse_tasks(found[0])
+        # counted before they are listed: there may be very many
+        tasks = listed.named.split(",") if listed.count <= len(shown) + 1 else []
+        if {*tasks[: len(shown)]} != {*shown}:
+            raise ValueError("its tasks changed while they were read")
+        return tasks
+
+
+def may_be_cut(shown: list[str]) -> bool:
+    """Whether there may be one task more: they are evenly apart, and not neighbours. Raises
+    ValueError: one is no number.
+    """
+    if len(shown) < LEAST:
+        return False
+    steps = {later - earlier for earlier, later in pairwise(sorted(map(parse_number, shown)))}
+    return len(steps) == 1 and steps != {1}

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.domain.address import ARGUMENT_LIMIT, FED_LIMIT, is_address
 from rltuned.domain.fields import (
     FIELDS,
     NICE,
@@ -21,13 +20,12 @@ from rltuned.domain.fields import (
     Action,
     Field,
 )
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import ARGUMENT_LIMIT, FED_LIMIT, PendingJob, is_address
 from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.run import Commands
+from rltuned.slurm.run import Commands, Fence
 from rltuned.text import one_line
 
 IN_SPRIO: Final = {SITE_FACTOR, RELEASE}

@@ -18,7 +18,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import pack_plan, recorded, unpack_plan
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.journal.store import FILE_NAME, reading
 from tests.builders import NOW, basic, job, noted, set_priority, set_site_factor
 from tests.configs import settings_file
 from tests.fakes import FakeBackend, FakeClock

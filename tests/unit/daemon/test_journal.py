@@ -18,7 +18,7 @@ from rltuned.durable import write_whole
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import LOCK_NAME, Journal
-from rltuned.journal.snapshots import SCHEMA_VERSION
+from rltuned.journal.store import SCHEMA_VERSION
 from tests.builders import NOW, job, noted, release, set_priority, set_site_factor, sure
 from tests.programs import ran
 
