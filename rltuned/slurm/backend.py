@@ -150,14 +150,14 @@ class SlurmBackend:
         self._in_utc = Commands(cli, self._on_call, {**environ, "TZ": "UTC"})
         self._reader = Reader(
             self._commands,
+            now,
             marks,
             fair_shares=fair_shares,
             pyslurm=pyslurm,
             on_reading=on_reading,
             digester=digester,
-            clock=now,
         )
-        self._writer = Writer(self._commands, self._reader, now, fence)
+        self._writer = Writer(self._commands, self._reader, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio. See domain/plan.Backend. Where it
@@ -166,7 +166,7 @@ class SlurmBackend:
         """
         if self._fence is not None:
             self._fence.look()
-        seen = self._reader.snapshot(self._now())
+        seen = self._reader.snapshot()
         seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
         tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
@@ -205,11 +205,11 @@ class SlurmBackend:
 
     def speeds(self, job_id: JobId) -> Mapping[int, float]:
         """By node count how fast a pending record runs, as its user says; empty = none named."""
-        return self._reader.speeds(job_id, self._now())
+        return self._reader.speeds(job_id)
 
     def expected_start(self, job_id: JobId) -> float | None:
         """Unix time at which Slurm plans to start a pending job, by a squeue; None = not known."""
-        return self._reader.expected_start(job_id, self._now())
+        return self._reader.expected_start(job_id)
 
     def acting(self) -> str:
         """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`."""
@@ -223,7 +223,7 @@ class SlurmBackend:
         """Jobs that ended by themselves between two moments, by some sacct; None = no slurmdbd.
         Takes long; may be called from another thread than the others. Raises TraceError too.
         """
-        if not self._reader.site(self._now()).accounts:
+        if not self._reader.site().accounts:
             return None
         return ended_jobs(self._in_utc, since, until, self._digester)
 
@@ -264,17 +264,17 @@ class SlurmUndoer:
         self._fence = fence
         commands = Commands(cli)
         self._commands = commands
-        self._reader = Reader(commands, marks)
-        self._writer = Writer(commands, self._reader, now, fence)
+        self._reader = Reader(commands, now, marks)
+        self._writer = Writer(commands, self._reader, fence)
 
     def look(self) -> Snapshot:
         if self._fence is not None:
             self._fence.look()
         now = self._now()
-        site = self._reader.site(now)
+        site = self._reader.site()
         factors = self._reader.factors() if site.multifactor else {}
-        queue = self._reader.pending(now, UNDO_COLUMNS, factors)
-        why = self._lacking(now, sum(job.array.tasks if job.array else 1 for job in queue.pending))
+        queue = self._reader.pending(UNDO_COLUMNS, factors)
+        why = self._lacking(sum(job.array.tasks if job.array else 1 for job in queue.pending))
         bad = (Unreadable("job", "", why),) if why else ()
         if self._plugin is None:
             self._plugin = read_priorities(self._reader.config()).plugin
@@ -292,14 +292,14 @@ class SlurmUndoer:
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
 
-    def _lacking(self, now: float, waiting: int) -> str:
+    def _lacking(self, waiting: int) -> str:
         """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
         try:
             counts = parse_counts(self._commands.ask("sdiag"))
             if counts is None or counts.pending <= waiting:
                 return ""
             # those that have started or ended since that count are shown for some minutes
-            return counts.lacking(counts, self._reader.known(now))
+            return counts.lacking(counts, self._reader.known())
         except (BackendError, SnapshotError, ValueError):
             return ""  # the numbers of the jobs that are shown can be restored all the same
 

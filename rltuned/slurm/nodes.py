@@ -180,21 +180,15 @@ _NOTHING_KEPT: Final[Mapping[str, KeptBack]] = MappingProxyType({})
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
-KnownNodes = dict[str, tuple[NodeRow, tuple[str, ...], Node]]
-"""Nodes by name, each with the row and the partitions that it was read from."""
-
-
 def read_nodes(
     rows: Iterable[list[str]],
     exclusive: frozenset[str] = frozenset(),
     kept: Mapping[str, KeptBack] = _NOTHING_KEPT,
-    known: KnownNodes | None = None,
 ) -> tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Unreadable, ...]]:
     """Nodes, partitions, and what cannot be read, from sinfo -N, a row per pair. exclusive:
-    partitions that are EXCLUSIVE whatever sinfo says. kept: what jobs do not get. known: of the
-    cycle before; what is read is added. Raises SnapshotError: no node can be read.
+    partitions that are EXCLUSIVE whatever sinfo says. kept: what jobs do not get. Raises
+    SnapshotError: no node can be read.
     """
-    known = {} if known is None else known
     first: dict[str, NodeRow] = {}
     members: dict[str, list[str]] = {}
     partitions: dict[str, Partition] = {}
@@ -217,7 +211,7 @@ def read_nodes(
     nodes, odd = [], []
     for name, row in first.items():
         try:
-            nodes.append(_read_once(known, without_kept(row, kept), tuple(sorted(members[name]))))
+            nodes.append(_node(without_kept(row, kept), tuple(sorted(members[name]))))
         except ValueError as error:
             odd.append(Unreadable("node", name, str(error)))
     if odd and not nodes:
@@ -236,14 +230,6 @@ def _partition(name: str, row: NodeRow) -> Partition:
         priority_factor=int(row.priorityjobfactor),
         oversubscribe=row.oversubscribe,
     )
-
-
-def _read_once(known: KnownNodes, row: NodeRow, partitions: tuple[str, ...]) -> Node:
-    """The node as it is known from such a row. Raises ValueError."""
-    before = known.get(row.nodelist)
-    if before is None or before[:2] != (row, partitions):
-        known[row.nodelist] = before = (row, partitions, _node(row, partitions))
-    return before[2]
 
 
 def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:

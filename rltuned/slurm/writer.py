@@ -7,7 +7,7 @@ used to explain: an action counts as applied when a re-read shows that it is.
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -66,12 +66,9 @@ class _Progress:
 class Writer:
     """Carries out plans. fence: asked before every batch; None = nothing speaks against one."""
 
-    def __init__(
-        self, commands: Commands, reader: Reader, now: Callable[[], float], fence: Fence | None
-    ) -> None:
+    def __init__(self, commands: Commands, reader: Reader, fence: Fence | None) -> None:
         self._commands = commands
         self._reader = reader
-        self._now = now
         self._fence = fence
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
@@ -115,8 +112,8 @@ class Writer:
         began = time.monotonic()
         try:
             ids = [] if progress.stopped else [progress.actions[i].target.job_id for i in chunk]
-            seen = self._reader.watch(self._now(), ids, factors=False) if ids else {}
-            dealt = bool(seen) and not self._reader.site(self._now()).multifactor
+            seen = self._reader.watch(ids, factors=False) if ids else {}
+            dealt = bool(seen) and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
             progress.stopped, dealt = progress.stopped or str(error), False
         if time.monotonic() - began > SLOW_S and not progress.stopped:
@@ -171,8 +168,8 @@ class Writer:
         try:
             ids = [action.target.job_id for _, action in open_actions]
             fields = {action.field for _, action in open_actions}
-            seen = self._reader.watch(self._now(), ids, factors=bool(fields & IN_SPRIO))
-            dealt = RELEASE in fields and not self._reader.site(self._now()).multifactor
+            seen = self._reader.watch(ids, factors=bool(fields & IN_SPRIO))
+            dealt = RELEASE in fields and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
             for index, _ in open_actions:

@@ -436,9 +436,9 @@ def test_a_job_whose_id_stands_twice_is_not_written_to(tmp_path: Path, changed: 
     seen = SlurmUndoer(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS).look()
     assert [job.job_id for job in seen.pending] == [jobs[1].job_id]
     assert [(bad.job_id, bad.why) for bad in seen.unreadable] == [(jobs[0].job_id, TWICE)]
-    reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), MARKS)
+    reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), lambda: 1.0, MARKS)
     shown(WATCH_COLUMNS)
-    watched = reader.watch(1.0, [job.job_id for job in jobs], factors=False)
+    watched = reader.watch([job.job_id for job in jobs], factors=False)
     assert [TWICE in watched[job.job_id].unreadable for job in jobs] == [True, False]
 
 
