@@ -266,28 +266,14 @@ def unpack(digest: str, body: bytes, taken_at: float) -> tuple[Snapshot, Context
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
+    """What readers of a plan count on; it holds more, and an earlier release less or other."""
+
     why: str
     rank_before: int
     rank_after: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    action: str
-    job_id: int
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What readers of a plan count on; it holds more, and an earlier release less or other."""
-
-    actions: list[_Planned]
-    reasons: dict[str, _Reason]
-    notes: list[str]
-
-
-_PLAN: Final = TypeAdapter(_Plan)
+_REASONS: Final = TypeAdapter(dict[str, _Reason])
 
 
 def pack_plan(document: Document) -> bytes:
@@ -299,7 +285,7 @@ def unpack_plan(body: bytes) -> Document:
     """The document that was packed. Raises JournalError: it is damaged, or of another form."""
     try:
         found: Document = json.loads(zlib.decompress(body))
-        _PLAN.validate_python(found)
+        _REASONS.validate_python(found.get("reasons"))
     except (zlib.error, ValueError) as error:
         why = first_flaw(error) if isinstance(error, ValidationError) else error
         raise JournalError(f"a plan in the journal cannot be read: {why}") from None

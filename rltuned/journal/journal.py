@@ -220,11 +220,11 @@ class Journal:
         the last `gone`; and named values.
         """
         which = (
-            "cluster = ?1 AND writes != '[]' AND (NOT gone OR at >= ifnull((SELECT at FROM owned"
-            " WHERE cluster = ?1 AND gone ORDER BY at DESC LIMIT 1 OFFSET ?2), 0.0))"
+            "cluster = ? AND writes != '[]' AND (NOT gone OR at >= ifnull((SELECT at FROM owned"
+            " WHERE cluster = ? AND gone ORDER BY at DESC LIMIT 1 OFFSET ?), 0.0))"
         )
         with self._session(create=True) as db:
-            return owned.rows(db, which, cluster, gone), store.portable(db)
+            return owned.rows(db, which, cluster, cluster, gone), store.portable(db)
 
     def unpack(
         self,

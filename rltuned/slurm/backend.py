@@ -30,7 +30,6 @@ from rltuned.slurm.site import (
     clock_off_s,
     parse_counts,
     parse_sdiag,
-    read_priorities,
     read_qos,
 )
 from rltuned.slurm.writer import Writer
@@ -260,7 +259,6 @@ class SlurmUndoer:
         fence: Fence | None = None,
     ) -> None:
         self._now = now
-        self._plugin: str | None = None
         self._fence = fence
         commands = Commands(cli)
         self._commands = commands
@@ -276,9 +274,6 @@ class SlurmUndoer:
         queue = self._reader.pending(UNDO_COLUMNS, factors)
         why = self._lacking(sum(job.array.tasks if job.array else 1 for job in queue.pending))
         bad = (Unreadable("job", "", why),) if why else ()
-        if self._plugin is None:
-            self._plugin = read_priorities(self._reader.config()).plugin
-        system = replace(site.priorities, site_factor_plugin=self._plugin)
         try:
             return Snapshot(
                 UnixTime(now),
@@ -286,7 +281,7 @@ class SlurmUndoer:
                 queue.pending,
                 running=(),
                 nodes=(),
-                priorities=system,
+                priorities=site.priorities,
                 unreadable=(*queue.unreadable, *bad),
             )
         except ValueError as error:

@@ -28,8 +28,6 @@ from rltuned.slurm.reader import Reader
 from rltuned.slurm.run import Commands, Fence
 from rltuned.text import one_line
 
-IN_SPRIO: Final = {SITE_FACTOR, RELEASE}
-"""What a look back reads in sprio."""
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
 _NAMED: Final = re.compile(r"(?P<text>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
@@ -53,14 +51,8 @@ class _Progress:
     withheld: str = ""
 
     def end(self, index: int, result: Result, why: str) -> None:
-        """What became of one action."""
-        self.result[index] = Outcome(self.actions[index], result, why)
-
-    def withhold(self, chunk: Sequence[int]) -> None:
-        """These are not sent, unless it is known already what became of them."""
-        for index in chunk:
-            if index not in self.result:
-                self.end(index, Result.WITHHELD, self.withheld)
+        """What became of one action, unless that is known already."""
+        self.result.setdefault(index, Outcome(self.actions[index], result, why))
 
 
 class Writer:
@@ -76,10 +68,11 @@ class Writer:
         if plan.is_empty:
             return ()
         progress, most = _Progress(plan.actions), self._commands.cli.chunk
+        sets = [i for i, a in enumerate(plan.actions) if not a.field.releases]
         releases = [i for i, a in enumerate(plan.actions) if a.field.releases]
-        sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
         for start in range(0, len(sets), most):
-            self._send(sets[start : start + most], progress)
+            chunk = [(i, plan.actions[i]) for i in sets[start : start + most]]
+            self._send([(i, action, action.target.address) for i, action in chunk], progress)
         size = 1
         while releases:
             done, quick = self._send_releases(releases[:size], progress)
@@ -89,16 +82,6 @@ class Writer:
         self._look_back(progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
 
-    def _send(self, chunk: Sequence[int], progress: _Progress) -> None:
-        lines: list[str] = []
-        for index in chunk:
-            action = progress.actions[index]
-            try:
-                lines.extend(command_lines(action, action.target.address))
-            except ValueError as error:
-                progress.end(index, Result.REFUSED, str(error))
-        self._feed(chunk, lines, progress)
-
     def _send_releases(self, chunk: Sequence[int], progress: _Progress) -> tuple[int, bool]:
         """Compared once more right before: a release would start what is held by now.
 
@@ -106,20 +89,23 @@ class Writer:
         only the first job of the chunk is sent, and the others are looked at again. Returns how
         many of the chunk are done with, and whether Slurm was quick.
         """
-        if progress.withheld:
-            progress.withhold(chunk)
+        if progress.stopped or progress.withheld:
+            for index in chunk if progress.withheld else ():
+                progress.end(index, Result.WITHHELD, progress.withheld)
             return len(chunk), True
         began = time.monotonic()
         try:
-            ids = [] if progress.stopped else [progress.actions[i].target.job_id for i in chunk]
-            seen = self._reader.watch(ids, factors=False) if ids else {}
+            seen = self._reader.watch(
+                [progress.actions[i].target.job_id for i in chunk], factors=False
+            )
             dealt = bool(seen) and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
-            progress.stopped, dealt = progress.stopped or str(error), False
-        if time.monotonic() - began > SLOW_S and not progress.stopped:
+            progress.stopped = str(error)
+            return len(chunk), True
+        if time.monotonic() - began > SLOW_S:
             chunk = chunk[:1]
-        lines: list[str] = []
-        for index in chunk if not progress.stopped else ():
+        fit: list[tuple[int, Action, str]] = []
+        for index in chunk:
             action = progress.actions[index]
             job = _same(seen, action)
             if job is None:
@@ -127,28 +113,33 @@ class Writer:
             elif why := against(action, job, dealt=dealt):
                 progress.end(index, Result.REFUSED, why)
             else:
-                try:
-                    lines.extend(command_lines(_as_number(action, dealt=dealt), job.address))
-                except ValueError as error:
-                    progress.end(index, Result.REFUSED, str(error))
-        self._feed(chunk, lines, progress)
+                fit.append((index, _as_number(action, dealt=dealt), job.address))
+        self._send(fit, progress)
         return len(chunk), time.monotonic() - began <= SLOW_S
 
-    def _feed(self, chunk: Sequence[int], lines: list[str], progress: _Progress) -> None:
+    def _send(self, chunk: Sequence[tuple[int, Action, str]], progress: _Progress) -> None:
+        """Each action to the job at an address, as far as nothing speaks against it."""
+        lines: list[str] = []
+        for index, action, address in chunk:
+            try:
+                lines += command_lines(action, address)
+            except ValueError as error:
+                progress.end(index, Result.REFUSED, str(error))
         if not lines or progress.stopped:
             return
         progress.withheld = progress.withheld or (self._fence.shut() if self._fence else "")
         if progress.withheld:
-            progress.withhold(chunk)
+            for index, _, _ in chunk:
+                progress.end(index, Result.WITHHELD, progress.withheld)
             return
-        short = [line for line in lines if len(line) <= FED_LIMIT]
-        if short:
-            self._call([], "\n".join(short) + "\n", progress)
-        for line in lines:
-            if len(line) > FED_LIMIT and not progress.stopped:
-                self._call(line.split(" "), "", progress)
+        if fed := "".join(f"{line}\n" for line in lines if len(line) <= FED_LIMIT):
+            self._call([], fed, progress)
+        for words in (line.split(" ") for line in lines if len(line) > FED_LIMIT):
+            self._call(words, "", progress)
 
     def _call(self, words: Sequence[str], feed: str, progress: _Progress) -> None:
+        if progress.stopped:
+            return
         try:
             # -v: only then does it say that it was made to wait
             answer = self._commands.call("scontrol", "-v", *words, feed=feed)
@@ -168,7 +159,9 @@ class Writer:
         try:
             ids = [action.target.job_id for _, action in open_actions]
             fields = {action.field for _, action in open_actions}
-            seen = self._reader.watch(ids, factors=bool(fields & IN_SPRIO))
+            # of site factors and releases sprio says what stands
+            factors = not fields.isdisjoint({SITE_FACTOR, RELEASE})
+            seen = self._reader.watch(ids, factors=factors)
             dealt = RELEASE in fields and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))

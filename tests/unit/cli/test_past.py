@@ -108,9 +108,8 @@ PLAN: dict[str, object] = {
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"x", pack_plan(PLAN)[:-3], pack_plan({}), pack_plan(PLAN | {"actions": None}),
-        pack_plan(PLAN | {"actions": [{"action": "x"}]}),
-        pack_plan(PLAN | {"reasons": {"7": {"why": "short"}}}), pack_plan(PLAN | {"notes": 3}),
+        b"", b"x", pack_plan(PLAN)[:-3], pack_plan({}),
+        pack_plan(PLAN | {"reasons": {"7": {"why": "short"}}}),
     ],
 )  # fmt: skip
 def test_a_damaged_plan_is_refused(body: bytes) -> None:
