@@ -1,7 +1,7 @@
 """The real Slurm: the Backend port of the daemon, and the Undoer port of `rltuned restore`."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -52,34 +52,25 @@ def ended_jobs(
     """Jobs that ran and ended by themselves between two moments, first end first; `most` of the
     latest. commands: with TZ=UTC. Raises BackendError: sacct failed; TraceError: too many records.
     """
-    found: list[JobRun] = []
-    end = until
+    wanted = () if digester is None else digester.wanted
+    texts = tuple(column for kind, column in TEXT_COLUMNS.items() if kind in wanted)
+    found, end = list[JobRun](), until
     while end > since and len(found) < most:
         begin = max(since, end - PORTION_S)
-        found += _portion(commands, begin, end, digester)
+        try:
+            records = _records(commands, begin, end, texts, digester)
+        except BackendError:
+            if not texts:
+                raise
+            # a submit line may be a megabyte long: without the texts the times are still known
+            records = _records(commands, begin, end, (), None)
+        runs = (run for record in records if (run := _ended(record)) is not None)
+        found += [run for run in runs if begin <= (run.ended_at or 0.0) < end]
         end = begin
     return sorted(found, key=lambda run: (run.ended_at or 0.0, run.job.job_id))[-most:]
 
 
-def _portion(
-    commands: Commands, since: float, until: float, digester: Digester | None
-) -> Iterator[JobRun]:
-    wanted = () if digester is None else digester.wanted
-    texts = tuple(column for kind, column in TEXT_COLUMNS.items() if kind in wanted)
-    try:
-        records = _read(commands, since, until, texts, digester)
-    except BackendError:
-        if not texts:
-            raise
-        # a submit line may be a megabyte long: without the texts the times are still known
-        records = _read(commands, since, until, (), None)
-    for record in records:
-        run = _ended(record)
-        if run is not None and since <= (run.ended_at or 0.0) < until:
-            yield run
-
-
-def _read(
+def _records(
     commands: Commands,
     since: float,
     until: float,

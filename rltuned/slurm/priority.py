@@ -16,7 +16,7 @@ from rltuned.slurm.columns import PRIORITY_LETTERS, Marks, PriorityRow
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.squeue import PriorityState, id_of, parse_job_id
-from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
+from rltuned.slurm.values import parse_number, whole_numbers
 from rltuned.text import one_line
 
 GARBAGE_SITE: Final = -2_147_483_000
@@ -64,7 +64,7 @@ class Factors(NamedTuple):
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
     """One line of sprio: whose it is, and what it says. Raises ValueError: a number is none."""
     plain = (row.age, row.fairshare, row.jobsize, row.partition, row.qos, row.assoc)
-    priority, age, fair, *others = parse_numbers((row.priority, *plain))
+    priority, age, fair, *others = map(parse_number, (row.priority, *plain))
     site, nice = parse_number(row.site), parse_number(row.nice)
     tres = whole_numbers(row.tres)
     if row.tres and not tres:
