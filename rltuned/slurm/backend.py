@@ -105,7 +105,7 @@ def _ended(record: SacctRecord) -> JobRun | None:
     return JobRun(job, UnixTime(record.end_s), record.suspended_s)
 
 
-class SlurmBackend:
+class SlurmBackend(Reader):
     """Watches and changes one Slurm cluster through its own commands.
 
     Every method but `apply` and `check` raises BackendError when a command fails or gives no answer
@@ -129,17 +129,14 @@ class SlurmBackend:
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
     ) -> None:
-        self._now = now
         self._on_call = on_call
         self._fence = fence
         self._counts: JobCounts | None = None  # of a look at the load since the last observe
         self._looks: tuple[JobCounts, ...] = ()
         self._limited = 0  # since the last look at the load
-        self._digester = digester
-        self._commands = Commands(cli, self._count, environ)
         self._in_utc = Commands(cli, self._on_call, {**environ, "TZ": "UTC"})
-        self._reader = Reader(
-            self._commands,
+        super().__init__(
+            Commands(cli, self._count, environ),
             now,
             marks,
             fair_shares=fair_shares,
@@ -147,7 +144,7 @@ class SlurmBackend:
             on_reading=on_reading,
             digester=digester,
         )
-        self._writer = Writer(self._commands, self._reader, fence)
+        self._writer = Writer(self, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio. See domain/plan.Backend. Where it
@@ -156,7 +153,7 @@ class SlurmBackend:
         """
         if self._fence is not None:
             self._fence.look()
-        seen = self._reader.snapshot()
+        seen = self.snapshot()
         seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
         tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
@@ -175,10 +172,10 @@ class SlurmBackend:
     def load(self) -> Load:
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at, self._counts = self._now(), None
-        answer = self._commands.ask("sdiag")
+        answer = self.commands.ask("sdiag")
         self._counted(parse_counts(answer))
         limited, self._limited = self._limited, 0
-        off_s = self._reader.clock_off_s = clock_off_s(answer, asked_at, self._now())
+        off_s = self.ahead_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
 
     def _counted(self, counts: JobCounts | None) -> None:
@@ -189,31 +186,19 @@ class SlurmBackend:
             kept = (one for one in self._looks if last is None or last.at <= one.at < counts.at)
             self._looks = (*kept, counts)
 
-    def clock_off_s(self) -> float | None:
-        """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""
-        return self._reader.clock_off_s
-
-    def speeds(self, job_id: JobId) -> Mapping[int, float]:
-        """By node count how fast a pending record runs, as its user says; empty = none named."""
-        return self._reader.speeds(job_id)
-
-    def expected_start(self, job_id: JobId) -> float | None:
-        """Unix time at which Slurm plans to start a pending job, by a squeue; None = not known."""
-        return self._reader.expected_start(job_id)
-
     def acting(self) -> str:
         """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`."""
         return acting_host(self.controllers())
 
     def controllers(self) -> dict[str, bool]:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers."""
-        return ask_controllers(self._commands)
+        return ask_controllers(self.commands)
 
     def ended_jobs(self, since: float, until: float) -> list[JobRun] | None:
         """Jobs that ended by themselves between two moments, by some sacct; None = no slurmdbd.
         Takes long; may be called from another thread than the others. Raises TraceError too.
         """
-        if not self._reader.site().accounts:
+        if not self.site().accounts:
             return None
         return ended_jobs(self._in_utc, since, until, self._digester)
 
@@ -223,22 +208,19 @@ class SlurmBackend:
 
     def check(self) -> tuple[Check, ...]:
         """Judge the site's settings, rltuned's rights and the reader, without writing anything."""
-        return tuple(examine(gather(self._commands, self._now(), self._reader.reading)))
-
-    def config(self) -> dict[str, str]:
-        return self._reader.config()
+        return tuple(examine(gather(self.commands, self._now(), self.reading)))
 
     def qos(self) -> dict[str, int]:
         """The priority of every QOS, by one sacctmgr."""
-        answer = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
+        answer = self.commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
         return read_qos(answer)
 
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""
-        return FairShares(self._commands).factors(jobs, self._now())
+        return FairShares(self.commands).factors(jobs, self._now())
 
 
-class SlurmUndoer:
+class SlurmUndoer(Reader):
     """Restores, through Slurm's own commands. fence: see Writer."""
 
     def __init__(
@@ -249,20 +231,17 @@ class SlurmUndoer:
         marks: Marks | None = None,
         fence: Fence | None = None,
     ) -> None:
-        self._now = now
+        super().__init__(Commands(cli), now, marks)
         self._fence = fence
-        commands = Commands(cli)
-        self._commands = commands
-        self._reader = Reader(commands, now, marks)
-        self._writer = Writer(commands, self._reader, fence)
+        self._writer = Writer(self, fence)
 
     def look(self) -> Snapshot:
         if self._fence is not None:
             self._fence.look()
         now = self._now()
-        site = self._reader.site()
-        factors = self._reader.factors() if site.multifactor else {}
-        queue = self._reader.pending(UNDO_COLUMNS, factors)
+        site = self.site()
+        factors = self.factors() if site.multifactor else {}
+        queue = self.pending(UNDO_COLUMNS, factors)
         why = self._lacking(sum(job.array.tasks if job.array else 1 for job in queue.pending))
         bad = (Unreadable("job", "", why),) if why else ()
         try:
@@ -281,11 +260,11 @@ class SlurmUndoer:
     def _lacking(self, waiting: int) -> str:
         """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
         try:
-            counts = parse_counts(self._commands.ask("sdiag"))
+            counts = parse_counts(self.commands.ask("sdiag"))
             if counts is None or counts.pending <= waiting:
                 return ""
             # those that have started or ended since that count are shown for some minutes
-            return counts.lacking(counts, self._reader.known())
+            return counts.lacking(counts, self.known())
         except (BackendError, SnapshotError, ValueError):
             return ""  # the numbers of the jobs that are shown can be restored all the same
 

@@ -81,10 +81,10 @@ class Reader:
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
     ) -> None:
-        self.clock_off_s: float | None = None
+        self.ahead_s: float | None = None
         """How far slurmctld's clock is ahead of this host's, as seen last; None = not known."""
         self._now = now
-        self._commands = commands
+        self.commands = commands
         self._new_marks: Callable[[], Marks] = Marks if marks is None else lambda: marks
         self._fair_shares = FairShares(commands) if fair_shares else None
         self._source = JobSource(commands, self._new_marks, pyslurm, on_reading, digester)
@@ -108,12 +108,12 @@ class Reader:
     def _read(self, asked_at: float) -> Snapshot:
         site, layout = self._known_site()
         taken_at = asked_at
-        if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
-            taken_at += self.clock_off_s
+        if self.ahead_s is not None and abs(self.ahead_s) <= CLOCK_S:
+            taken_at += self.ahead_s
         kept, names = self._known_hardware(site, taken_at)
         self.tasks.look()
         marks = self._new_marks()
-        sinfo = self._commands.call(
+        sinfo = self.commands.call(
             "sinfo", "--local", "-a", "-N", "-O", marks.columns(NODE_COLUMNS)
         )
         odd: list[str] = []
@@ -123,10 +123,10 @@ class Reader:
         )
         nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept)
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
-        shown = self._commands.call("scontrol", "-o", "show", "reservations")
+        shown = self.commands.call("scontrol", "-o", "show", "reservations")
         reservations, odd_ones = read_reservations(shown.lines())
         marks = self._new_marks()
-        factors, misread = ask_sprio(self._commands, marks) if site.multifactor else ({}, {})
+        factors, misread = ask_sprio(self.commands, marks) if site.multifactor else ({}, {})
         bad = {u.name: u.why for u in unread if u.kind == "partition"}
 
         def wrong(job_id: JobId, names: tuple[str, ...]) -> str:
@@ -190,7 +190,7 @@ class Reader:
         if not 0 <= now - asked_at < SITE_LIFE_S or not arrays <= known.keys():
             names, together = ("arrayjobid", "arraytaskid"), replace(layout, per_record="")
             marks, odd = self._new_marks(), list[str]()
-            rows = squeue(self._commands, together, marks, names, "-t", "PD", broken=odd)
+            rows = squeue(self.commands, together, marks, names, "-t", "PD", broken=odd)
             known = dict.fromkeys(arrays) | read_throttles(rows)
             self._throttles = now, known
         return known
@@ -198,9 +198,13 @@ class Reader:
     def config(self) -> dict[str, str]:
         """Slurm's configuration, and a look at slurmctld's clock."""
         asked_at = self._now()
-        text = self._commands.ask("scontrol", "show", "config")
-        self.clock_off_s = clock_off_s(text, asked_at, self._now())
+        text = self.commands.ask("scontrol", "show", "config")
+        self.ahead_s = clock_off_s(text, asked_at, self._now())
         return parse_config(text)
+
+    def clock_off_s(self) -> float | None:
+        """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""
+        return self.ahead_s
 
     def site(self) -> SlurmSite:
         """The settings that reading and writing depend on, at most SITE_LIFE_S old."""
@@ -211,7 +215,7 @@ class Reader:
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
             site, layout = read_site(self.config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
+                shown = self.commands.ask("scontrol", "-o", "show", "partitions")
                 site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))
             self._site = (now, site, layout)
         return self._site[1:]
@@ -223,18 +227,18 @@ class Reader:
         node; the names of all nodes, empty where sinfo hides none.
         """
         if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
-            kept = read_kept_back(self._commands.call("scontrol", "-o", "show", "nodes").lines())
+            kept = read_kept_back(self.commands.call("scontrol", "-o", "show", "nodes").lines())
             names = frozenset[str]()
             if site.hides_nodes:
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
+                shown = self.commands.ask("scontrol", "-o", "show", "partitions")
                 names = read_names(shown)
             self._hardware = (now, kept, names)
         return self._hardware[1:]
 
     def _layout(self) -> Layout:
-        usage = self._commands.ask("squeue", "--help")
+        usage = self.commands.ask("squeue", "--help")
         listed = "--helpFormat" in usage
-        return read_layout(usage, self._commands.ask("squeue", "--helpFormat") if listed else "")
+        return read_layout(usage, self.commands.ask("squeue", "--helpFormat") if listed else "")
 
     def reading(self) -> ReaderChoice:
         """What reads the jobs: tried now."""
@@ -272,13 +276,13 @@ class Reader:
             only=None if only is None else frozenset(map(str, only)),
             siblings=siblings,
         )
-        return reader.read(squeue(self._commands, layout, self._new_marks(), columns, "-t", "PD"))
+        return reader.read(squeue(self.commands, layout, self._new_marks(), columns, "-t", "PD"))
 
     def known(self) -> int:
         """How many jobs squeue shows in whatever state, each task of an array as one."""
         names, layout = ("jobid", "arraytaskid"), self._known_site()[1]
         marks = self._new_marks()
-        rows = squeue(self._commands, layout, marks, names, "-t", "all", broken=[])
+        rows = squeue(self.commands, layout, marks, names, "-t", "all", broken=[])
         tasks = (row["arraytaskid"] for row in rows)
         return sum(1 if absent(listed) else parse_tasks(listed).count for listed in tasks)
 
@@ -299,7 +303,7 @@ class Reader:
         """A column of the rows of a pending record."""
         names, layout = ("jobid", column), self._known_site()[1]
         asked = ("-t", "PD", "-j", str(job_id))
-        rows = squeue(self._commands, layout, self._new_marks(), names, *asked)
+        rows = squeue(self.commands, layout, self._new_marks(), names, *asked)
         found = [row[column] for row in rows if id_of(row["jobid"]) == job_id]
         if len(frozenset(found)) > 1:
             raise SnapshotError(f"squeue: job {job_id}: {TWICE}")
@@ -307,7 +311,7 @@ class Reader:
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""
-        return ask_sprio(self._commands, self._new_marks(), jobs)[0]
+        return ask_sprio(self.commands, self._new_marks(), jobs)[0]
 
 
 def unreadable(job_id: JobId, why: str) -> PendingJob:

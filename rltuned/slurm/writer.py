@@ -25,7 +25,7 @@ from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.run import Commands, Fence
+from rltuned.slurm.run import Fence
 from rltuned.text import one_line
 
 SLOW_S: Final = 2.0
@@ -58,8 +58,7 @@ class _Progress:
 class Writer:
     """Carries out plans. fence: asked before every batch; None = nothing speaks against one."""
 
-    def __init__(self, commands: Commands, reader: Reader, fence: Fence | None) -> None:
-        self._commands = commands
+    def __init__(self, reader: Reader, fence: Fence | None) -> None:
         self._reader = reader
         self._fence = fence
 
@@ -67,7 +66,7 @@ class Writer:
         """Send a plan and return what became of each action. Never raises per action."""
         if plan.is_empty:
             return ()
-        progress, most = _Progress(plan.actions), self._commands.cli.chunk
+        progress, most = _Progress(plan.actions), self._reader.commands.cli.chunk
         sets = [i for i, a in enumerate(plan.actions) if not a.field.releases]
         releases = [i for i, a in enumerate(plan.actions) if a.field.releases]
         for start in range(0, len(sets), most):
@@ -142,7 +141,7 @@ class Writer:
             return
         try:
             # -v: only then does it say that it was made to wait
-            answer = self._commands.call("scontrol", "-v", *words, feed=feed)
+            answer = self._reader.commands.call("scontrol", "-v", *words, feed=feed)
         except BackendError as error:
             progress.stopped = str(error)
             return
