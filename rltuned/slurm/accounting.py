@@ -46,7 +46,6 @@ _OF_USERS: Final = frozenset({"Account", "Constraints", *TEXT_COLUMNS.values()})
 """Texts that users choose: accounts too, where associations are not enforced."""
 _LONGEST: Final = max(WIDTHS.values())
 """More of a text makes no difference to its kind."""
-_TOO_WIDE: Final = "date range"
 SHORTEST_PORTION_S: Final = 60.0
 MOST_RECORDS: Final = 400_000
 """About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
@@ -83,7 +82,7 @@ def ask_rows(
     try:
         texts = _texts(commands, since, until, tuple(n for n in names if n in _OF_USERS))
     except BackendError as error:
-        if _TOO_WIDE not in str(error) or until - since <= SHORTEST_PORTION_S:
+        if "date range" not in str(error) or until - since <= SHORTEST_PORTION_S:
             raise
         middle = float(round((since + until) / 2))
         yield from ask_rows(commands, since, middle, names)
@@ -145,53 +144,14 @@ _OPEN: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZI
 NUMBERS: Final = re.compile("[0-9]{1,18}")
 _RAW: Final = re.compile("[0-9]{1,10}")
 _NAMED: Final = re.compile(r"[0-9]{1,10}(_([0-9]{1,10}|\[.*\]))?(\+[0-9]{1,10})?")
-_MINUTES: Final = re.compile("[0-9]{1,10}")
 LATEST_S: Final = 1e11
 """The year 5138. A later time is none of sacct's."""
-_CUT: Final = "..."
-"""Where sacct cuts a list of tasks (SLURM_BITSTR_LEN)."""
 NOT_ASKED: Final = "*"
 """What NodeList has where sacct was not asked for it."""
 
 
 class LeaveOut(Exception):  # noqa: N818 - no error: a row that is left out, with its reason
     """Raised where it is found out; args[0] is the reason."""
-
-
-def started_at(
-    row: Mapping[str, str], state: str, start_s: float | None, end_s: float | None
-) -> float | None:
-    """When it started; None = it still waits. A job that ended waiting is left out."""
-    placed = not absent(row["NodeList"]) or row["NodeList"] == NOT_ASKED
-    if start_s is None or not placed:
-        if state in _NEVER:
-            raise LeaveOut("ended while it waited (cancelled, or never could start)")
-        if state not in {"PENDING", ""}:
-            raise LeaveOut(f"state {state} without a start")
-        return None
-    if end_s is None and state and state not in _OPEN:
-        raise LeaveOut(f"state {state} without an end")
-    if end_s is not None and end_s < start_s:
-        raise LeaveOut("ends before it starts (clocks)")
-    return start_s
-
-
-def eligible_at(submit_s: float, eligible_s: float | None, start_s: float | None) -> float:
-    """From when on it could start: dependencies, --begin and holds are over then."""
-    known = submit_s if eligible_s is None else max(submit_s, eligible_s)
-    return known if start_s is None else min(known, start_s)
-
-
-def suspended_s_of(row: Mapping[str, str], start_s: float | None, end_s: float | None) -> float:
-    """By how much sacct's elapsed time is shorter than that between start and end, or what it says
-    of it itself; 0 where it says neither.
-    """
-    if start_s is None or end_s is None:
-        return 0.0
-    span_s, elapsed_s = end_s - start_s, elapsed_s_of(row)
-    if elapsed_s is not None:
-        return min(span_s, max(0.0, span_s - elapsed_s))
-    return min(span_s, parse_limit_s(row.get("Suspended", "")) or 0.0)
 
 
 def elapsed_s_of(row: Mapping[str, str]) -> float | None:
@@ -201,12 +161,6 @@ def elapsed_s_of(row: Mapping[str, str]) -> float | None:
         return float(elapsed)
     shown = row.get("Elapsed", "")
     return None if absent(shown) else parse_limit_s(shown) or 0.0
-
-
-def check_key(key: str, *, raw: bool) -> None:
-    """Raises ValueError: it is no job's number (raw), or no job as people name it."""
-    if not (_RAW if raw else _NAMED).fullmatch(key):
-        raise ValueError(f"{'JobIDRaw' if raw else 'JobID'} is no number")
 
 
 def gpus_of(tres: Mapping[str, int]) -> int:
@@ -231,14 +185,9 @@ def limit_s_of(row: Mapping[str, str]) -> float:
     text = row["TimelimitRaw"]
     if text in {"UNLIMITED", "Partition_Limit", "INVALID", ""}:
         return math.inf
-    if not _MINUTES.fullmatch(text):
+    if not _RAW.fullmatch(text):
         raise ValueError("TimelimitRaw is no number of minutes")
     return max(60.0, 60.0 * int(text))
-
-
-def priority_of(text: str) -> int | None:
-    """A priority; None = none is recorded."""
-    return int(text) if text.isascii() and text.isdigit() and int(text) else None
 
 
 def waiting_tasks(job_id: str) -> list[Tasks]:
@@ -246,7 +195,7 @@ def waiting_tasks(job_id: str) -> list[Tasks]:
     _, bracket, listed = job_id.partition("_[")
     found = list[Tasks]()
     for part in listed.rstrip("]").partition("%")[0].split(",") if bracket else ():
-        if part.endswith(_CUT):
+        if part.endswith("..."):  # where sacct cuts the list (SLURM_BITSTR_LEN)
             break
         found.append(parse_tasks(part))
     return found
@@ -480,10 +429,11 @@ class Reading:
         if len(cells) != len(self._names):
             raise ValueError(f"{len(cells)} fields instead of {len(self._names)}")
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
-        key = _key_of(row)
+        raw, key = "JobIDRaw" in row, _key_of(row)
         if "." in key.partition("[")[0]:  # not the dots of a list of tasks that is cut
             raise LeaveOut(STEPS)
-        check_key(key, raw="JobIDRaw" in row)
+        if not (_RAW if raw else _NAMED).fullmatch(key):
+            raise ValueError(f"{'JobIDRaw' if raw else 'JobID'} is no number")
         return _BLANK | row
 
     def _record(self, row: Mapping[str, str], line: int) -> SacctRecord:
@@ -517,16 +467,16 @@ class Reading:
             account=intern(row["Account"]),
             qos=intern(row["QOS"]),
             where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
-            priority=priority_of(row["Priority"]),
+            priority=(int(row["Priority"]) if row["Priority"].isdecimal() else 0) or None,
             main="SchedMain" in row["Flags"],
             tasks=max(1, sum(u.count for u in undivided)),
             het="+" in row["JobID"],
             reserved=bool(row["Reservation"]),
             constrained=bool(row["Constraints"]),
             line=line,
-            suspended_s=suspended_s_of(row, start_s, end_s),
+            suspended_s=_suspended_s(row, start_s, end_s),
             array=array if task else "",
-            task=int(task) if _TASK.fullmatch(task) else None,
+            task=int(task) if _RAW.fullmatch(task) else None,
             kinds=self._kinds(row),
         )
 
@@ -540,26 +490,23 @@ class Reading:
     def _times(
         self, row: Mapping[str, str], key: str, state: str
     ) -> tuple[float, float, float | None, float | None]:
-        """Submit, eligible, start and end in Unix seconds; None = not yet."""
+        """Submit, eligible, start and end in Unix seconds; None = not yet. Eligible: dependencies,
+        --begin and holds are over then.
+        """
         submit_s, eligible_s, start_s, end_s = (
             self._moment(row[name], name) for name in ("Submit", "Eligible", "Start", "End")
         )
         if submit_s is None:
             raise LeaveOut("no submit time")
-        try:
-            start_s = self._started(row, state, start_s, end_s)
-        except LeaveOut:
-            if end_s is not None:
-                self._gone.add((key, submit_s))
-            raise
-        return submit_s, eligible_at(submit_s, eligible_s, start_s), start_s, end_s
-
-    def _started(
-        self, row: Mapping[str, str], state: str, start_s: float | None, end_s: float | None
-    ) -> float | None:
-        if end_s is not None and end_s < self._since:
-            raise LeaveOut("ended before the record begins")
-        return started_at(row, state, start_s, end_s)
+        # a job that ended waiting has a start as well, and no node
+        if absent(row["NodeList"]) and row["NodeList"] != NOT_ASKED:
+            start_s = None
+        why = _unfit(state, start_s, end_s, self._since)
+        if why:
+            self._gone |= {(key, submit_s)} if end_s is not None else set()
+            raise LeaveOut(why)
+        known = max(submit_s, submit_s if eligible_s is None else eligible_s)
+        return submit_s, known if start_s is None else min(known, start_s), start_s, end_s
 
     def _moment(self, text: str, name: str) -> float | None:
         """Unix seconds; None = Slurm says that it is not known (yet)."""
@@ -581,7 +528,29 @@ class Reading:
         return found
 
 
-_TASK: Final = re.compile("[0-9]{1,10}")
+def _unfit(state: str, start_s: float | None, end_s: float | None, since: float) -> str:
+    """Why a row with these times is left out; empty = it is not."""
+    if end_s is not None and end_s < since:
+        return "ended before the record begins"
+    if start_s is None and state in _NEVER:
+        return "ended while it waited (cancelled, or never could start)"
+    if start_s is None:
+        return "" if state in {"PENDING", ""} else f"state {state} without a start"
+    if end_s is None:
+        return f"state {state} without an end" if state and state not in _OPEN else ""
+    return "ends before it starts (clocks)" if end_s < start_s else ""
+
+
+def _suspended_s(row: Mapping[str, str], start_s: float | None, end_s: float | None) -> float:
+    """By how much sacct's elapsed time is shorter than that between start and end, or what it says
+    of it itself; 0 where it says neither.
+    """
+    if start_s is None or end_s is None:
+        return 0.0
+    elapsed_s = elapsed_s_of(row)
+    lost_s = parse_limit_s(row.get("Suspended", "")) or 0.0
+    lost_s = lost_s if elapsed_s is None else end_s - start_s - elapsed_s
+    return min(end_s - start_s, max(0.0, lost_s))
 
 
 def _key_of(row: Mapping[str, str]) -> str:
