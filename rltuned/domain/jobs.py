@@ -55,12 +55,12 @@ DRIFT_SHARE: Final = 0.01
 """How far a number may be from the priority that a job had at first and still count as that one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ownership:
-    """What rltuned did to a job, from its own journal. nice: the user's, before `Priority=`
-    destroyed it. original: before the first write. earlier: values written or replaced before;
-    backfill can put one back. rest: `PendingJob.rest` at the first write of a priority. None = not
-    known. written_at: the last write, Unix seconds; 0 = not known.
+    """What rltuned did to a job, from its own journal; nobody changes one, as of PendingJob. nice:
+    the user's, before `Priority=` destroyed it. original: before the first write. earlier: values
+    written or replaced before; backfill can put one back. rest: `PendingJob.rest` at the first
+    write of a priority. None = not known. written_at: the last write, Unix seconds; 0 = not known.
     """
 
     field: str

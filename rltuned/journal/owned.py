@@ -141,8 +141,10 @@ _PUT: Final = (
 def _ownership(
     name: str, original: Any, nice: int | None, rest: int | None, writes: Sequence[Any]
 ) -> Ownership:
-    *_, (_, value, at) = writes
-    earlier = {original, *(number for old, new, _ in writes for number in (old, new))} - {value}
+    (_, value, at), earlier = writes[-1], {original}
+    for old, new, _ in writes:
+        earlier.update((old, new))
+    earlier.discard(value)
     return Ownership(name, value, nice, original, tuple(sorted(earlier)), rest, at)
 
 
