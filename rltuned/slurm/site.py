@@ -22,9 +22,6 @@ _OF_ACCOUNTS: Final = ("Age", "FairShare")
 _VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:[.-]|$)")
 _PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
 _FIRST_WITH_LIMIT: Final = (23, 2)
-_BUCKET: Final = 30
-_REFILL: Final = 2
-"""Slurm's defaults of rl_bucket_size and rl_refill_rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +93,7 @@ def release_of(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimit:
+class RateLimit(NamedTuple):
     """slurmctld's limit per user (SlurmctldParameters=rl_enable, 23.02 and later)."""
 
     bucket: int
@@ -111,12 +107,9 @@ def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
     if "rl_enable" not in options or (release or (0, 0)) < _FIRST_WITH_LIMIT:
         return None
     given = dict(option.split("=", 1) for option in options if "=" in option)
-
-    def number(name: str, default: int) -> int:
-        text = given.get(name, "")
-        return int(text) if text.isdigit() else default
-
-    return RateLimit(number("rl_bucket_size", _BUCKET), number("rl_refill_rate", _REFILL))
+    defaults = (("rl_bucket_size", 30), ("rl_refill_rate", 2))  # Slurm's own
+    known = ((given.get(name, ""), default) for name, default in defaults)
+    return RateLimit(*(int(text) if text.isdigit() else default for text, default in known))
 
 
 @dataclass(frozen=True, slots=True)

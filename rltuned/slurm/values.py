@@ -29,8 +29,6 @@ _MOST: Final = 10**12
 _SHORT: Final = 9
 """So many digits are certainly below 2**32."""
 _EPOCH_DIGITS: Final = 11
-LONGER_THAN_A_YEAR: Final = "invalid"
-"""What squeue and sacct print for a time limit of more than 365 days."""
 _WHOLE: Final = re.compile(r"(?:^|=)(\d+)")
 SHOWN: Final = 40
 """Characters of a wrong value that a message says again."""
@@ -56,11 +54,6 @@ def parse_number(text: str) -> int:
 def whole_numbers(text: str) -> tuple[int, ...]:
     """The numbers of "10" or "cpu=10,gres/gpu=5", fractions cut off; none where there are none."""
     return tuple(map(int, _WHOLE.findall(text)))
-
-
-def is_amount(text: str) -> bool:
-    """Whether parse_count would take it."""
-    return _AMOUNT.fullmatch(text) is not None
 
 
 def parse_count(text: str) -> int:
@@ -95,7 +88,8 @@ def resources_of(gpus: int, cpus: int, mem_mib: int) -> Resources:
 def parse_limit_s(text: str) -> float | None:
     """A limit in seconds; inf = UNLIMITED or INVALID (over a year); None = not set."""
     word = text.strip().lower()
-    if word in {"unlimited", "infinite", LONGER_THAN_A_YEAR}:
+    # squeue and sacct print INVALID for more than 365 days
+    if word in {"unlimited", "infinite", "invalid"}:
         return math.inf
     if absent(word) or word == "partition_limit":
         return None
@@ -186,7 +180,7 @@ def _parse_one_gres(item: str) -> Gres:
     name = words[0]
     if equals:
         kind, count = ":".join(words[1:]), parse_count(right)
-    elif len(words) > 1 and is_amount(words[-1]):
+    elif len(words) > 1 and _AMOUNT.fullmatch(words[-1]):
         kind, count = ":".join(words[1:-1]), parse_count(words[-1])
     else:
         kind, count = ":".join(words[1:]), 1
