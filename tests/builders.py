@@ -17,7 +17,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.journal import Journal
-from rltuned.journal.owned import Claim
+from rltuned.journal.owned import OwnedRow
 
 T = TypeVar("T")
 NOW = 1_700_000_000.0
@@ -201,7 +201,7 @@ def noted(
         journal.settle(ticket, found, at=at)
 
 
-def numbers_in(journal: Journal, cluster: str = "test") -> list[Claim]:
+def numbers_in(journal: Journal, cluster: str = "test") -> list[OwnedRow]:
     """What a journal holds of numbers."""
     return [claim for claim in journal.claims(cluster) if not claim.field.words]
 
@@ -211,7 +211,7 @@ def marked_by(journal: Journal, seen: Snapshot) -> Snapshot:
     return seen.marked(remembered_by(journal, seen.cluster, seen.taken_at))
 
 
-def words_in(journal: Journal, cluster: str = "test") -> list[Claim]:
+def words_in(journal: Journal, cluster: str = "test") -> list[OwnedRow]:
     """The same of words."""
     return [claim for claim in journal.claims(cluster) if claim.field.words]
 

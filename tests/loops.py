@@ -25,7 +25,7 @@ from rltuned.daemon.web.server import MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from rltuned.settings.keys import Rescue, Settings
 from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock

@@ -20,8 +20,8 @@ from rltuned.lab.train.history import started_of
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
 from rltuned.sim.trace import Bad
+from rltuned.slurm.accounting import COLUMNS
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.sacct import COLUMNS
 from tests.backtest.worlds import jobs, site
 
 ROWS = 60

@@ -18,10 +18,9 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, HealthState, kept_state
 from rltuned.daemon.web.server import Connection
 from rltuned.errors import JournalError
-from rltuned.journal import cycles, named_values, owned
-from rltuned.journal.cycles import Document
-from rltuned.journal.queries import JobChange, latest
-from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.journal import cycles, owned, store
+from rltuned.journal.cycles import Document, JobChange, latest
+from rltuned.journal.store import FILE_NAME, reading
 from rltuned.settings import Loaded, Settings
 from rltuned.text import span
 
@@ -49,13 +48,13 @@ def journal_document(db: sqlite3.Connection) -> tuple[Document, tuple[JobChange,
     model = db.execute(
         "SELECT model FROM cycles WHERE policy != '' ORDER BY cycle DESC LIMIT 1"
     ).fetchone()
-    known = BREAKERS.of(named_values.get(db, BREAKERS.name))
-    state = kept_state(named_values.get(db, named_values.STATE))
+    known = BREAKERS.of(store.get(db, BREAKERS.name))
+    state = kept_state(store.get(db, store.STATE))
     document = {
         "cycle": None if cycle is None else asdict(cycle),
         "cycles": count,
         "model": (model and model[0]) or None,
-        "carrying": owned.count(db),
+        "carrying": len(owned.carrying(db)),
         "state": None if state is None else state.model_dump(mode="json"),
         "changes": [{name: getattr(one, name) for name in _SHOWN} for one in changes],
         "breakers": [

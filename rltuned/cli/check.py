@@ -27,8 +27,7 @@ from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
 from rltuned.journal.journal import Journal
-from rltuned.journal.salt import FILE_NAME, read_salt
-from rltuned.journal.snapshots import FILE_NAME as DATABASE
+from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
 from rltuned.policies.actor import Actor
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import (
@@ -93,7 +92,7 @@ def here(loaded: Loaded) -> Iterator[Check]:
         loaded=loaded,
         settings=loaded.settings,
         folder=loaded.settings.daemon.state_dir,
-        salt_file=loaded.settings.daemon.state_dir / FILE_NAME,
+        salt_file=loaded.settings.daemon.state_dir / SALT_FILE,
         user=user_name(os.geteuid()),
     )
     yield from answers(MACHINE, facts)
@@ -139,7 +138,7 @@ def _space(facts: Facts) -> tuple[float, float] | None:
     """MiB that are free, and those that the journal has; None = the journal's check says why."""
     try:
         free = shutil.disk_usage(facts["folder"]).free
-        used = sum(file.stat().st_size for file in facts["folder"].glob(f"{DATABASE}*"))
+        used = sum(file.stat().st_size for file in facts["folder"].glob(f"{FILE_NAME}*"))
     except OSError:
         return None
     return free / _MIB, used / _MIB

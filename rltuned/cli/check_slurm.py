@@ -33,8 +33,7 @@ from rltuned.slurm.config_checks import (
     otherwise,
     wrong,
 )
-from rltuned.slurm.sdiag import pressures
-from rltuned.slurm.site import acting_host, read_priorities, read_rate_limit
+from rltuned.slurm.site import acting_host, pressures, read_priorities, read_rate_limit
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 _SHOWN: Final = 5

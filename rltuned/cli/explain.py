@@ -29,8 +29,8 @@ from rltuned.daemon.what_if import other_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.journal.queries import JobChange
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.cycles import JobChange
+from rltuned.journal.store import FILE_NAME
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.text import between, counted, escaped, span, trusted, when

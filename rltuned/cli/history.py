@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from rltuned.cli import flags
+from rltuned.journal.cycles import JobChange, changes_of
 from rltuned.journal.owned import TAKEN_OVER
-from rltuned.journal.queries import JobChange, changes_of
-from rltuned.journal.snapshots import FILE_NAME, reading
-from rltuned.slurm.job_selector import asked_job
+from rltuned.journal.store import FILE_NAME, reading
+from rltuned.slurm.values import asked_job
 from rltuned.text import when
 
 app = typer.Typer()

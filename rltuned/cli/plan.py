@@ -38,7 +38,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.salt import read_salt
+from rltuned.journal.store import read_salt
 from rltuned.settings import Loaded
 from rltuned.text import trusted
 

@@ -20,10 +20,10 @@ from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.restore import (
     Effort,
     Restored,
+    asked_jobs,
     is_complete,
     persist,
     restore_shown,
-    shown,
     unknown_numbers,
 )
 from rltuned.daemon.restore import restore as give_back
@@ -33,9 +33,9 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Rescue
 from rltuned.settings.source import load_rescue
-from rltuned.slurm.fence import Fence
-from rltuned.slurm.job_selector import AskedJob, asked_job
-from rltuned.slurm.undoer import SlurmUndoer
+from rltuned.slurm.backend import SlurmUndoer
+from rltuned.slurm.run import Fence
+from rltuned.slurm.values import AskedJob, asked_job
 
 app = typer.Typer()
 
@@ -102,11 +102,25 @@ def restore(
     unasked_s = math.inf if sys.stdin.isatty() else IN_SCRIPTS_S
     effort = Effort(unasked_s if patience is None else patience, tell=warn)
     daemon, marks = settings.daemon, settings.daemon.pause_file.parent
+    lease = open_lease(settings, clock)
+    holds = (lease.elsewhere,) if lease else ()
+    fence = Fence(clock.readings, daemon.max_snapshot_age_s, *holds)
+    undoer = SlurmUndoer(settings.slurm.cli(), clock.now, fence=fence)
     with (
         closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
-        work = _Work(settings, clock, journal, effort, asked, as_shown=as_shown, as_json=as_json)
+        work = _Work(
+            settings,
+            clock,
+            journal,
+            lease,
+            undoer,
+            effort,
+            asked,
+            as_shown=as_shown,
+            as_json=as_json,
+        )
         code = work.run()
         code = 1 if code and orders.stop else code
     if as_json:
@@ -121,6 +135,8 @@ class _Work:
     settings: Rescue
     clock: SystemClock
     journal: Journal
+    lease: Lease | None
+    undoer: SlurmUndoer
     effort: Effort
     asked: AskedJob | None
     as_shown: bool
@@ -164,32 +180,29 @@ class _Work:
     def _by_journal(self) -> int:
         if self.journal.is_lost():
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
-        lease, unnoted, elsewhere = self._lease(), list[str](), ""
-        if lease is not None:
-            elsewhere = lease.before_restore(self.journal)
-            if elsewhere:
-                self._warn(f"what {elsewhere} has taken over is restored there")
-        undoer, effort = self._undoer(lease), replace(self.effort, unnoted=unnoted.append)
-        items = give_back(undoer, self.journal, self.clock, self.asked, effort)
-        if lease is not None:
-            lease.after_restore(self.journal)
+        elsewhere = self.lease.before_restore(self.journal) if self.lease else ""
+        if elsewhere:
+            self._warn(f"what {elsewhere} has taken over is restored there")
+        items = give_back(self.undoer, self.journal, self.clock, self.asked, self.effort)
+        if self.lease is not None:
+            self.lease.after_restore(self.journal)
         self._report(items)
         code = 0 if is_complete(items) else LEFT
-        if unnoted:
-            self._warn(f"restored, and not noted: {unnoted[0]}")
+        if self.effort.unnoted:
+            self._warn(f"restored, and not noted: {self.effort.unnoted}")
             code = LEFT
         if self.as_shown:
             return max(code, self._without(known=False))
-        code = code if elsewhere else max(code, self._unexplained(undoer, items))
+        code = code if elsewhere else max(code, self._unexplained(items))
         if not items and not code and not self.as_json:
             say("nothing to restore")
         return code
 
-    def _unexplained(self, undoer: SlurmUndoer, items: tuple[Restored, ...]) -> int:
+    def _unexplained(self, items: tuple[Restored, ...]) -> int:
         """Compare with what Slurm shows: LEFT = numbers that the journal knows nothing of."""
         is_there = self.journal.is_there()
         try:
-            seen = undoer.look()
+            seen = self.undoer.look()
         except (errors.BackendError, errors.SnapshotError) as error:
             # a service that only ever watched must stop even while Slurm is away
             owner = "the journal knows of nothing" if is_there else "no journal"
@@ -212,23 +225,24 @@ class _Work:
             self._warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
         return LEFT if found or blind or others else 0
 
-    def _lease(self) -> Lease | None:
-        keys = self.settings
-        return open_lease(keys, self.clock)
-
-    def _undoer(self, lease: Lease | None) -> SlurmUndoer:
-        holds = (lease.elsewhere,) if lease else ()
-        fence = Fence(self.clock.readings, self.settings.daemon.max_snapshot_age_s, *holds)
-        return SlurmUndoer(self.settings.slurm.cli(), self.clock.now, fence=fence)
-
     def _without(self, *, known: bool) -> int:
         """Restore what Slurm shows; the exit code. known: rltuned did write from this folder."""
-        scope = self.settings.scope.partitions
+        scope, looks = self.settings.scope.partitions, list[Snapshot]()
+
+        def look() -> list[Restored]:
+            looks[:] = [self.undoer.look()]
+            return []
+
         try:
-            undoer = self._undoer(self._lease())
-            self._keep_others_out()
-            seen = self._look(undoer)
-            jobs, kind = shown(seen, self.asked, scope), seen.priorities.kind
+            self.journal.claim()
+        except errors.JournalHeldError:
+            raise  # not beside a live daemon
+        except errors.JournalError as error:  # a folder that cannot be opened is no live daemon's
+            self._warn(str(error))
+        try:
+            persist(look, self.clock, self.effort)
+            (seen,) = looks
+            jobs, kind = asked_jobs(seen, self.asked, scope), seen.priorities.kind
             found = {j.key: (j.address, n) for j in jobs if (n := foreign(j, kind)) is not None}
             hidden = sum(job.site_factor is None for job in jobs)
             self._say_unknown(seen, hidden + sum(r.kind != "reservation" for r in seen.unreadable))
@@ -241,7 +255,7 @@ class _Work:
                 )
                 return LEFT
             items = restore_shown(
-                undoer, self.clock, self.effort, self.asked, scope, fixed=self.as_shown
+                self.undoer, self.clock, self.effort, self.asked, scope, fixed=self.as_shown
             )
         except (errors.BackendError, errors.SnapshotError) as error:
             self._warn(f"nothing was restored: {error}")
@@ -251,25 +265,6 @@ class _Work:
         if fixed and not self.as_shown:
             self._warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
         return 0 if is_complete(items) else LEFT
-
-    def _keep_others_out(self) -> None:
-        """Not beside a live daemon. A folder that cannot be opened is no live daemon's."""
-        try:
-            self.journal.claim()
-        except errors.JournalHeldError:
-            raise
-        except errors.JournalError as error:
-            self._warn(str(error))
-
-    def _look(self, undoer: SlurmUndoer) -> Snapshot:
-        seen: list[Snapshot] = []
-
-        def once() -> list[Restored]:
-            seen[:] = [undoer.look()]
-            return []
-
-        persist(once, self.clock, self.effort)
-        return seen[0]
 
     def _say_unknown(self, seen: Snapshot, hidden: int) -> None:
         kind = seen.priorities.kind

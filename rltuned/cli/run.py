@@ -37,8 +37,7 @@ from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
-from rltuned.journal.salt import keep_salt
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME, keep_salt
 from rltuned.policies.tune_state import read_state
 from rltuned.run import Call
 from rltuned.settings import Loaded

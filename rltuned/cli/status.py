@@ -14,7 +14,7 @@ from rltuned.core.hindsight import SHOWN
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import kept_state
 from rltuned.errors import SettingsError
-from rltuned.journal.queries import JobChange
+from rltuned.journal.cycles import JobChange
 from rltuned.settings import Settings
 from rltuned.text import span, trusted, when
 

@@ -6,14 +6,14 @@ from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.lease import Lease
 from rltuned.domain.kinds import Digester
-from rltuned.domain.ports import Backend, Clock
+from rltuned.domain.plan import Backend, Clock
 from rltuned.errors import JournalError
-from rltuned.journal.salt import read_salt
+from rltuned.journal.store import read_salt
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.fence import Fence
 from rltuned.slurm.pyslurm import ReaderChoice
+from rltuned.slurm.run import Fence
 
 
 def kept_digester(loaded: Loaded) -> Digester | None:

@@ -13,8 +13,7 @@ from rltuned.core.placement import width
 from rltuned.core.reasons import ReasonKind, reason_of
 from rltuned.core.refusals import Refusal
 from rltuned.core.switchback import Switchback
-from rltuned.domain.address import is_sayable
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, is_sayable
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, NodeName
 

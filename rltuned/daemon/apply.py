@@ -16,15 +16,14 @@ from rltuned.daemon.state import HealthState
 from rltuned.domain.context import NO_CONTEXT, Context, Remembered
 from rltuned.domain.fields import OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
-from rltuned.domain.ports import Backend, Clock
+from rltuned.domain.plan import Backend, Clock, Outcome, Plan, Result
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.cycles import CycleObservation, Document
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Kept
+from rltuned.journal.store import Kept
 
 _HOUR_S: Final = 3_600.0
 NEUTRAL: Final[Kept[NeutralDelay]] = Kept(
@@ -62,7 +61,7 @@ class PlanApplier:
         self._context, self._unread = NO_CONTEXT, ""
 
     def remembered(self, cluster: str, now: float) -> Remembered:
-        """See domain/ports.Backend; `look` says what is wrong with the journal."""
+        """See domain/plan.Backend; `look` says what is wrong with the journal."""
         if self._cluster != cluster:
             self._cluster, self._earlier = cluster, None
         try:

@@ -19,10 +19,9 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
-from rltuned.journal.queries import changes_of
-from rltuned.journal.snapshots import reading
-from rltuned.slurm.job_selector import asked_job
-from rltuned.slurm.strings import parse_tasks
+from rltuned.journal.cycles import changes_of
+from rltuned.journal.store import reading
+from rltuned.slurm.values import asked_job, parse_tasks
 
 DECIDED: Final = (
     "proposed_priority", "planned_priority", "score", "delay_s", "delay_bound_s",

@@ -17,7 +17,7 @@ from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.errors import ModelError
-from rltuned.journal.named_values import Memory
+from rltuned.journal.store import Memory
 from rltuned.policies.generations import Generations
 from rltuned.settings import Settings
 

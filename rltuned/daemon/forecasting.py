@@ -43,7 +43,7 @@ from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.durable import write_whole
-from rltuned.journal.storage import hand_to_folder_owner
+from rltuned.journal.store import hand_to_folder_owner
 from rltuned.trusted import owner_of, read_trusted
 
 FILE_NAME: Final = "forecast"

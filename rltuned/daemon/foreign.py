@@ -23,7 +23,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import SnapshotError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Kept
+from rltuned.journal.store import Kept
 
 NAMED: Final = 20
 """So many jobs are named in a line."""
@@ -166,7 +166,12 @@ class FirstLooks:
         self._doubted = {k: n for k, n in self._doubted.items() if k not in explained}
         self._doubted |= {key: number for key, (_, number) in found.items()}
         if fresh:
-            _keep_alone(journal, seen.cluster, explained, found.keys(), at)
+            LEFT_ALONE.change(
+                journal,
+                seen.cluster,
+                lambda kept: sorted({*(kept or ())} - explained | found.keys()),
+                at,
+            )
         doubted = [job for job in jobs if job.key in self._doubted]
         if len(doubted) < MANY or _are_few(doubted, jobs, len(doubted)):
             return ""
@@ -194,13 +199,3 @@ class FirstLooks:
             return self._doubted[job.key] != foreign(job, kind)
         first_id = min(job.job_id, job.array.array_job_id if job.array else job.job_id)
         return job.submitted_at <= since or first_id <= newest
-
-
-def _keep_alone(
-    journal: Journal, cluster: str, known: Collection[JobKey], new: Collection[JobKey], at: float
-) -> None:
-    """Bring LEFT_ALONE up to date, where that changes it."""
-    before = LEFT_ALONE.read(journal).get(cluster, [])
-    after = sorted({*before} - {*known} | {*new})
-    if after != before:
-        LEFT_ALONE.change(journal, cluster, lambda _: after, at)

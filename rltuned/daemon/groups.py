@@ -12,8 +12,8 @@ from rltuned.domain.groups import GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import Kept, Recall
-from rltuned.slurm.strings import parse_dependency
+from rltuned.journal.store import Kept, Recall
+from rltuned.slurm.values import parse_dependency
 
 Document = dict[str, Any]
 

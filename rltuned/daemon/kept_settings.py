@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from rltuned.core.ladder import Rung
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import SALT, SETTINGS, Memory, Recall
+from rltuned.journal.store import SALT, SETTINGS, Memory, Recall
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.keys import Rescue
 

@@ -3,34 +3,55 @@
 A small file in a folder that both hosts share is a row with a term, which says who holds the lease.
 No clocks of two machines are compared: the holder renews by counting up, and the other takes over
 only after it has itself watched the count stand still for the whole time. The holder stops writing
-before that time is over by its own clocks, and reads the file again right before every batch. What
-rltuned owns in Slurm lies beside it, for the one that takes over: see journal/handover.
+before that time is over by its own clocks, and reads the file again right before every batch.
+
+Journals are local: SQLite is not safe on a file system that two hosts share. So the holder writes
+what its journal owns into a file beside the lease, before it writes to Slurm; the one that takes
+the lease puts that into its own journal first. A change thus has one owner at every time, and
+`rltuned restore` of that one restores it.
 """
 
 import fcntl
+import json
 import os
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+)
 
 from rltuned.daemon.clock import SystemClock
+from rltuned.domain.fields import OWNED
+from rltuned.durable import write_whole
 from rltuned.errors import JournalError
-from rltuned.journal.handover import Handover, publish, published
 from rltuned.journal.journal import Journal
+from rltuned.journal.owned import COLUMNS, OwnedRow, columns_of
 from rltuned.settings.keys import Rescue, Settings
-from rltuned.slurm.fence import Readings, longest_s
-from rltuned.trusted import flaw_of
+from rltuned.slurm.run import Readings, longest_s
+from rltuned.trusted import flaw_of, read_trusted
 
 FILE: Final = "rltuned.lease"
+HANDOVER_FILE: Final = "rltuned.handover"
+GONE_JOBS: Final = 1000
+"""So many rows of jobs that have left the queue go along, in case they are requeued."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _BYTES: Final = 512
+_MOST_BYTES: Final = 256 * 1024 * 1024
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_STRICT: Final = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+_ROW: Final = TypeAdapter(OwnedRow, config=ConfigDict(arbitrary_types_allowed=True))
 
 
 class LeaseRecord(BaseModel):
@@ -38,13 +59,81 @@ class LeaseRecord(BaseModel):
     renewals. released: it is given up.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = _STRICT
 
     term: int = Field(ge=0)
     holder: str = Field(pattern=f"^(?:{_NAME})?$", max_length=255)
     word: str = Field("", max_length=32)
     beat: int = Field(ge=0)
     released: bool
+
+
+def _row_of(found: Any) -> OwnedRow:
+    """A row from the columns of its table. Raises ValueError: it is none."""
+    kind = OWNED.get(str(found.get("field"))) if isinstance(found, dict) else None
+    if kind is None:
+        raise ValueError("a row is of no field of this release")
+    lists = {name: json.loads(str(found.get(name))) for name in ("writes", "past")}
+    row = _ROW.validate_python({**found, **lists, "field": kind})
+    of_kind = str if kind.words else int
+    values = [v for one in row.epochs for v in (one.original, *(w[1] for w in one.writes))]
+    if row.job_id <= 0 or not all(isinstance(v, of_kind) for v in values):
+        raise ValueError(f"{kind.name} has values of another kind")
+    return row
+
+
+def _document_of(row: OwnedRow) -> dict[str, Any]:
+    return dict(zip(COLUMNS, columns_of(row), strict=True))
+
+
+class Handover(BaseModel):
+    """Everything that changes hands, and whose it was. states: such as an open circuit breaker,
+    name, value (JSON) and `at`.
+    """
+
+    model_config = _STRICT
+
+    format: Literal[2] = 2
+    holder: str
+    term: int = Field(ge=1)
+    cluster: str
+    owned: tuple[Annotated[Any, PlainValidator(_row_of), PlainSerializer(_document_of)], ...] = ()
+    states: tuple[dict[Literal["name", "value", "at"], str | float], ...] = ()
+
+
+def published(folder: Path) -> Handover | None:
+    """What the last holder left there; None = nothing was written. Raises JournalError."""
+    path = folder / HANDOVER_FILE
+    try:
+        return Handover.model_validate_json(read_trusted(path, _MOST_BYTES)[0])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise JournalError(f"{path}: is not a handover: {error.errors()[0]['msg']}") from None
+
+
+def pack(journal: Journal, cluster: str, holder: str, term: int) -> Handover:
+    """What a journal holds of a cluster, for another daemon to go on with."""
+    rows, states = journal.pack(cluster, GONE_JOBS)
+    return Handover.model_construct(
+        format=2,
+        holder=holder,
+        term=term,
+        cluster=cluster,
+        owned=tuple(rows),
+        states=tuple(dict(zip(("name", "value", "at"), state, strict=True)) for state in states),
+    )
+
+
+def unpack(journal: Journal, given: Handover) -> None:
+    """Go on with what another daemon held. Raises JournalError."""
+    try:
+        states = [(str(s["name"]), str(s["value"]), float(s["at"])) for s in given.states]
+    except (KeyError, ValueError) as error:
+        raise JournalError(f"a handover's named value: {error!r}") from None
+    journal.unpack(given.cluster, given.owned, states, f"from {given.holder}")
 
 
 def open_lease(settings: Settings | Rescue, clock: SystemClock) -> "Lease | None":
@@ -56,19 +145,13 @@ def open_lease(settings: Settings | Rescue, clock: SystemClock) -> "Lease | None
         return None
     host = ha.host or socket.gethostname().partition(".")[0]
     lease_s = max(3 * daemon.interval_s, timeout_s + 2 * daemon.interval_s)
-    word = _word_of(daemon.state_dir)
-    return Lease(ha.lease_dir, host, lease_s, timeout_s, clock.readings, word=word)
-
-
-def _word_of(state_dir: Path) -> str:
-    """The same for every process of one machine with this folder, until that is started again:
-    in such a folder the journal's lock lets only one write. Without them it is of this process.
-    """
-    try:
+    # the same for every process of one machine with this folder, until that is started again: in
+    # such a folder the journal's lock lets only one write
+    word, state_dir = secrets.token_hex(8), daemon.state_dir
+    with suppress(OSError):
         folder, boot = state_dir.stat(), BOOT_ID.read_text()
-    except OSError:
-        return secrets.token_hex(8)
-    return sha256(f"{boot} {folder.st_dev} {folder.st_ino}".encode()).hexdigest()[:16]
+        word = sha256(f"{boot} {folder.st_dev} {folder.st_ino}".encode()).hexdigest()[:16]
+    return Lease(ha.lease_dir, host, lease_s, timeout_s, clock.readings, word=word)
 
 
 class Lease:
@@ -112,7 +195,7 @@ class Lease:
                 journal.leave(cluster)
             return refused
         if took is not None:
-            journal.unpack(took)
+            unpack(journal, took)
         self.publish(journal, cluster)
         return f"took over from {took.holder}; the next cycle writes" if took is not None else ""
 
@@ -120,16 +203,13 @@ class Lease:
         """Leave for a successor what this daemon holds; to be done before anything is written."""
         if self._term is None:
             raise JournalError("this daemon does not hold the lease")
-        held = journal.pack(cluster, self.host, self._term)
-        if held == self._left:
-            return
-        # locked: one who is stopped right here must not overwrite its successor's file later
-        if not self._publish(held):
-            raise JournalError("the lease was taken by another daemon")
-        self._left = held
+        held = pack(journal, cluster, self.host, self._term)
+        if held != self._left:
+            self._publish(held)
+            self._left = held
 
     def before_restore(self, journal: Journal) -> str:
-        """Let go of what another daemon has taken over, which gives it back; its host, empty = none
+        """Let go of what another daemon has taken over, which restores it; its host, empty = none
         has.
         """
         given = self._of_another()
@@ -142,18 +222,25 @@ class Lease:
         """Leave for a successor that all has been restored."""
         given = published(self.folder)
         if given is not None and given.holder == self.host:
-            self._publish(journal.pack(given.cluster, self.host, given.term))
+            with suppress(_TakenError):
+                self._publish(pack(journal, given.cluster, self.host, given.term))
 
     def _of_another(self) -> Handover | None:
         given = published(self.folder)
         return None if given is None or given.holder == self.host else given
 
-    def _publish(self, held: Handover) -> bool:
+    def _publish(self, held: Handover) -> None:
+        """Put it beside the lease, durably, and locked: one who is stopped right here must not
+        overwrite its successor's file later.
+        """
+        path = self.folder / HANDOVER_FILE
         with self._locked() as file:
-            still = _read(file).term == held.term
-            if still:
-                publish(self.folder, held)
-        return still
+            if _read(file).term != held.term:
+                raise _TakenError("the lease was taken by another daemon")
+            try:
+                write_whole(path, held.model_dump_json().encode())
+            except OSError as error:
+                raise JournalError(f"{path}: {error.strerror or error}") from None
 
     def claim(self, acting: str) -> str:
         """Take or renew the lease when the slurmctld here acts, else give it up; why nothing may be
@@ -218,12 +305,9 @@ class Lease:
 
     def close(self) -> None:
         """Give it up, so that the other need not wait. What fails here, time corrects."""
-        if self._term is None:
-            return
-        try:
-            with self._locked() as file:
+        if self._term is not None:
+            with suppress(JournalError), self._locked() as file:
                 self._give_up(file, _read(file))
-        except JournalError:
             self._term = None
 
     def _look(self) -> LeaseRecord | str:
@@ -256,8 +340,20 @@ class Lease:
                 yield file
             finally:
                 os.close(file)
-        except (OSError, ValidationError) as error:
-            raise JournalError(f"{self._path}: {_reason(error)}") from None
+        except BlockingIOError:
+            raise JournalError(
+                f"{self._path}: the other daemon is at it; next cycle again"
+            ) from None
+        except ValidationError:
+            raise JournalError(
+                f"{self._path}: is not a lease; when no other daemon runs, remove it"
+            ) from None
+        except OSError as error:
+            raise JournalError(f"{self._path}: {error.strerror or error}") from None
+
+
+class _TakenError(JournalError):
+    """Another daemon has taken the lease."""
 
 
 def _read(file: int) -> LeaseRecord:
@@ -272,11 +368,3 @@ def _write(file: int, record: LeaseRecord) -> None:
     # always as long, so that no truncation comes first: a full disk leaves the old record
     os.pwrite(file, record.model_dump_json().encode().ljust(_BYTES), 0)
     os.fsync(file)
-
-
-def _reason(error: OSError | ValidationError) -> str:
-    if isinstance(error, ValidationError):
-        return "is not a lease; when no other daemon runs, remove it"
-    if isinstance(error, BlockingIOError):
-        return "the other daemon is at it; next cycle again"
-    return error.strerror or str(error)

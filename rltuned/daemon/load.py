@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.sdiag import Bounds, Figure, Load, pressures
+from rltuned.slurm.site import Bounds, Figure, Load, pressures
 
 CALM: Final = 0.5
 """At or below this share of every bound slurmctld counts as calm."""

@@ -29,8 +29,7 @@ from rltuned.daemon.sums import sums_of
 from rltuned.daemon.systemd import SignalFlags, is_paused
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.context import Context
-from rltuned.domain.plan import Plan
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock, Plan
 from rltuned.domain.runs import RunNews
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S

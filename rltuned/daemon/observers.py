@@ -17,11 +17,11 @@ from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import STATE
+from rltuned.journal.store import STATE
 from rltuned.policies.tune_state import TuneState
 from rltuned.text import span, trusted
 

@@ -17,9 +17,7 @@ from typing import Final
 from rltuned.daemon.foreign import Number, foreign, unexplained, within
 from rltuned.domain.fields import NICE, PRIORITY, RELEASE, SITE_FACTOR, Action, Field
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
-from rltuned.domain.ports import Clock, Undoer
-from rltuned.domain.priority import PriorityKind
+from rltuned.domain.plan import Clock, Outcome, Plan, Result, Undoer
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import (
@@ -30,9 +28,9 @@ from rltuned.errors import (
     SnapshotError,
 )
 from rltuned.journal.journal import Journal
-from rltuned.journal.owned import Claim, may_carry
+from rltuned.journal.owned import OwnedRow, may_carry
 from rltuned.journal.retention import ENDED_S
-from rltuned.slurm.job_selector import AskedJob
+from rltuned.slurm.values import AskedJob
 
 AT_ONCE: Final = 200
 """So many changes are sent between two looks at the queue."""
@@ -45,7 +43,7 @@ UNSEEN_S: Final = 15.0
 
 
 class Fate(StrEnum):
-    """What became of one claim."""
+    """What became of one row."""
 
     RESTORED = "restored"
     GONE = "gone"
@@ -71,19 +69,15 @@ _FATES: Final = {
     Result.WITHHELD: Fate.FAILED,
     Result.FAILED: Fate.FAILED,
 }
-_DORMANT: Final = (
-    "Slurm runs with priority/{kind}, which shows and counts no {label}; it keeps this one, "
-    "and `rltuned restore --all` gives it back once priority/multifactor runs again"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One claim and what became of it; detail is for people. soon: Slurm shows within seconds what
+    """One row and what became of it; detail is for people. soon: Slurm shows within seconds what
     was not known.
     """
 
-    claim: Claim
+    claim: OwnedRow
     fate: Fate
     detail: str
     soon: bool = False
@@ -94,39 +88,38 @@ def is_complete(items: Iterable[Restored]) -> bool:
     return not any(item.fate in UNDONE for item in items)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Effort:
-    """How long a restore goes on. patience_s: it ends when Slurm has taken nothing for so long; inf
-    = until it is asked to stop. tell: called with one line that says how far it is. unnoted: with
-    why the journal does not know of what was restored.
+    """How long a restore goes on, and what the journal could not take. patience_s: it ends when
+    Slurm has taken nothing for so long; inf = until it is asked to stop. tell: called with one line
+    that says how far it is. unnoted: why the journal does not know of what was restored, empty = it
+    does; done: that, which the journal still counts as owned.
     """
 
     patience_s: float = 0.0
     tell: Callable[[str], None] = lambda _: None
-    unnoted: Callable[[str], None] = lambda _: None
-
-
-ONE_TRY: Final = Effort()
-
-
-@dataclass(slots=True)
-class _Unnoted:
-    """What could not be noted in the journal, and why; empty = all was. done: what was restored
-    all the same, which the journal still counts as owned.
-    """
-
-    why: str = ""
+    unnoted: str = ""
     done: set[tuple[JobKey, Field]] = field(default_factory=set)
 
     @contextmanager
-    def tried(self) -> Iterator[None]:
+    def noting(self) -> Iterator[None]:
         """Note something, if it can be noted; that the journal is none any more is an error."""
         try:
             yield
         except (JournalHeldError, JournalLostError):
             raise
         except JournalError as error:
-            self.why = str(error)
+            self.unnoted = str(error)
+
+
+def asked_jobs(
+    seen: Snapshot, asked: AskedJob | None, scope: Collection[str] = ()
+) -> list[PendingJob]:
+    """The pending jobs in the scope, or the one that is asked for."""
+    jobs = within(seen.pending, scope)
+    if asked is None:
+        return jobs
+    return [job for job in jobs if asked.is_on(seen.cluster) and asked.means(job)]
 
 
 # -- by the journal -----------------------------------------------------------------------------
@@ -137,20 +130,17 @@ def restore(
     journal: Journal,
     clock: Clock,
     asked: AskedJob | None = None,
-    effort: Effort = ONE_TRY,
+    effort: Effort | None = None,
 ) -> tuple[Restored, ...]:
-    """Restore everything that rltuned changed. asked: of this job alone. Raises BackendError,
-    SnapshotError: Slurm was never read; JournalError: the journal cannot be read, or a live daemon
-    writes.
+    """Restore everything that rltuned changed. asked: of this job alone. effort: None = one try.
+    Raises BackendError, SnapshotError: Slurm was never read; JournalError: the journal cannot be
+    read, or a live daemon writes.
     """
     if journal.is_clean() and not _brings_back(undoer, journal):
         return ()
-    notes = _Unnoted()
     journal.claim()
-    found = persist(lambda: _by_journal(undoer, journal, clock, asked, notes), clock, effort)
-    if notes.why:
-        effort.unnoted(notes.why)
-    return found
+    work = Effort() if effort is None else effort
+    return persist(lambda: _by_journal(undoer, journal, clock, asked, work), clock, work)
 
 
 def _brings_back(undoer: Undoer, journal: Journal) -> bool:
@@ -165,120 +155,108 @@ def _brings_back(undoer: Undoer, journal: Journal) -> bool:
 
 
 def _by_journal(
-    undoer: Undoer, journal: Journal, clock: Clock, asked: AskedJob | None, notes: _Unnoted
+    undoer: Undoer, journal: Journal, clock: Clock, asked: AskedJob | None, work: Effort
 ) -> list[Restored]:
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
     jobs = tuple(replace(j, owned=owned.get(j.key)) for j in seen.pending)
-    with notes.tried():
+    with work.noting():
         journal.reclaim(seen.cluster, jobs, clock.now())
     pending = {j.key: j for j in jobs}
-    claims = [c for c in journal.claims(seen.cluster) if (c.key, c.field) not in notes.done]
-    held = [c for c in claims if _is_meant(asked, c, pending.get(c.key))]
-    frozen = {c.key for c in held if c.field is PRIORITY}
-    done: list[Restored] = []
+    every = [row for row in journal.claims(seen.cluster) if (row.key, row.field) not in work.done]
+    meant = [row for row in every if _is_meant(asked, row, pending.get(row.key))]
+    frozen = {row.key for row in meant if row.field is PRIORITY}
     if 0 in seen.hidden_ids():  # not every job shows, and nobody knows which
         missed = journal.missed(seen.cluster, clock.now() - ENDED_S)
-        held = [c for c in missed if _is_meant(asked, c, None)] + held
-    planned: list[tuple[Claim, Action]] = []
-    for claim in held:
-        job = pending.get(claim.key)
-        if job is None and (why := seen.hidden(claim.target.job_id)):
-            done.append(Restored(claim, Fate.UNKNOWN, why))
-            continue
-        verdict = _judge(
-            claim, job, clock.now(), is_frozen=claim.key in frozen, kind=seen.priorities.kind
-        )
+        meant = [row for row in missed if _is_meant(asked, row, None)] + meant
+    done: list[Restored] = []
+    planned: list[tuple[OwnedRow, Action]] = []
+    for row in meant:
+        job = pending.get(row.key)
+        verdict = _judge(row, job, seen, clock.now(), is_frozen=row.key in frozen)
         if isinstance(verdict, Restored):
             done.append(verdict)
         else:
-            planned.append((claim, verdict))
-    stay = {c.key for c in claims} - seen.left_out({c.key for c in claims})
-    with notes.tried():
-        journal.close_gone(seen.cluster, stay)
+            planned.append((row, verdict))
+    keys = {row.key for row in every}
+    with work.noting():
+        journal.close_gone(seen.cluster, keys - seen.left_out(keys))
 
     def noted(plan: Plan) -> Sequence[Outcome]:
         ticket = None
-        with notes.tried():
+        with work.noting():
             cycle = journal.last_cycle()
             ticket = journal.intend(plan, cluster=seen.cluster, cycle=cycle, at=clock.now())
         outcomes = undoer.apply(plan)
         if ticket is not None:
-            with notes.tried():
+            with work.noting():
                 journal.settle(ticket, outcomes, at=clock.now())
         return outcomes
 
     sent = _carry_out(planned, noted)
-    if notes.why:
-        notes.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
+    if work.unnoted:
+        work.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
     return done + sent
 
 
-def _is_meant(asked: AskedJob | None, claim: Claim, job: PendingJob | None) -> bool:
-    """job: the claim's, as the queue shows it; None = it is not pending any more."""
+def _is_meant(asked: AskedJob | None, row: OwnedRow, job: PendingJob | None) -> bool:
+    """job: the row's, as the queue shows it; None = it is not pending any more."""
     if asked is None:
         return True
-    if not asked.is_on(claim.cluster):
+    if not asked.is_on(row.cluster):
         return False
-    if job is not None:
-        return asked.means(job)
-    return asked.named(claim.target.job_id, claim.target.address)
+    return asked.named(row.job_id, row.address) if job is None else asked.means(job)
 
 
 def _judge(
-    claim: Claim,
-    job: PendingJob | None,
-    now: float,
-    *,
-    is_frozen: bool,
-    kind: PriorityKind,
+    row: OwnedRow, job: PendingJob | None, seen: Snapshot, now: float, *, is_frozen: bool
 ) -> Restored | Action:
-    """What undoes a claim, or why it is left. is_frozen: its priority is undone first."""
-    field = claim.field
+    """What restores a row, or why it is left. is_frozen: its priority is restored first."""
     if job is None:
-        return Restored(claim, Fate.GONE, "started, ended or was cancelled")
-    if field.under not in {None, kind}:
-        return Restored(claim, Fate.UNKNOWN, _DORMANT.format(kind=kind, label=field.label))
-    if field.words and not field.takes(claim.original):
-        return Restored(claim, Fate.CHANGED, f"{field.says(claim.original)} cannot be set")
-    job = job if field.words else replace(job, owned=claim.owned)
-    action = None if is_frozen and field.under else field.back(job, claim.original)
+        why = seen.hidden(row.key[0])
+        fate = Fate.UNKNOWN if why else Fate.GONE
+        return Restored(row, fate, why or "started, ended or was cancelled")
+    kind, system = row.field, seen.priorities.kind
+    if kind.under not in {None, system}:
+        why = (
+            f"Slurm runs with priority/{system}, which shows and counts no {kind.label}; it keeps "
+            "this one, and `rltuned restore --all` gives it back once priority/multifactor runs "
+            "again"
+        )
+        return Restored(row, Fate.UNKNOWN, why)
+    if kind.words and not kind.takes(row.original):
+        return Restored(row, Fate.CHANGED, f"{kind.says(row.original)} cannot be set")
+    job = job if kind.words else replace(job, owned=row.owned)
+    action = None if is_frozen and kind.under else kind.back(job, row.original)
     if action is None:
         # of a job just released the next pass of the scheduler says when it became eligible
         soon = not is_frozen and job.priority > 0 and (job.eligible_at or 0.0) <= now
-        return Restored(claim, Fate.UNKNOWN, _of_hidden(claim, job), soon and not field.words)
-    return _left_alone(claim, job, action) or action
+        return Restored(row, Fate.UNKNOWN, _of_hidden(row, job), soon and not kind.words)
+    return _left_alone(row, job, action) or action
 
 
-def _left_alone(claim: Claim, job: PendingJob, action: Action) -> Restored | None:
+def _left_alone(row: OwnedRow, job: PendingJob, action: Action) -> Restored | None:
     """Why an action is not for the job as it stands; None = it is."""
-    nice, is_release = claim.nice or 0, action.field is RELEASE
-    if action.field is NICE:
-        return None
-    if is_release and job.is_held:
-        return Restored(claim, Fate.HELD, _of_held(job, nice))
-    if not claim.explains(action.old):
-        why = f"{claim.field.label} is {action.old}, rltuned wrote {claim.value}"
-        return Restored(claim, Fate.CHANGED, why)
-    if is_release and job.nice not in {0, nice}:  # rltuned's number cleared it
-        return Restored(claim, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before")
+    nice = row.nice or 0
+    if action.field is RELEASE and job.is_held:
+        why = "a release would start it; Slurm gives it a number of its own when it is freed"
+        if nice and job.nice == 0:
+            why += f"; then set its nice by: scontrol update JobId={job.address} Nice={nice}"
+        return Restored(row, Fate.HELD, why)
+    if action.field is not NICE and not row.explains(action.old):
+        why = f"{row.field.label} is {action.old}, rltuned wrote {row.value}"
+        return Restored(row, Fate.CHANGED, why)
+    if action.field is RELEASE and job.nice not in {0, nice}:  # rltuned's number cleared it
+        return Restored(row, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before")
     return None
 
 
-def _of_held(job: PendingJob, nice: int) -> str:
-    """Why a job is left alone that is held, or that Slurm keeps at 0 for another reason."""
-    why = "a release would start it; Slurm gives it a number of its own when it is freed"
-    if not nice or job.nice != 0:
-        return why
-    return f"{why}; then set its nice by: scontrol update JobId={job.address} Nice={nice}"
-
-
-def _of_hidden(claim: Claim, job: PendingJob) -> str:
+def _of_hidden(row: OwnedRow, job: PendingJob) -> str:
     """What cannot be compared may be another user's; a command that starts no job is safe."""
-    why = f"Slurm does not show its {claim.field.label} now"
+    why = f"Slurm does not show its {row.field.label} now"
     if not job.held_by and job.reason != "JobArrayTaskLimit":
         return why
-    undo = f"scontrol update JobId={job.address} {claim.field.argument}={claim.original or 0}"
+    undo = f"scontrol update JobId={job.address} {row.field.argument}={row.original or 0}"
     stays = "held" if job.held_by else "at its array's limit"
     return f"{why}; unless another user has set it, {undo} gives it back and the job stays {stays}"
 
@@ -316,49 +294,41 @@ def restore_shown(
     """Zero every site factor in the scope, or one job's: Slurm's own is 0. fixed: release the fixed
     priorities too, but no held job. Raises BackendError, SnapshotError.
     """
-    return persist(lambda: _as_shown(undoer, asked, scope, fixed=fixed), clock, effort)
 
+    def one_pass() -> list[Restored]:
+        seen = undoer.look()
+        planned: list[tuple[OwnedRow, Action]] = []
+        jobs = asked_jobs(seen, asked, scope)
+        # under priority/basic a released job goes behind all others: the oldest goes first
+        for job in sorted(jobs, key=lambda job: (job.ages_since, job.job_id)):
+            number = foreign(job, seen.priorities.kind)
+            if number is not None and number[0] is PRIORITY and fixed:
+                kind, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)
+            elif number is not None and job.site_factor:
+                kind, action = SITE_FACTOR, SITE_FACTOR.to(job, 0)
+            else:
+                continue
+            row = OwnedRow(seen.cluster, *job.key, kind, job.address, action.old)
+            planned.append((row, action))
+        return _carry_out(planned, undoer.apply)
 
-def _as_shown(
-    undoer: Undoer, asked: AskedJob | None, scope: Collection[str], *, fixed: bool
-) -> list[Restored]:
-    seen = undoer.look()
-    planned: list[tuple[Claim, Action]] = []
-    # under priority/basic a released job goes behind all others: the oldest goes first
-    for job in sorted(shown(seen, asked, scope), key=lambda job: (job.ages_since, job.job_id)):
-        number = foreign(job, seen.priorities.kind)
-        if number is not None and number[0] is PRIORITY and fixed:
-            kind, action = PRIORITY, RELEASE.to(job, None, nice=job.nice)
-        elif number is not None and job.site_factor:
-            kind, action = SITE_FACTOR, SITE_FACTOR.to(job, 0)
-        else:
-            continue
-        planned.append((Claim(seen.cluster, action.target, kind, action.old), action))
-    return _carry_out(planned, undoer.apply)
-
-
-def shown(seen: Snapshot, asked: AskedJob | None, scope: Collection[str]) -> list[PendingJob]:
-    """The pending jobs in the scope, or the one that is asked for."""
-    jobs = within(seen.pending, scope)
-    if asked is None:
-        return jobs
-    return [job for job in jobs if asked.is_on(seen.cluster) and asked.means(job)]
+    return persist(one_pass, clock, effort)
 
 
 # -- until it is done -------------------------------------------------------------------------
 
 
 def _carry_out(
-    planned: Sequence[tuple[Claim, Action]], apply: Callable[[Plan], Sequence[Outcome]]
+    planned: Sequence[tuple[OwnedRow, Action]], apply: Callable[[Plan], Sequence[Outcome]]
 ) -> list[Restored]:
     """Send the first of them; the others wait for the next pass."""
     now, later = planned[:AT_ONCE], planned[AT_ONCE:]
     outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
     sent = [
-        Restored(claim, _FATES[outcome.result], outcome.detail or outcome.action.done())
-        for (claim, _), outcome in zip(now, outcomes, strict=True)
+        Restored(row, _FATES[outcome.result], outcome.detail or outcome.action.done())
+        for (row, _), outcome in zip(now, outcomes, strict=True)
     ]
-    return sent + [Restored(claim, Fate.WAITING, "not tried yet") for claim, _ in later]
+    return sent + [Restored(row, Fate.WAITING, "not tried yet") for row, _ in later]
 
 
 def persist(
@@ -368,7 +338,7 @@ def persist(
     BackendError, SnapshotError: none succeeded.
     """
     found: dict[tuple[JobKey, Field], Restored] = {}
-    has_seen, since_s, pause_s = False, clock.monotonic(), PAUSE_S
+    has_seen, since_s, pause_s, settled = False, clock.monotonic(), PAUSE_S, 0
     while True:
         before, error = dict(found), None
         try:
@@ -376,35 +346,27 @@ def persist(
             has_seen = True
         except (BackendError, SnapshotError) as failed:
             error = failed
-        if _settled(found) > _settled(before):
-            since_s, pause_s = clock.monotonic(), PAUSE_S
-        fates, idle_s = {item.fate for item in found.values()}, clock.monotonic() - since_s
+        left = [item for item in found.values() if item.fate in UNDONE]
+        if len(found) - len(left) > settled:
+            settled, since_s, pause_s = len(found) - len(left), clock.monotonic(), PAUSE_S
+        fates, idle_s = {item.fate for item in left}, clock.monotonic() - since_s
         stalled = error is not None or Fate.FAILED in fates
         # what Slurm refuses twice, it refuses
-        done = not (error or fates & _TRIED_AGAIN) and (found == before or not fates & UNDONE)
-        unseen = any(item.soon for item in found.values())
+        done = not (error or fates & _TRIED_AGAIN) and (found == before or not left)
+        unseen = any(item.soon for item in left)
         if done and (not unseen or idle_s >= min(UNSEEN_S, effort.patience_s)):
             break
         if stalled and not done and idle_s >= effort.patience_s:
             break
         pause_s = PAUSE_S if done else pause_s if stalled else 0.0  # the next need not wait
+        why = next((i.detail for i in left if i.fate in {Fate.FAILED, Fate.UNKNOWN}), "")
+        given = sum(item.fate is Fate.RESTORED for item in found.values())
+        counted = f"{given} of {len(found)} restored, {len(left)} left" if found else ""
         then = f"; next try in {pause_s:.0f} s" if pause_s else ""
-        effort.tell(_so_far(found if has_seen else {}, error) + then)
+        effort.tell("; ".join(part for part in (counted, str(error or why)) if part) + then)
         if clock.wait(pause_s):
             break
         pause_s = min(max(PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)
     if error is not None and not has_seen:
         raise error
     return tuple(found.values())
-
-
-def _settled(found: dict[tuple[JobKey, Field], Restored]) -> int:
-    return sum(item.fate not in UNDONE for item in found.values())
-
-
-def _so_far(found: dict[tuple[JobKey, Field], Restored], error: Exception | None) -> str:
-    left = [item for item in found.values() if item.fate in UNDONE]
-    why = next((item.detail for item in left if item.fate in {Fate.FAILED, Fate.UNKNOWN}), "")
-    given = sum(item.fate is Fate.RESTORED for item in found.values())
-    counted = f"{given} of {len(found)} restored, {len(left)} left" if found else ""
-    return "; ".join(part for part in (counted, str(error or why)) if part)

@@ -24,7 +24,7 @@ from rltuned.domain.runs import JobRun, RunNews
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
-from rltuned.journal.learned import FILE_NAME, Learned, keep_learned, read_learned
+from rltuned.journal.store import LEARNED_FILE, Learned, keep_learned, read_learned
 from rltuned.policies.feeding import feed, replay
 from rltuned.policies.files import read_archive
 
@@ -198,7 +198,7 @@ class RunTimeLearner:
         about, body = found
         if (about.cluster, about.salt) != (cluster, self._salt) or about.seen_at > now:
             raise JournalError("it belongs to another cluster, salt or time")
-        memory.restore(read_archive(Path(FILE_NAME), body, _MOST_BYTES))
+        memory.restore(read_archive(Path(LEARNED_FILE), body, _MOST_BYTES))
         return about.seen_at
 
     # -- each look --------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class RunTimeLearner:
         ):
             return
         self._saved_at = now
-        about = Learned(self._cluster, self._salt, self._seen_at)
+        about = Learned(cluster=self._cluster, salt=self._salt, seen_at=self._seen_at)
         try:
             keep_learned(self._folder, about, self._memory.to_bytes())
         except JournalError as error:

@@ -9,7 +9,7 @@ from typing import Final
 from rltuned.daemon.load import Throttle, Weighed
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock
 
 MOST_INTERVALS: Final = 10.0
 """The longest pause, while Slurm does not answer or is busy."""

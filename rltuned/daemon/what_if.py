@@ -25,9 +25,8 @@ from rltuned.domain.context import Context, RunTimes
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
-from rltuned.journal.queries import last_seen
-from rltuned.journal.salt import read_salt
-from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.journal.cycles import last_seen
+from rltuned.journal.store import FILE_NAME, read_salt, reading
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.values import SHOWN, asked_limit_s
 

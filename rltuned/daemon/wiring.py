@@ -19,7 +19,7 @@ from rltuned.daemon.lease import Lease
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.domain.kinds import SALT_BYTES
-from rltuned.domain.ports import Backend
+from rltuned.domain.plan import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies import files
 from rltuned.policies.actor import Actor, load_actor
@@ -32,7 +32,7 @@ from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, fi
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.keys import PolicyKeys, is_file_name
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.sdiag import Bounds, Load
+from rltuned.slurm.site import Bounds, Load
 from rltuned.solver import Cbc
 from rltuned.text import trusted
 

@@ -1,12 +1,15 @@
 """What rltuned adds to what Slurm says: marks of its jobs, the rest beside them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.units import JobId, JobKey
+
+_whole: Final = attrgetter(*(one.name for one in fields(PendingJob)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,11 @@ class Remembered:
         marks = job.owned, job.recent_writes, job.shared_from, job.changed_at
         if marks == (owned, writes, before, changed_at):
             return job
-        return replace(
-            job, owned=owned, recent_writes=writes, shared_from=before, changed_at=changed_at
-        )
+        # half of the time of `replace`, of which ten thousand would cost most of the join
+        made = PendingJob(*_whole(job))
+        made.owned, made.recent_writes = owned, writes
+        made.shared_from, made.changed_at = before, changed_at
+        return made
 
 
 NOTHING: Final = Remembered()

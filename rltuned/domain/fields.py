@@ -58,8 +58,7 @@ class Field:
             another user has changed it since.
         undo: see `back`.
         under: the only priority system that shows and counts it; None = all do.
-        stored: the name in the journal's table of changes, if not `name`.
-        kind: the name in metrics, if not `stored`.
+        kind: the name in metrics, if not `name`.
         keys: what the document of an action has of it.
         done: what a restore says of it, beside the values or in place of them.
     """
@@ -77,14 +76,12 @@ class Field:
         None if field.of(job) is None else field.to(job, original)
     )
     under: PriorityKind | None = None
-    stored: str = ""
     kind: str = ""
     keys: tuple[str, ...] = ("old", "new")
     done: str = "{label} {old} -> {new}"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stored", self.stored or self.name)
-        object.__setattr__(self, "kind", self.kind or self.stored)
+        object.__setattr__(self, "kind", self.kind or self.name)
 
     def __repr__(self) -> str:
         return self.name
@@ -102,7 +99,7 @@ class Field:
     @property
     def releases(self) -> bool:
         """Whether it undoes a priority."""
-        return self.stored == "release"
+        return self.kind == "release"
 
     def takes(self, value: Value | None) -> bool:
         """Whether Slurm takes it."""
@@ -243,7 +240,7 @@ NICE: Final = Field(
     label="nice",
     room=SITE_FACTOR.room,
     of=lambda job: job.nice,
-    stored="release",
+    kind="release",
     done="nice {new} set again; rltuned's number was gone by a hold",
 )
 OVERSUBSCRIBE: Final = Field(
@@ -265,6 +262,5 @@ FIELDS: Final = (PRIORITY, SITE_FACTOR, RELEASE, NICE, OVERSUBSCRIBE)
 OWNED: Final[Mapping[str, Field]] = {f.name: f for f in FIELDS if not f.releases}
 """The fields that rltuned can own of a job, by name."""
 WORDS: Final = tuple(f for f in FIELDS if f.words)
-STORED: Final = tuple(dict.fromkeys(f.stored for f in FIELDS))
 KINDS: Final = tuple(dict.fromkeys(f.kind for f in FIELDS))
 """Names of changes in the journal's table, and in metrics."""

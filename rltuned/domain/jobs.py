@@ -1,5 +1,6 @@
 """Jobs as a scheduler may know them. No type here can hold a true run time."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,12 +55,12 @@ DRIFT_SHARE: Final = 0.01
 """How far a number may be from the priority that a job had at first and still count as that one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ownership:
-    """What rltuned did to a job, from its own journal. nice: the user's, before `Priority=`
-    destroyed it. original: before the first write. earlier: values written or replaced before;
-    backfill can put one back. rest: `PendingJob.rest` at the first write of a priority. None = not
-    known. written_at: the last write, Unix seconds; 0 = not known.
+    """What rltuned did to a job, from its own journal; nobody changes one, as of PendingJob. nice:
+    the user's, before `Priority=` destroyed it. original: before the first write. earlier: values
+    written or replaced before; backfill can put one back. rest: `PendingJob.rest` at the first
+    write of a priority. None = not known. written_at: the last write, Unix seconds; 0 = not known.
     """
 
     field: str
@@ -294,3 +295,36 @@ class RunningJob:
         """Unix time at which the limit ends the job; inf when it has none or it is unknown."""
         limit_s = self.request.time_limit_s
         return float("inf") if limit_s is None else self.started_at + limit_s
+
+
+FED_LIMIT: Final = 4_000
+"""Characters of one line on scontrol's standard input, which it reads in pieces of 4096 bytes."""
+ARGUMENT_LIMIT: Final = 120_000
+"""Characters of one line sent as scontrol's arguments; Linux takes 131,072 bytes in each. Tried
+with 69,000: Slurm updates exactly the tasks of a list, and splits no record."""
+_ADDRESS: Final = re.compile(r"[1-9][0-9]{0,9}(?:\+[0-9]{1,6}|_[0-9]{1,10}|_\[[0-9,:-]+\])?")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_DIGITS: Final = 7
+"""Of a task number that is not known; MaxArraySize is at most 4,000,001."""
+_VALUE: Final = 64
+"""Characters of a line besides the address, at most; lists of nodes are checked when sent."""
+
+
+def is_address(text: str) -> bool:
+    """Whether this is how scontrol names one record: `12`, `12+1`, `12_3`, `12_[0-3,8]`."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def is_sayable(job: PendingJob) -> bool:
+    """Whether a write can be taken back: the longest list that an array's record can come to need
+    counts, with every third task away.
+    """
+    return is_address(job.address) and _longest(job) + _VALUE <= ARGUMENT_LIMIT
+
+
+def _longest(job: PendingJob) -> int:
+    if job.array is None or job.array.tasks == 1:
+        return len(job.address)
+    digits = max((len(n) for n in _NUMBER.findall(job.array.listed)), default=_DIGITS)
+    listed = (2 * job.array.tasks + 2) // 3 * (digits + 1)
+    return max(len(job.address), len(f"{job.array.array_job_id}_[]") + listed)

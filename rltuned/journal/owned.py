@@ -9,8 +9,7 @@ the fields priority and site_factor, words in the others.
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -62,92 +61,43 @@ CREATE TABLE diary (
 CREATE INDEX diary_of_job ON diary (job_id);
 CREATE INDEX diary_by_time ON diary (cluster, at);
 """
-COLUMNS: Final = (
-    "cluster", "job_id", "submitted_at", "field", "address", "original", "nice", "rest",
-    "newest_id", "writes", "past", "guessed", "at", "gone", "ended_at",
-)  # fmt: skip
-_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM owned"  # noqa: S608 - fixed names
-_PUT: Final = (
-    f"INSERT OR REPLACE INTO owned ({', '.join(COLUMNS)})"  # noqa: S608 - fixed names
-    f" VALUES ({', '.join('?' * len(COLUMNS))})"
-)
 _JOB: Final = "cluster = ? AND job_id = ? AND submitted_at = ?"
 _HAS: Final = "writes != '[]'"
 """Of a row that was not restored."""
 
-
-class Claim(NamedTuple):
-    """What rltuned owns of one job in one field. original: before the first write; nice, rest: see
-    Ownership. earlier: values written or replaced before the last. written_at: Unix seconds.
-    """
-
-    cluster: str
-    target: Target
-    field: Field
-    value: Value
-    original: Value | None = None
-    written_at: float = 0.0
-    nice: int | None = None
-    earlier: tuple[int, ...] = ()
-    rest: int | None = None
-
-    @property
-    def key(self) -> JobKey:
-        return self.target.key
-
-    def explains(self, actual: Value) -> bool:
-        """Whether the value in force is rltuned's; of numbers see Ownership."""
-        return actual == self.value if isinstance(actual, str) else self.owned.explains(actual)
-
-    @property
-    def owned(self) -> Ownership:
-        """The same of a number, as a decision knows it."""
-        return Ownership(
-            self.field.name, int(self.value), self.nice,
-            None if self.original is None else int(self.original), self.earlier, self.rest,
-            self.written_at,
-        )  # fmt: skip
-
-
 Write = tuple[Value, Value, float]
 """Value before, value written, and when."""
+Epoch = tuple[Value, int | None, int | None, int | None, Sequence[Write]]
+"""What was written between two restores: original, nice, rest, newest_id and writes of a row."""
 
 
-class _Epoch(NamedTuple):
-    """What was written between two restores. newest_id: highest job id at the first write."""
-
-    original: Value
-    nice: int | None
-    rest: int | None
-    newest_id: int | None
-    writes: list[Write]
-
-
-@dataclass(slots=True)
-class OwnedRow:
-    """A row of `owned`. writes: since the last restore, empty = it is restored; past: what was
-    owned before. guessed: which of them the job carries was not known when it was taken over.
-    gone: whether the job left the queue; ended_at: since when Slurm shows it in no state.
+class OwnedRow(NamedTuple):
+    """A row of `owned`, in the order of its columns. original, nice, rest: before the first write,
+    see Ownership. newest_id: highest job id then. writes: since the last restore, empty = it is
+    restored; past: what was owned before. guessed: which of them the job carries was not known when
+    it was taken over. gone: whether the job left the queue; ended_at: since when Slurm shows it in
+    no state. at: of the last write, Unix seconds.
     """
 
     cluster: str
     job_id: int
     submitted_at: float
-    field: str
+    field: Field
     address: str
     original: Value
-    nice: int | None
-    rest: int | None
-    newest_id: int | None
-    writes: list[Write]
-    past: list[_Epoch]
+    nice: int | None = None
+    rest: int | None = None
+    newest_id: int | None = None
+    writes: Sequence[Write] = ()
+    past: Sequence[Epoch] = ()
     guessed: int = 0
     at: float = 0.0
     gone: int = 0
     ended_at: float | None = None
 
-    def __post_init__(self) -> None:
-        self.past = [_Epoch(*one) for one in self.past]
+    @property
+    def target(self) -> Target:
+        return Target(JobId(self.job_id), UnixTime(self.submitted_at), self.address)
 
     @property
     def key(self) -> JobKey:
@@ -159,80 +109,93 @@ class OwnedRow:
         return self.writes[-1][1] if self.writes else None
 
     @property
-    def epochs(self) -> list[_Epoch]:
-        """All that is remembered, the oldest first."""
-        now = _Epoch(self.original, self.nice, self.rest, self.newest_id, self.writes)
-        return [*self.past, *([now] if self.writes else [])]
+    def epochs(self) -> list["OwnedRow"]:
+        """All that is remembered, the oldest first, each as a row without a past."""
+        before = [
+            self._replace(original=o, nice=n, rest=r, newest_id=i, writes=w, past=())
+            for o, n, r, i, w in self.past
+        ]
+        return [*before, *([self._replace(past=())] if self.writes else [])]
 
-    def claim(self) -> Claim:
-        """What is owned; of a row that was not restored."""
-        (_, value, at), kind = self.writes[-1], OWNED[self.field]
-        earlier = () if kind.words else _earlier(self.original, self.writes)
-        target = Target(JobId(self.job_id), UnixTime(self.submitted_at), self.address)
-        return Claim(
-            self.cluster, target, kind, value, self.original, at, self.nice,
-            earlier, self.rest,
-        )  # fmt: skip
+    @property
+    def epoch(self) -> Epoch:
+        return self.original, self.nice, self.rest, self.newest_id, self.writes
 
-    def values(self) -> tuple[Any, ...]:
-        """Of the table, in the order of its columns."""
-        known = [getattr(self, name) for name in COLUMNS]
-        return tuple(json.dumps(v) if isinstance(v, list) else v for v in known)
+    @property
+    def owned(self) -> Ownership:
+        """A number that was not restored, as a decision knows it."""
+        return _ownership(self.field.name, self.original, self.nice, self.rest, self.writes)
+
+    def explains(self, actual: Value) -> bool:
+        """Whether the value in force is rltuned's; of numbers see Ownership."""
+        return actual == self.value if self.field.words else self.owned.explains(int(actual))
+
+
+COLUMNS: Final = OwnedRow._fields
+_PUT: Final = (
+    f"INSERT OR REPLACE INTO owned ({', '.join(COLUMNS)})"  # noqa: S608 - fixed names
+    f" VALUES ({', '.join('?' * len(COLUMNS))})"
+)
+
+
+def _ownership(
+    name: str, original: Any, nice: int | None, rest: int | None, writes: Sequence[Any]
+) -> Ownership:
+    (_, value, at), earlier = writes[-1], {original}
+    for old, new, _ in writes:
+        earlier.update((old, new))
+    earlier.discard(value)
+    return Ownership(name, value, nice, original, tuple(sorted(earlier)), rest, at)
 
 
 def rows(db: sqlite3.Connection, where: str, *values: object) -> list[OwnedRow]:
     """Rows of the table in the order of their keys."""
-    of_sql = f"{_SELECT} WHERE {where} ORDER BY job_id, submitted_at"
-    found = db.execute(of_sql, values).fetchall()
+    found = db.execute(
+        f"SELECT {', '.join(COLUMNS)} FROM owned WHERE {where} ORDER BY job_id, submitted_at",  # noqa: S608
+        values,
+    ).fetchall()
     # one text for all: quicker by far than one for each
     lists: list[Any] = [json.loads(f"[{','.join(row[i] for row in found)}]") for i in (9, 10)]
-    return [OwnedRow(*row[:9], *both, *row[11:]) for row, *both in zip(found, *lists, strict=True)]
+    return [
+        OwnedRow._make((*row[:3], OWNED[row[3]], *row[4:9], *both, *row[11:]))
+        for row, *both in zip(found, *lists, strict=True)
+    ]
 
 
 def put(db: sqlite3.Connection, row: OwnedRow) -> None:
     """Add a row, or put it in place of the one of its job and field."""
-    db.execute(_PUT, row.values())
+    db.execute(_PUT, columns_of(row))
+
+
+def columns_of(row: OwnedRow) -> tuple[Any, ...]:
+    """As the table has them."""
+    writes, past = json.dumps(row.writes), json.dumps(row.past)
+    return (*row[:3], row.field.name, *row[4:9], writes, past, *row[11:])
 
 
 # -- questions --------------------------------------------------------------------------------
 
 
-def claims(db: sqlite3.Connection, cluster: str, which: str = "NOT gone") -> list[Claim]:
+def claims(db: sqlite3.Connection, cluster: str, which: str = "NOT gone") -> list[OwnedRow]:
     """What jobs carry, by job id: words first, the number that was written last at the end."""
-    found = [row.claim() for row in rows(db, f"cluster = ? AND {_HAS} AND {which}", cluster)]
-    return sorted(found, key=lambda c: (*c.key, not c.field.words, c.written_at))
-
-
-def missed(db: sqlite3.Connection, cluster: str, since: float) -> list[Claim]:
-    """The same of jobs that have left the queue, and that Slurm has shown since then."""
-    return claims(db, cluster, f"gone AND ifnull(ended_at, {since!r}) >= {since!r}")
+    found = rows(db, f"cluster = ? AND {_HAS} AND {which}", cluster)
+    return sorted(found, key=lambda row: (*row.key, not row.field.words, row.writes[-1][2]))
 
 
 def owned(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Ownership]:
     """Of each pending job the number that was written last."""
     found: dict[JobKey, Ownership] = {}
     every = db.execute(
-        "SELECT field, job_id, submitted_at, original, nice, rest, writes FROM owned WHERE"  # noqa: S608 - fixed names
+        "SELECT job_id, submitted_at, field, original, nice, rest, writes FROM owned WHERE"  # noqa: S608 - fixed names
         f" cluster = ? AND {_HAS} AND NOT gone",
         (cluster,),
     ).fetchall()
     writes = json.loads(f"[{','.join(row[-1] for row in every)}]")
-    for (name, job_id, at, original, nice, rest, _), noted in zip(every, writes, strict=True):
-        key, (_, value, written_at) = (job_id, at), noted[-1]
-        if OWNED[name].words or (key in found and found[key].written_at > written_at):
-            continue
-        earlier = _earlier(original, noted)
-        found[key] = Ownership(name, value, nice, original, earlier, rest, written_at)
+    for (job_id, at, name, original, nice, rest, _), noted in zip(every, writes, strict=True):
+        before = found.get((job_id, at))
+        if not OWNED[name].words and (before is None or before.written_at <= noted[-1][2]):
+            found[job_id, at] = _ownership(name, original, nice, rest, noted)
     return found
-
-
-def _earlier(original: Any, writes: list[Write]) -> tuple[int, ...]:
-    """Numbers that were written or replaced before the last, in order."""
-    seen = {original}
-    for old, new, _ in writes:
-        seen.update((old, new))
-    seen.discard(writes[-1][1])
-    return tuple(sorted(seen))
 
 
 def words(db: sqlite3.Connection, cluster: str, kind: Field) -> dict[JobKey, tuple[str, str]]:
@@ -258,31 +221,18 @@ def recent(db: sqlite3.Connection, cluster: str, since: float, until: float) -> 
 def carrying(db: sqlite3.Connection, but: str = "") -> tuple[str, ...]:
     """Addresses of the jobs that carry something. but: the cluster whose jobs do not count."""
     found = db.execute(
-        f"SELECT DISTINCT job_id, address FROM owned WHERE {_HAS} AND NOT gone"  # noqa: S608
-        " AND cluster != ? ORDER BY job_id, address",
+        f"SELECT max(address) FROM owned WHERE {_HAS} AND NOT gone AND cluster != ?"  # noqa: S608
+        " GROUP BY cluster, job_id, submitted_at ORDER BY job_id, 1",
         (but,),
     )
-    return tuple(address for _, address in found)
+    return tuple(address for (address,) in found)
 
 
-def count(db: sqlite3.Connection) -> int:
-    """How many pending jobs carry something."""
-    (found,) = db.execute(
-        "SELECT count(*) FROM (SELECT DISTINCT cluster, job_id, submitted_at FROM owned"  # noqa: S608
-        f" WHERE {_HAS} AND NOT gone)"
-    ).fetchone()
-    return int(found)
-
-
-def is_clean(db: sqlite3.Connection) -> bool:
-    """Whether no job carries anything, nor left the queue with it and may be requeued."""
-    (found,) = db.execute(f"SELECT EXISTS (SELECT 1 FROM owned WHERE {_HAS})").fetchone()  # noqa: S608
-    return not found
-
-
-def is_empty(db: sqlite3.Connection) -> bool:
-    """Whether nothing was ever owned, or all of it is cleared out."""
-    return not db.execute("SELECT EXISTS (SELECT 1 FROM owned)").fetchone()[0]
+def is_clean(db: sqlite3.Connection, which: str = _HAS) -> bool:
+    """Whether no job carries anything, nor left the queue with it and may be requeued. which: TRUE
+    = whether nothing was ever owned, or all of it is cleared out.
+    """
+    return not db.execute(f"SELECT EXISTS (SELECT 1 FROM owned WHERE {which})").fetchone()[0]  # noqa: S608
 
 
 # -- writes -----------------------------------------------------------------------------------
@@ -300,9 +250,7 @@ def intend(
         for row in _of_ids(db, cluster, {a.target.job_id for a in actions})
     }
     writes = [a for a in actions if not a.field.releases]
-    db.executemany(
-        _PUT, [_written(before.get((a.target.key, a.field.name)), a, origin) for a in writes]
-    )
+    db.executemany(_PUT, [_written(before.get((a.target.key, a.field)), a, origin) for a in writes])
     (last,) = db.execute("SELECT ifnull(max(id), 0) FROM diary").fetchone()
     ids = tuple(range(last + 1, last + 1 + len(actions)))
     db.executemany(
@@ -327,18 +275,17 @@ def _of_ids(db: sqlite3.Connection, cluster: str, ids: Iterable[int]) -> list[Ow
 
 def _written(row: OwnedRow | None, action: Action, origin: Mapping[str, Any]) -> tuple[Any, ...]:
     """The row's values with one more write."""
-    target, at = action.target, origin["at"]
+    job, at = action.target, origin["at"]
     if row is None or not row.writes:
-        past = [] if row is None else row.past
         row = OwnedRow(
-            origin["cluster"], *target.key, action.field.name, target.address, action.old,
-            action.nice, action.rest, origin["newest"], [], past,
+            origin["cluster"], *job.key, action.field, job.address, action.old, action.nice,
+            action.rest, origin["newest"], past=() if row is None else row.past,
         )  # fmt: skip
-    # one more, as the last may come to nothing
-    row.writes = [*row.writes[-KEPT:], (action.old, action.new, at)]
-    row.address, row.at = target.address, at
-    row.guessed, row.gone, row.ended_at = 0, 0, None
-    return row.values()
+    # one more than KEPT, as the last may come to nothing
+    writes = (*row.writes[-KEPT:], (action.old, action.new, at))
+    return columns_of(
+        row._replace(writes=writes, address=job.address, at=at, guessed=0, gone=0, ended_at=None)
+    )
 
 
 def settle(db: sqlite3.Connection, number: int, outcome: Outcome, at: float) -> None:
@@ -349,29 +296,23 @@ def settle(db: sqlite3.Connection, number: int, outcome: Outcome, at: float) -> 
         (result.value, outcome.detail, at, number),
     ).fetchone()
     if result is Result.GONE:
-        return leave(db, cluster, [action.target.key])
-    name = PRIORITY.name if action.field.releases else action.field.name
-    row = _row(db, cluster, action.target.key, name)
-    if row is None or not row.writes:
-        return None
-    if result in {Result.REFUSED, Result.WITHHELD} and not action.field.releases:
-        row.writes.pop()
-    elif result is Result.APPLIED and (
-        action.field.releases or (name != PRIORITY.name and row.original == action.new)
-    ):
-        row.past = [*row.past, *row.epochs[-1:]][-KEPT:]
-        row.writes = []
-    else:
-        return None
-    if row.writes or row.past:
-        put(db, row)
-    else:
-        db.execute(f"DELETE FROM owned WHERE {_JOB} AND field = ?", (cluster, *row.key, name))  # noqa: S608
-    return None
-
-
-def _row(db: sqlite3.Connection, cluster: str, key: JobKey, name: str) -> OwnedRow | None:
-    return next(iter(rows(db, f"{_JOB} AND field = ?", cluster, *key, name)), None)
+        leave(db, cluster, [action.target.key])
+        return
+    kind = PRIORITY if action.field.releases else action.field
+    where, which = f"{_JOB} AND field = ?", (cluster, *action.target.key, kind.name)
+    for row in rows(db, f"{where} AND {_HAS}", *which):
+        if result in {Result.REFUSED, Result.WITHHELD} and not action.field.releases:
+            after = row._replace(writes=row.writes[:-1])
+        elif result is Result.APPLIED and (
+            action.field.releases or (kind is not PRIORITY and row.original == action.new)
+        ):
+            after = row._replace(past=(*row.past, row.epoch)[-KEPT:], writes=())
+        else:
+            continue
+        if after.writes or after.past:
+            put(db, after)
+        else:
+            db.execute(f"DELETE FROM owned WHERE {where}", which)  # noqa: S608
 
 
 def leave(db: sqlite3.Connection, cluster: str, keys: Iterable[JobKey]) -> None:
@@ -391,6 +332,17 @@ def close_gone(db: sqlite3.Connection, cluster: str, pending: Collection[JobKey]
     gone = [key for key in held.fetchall() if key not in pending]
     leave(db, cluster, gone)
     return len(gone)
+
+
+def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
+    """Note jobs that Slurm shows no more, in any state. known: ids of jobs and arrays at `now`."""
+    ids = json.dumps(sorted(known))
+    here = "gone AND cluster = ? AND job_id {}IN (SELECT value FROM json_each(?))"
+    db.execute(f"UPDATE owned SET ended_at = NULL WHERE {here.format('')}", (cluster, ids))  # noqa: S608
+    db.execute(
+        f"UPDATE owned SET ended_at = ? WHERE ended_at IS NULL AND {here.format('NOT ')}",  # noqa: S608
+        (now, cluster, ids),
+    )
 
 
 # -- jobs that are back -----------------------------------------------------------------------
@@ -430,7 +382,12 @@ def reclaim(
     db: sqlite3.Connection, cluster: str, pending: Iterable[PendingJob], at: float
 ) -> list[JobKey]:
     """Own again what jobs carry that were missing from a look, that were requeued, or that left
-    their array: of each value the job. See Journal.reclaim.
+    their array: of each value the job.
+
+    A requeued job keeps its directly set priority, its site factor and its OverSubscribe flag,
+    under a new submit time. It is known by its id together with exactly the value that rltuned
+    wrote last; a task that became a record of its own, by its array's. Of one whose site factor
+    does not show it is not known whether it has one.
     """
     held: dict[int, set[float]] = {}
     for job_id, submitted_at, gone in db.execute(
@@ -456,7 +413,7 @@ def reclaim(
     for job in odd:
         found = _found(known, job)
         for row, how in found:
-            take(db, replace(row, at=at, gone=0, ended_at=None), how)
+            take(db, row._replace(at=at, gone=0, ended_at=None), how)
         taken += [job.key] * len(found)
     return taken
 
@@ -471,17 +428,17 @@ def _found(known: Mapping[int, list[OwnedRow]], job: PendingJob) -> list[tuple[O
     gone = [(row, "") for row in mine if row.gone]
     if gone:
         return gone if any(row.writes for row, _ in gone) else []
-    new = [one for one in carried(job) if all(row.field != one[0].name for row in mine)]
+    new = [one for one in carried(job) if all(row.field is not one[0] for row in mine)]
     found = [_taken(row, job) for one in new for row in _requeued(before, array, *one)]
-    if any(not OWNED[row.field].words for row, _ in found):
+    if any(not row.field.words for row, _ in found):
         return found
     number = next((one for one in new if one[0].orders), None)
     parted = [] if mine else _parted(array, job, number)
-    if parted or not hides(job) or any(row.field == SITE_FACTOR.name for row in mine):
+    if parted or not hides(job) or any(row.field is SITE_FACTOR for row in mine):
         return found + parted
     latest = max((row.submitted_at for row in before), default=None)
     hidden = [row for row in before if row.submitted_at == latest and row.writes]
-    return found + [_taken(r, job, guessed=1) for r in hidden if r.field == SITE_FACTOR.name]
+    return found + [_taken(row, job, guessed=1) for row in hidden if row.field is SITE_FACTOR]
 
 
 def _requeued(
@@ -490,7 +447,7 @@ def _requeued(
     """The row of the same job before it was requeued, if the value was written to that last. Words
     that a task took along from its array count as well.
     """
-    rows_of = [row for row in (*before, *(array if kind.words else ())) if row.field == kind.name]
+    rows_of = [row for row in (*before, *(array if kind.words else ())) if row.field is kind]
     last = max(rows_of, key=lambda row: row.at, default=None)
     return [last] if last is not None and last.value == value else []
 
@@ -499,8 +456,8 @@ def _taken(row: OwnedRow, job: PendingJob, guessed: int = 0) -> tuple[OwnedRow, 
     """A row of another record of the same job, as this record's."""
     how = "requeued" if row.job_id == job.job_id else "parted from its array"
     job_id, submitted_at = job.key
-    same = replace(row, job_id=job_id, submitted_at=submitted_at, address=job.address)
-    return replace(same, guessed=guessed), how
+    same = row._replace(job_id=job_id, submitted_at=submitted_at, address=job.address)
+    return same._replace(guessed=guessed), how
 
 
 def _parted(
@@ -509,48 +466,39 @@ def _parted(
     """What a task took along from its array, which shows as a value that was written to it, or, as
     a lost nice or a hidden site factor, by its being younger than the first write.
     """
-    kind, value = number or (SITE_FACTOR, None)
-    epochs = [(row, one) for row in array if row.field == kind.name for one in row.epochs]
-    for row, epoch in reversed(epochs if value is not None else []):
-        if value != epoch.original and (same := _writes_of(epoch, value)):
-            return [_taken(_in_epoch(row, epoch._replace(writes=same), []), job)]
+    if number is not None:
+        kind, value = number
+        epochs = [one for row in array if row.field is kind for one in row.epochs]
+        for epoch in reversed(epochs):
+            if value != epoch.original and (same := _writes_of(epoch, value)):
+                return [_taken(epoch._replace(writes=same), job)]
     for kind in _lost_with_it(job):
-        for row in (row for row in reversed(array) if row.field == kind.name):
+        for row in (row for row in reversed(array) if row.field is kind):
             # only of a record that is younger than a write: an older one has a nice of its own
             last = [one for one in row.epochs[-1:] if row.writes and one.nice]
             of_kind = last if kind is PRIORITY else row.epochs
             younger = [one for one in of_kind if (one.newest_id or 0) < job.job_id]
             if younger:
-                return [_taken(_in_epoch(row, younger[-1], younger[:-1]), job, guessed=1)]
+                past = [one.epoch for one in younger[:-1]]
+                return [_taken(younger[-1]._replace(past=past), job, guessed=1)]
     return []
 
 
-def _writes_of(epoch: _Epoch, value: Value | None) -> list[Write]:
+def _writes_of(epoch: OwnedRow, value: Value | None) -> list[Write]:
     """The last write of a value, if there was one."""
     return [write for write in epoch.writes if write[1] == value][-1:]
-
-
-def _in_epoch(row: OwnedRow, epoch: _Epoch, past: list[_Epoch]) -> OwnedRow:
-    """A row as it was in that epoch."""
-    original, nice, rest, newest_id, writes = epoch
-    return replace(
-        row, original=original, nice=nice, rest=rest, newest_id=newest_id, writes=writes, past=past
-    )
 
 
 def _no_guess(row: OwnedRow, job: PendingJob, before: list[OwnedRow]) -> list[tuple[OwnedRow, str]]:
     """The row, now that the job shows its value: one of those that the guess had, or that of the
     same job before it was requeued; empty = nothing is new.
     """
-    if not row.guessed or row.field != SITE_FACTOR.name or job.site_factor is None:
+    if not row.guessed or row.field is not SITE_FACTOR or job.site_factor is None:
         return []
     for epoch in reversed(row.epochs):
         if same := _writes_of(epoch, job.site_factor):
-            return [(replace(_in_epoch(row, epoch._replace(writes=same), []), guessed=0), "")]
+            return [(epoch._replace(writes=same, guessed=0), "")]
     return [_taken(one, job) for one in _requeued(before, [], SITE_FACTOR, job.site_factor)]
-
-
-# -- another daemon ---------------------------------------------------------------------------
 
 
 def take(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
@@ -561,7 +509,7 @@ def take(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
             "INSERT INTO diary (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
             " nice, result, detail) VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                row.at, row.cluster, *row.key, row.address, row.field, row.original, row.value,
+                row.at, row.cluster, *row.key, row.address, row.field.name, row.original, row.value,
                 row.nice, TAKEN_OVER, how,
             ),
         )  # fmt: skip
@@ -570,17 +518,3 @@ def take(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
 def forget(db: sqlite3.Connection, cluster: str) -> None:
     """Own nothing of a cluster any more: another daemon has taken it over."""
     db.execute("DELETE FROM owned WHERE cluster = ?", (cluster,))
-
-
-# -- clearing out -----------------------------------------------------------------------------
-
-
-def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
-    """Note jobs that Slurm shows no more, in any state. known: ids of jobs and arrays at `now`."""
-    ids = json.dumps(sorted(known))
-    here = "gone AND cluster = ? AND job_id {}IN (SELECT value FROM json_each(?))"
-    db.execute(f"UPDATE owned SET ended_at = NULL WHERE {here.format('')}", (cluster, ids))  # noqa: S608
-    db.execute(
-        f"UPDATE owned SET ended_at = ? WHERE ended_at IS NULL AND {here.format('NOT ')}",  # noqa: S608
-        (now, cluster, ids),
-    )

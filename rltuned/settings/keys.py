@@ -22,10 +22,10 @@ from pydantic import (
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.switchback import MOST_APART_S, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
-from rltuned.journal.snapshots import Keeping
+from rltuned.journal.retention import Keeping
 from rltuned.policies.shelf import PREDICTOR_NAME
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.sdiag import Bounds
+from rltuned.slurm.site import Bounds
 
 if TYPE_CHECKING:
     from rltuned.core.decide import Knobs

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
-from rltuned.domain.hostlist import expand_hosts
+from rltuned.domain.cluster import GpuCount, Node, Partition, Resources, expand_hosts
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.durable import refuse_device
 from rltuned.errors import TraceError

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from rltuned.domain.cluster import Partition
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.natural import Natural

@@ -1,12 +1,14 @@
-"""Rows of `sacct` -> records: the one reader of a site's history, for backtest, training, traces.
+"""slurmdbd's history: asking sacct in portions that stay small, and rows -> records.
 
-Every row that is left out is counted by its reason, and a row that cannot be read costs that row.
-
-Unknown is not zero: a row that cannot be read with certainty is left out and counted.
+A job is shown in every portion in which it was pending or running, as it is now, so each record is
+taken once. Times are epochs (SLURM_TIME_FORMAT=%s), because a local time is ambiguous for an hour a
+year; `--duplicates` keeps the earlier runs of requeued jobs, which held GPUs too. Unknown is not
+zero: a row that cannot be read with certainty is left out and counted by its reason.
 """
 
 import math
 import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,26 +16,197 @@ from datetime import UTC, datetime, tzinfo
 from functools import partial
 from operator import attrgetter
 from sys import intern
+from types import MappingProxyType
 from typing import Final
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
-from rltuned.domain.kinds import NO_KINDS, Digester, Kinds
+from rltuned.domain.kinds import NO_KINDS, WIDTHS, Digester, KindName, Kinds
 from rltuned.domain.units import GpuType
-from rltuned.errors import TraceError
-from rltuned.slurm import sacct_values
-from rltuned.slurm.sacct import COLUMNS, MOST_RECORDS, TEXT_COLUMNS
-from rltuned.slurm.strings import Tasks, parse_tres
-from rltuned.slurm.values import absent
+from rltuned.errors import BackendError, TraceError
+from rltuned.run import LINE_BYTES
+from rltuned.slurm.columns import FIELD
+from rltuned.slurm.run import Commands
+from rltuned.slurm.values import Tasks, absent, parse_limit_s, parse_tasks, parse_tres
+
+ELAPSED: Final = "ElapsedRaw"
+"""Without the time that a job was suspended."""
+COLUMNS: Final = (
+    "JobIDRaw", "JobID", "Submit", "Eligible", "Start", "End", ELAPSED, "State", "TimelimitRaw",
+    "ReqTRES", "AllocTRES", "NodeList", "Partition", "User", "Account", "QOS", "Priority", "Flags",
+    "Reservation", "Constraints",
+)  # fmt: skip
+TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
+    {"name": "JobName", "work_dir": "WorkDir", "submit_line": "SubmitLine"}
+)
+"""The columns that kinds are made of. sacct has none for the script or the command."""
+
+
+_OF_USERS: Final = frozenset({"Account", "Constraints", *TEXT_COLUMNS.values()})
+"""Texts that users choose: accounts too, where associations are not enforced."""
+_LONGEST: Final = max(WIDTHS.values())
+"""More of a text makes no difference to its kind."""
+SHORTEST_PORTION_S: Final = 60.0
+MOST_RECORDS: Final = 400_000
+"""About 800 bytes each, with what is remembered of the job. A longer history is refused, not cut:
+--since chooses what counts."""
+
+
+def sacct_words(since: float, until: float, names: tuple[str, ...] = COLUMNS) -> tuple[str, ...]:
+    """The words after `sacct` for all records that were pending or running between two moments."""
+    return (
+        "--allusers",
+        "--allocations",
+        "--duplicates",
+        "--parsable2",
+        "--noheader",
+        f"--starttime={_utc(since)}",
+        f"--endtime={_utc(until)}",
+        f"--format={','.join(names)}",
+    )
+
+
+def _utc(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def ask_rows(
+    commands: Commands, since: float, until: float, names: tuple[str, ...]
+) -> Iterator[list[str]]:
+    """Rows of these columns. What users choose is asked for in a call of its own, and matched by
+    job id and submit time: sacct takes its delimiter as an argument, which every user can read. A
+    row lacks it where it is not known, or in doubt. Where slurmdbd refuses so long a time
+    (MaxQueryTimeRange), it is asked for in parts. Raises BackendError; TraceError: there are too
+    many records.
+    """
+    try:
+        texts = _texts(commands, since, until, tuple(n for n in names if n in _OF_USERS))
+    except BackendError as error:
+        if "date range" not in str(error) or until - since <= SHORTEST_PORTION_S:
+            raise
+        middle = float(round((since + until) / 2))
+        yield from ask_rows(commands, since, middle, names)
+        yield from ask_rows(commands, middle, until, names)
+        return
+    own = tuple(name for name in names if name not in _OF_USERS)
+    words = (*sacct_words(since, until, own), f"--delimiter={FIELD}")
+    for line in commands.call("sacct", *words).lines():
+        cells = dict(zip(own, line.split(FIELD), strict=False))
+        known = texts.get((cells.get("JobIDRaw", ""), cells.get("Submit", "")))
+        if len(cells) == len(own) and known is not None:
+            told = iter(known)
+            yield [cells[name] if name in cells else next(told) for name in names]
+        else:
+            yield [*cells.values()]
+
+
+def _texts(
+    commands: Commands, since: float, until: float, names: tuple[str, ...]
+) -> dict[tuple[str, str], tuple[str, ...] | None]:
+    """The texts of users by job id and submit time; None = in doubt. A text may hold line ends, and
+    what looks like a row of another job: then that job has two rows, and neither is believed.
+    """
+    mark = FIELD + secrets.token_hex(6)
+    # the number once more closes a row, which no line end can do
+    words = sacct_words(since, until, ("JobIDRaw", "Submit", *names, "JobIDRaw"))
+    found: dict[tuple[str, str], tuple[str, ...] | None] = {}
+    for row in _rows_of(commands.call("sacct", *words, f"--delimiter={mark}").lines(), mark):
+        cells = row.split(mark)
+        key = cells[0], cells[1]
+        if "." in key[0]:  # a step
+            continue
+        whole = len(cells) == len(names) + 3 and cells[0] == cells[-1] and key not in found
+        found[key] = tuple(intern(cell[:_LONGEST]) for cell in cells[2:-1]) if whole else None
+        if len(found) > MOST_RECORDS:
+            raise TraceError(f"sacct: more than {MOST_RECORDS} records: choose a later --since")
+    return found
+
+
+def _rows_of(lines: Iterator[str], mark: str) -> Iterator[str]:
+    """Each with the lines after it that begin none; of one that is too long the end is lacking."""
+    begins = re.compile(f"[0-9][0-9A-Za-z.+]*{mark}[0-9A-Za-z]+{mark}")
+    held, length = list[str](), 0
+    for line in lines:
+        if begins.match(line):
+            if held:
+                yield "\n".join(held)
+            held, length = [line], len(line)
+        elif held and length <= LINE_BYTES:
+            held.append(line)
+            length += len(line) + 1
+    if held:
+        yield "\n".join(held)
+
+
+_NEVER: Final = frozenset({"CANCELLED", "DEADLINE", "FAILED", "REVOKED"})
+"""How a job may end that never started."""
+_OPEN: Final = frozenset({"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING"})
+NUMBERS: Final = re.compile("[0-9]{1,18}")
+_RAW: Final = re.compile("[0-9]{1,10}")
+_NAMED: Final = re.compile(r"[0-9]{1,10}(_([0-9]{1,10}|\[.*\]))?(\+[0-9]{1,10})?")
+LATEST_S: Final = 1e11
+"""The year 5138. A later time is none of sacct's."""
+NOT_ASKED: Final = "*"
+"""What NodeList has where sacct was not asked for it."""
+
+
+class LeaveOut(Exception):  # noqa: N818 - no error: a row that is left out, with its reason
+    """Raised where it is found out; args[0] is the reason."""
+
+
+def elapsed_s_of(row: Mapping[str, str]) -> float | None:
+    """How long it has run, without suspensions; None = the source does not say."""
+    elapsed = row.get(ELAPSED, "")
+    if _RAW.fullmatch(elapsed):
+        return float(elapsed)
+    shown = row.get("Elapsed", "")
+    return None if absent(shown) else parse_limit_s(shown) or 0.0
+
+
+def gpus_of(tres: Mapping[str, int]) -> int:
+    """All GPUs of a TRES list, typed or not."""
+    typed = sum(n for name, n in tres.items() if name.startswith("gres/gpu:"))
+    return tres.get("gres/gpu", typed)
+
+
+def types_of(tres: Mapping[str, int]) -> tuple[str, ...]:
+    """The one type of GPU that a TRES list names; none where it names none."""
+    found = sorted(n.partition(":")[2] for n, v in tres.items() if v and n.startswith("gres/gpu:"))
+    if len(found) > 1:
+        raise LeaveOut("asks for several types of GPUs at once")
+    return tuple(map(intern, found))
+
+
+def limit_s_of(row: Mapping[str, str]) -> float:
+    """The time limit in seconds; inf = none is known."""
+    if "TimelimitRaw" not in row:
+        known = parse_limit_s(row["Timelimit"])
+        return math.inf if known is None else known
+    text = row["TimelimitRaw"]
+    if text in {"UNLIMITED", "Partition_Limit", "INVALID", ""}:
+        return math.inf
+    if not _RAW.fullmatch(text):
+        raise ValueError("TimelimitRaw is no number of minutes")
+    return max(60.0, 60.0 * int(text))
+
+
+def waiting_tasks(job_id: str) -> list[Tasks]:
+    """Of an array that waits undivided, `17_[1-5]`; cut lists count as far as they go."""
+    _, bracket, listed = job_id.partition("_[")
+    found = list[Tasks]()
+    for part in listed.rstrip("]").partition("%")[0].split(",") if bracket else ():
+        if part.endswith("..."):  # where sacct cuts the list (SLURM_BITSTR_LEN)
+            break
+        found.append(parse_tasks(part))
+    return found
+
 
 RESIZED: Final = "the part of a job before it was resized; the job counts once, as a whole"
 AGAIN: Final = "the same record again"
 CONTRARY: Final = "rows of this job contradict each other: one is not true"
 STEPS: Final = "steps of jobs"
 """A reason to leave a row out that is no fault of the row."""
-_BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {
-    "NodeList": sacct_values.NOT_ASKED
-}
+_BLANK: Final = {name: "" for name in COLUMNS if name != "TimelimitRaw"} | {"NodeList": NOT_ASKED}
 """What a row has where a column was not asked for."""
 SHORTEST_S: Final = 1.0
 """sacct counts whole seconds."""
@@ -99,7 +272,7 @@ class SacctRecord:
     @property
     def number(self) -> tuple[int, ...]:
         """Its place among jobs of the same moment: number, and task or part."""
-        return tuple(map(int, sacct_values.NUMBERS.findall(self.key)))
+        return tuple(map(int, NUMBERS.findall(self.key)))
 
 
 OF_A_TRACE: Final = ("gpus", "gpu_types", "nodes", "partition", "user", "account", "qos")
@@ -174,7 +347,7 @@ class Reading:
         found.rows += 1
         try:
             self._add(cells(), line)
-        except sacct_values.LeaveOut as why:
+        except LeaveOut as why:
             found.leave_out(str(why), line)
         except (ValueError, OverflowError) as error:
             found.leave_out(f"cannot be read: {error}"[:120], line)
@@ -232,19 +405,19 @@ class Reading:
         """Take a row, or leave out what it or an earlier one says. Raises LeaveOut, ValueError."""
         row = self._row(cells)
         record = self._record(row, line)
-        undivided = sacct_values.waiting_tasks(row["JobID"]) if record.start_s is None else []
+        undivided = waiting_tasks(row["JobID"]) if record.start_s is None else []
         # without JobIDRaw its name changes with the tasks that wait
         key = (f"{record.array}_[" if "[" in record.key else record.key), record.submit_s
         opened = None
         if record.end_s is None:
-            opened = sacct_values.elapsed_s_of(row) or 0.0, undivided
+            opened = elapsed_s_of(row) or 0.0, undivided
         before = self._known.get(key)
         if before is not None:
             if record.end_s is not None and before.end_s is not None and not _agree(before, record):
                 self._doubted.add(key)
             looked = self._open.get(key, (0.0, []))[0], opened[0] if opened else 0.0
             if not _is_later(record, before, *reversed(looked)):
-                raise sacct_values.LeaveOut(AGAIN)
+                raise LeaveOut(AGAIN)
             self._found.leave_out(AGAIN, before.line)
         self._known[key] = record
         self._open.pop(key, None)
@@ -256,10 +429,11 @@ class Reading:
         if len(cells) != len(self._names):
             raise ValueError(f"{len(cells)} fields instead of {len(self._names)}")
         row = dict(zip(self._names, (c.strip() for c in cells), strict=True))
-        key = _key_of(row)
+        raw, key = "JobIDRaw" in row, _key_of(row)
         if "." in key.partition("[")[0]:  # not the dots of a list of tasks that is cut
-            raise sacct_values.LeaveOut(STEPS)
-        sacct_values.check_key(key, raw="JobIDRaw" in row)
+            raise LeaveOut(STEPS)
+        if not (_RAW if raw else _NAMED).fullmatch(key):
+            raise ValueError(f"{'JobIDRaw' if raw else 'JobID'} is no number")
         return _BLANK | row
 
     def _record(self, row: Mapping[str, str], line: int) -> SacctRecord:
@@ -268,8 +442,8 @@ class Reading:
         submit_s, eligible_s, start_s, end_s = self._times(row, key, state)
         asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
         if not asked and not given:
-            raise sacct_values.LeaveOut("neither ReqTRES nor AllocTRES")
-        undivided = sacct_values.waiting_tasks(row["JobID"]) if start_s is None else []
+            raise LeaveOut("neither ReqTRES nor AllocTRES")
+        undivided = waiting_tasks(row["JobID"]) if start_s is None else []
         array, _, task = row["JobID"].partition("_")
         nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
         names_gpus = any(name.startswith("gres/gpu") for name in asked)
@@ -280,31 +454,29 @@ class Reading:
             start_s=start_s,
             end_s=end_s,
             state=intern(state),
-            limit_s=sacct_values.limit_s_of(row),
-            gpus=sacct_values.gpus_of(asked if names_gpus or not given else given),
-            gpu_types=sacct_values.types_of(asked),
+            limit_s=limit_s_of(row),
+            gpus=gpus_of(asked if names_gpus or not given else given),
+            gpu_types=types_of(asked),
             cpus=max(1, asked.get("cpu", given.get("cpu", 1))),
             mem_mib=asked.get("mem", given.get("mem")),
             nodes=nodes[0] if nodes else None,
-            alloc_gpus=sacct_values.gpus_of(given),
+            alloc_gpus=gpus_of(given),
             alloc_cpus=given.get("cpu", 0),
             partition=intern(row["Partition"].split(",")[0]),
             user=intern(row["User"]),
             account=intern(row["Account"]),
             qos=intern(row["QOS"]),
-            where=intern(
-                "" if absent(row["NodeList"]) else row["NodeList"].strip(sacct_values.NOT_ASKED)
-            ),
-            priority=sacct_values.priority_of(row["Priority"]),
+            where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
+            priority=(int(row["Priority"]) if row["Priority"].isdecimal() else 0) or None,
             main="SchedMain" in row["Flags"],
             tasks=max(1, sum(u.count for u in undivided)),
             het="+" in row["JobID"],
             reserved=bool(row["Reservation"]),
             constrained=bool(row["Constraints"]),
             line=line,
-            suspended_s=sacct_values.suspended_s_of(row, start_s, end_s),
+            suspended_s=_suspended_s(row, start_s, end_s),
             array=array if task else "",
-            task=int(task) if _TASK.fullmatch(task) else None,
+            task=int(task) if _RAW.fullmatch(task) else None,
             kinds=self._kinds(row),
         )
 
@@ -318,26 +490,23 @@ class Reading:
     def _times(
         self, row: Mapping[str, str], key: str, state: str
     ) -> tuple[float, float, float | None, float | None]:
-        """Submit, eligible, start and end in Unix seconds; None = not yet."""
+        """Submit, eligible, start and end in Unix seconds; None = not yet. Eligible: dependencies,
+        --begin and holds are over then.
+        """
         submit_s, eligible_s, start_s, end_s = (
             self._moment(row[name], name) for name in ("Submit", "Eligible", "Start", "End")
         )
         if submit_s is None:
-            raise sacct_values.LeaveOut("no submit time")
-        try:
-            start_s = self._started(row, state, start_s, end_s)
-        except sacct_values.LeaveOut:
-            if end_s is not None:
-                self._gone.add((key, submit_s))
-            raise
-        return submit_s, sacct_values.eligible_at(submit_s, eligible_s, start_s), start_s, end_s
-
-    def _started(
-        self, row: Mapping[str, str], state: str, start_s: float | None, end_s: float | None
-    ) -> float | None:
-        if end_s is not None and end_s < self._since:
-            raise sacct_values.LeaveOut("ended before the record begins")
-        return sacct_values.started_at(row, state, start_s, end_s)
+            raise LeaveOut("no submit time")
+        # a job that ended waiting has a start as well, and no node
+        if absent(row["NodeList"]) and row["NodeList"] != NOT_ASKED:
+            start_s = None
+        why = _unfit(state, start_s, end_s, self._since)
+        if why:
+            self._gone |= {(key, submit_s)} if end_s is not None else set()
+            raise LeaveOut(why)
+        known = max(submit_s, submit_s if eligible_s is None else eligible_s)
+        return submit_s, known if start_s is None else min(known, start_s), start_s, end_s
 
     def _moment(self, text: str, name: str) -> float | None:
         """Unix seconds; None = Slurm says that it is not known (yet)."""
@@ -353,13 +522,35 @@ class Reading:
                 found = (when.replace(tzinfo=self._zone) if zoneless else when).timestamp()
         except (ValueError, OverflowError):
             raise ValueError(f"{name} is no time") from None
-        if not 0 <= found < sacct_values.LATEST_S:
+        if not 0 <= found < LATEST_S:
             raise ValueError(f"{name} is no time")
         self._found.zoneless += zoneless
         return found
 
 
-_TASK: Final = re.compile("[0-9]{1,10}")
+def _unfit(state: str, start_s: float | None, end_s: float | None, since: float) -> str:
+    """Why a row with these times is left out; empty = it is not."""
+    if end_s is not None and end_s < since:
+        return "ended before the record begins"
+    if start_s is None and state in _NEVER:
+        return "ended while it waited (cancelled, or never could start)"
+    if start_s is None:
+        return "" if state in {"PENDING", ""} else f"state {state} without a start"
+    if end_s is None:
+        return f"state {state} without an end" if state and state not in _OPEN else ""
+    return "ends before it starts (clocks)" if end_s < start_s else ""
+
+
+def _suspended_s(row: Mapping[str, str], start_s: float | None, end_s: float | None) -> float:
+    """By how much sacct's elapsed time is shorter than that between start and end, or what it says
+    of it itself; 0 where it says neither.
+    """
+    if start_s is None or end_s is None:
+        return 0.0
+    elapsed_s = elapsed_s_of(row)
+    lost_s = parse_limit_s(row.get("Suspended", "")) or 0.0
+    lost_s = lost_s if elapsed_s is None else end_s - start_s - elapsed_s
+    return min(end_s - start_s, max(0.0, lost_s))
 
 
 def _key_of(row: Mapping[str, str]) -> str:

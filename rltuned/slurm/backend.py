@@ -1,7 +1,7 @@
-"""The real Slurm behind the Backend port."""
+"""The real Slurm: the Backend port of the daemon, and the Undoer port of `rltuned restore`."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,19 +13,25 @@ from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.errors import BackendError
+from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.accounting import LATE_S, SacctRecord, read_rows
-from rltuned.slurm.columns import Marks
+from rltuned.slurm.accounting import COLUMNS, LATE_S, TEXT_COLUMNS, SacctRecord, ask_rows, read_rows
+from rltuned.slurm.columns import UNDO_COLUMNS, Marks
 from rltuned.slurm.config_checks import Check, examine, gather
-from rltuned.slurm.fence import Fence
 from rltuned.slurm.priority import FairShares
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.sacct import COLUMNS, TEXT_COLUMNS, ask_rows
-from rltuned.slurm.sdiag import JobCounts, Load, clock_off_s, parse_counts, parse_sdiag
-from rltuned.slurm.site import acting_host, ask_controllers, read_qos
+from rltuned.slurm.run import Commands, Fence, SlurmCli
+from rltuned.slurm.site import (
+    JobCounts,
+    Load,
+    acting_host,
+    ask_controllers,
+    clock_off_s,
+    parse_counts,
+    parse_sdiag,
+    read_qos,
+)
 from rltuned.slurm.writer import Writer
 
 MOST_ENDED: Final = 50_000
@@ -46,34 +52,25 @@ def ended_jobs(
     """Jobs that ran and ended by themselves between two moments, first end first; `most` of the
     latest. commands: with TZ=UTC. Raises BackendError: sacct failed; TraceError: too many records.
     """
-    found: list[JobRun] = []
-    end = until
+    wanted = () if digester is None else digester.wanted
+    texts = tuple(column for kind, column in TEXT_COLUMNS.items() if kind in wanted)
+    found, end = list[JobRun](), until
     while end > since and len(found) < most:
         begin = max(since, end - PORTION_S)
-        found += _portion(commands, begin, end, digester)
+        try:
+            records = _records(commands, begin, end, texts, digester)
+        except BackendError:
+            if not texts:
+                raise
+            # a submit line may be a megabyte long: without the texts the times are still known
+            records = _records(commands, begin, end, (), None)
+        runs = (run for record in records if (run := _ended(record)) is not None)
+        found += [run for run in runs if begin <= (run.ended_at or 0.0) < end]
         end = begin
     return sorted(found, key=lambda run: (run.ended_at or 0.0, run.job.job_id))[-most:]
 
 
-def _portion(
-    commands: Commands, since: float, until: float, digester: Digester | None
-) -> Iterator[JobRun]:
-    wanted = () if digester is None else digester.wanted
-    texts = tuple(column for kind, column in TEXT_COLUMNS.items() if kind in wanted)
-    try:
-        records = _read(commands, since, until, texts, digester)
-    except BackendError:
-        if not texts:
-            raise
-        # a submit line may be a megabyte long: without the texts the times are still known
-        records = _read(commands, since, until, (), None)
-    for record in records:
-        run = _ended(record)
-        if run is not None and since <= (run.ended_at or 0.0) < until:
-            yield run
-
-
-def _read(
+def _records(
     commands: Commands,
     since: float,
     until: float,
@@ -108,7 +105,7 @@ def _ended(record: SacctRecord) -> JobRun | None:
     return JobRun(job, UnixTime(record.end_s), record.suspended_s)
 
 
-class SlurmBackend:
+class SlurmBackend(Reader):
     """Watches and changes one Slurm cluster through its own commands.
 
     Every method but `apply` and `check` raises BackendError when a command fails or gives no answer
@@ -132,34 +129,31 @@ class SlurmBackend:
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
     ) -> None:
-        self._now = now
         self._on_call = on_call
         self._fence = fence
         self._counts: JobCounts | None = None  # of a look at the load since the last observe
         self._looks: tuple[JobCounts, ...] = ()
         self._limited = 0  # since the last look at the load
-        self._digester = digester
-        self._commands = Commands(cli, self._count, environ)
         self._in_utc = Commands(cli, self._on_call, {**environ, "TZ": "UTC"})
-        self._reader = Reader(
-            self._commands,
+        super().__init__(
+            Commands(cli, self._count, environ),
+            now,
             marks,
             fair_shares=fair_shares,
             pyslurm=pyslurm,
             on_reading=on_reading,
             digester=digester,
-            clock=now,
         )
-        self._writer = Writer(self._commands, self._reader, now, fence)
+        self._writer = Writer(self, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        """Read the cluster: one squeue, one sinfo, one sprio. See domain/ports.Backend. Where it
+        """Read the cluster: one squeue, one sinfo, one sprio. See domain/plan.Backend. Where it
         shows fewer jobs than slurmctld counted, by a look at the load just before, any job may be
         there.
         """
         if self._fence is not None:
             self._fence.look()
-        seen = self._reader.snapshot(self._now())
+        seen = self.snapshot()
         seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
         tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
@@ -178,10 +172,10 @@ class SlurmBackend:
     def load(self) -> Load:
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at, self._counts = self._now(), None
-        answer = self._commands.ask("sdiag")
+        answer = self.commands.ask("sdiag")
         self._counted(parse_counts(answer))
         limited, self._limited = self._limited, 0
-        off_s = self._reader.clock_off_s = clock_off_s(answer, asked_at, self._now())
+        off_s = self.ahead_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
 
     def _counted(self, counts: JobCounts | None) -> None:
@@ -192,31 +186,19 @@ class SlurmBackend:
             kept = (one for one in self._looks if last is None or last.at <= one.at < counts.at)
             self._looks = (*kept, counts)
 
-    def clock_off_s(self) -> float | None:
-        """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""
-        return self._reader.clock_off_s
-
-    def speeds(self, job_id: JobId) -> Mapping[int, float]:
-        """By node count how fast a pending record runs, as its user says; empty = none named."""
-        return self._reader.speeds(job_id, self._now())
-
-    def expected_start(self, job_id: JobId) -> float | None:
-        """Unix time at which Slurm plans to start a pending job, by a squeue; None = not known."""
-        return self._reader.expected_start(job_id, self._now())
-
     def acting(self) -> str:
         """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`."""
         return acting_host(self.controllers())
 
     def controllers(self) -> dict[str, bool]:
         """Every slurmctld, in the order of SlurmctldHost; at least one of them answers."""
-        return ask_controllers(self._commands)
+        return ask_controllers(self.commands)
 
     def ended_jobs(self, since: float, until: float) -> list[JobRun] | None:
         """Jobs that ended by themselves between two moments, by some sacct; None = no slurmdbd.
         Takes long; may be called from another thread than the others. Raises TraceError too.
         """
-        if not self._reader.site(self._now()).accounts:
+        if not self.site().accounts:
             return None
         return ended_jobs(self._in_utc, since, until, self._digester)
 
@@ -226,16 +208,65 @@ class SlurmBackend:
 
     def check(self) -> tuple[Check, ...]:
         """Judge the site's settings, rltuned's rights and the reader, without writing anything."""
-        return tuple(examine(gather(self._commands, self._now(), self._reader.reading)))
-
-    def config(self) -> dict[str, str]:
-        return self._reader.config()
+        return tuple(examine(gather(self.commands, self._now(), self.reading)))
 
     def qos(self) -> dict[str, int]:
         """The priority of every QOS, by one sacctmgr."""
-        answer = self._commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
+        answer = self.commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
         return read_qos(answer)
 
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""
-        return FairShares(self._commands).factors(jobs, self._now())
+        return FairShares(self.commands).factors(jobs, self._now())
+
+
+class SlurmUndoer(Reader):
+    """Restores, through Slurm's own commands. fence: see Writer."""
+
+    def __init__(
+        self,
+        cli: SlurmCli,
+        now: Callable[[], float],
+        *,
+        marks: Marks | None = None,
+        fence: Fence | None = None,
+    ) -> None:
+        super().__init__(Commands(cli), now, marks)
+        self._fence = fence
+        self._writer = Writer(self, fence)
+
+    def look(self) -> Snapshot:
+        if self._fence is not None:
+            self._fence.look()
+        now = self._now()
+        site = self.site()
+        factors = self.factors() if site.multifactor else {}
+        queue = self.pending(UNDO_COLUMNS, factors)
+        why = self._lacking(sum(job.array.tasks if job.array else 1 for job in queue.pending))
+        bad = (Unreadable("job", "", why),) if why else ()
+        try:
+            return Snapshot(
+                UnixTime(now),
+                site.cluster,
+                queue.pending,
+                running=(),
+                nodes=(),
+                priorities=site.priorities,
+                unreadable=(*queue.unreadable, *bad),
+            )
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
+
+    def _lacking(self, waiting: int) -> str:
+        """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
+        try:
+            counts = parse_counts(self.commands.ask("sdiag"))
+            if counts is None or counts.pending <= waiting:
+                return ""
+            # those that have started or ended since that count are shown for some minutes
+            return counts.lacking(counts, self.known())
+        except (BackendError, SnapshotError, ValueError):
+            return ""  # the numbers of the jobs that are shown can be restored all the same
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        return self._writer.apply(plan)

@@ -23,8 +23,7 @@ from typing import Final, NamedTuple
 from rltuned.domain.kinds import WIDTHS, KindName
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.strings import expand_hosts
-from rltuned.slurm.values import absent, parse_epoch
+from rltuned.slurm.values import absent, expand_hosts, parse_epoch
 from rltuned.text import one_line
 
 FIELD: Final = "\x1f"

@@ -112,7 +112,7 @@ def otherwise(_: object) -> bool:
     return True
 
 
-def gather(commands: Commands, now: float, reading: Callable[[float], ReaderChoice]) -> Facts:
+def gather(commands: Commands, now: float, reading: Callable[[], ReaderChoice]) -> Facts:
     """Ask Slurm. Writes nothing, and never raises for a Slurm that is away."""
     uid = os.geteuid()
     user = user_name(uid)
@@ -129,7 +129,7 @@ def gather(commands: Commands, now: float, reading: Callable[[float], ReaderChoi
             words = ("show", "user", user, "format=adminlevel")
             said["level"] = commands.ask("sacctmgr", "-n", "-P", *words).strip().split("\n")[0]
     try:
-        said["reading"] = reading(now)
+        said["reading"] = reading()
     except (BackendError, SnapshotError) as error:
         said["unread"] = str(error)
     return site_facts(text, now, **said)

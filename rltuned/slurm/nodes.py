@@ -1,19 +1,165 @@
-"""sinfo's rows -> nodes and partitions."""
+"""sinfo's rows -> nodes and partitions, with what sinfo does not say; and reservations.
 
+A node's specialised cores and memory (CoreSpecCount, MemSpecLimit) are in sinfo's totals, and no
+job gets them. Cloud nodes that are powered down are hidden unless PrivateData=cloud; asked for by
+its name alone, sinfo shows such a node.
+"""
+
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
+from rltuned.domain.cluster import GpuCount, Node, Partition, Reservation, Resources
 from rltuned.domain.snapshot import Unreadable
-from rltuned.domain.units import GpuType, NodeName
+from rltuned.domain.units import GpuType, NodeName, UnixTime
 from rltuned.errors import SnapshotError
-from rltuned.slurm.columns import NodeRow
-from rltuned.slurm.hardware import KeptBack, without_kept
-from rltuned.slurm.strings import Gres, parse_gres
-from rltuned.slurm.values import absent, parse_limit_s, parse_memory_mib, resources_of
+from rltuned.slurm.columns import NODE_COLUMNS, Marks, NodeRow
+from rltuned.slurm.run import Commands
+from rltuned.slurm.values import (
+    Gres,
+    absent,
+    expand_hosts,
+    parse_epoch,
+    parse_gres,
+    parse_limit_s,
+    parse_memory_mib,
+    parse_tres,
+    resources_of,
+)
+from rltuned.text import one_line
+
+MOST_ASKED: Final = 40
+"""Hidden nodes that are asked for at one look, each by a sinfo of its own."""
+KNOWN_S: Final = 300.0
+"""How long what a hidden node has is believed. It may be drained meanwhile."""
+_NAME: Final = re.compile(r"NodeName=(\S+)")
+_CPUS_KEPT: Final = re.compile(r" CPUEfctv=([0-9]+) CPUTot=([0-9]+)")
+_MEMORY: Final = re.compile(r" MemSpecLimit=([0-9]+)")
+_PARTITION: Final = re.compile(r" Nodes=(\S+)")
+_POWERED_DOWN: Final = "idle+cloud+powered_down"
+
+
+class KeptBack(NamedTuple):
+    """CPUs and MiB of a node that no job gets."""
+
+    cpus: int
+    mem_mib: int
+
+
+def read_kept_back(lines: Iterable[str]) -> dict[str, KeptBack]:
+    """By node, from `scontrol -o show nodes`; those that keep nothing are left out."""
+    found: dict[str, KeptBack] = {}
+    for line in lines:
+        name, cpus, memory = _NAME.match(line), _CPUS_KEPT.search(line), _MEMORY.search(line)
+        if name is None:
+            continue
+        kept = KeptBack(
+            max(0, int(cpus[2]) - int(cpus[1])) if cpus else 0, int(memory[1]) if memory else 0
+        )
+        if any(kept):
+            found[name[1]] = kept
+    return found
+
+
+def without_kept(row: NodeRow, kept: Mapping[str, KeptBack]) -> NodeRow:
+    """The row with what jobs can have as its totals. Raises ValueError."""
+    found = kept.get(row.nodelist)
+    if found is None:
+        return row
+    allocated, idle, other, total = row.cpusstate.split("/")
+    left = max(0, int(total) - found.cpus)
+    memory = max(0, parse_memory_mib(row.memory) - found.mem_mib)
+    cpus = f"{min(int(allocated), left)}/{idle}/{other}/{left}"
+    return row._replace(cpusstate=cpus, memory=str(memory))
+
+
+def read_names(partitions: str) -> frozenset[str]:
+    """All nodes of all partitions, from `scontrol -o show partitions`. Raises SnapshotError."""
+    names: set[str] = set()
+    for line in partitions.splitlines():
+        found = _PARTITION.search(line)
+        try:
+            names.update(expand_hosts(found[1]) if found else ())
+        except ValueError as error:
+            raise SnapshotError(f"scontrol show partitions: {error}") from error
+    return frozenset(names)
+
+
+class HiddenNodes:
+    """Remembers from look to look what powered-down cloud nodes have.
+
+    A node that was shown before keeps what it had. new_marks: of one call each.
+    """
+
+    def __init__(self, commands: Commands, new_marks: Callable[[], Marks]) -> None:
+        self._commands = commands
+        self._new_marks = new_marks
+        self._known: dict[str, tuple[list[list[str]], float]] = {}
+        """Of each node its rows, one for each partition, and when it was asked for."""
+
+    def beside(
+        self,
+        rows: Iterable[list[str]],
+        names: frozenset[str],
+        now: float,
+        odd: list[Unreadable],
+    ) -> Iterator[list[str]]:
+        """The rows of sinfo, and those of the nodes among `names` that it does not show. odd: takes
+        what is not known yet. Raises BackendError, SnapshotError.
+        """
+        shown: dict[str, list[list[str]]] = {}
+        for row in rows:
+            if names:
+                shown.setdefault(row[0], []).append(row)
+            yield row
+        hidden = sorted(names - shown.keys())
+        known = {name: self._known[name] for name in hidden if name in self._known}
+        due = [n for n in hidden if n not in known or not 0 <= now - known[n][1] < KNOWN_S]
+        due.sort(key=lambda name: known[name][1] if name in known else -2.0)
+        for name in due[:MOST_ASKED]:
+            known[name] = self._ask(name), now
+        for found, _ in known.values():
+            yield from found
+        if unknown := len(hidden) - len(known):
+            why = f"{unknown} that are powered down are not known yet: asked for from look to look"
+            odd.append(Unreadable("node", "", why))
+        self._known = known | {name: (_hidden(its), -1.0) for name, its in shown.items()}
+
+    def _ask(self, name: str) -> list[list[str]]:
+        """Rows of one node; none where Slurm has no such node that it would start."""
+        marks = self._new_marks()
+        words = ("--local", "-a", "-N", "-n", name, "-O", marks.columns(NODE_COLUMNS))
+        answer = self._commands.call("sinfo", *words)
+        return list(marks.rows(answer, len(NODE_COLUMNS), []))
+
+
+def _hidden(rows: list[list[str]]) -> list[list[str]]:
+    """A node that is shown, as it will be when it is powered down and empty."""
+    made = []
+    for raw in rows:
+        row = NodeRow._make(raw)
+        total = row.cpusstate.rpartition("/")[2]
+        made.append(
+            list(
+                row._replace(
+                    statecomplete=_POWERED_DOWN,
+                    cpusstate=f"0/{total}/0/{total}",
+                    allocmem="0",
+                    gresused=_NONE_USED.sub("0", row.gresused),
+                )
+            )
+        )
+    return made
+
+
+_NONE_USED: Final = re.compile(r"(?<=:)[0-9]+(?=\(|,|$)")
+
+
+# -- nodes and partitions ---------------------------------------------------------------------
+
 
 _OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS_FLAGS: Final = frozenset(
@@ -34,21 +180,15 @@ _NOTHING_KEPT: Final[Mapping[str, KeptBack]] = MappingProxyType({})
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
-KnownNodes = dict[str, tuple[NodeRow, tuple[str, ...], Node]]
-"""Nodes by name, each with the row and the partitions that it was read from."""
-
-
 def read_nodes(
     rows: Iterable[list[str]],
     exclusive: frozenset[str] = frozenset(),
     kept: Mapping[str, KeptBack] = _NOTHING_KEPT,
-    known: KnownNodes | None = None,
 ) -> tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Unreadable, ...]]:
     """Nodes, partitions, and what cannot be read, from sinfo -N, a row per pair. exclusive:
-    partitions that are EXCLUSIVE whatever sinfo says. kept: what jobs do not get. known: of the
-    cycle before; what is read is added. Raises SnapshotError: no node can be read.
+    partitions that are EXCLUSIVE whatever sinfo says. kept: what jobs do not get. Raises
+    SnapshotError: no node can be read.
     """
-    known = {} if known is None else known
     first: dict[str, NodeRow] = {}
     members: dict[str, list[str]] = {}
     partitions: dict[str, Partition] = {}
@@ -71,7 +211,7 @@ def read_nodes(
     nodes, odd = [], []
     for name, row in first.items():
         try:
-            nodes.append(_read_once(known, without_kept(row, kept), tuple(sorted(members[name]))))
+            nodes.append(_node(without_kept(row, kept), tuple(sorted(members[name]))))
         except ValueError as error:
             odd.append(Unreadable("node", name, str(error)))
     if odd and not nodes:
@@ -90,14 +230,6 @@ def _partition(name: str, row: NodeRow) -> Partition:
         priority_factor=int(row.priorityjobfactor),
         oversubscribe=row.oversubscribe,
     )
-
-
-def _read_once(known: KnownNodes, row: NodeRow, partitions: tuple[str, ...]) -> Node:
-    """The node as it is known from such a row. Raises ValueError."""
-    before = known.get(row.nodelist)
-    if before is None or before[:2] != (row, partitions):
-        known[row.nodelist] = before = (row, partitions, _node(row, partitions))
-    return before[2]
 
 
 def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
@@ -183,3 +315,65 @@ def _shared_devices(item: Gres, all_gpus: int) -> int:
         ends = [p.split("-") for p in parts]
         return sum(int(e[-1]) - int(e[0]) + 1 for e in ends)
     return all_gpus
+
+
+# -- reservations -----------------------------------------------------------------------------
+
+
+_RESERVATION: Final = "ReservationName="
+_NO_RESERVATION: Final = "No reservations in the system"
+_FIELD: Final = re.compile(r"(?<!\S)([A-Za-z]+)=(\S*)")
+
+
+def read_reservations(
+    lines: Iterable[str],
+) -> tuple[tuple[Reservation, ...], tuple[Unreadable, ...]]:
+    """Those that keep nodes, and what cannot be read: a line costs its own reservation."""
+    found: dict[str, Reservation] = {}
+    bad: list[Unreadable] = []
+    for line in lines:
+        if not line.strip() or line.startswith(_NO_RESERVATION):
+            continue
+        shown = dict(reversed(_FIELD.findall(line)))  # of two the first: a comment stands last
+        name = shown.get("ReservationName", "")
+        try:
+            if not line.startswith(_RESERVATION) or not name or name in found:
+                raise ValueError(f"{one_line(line, 120)!r} is no reservation")  # noqa: TRY301
+            one = _reservation(name, shown)
+        except (KeyError, ValueError) as error:
+            why = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+            bad.append(Unreadable("reservation", one_line(name, 40), why))
+            continue
+        if one.nodes:
+            found[name] = one
+    return tuple(found.values()), tuple(bad)
+
+
+def _reservation(name: str, shown: dict[str, str]) -> Reservation:
+    start, end = parse_epoch(shown["StartTime"]), parse_epoch(shown["EndTime"])
+    if start is None:
+        raise ValueError("no start")
+    nodes = () if absent(shown["Nodes"]) else expand_hosts(shown["Nodes"])
+    return Reservation(
+        name=name,
+        start_at=start,
+        end_at=UnixTime(math.inf) if end is None else end,
+        nodes=tuple(map(NodeName, nodes)),
+        kept=_kept(shown["TRES"]),
+        users=_listed(shown["Users"]),
+        accounts=_listed(shown["Accounts"]),
+        others=any(_listed(shown.get(key, "")) for key in ("Groups", "QOS", "AllowedPartitions")),
+        flags=tuple(sorted(_listed(shown["Flags"].upper()))),
+    )
+
+
+def _kept(text: str) -> Resources | None:
+    tres = {} if absent(text) else parse_tres(text)
+    if "cpu" not in tres:
+        return None
+    typed = sum(count for name, count in tres.items() if name.startswith("gres/gpu:"))
+    return resources_of(max(typed, tres.get("gres/gpu", 0)), tres["cpu"], 0)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return () if absent(text) else tuple(text.split(","))

@@ -6,6 +6,7 @@ which moves by thousands of points within minutes under a fair tree.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from rltuned.domain.jobs import PendingJob
@@ -16,14 +17,12 @@ from rltuned.slurm.columns import PRIORITY_LETTERS, Marks, PriorityRow
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import SlurmSite
 from rltuned.slurm.squeue import PriorityState, id_of, parse_job_id
-from rltuned.slurm.values import parse_number, parse_numbers, whole_numbers
+from rltuned.slurm.values import parse_number, whole_numbers
 from rltuned.text import one_line
 
 GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 _SHARE_COLUMNS: Final = ("Account", "User", "Partition", "FairShare")
-MOST_ASSOCIATIONS: Final = 1_000_000
-"""More are refused."""
 
 Association = tuple[str, str, str]
 """Account, user, partition; the partition is empty for one that is for all."""
@@ -64,7 +63,7 @@ class Factors(NamedTuple):
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
     """One line of sprio: whose it is, and what it says. Raises ValueError: a number is none."""
     plain = (row.age, row.fairshare, row.jobsize, row.partition, row.qos, row.assoc)
-    priority, age, fair, *others = parse_numbers((row.priority, *plain))
+    priority, age, fair, *others = map(parse_number, (row.priority, *plain))
     site, nice = parse_number(row.site), parse_number(row.nice)
     tres = whole_numbers(row.tres)
     if row.tres and not tres:
@@ -157,15 +156,8 @@ class FairShares:
     def factors(self, jobs: Iterable[PendingJob], now: float) -> tuple[float, ...]:
         """The different factors that these jobs' associations have, in order; empty = not known."""
         self._read(now, 0.0)
-        return tuple(
-            sorted(
-                {
-                    share
-                    for job in jobs
-                    if (share := self._share(job.account, job.user, job.partitions)) is not None
-                }
-            )
-        )
+        shares = {self._share(job.account, job.user, job.partitions) for job in jobs}
+        return tuple(sorted(share for share in shares if share is not None))
 
     def _share(self, account: str, user: str, partitions: Iterable[str]) -> float | None:
         """Slurm takes an association for the partition before the one that is for all."""
@@ -179,10 +171,8 @@ class FairShares:
         if self._read_at is not None and 0 <= now - self._read_at < period_s:
             return
         self._read_at, self._factors = now, {}
-        try:
+        with suppress(BackendError, ValueError):
             self._factors = dict(_shares(self._commands))
-        except (BackendError, ValueError):
-            self._factors = {}
 
 
 def _shares(commands: Commands) -> Iterator[tuple[Association, float]]:
@@ -190,9 +180,7 @@ def _shares(commands: Commands) -> Iterator[tuple[Association, float]]:
     lines = commands.call("sshare", "-a", "-P", "-o", ",".join(_SHARE_COLUMNS)).lines()
     if tuple(next(lines, "").split("|")) != _SHARE_COLUMNS:
         raise ValueError("sshare: no such columns")
-    for number, line in enumerate(lines):
-        if number >= MOST_ASSOCIATIONS:
-            raise ValueError("sshare: too many associations")
+    for line in lines:
         account, _, rest = line.strip().partition("|")
         user, _, rest = rest.partition("|")
         partition, _, text = rest.partition("|")

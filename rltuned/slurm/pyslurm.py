@@ -57,10 +57,9 @@ TOLD: Final = frozenset(
 """Columns of squeue that pyslurm tells. Every other one is asked of squeue."""
 _NO_TASK: Final = "N/A"
 FIELDS: Final = (
-    "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state",
-    "state_reason", "priority", "nice", "submit_time", "eligible_time", "start_time", "user_id",
-    "qos", "required_nodes", "excluded_nodes", "dependencies", "reservation", "heterogeneous_id",
-    "heterogeneous_offset", "allocated_nodes", "is_cronjob", "account",
+    *_NUMBERS.values(), *_WORDS.values(), "array_id", "array_task_id", "array_tasks_waiting",
+    "array_tasks_parallel", "state", "user_id", "dependencies", "heterogeneous_offset",
+    "is_cronjob",
 )  # fmt: skip
 """Attributes of pyslurm.Job that say the same as a column of squeue, the id first. Left to squeue
 is what a job asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None
@@ -88,23 +87,6 @@ class ReaderChoice:
     @property
     def stands_in(self) -> bool:
         return self.reader != self.wanted
-
-
-def _taken(call: Call) -> tuple[str, dict[str, str]]:
-    """The first line, and by job id the others. Raises UnusableError: a line has no end."""
-    lines, jobs, size = call.lines(), dict[str, str](), 0
-    try:
-        first = next(lines, "")
-        for line in lines:
-            jobs[line[1:].partition(",")[0]] = line
-            size += len(line)
-            if len(jobs) > MOST_RECORDS:
-                raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
-            if size > MOST_BYTES:
-                raise SnapshotError(f"pyslurm answered more than {MOST_BYTES} bytes")
-    except BackendError as error:
-        raise UnusableError(str(error)) from None
-    return first, jobs
 
 
 class JobSource:
@@ -167,7 +149,19 @@ class JobSource:
         seventh of the memory. Raises UnusableError: text can stand in; BackendError: no answer;
         SnapshotError: it could not be read.
         """
-        answer, jobs = self._ask({"protocol": PROTOCOL, "fields": FIELDS})
+        # -I: neither rltuned's environment nor the folder of the file changes what is imported
+        asked = ("-I", "-B", str(CHILD))
+        feed = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
+        try:
+            call = self._commands.call(PROGRAM, *asked, feed=feed, at=self._python)
+        except BackendError as error:
+            raise UnusableError(str(error)) from error
+        if not call.failure and not call.ok:
+            last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
+            why = f"pyslurm in {self._python} ended with {call.exit_code}: {last}"
+            raise UnusableError(why)
+        call.must_be_good()
+        answer, jobs = _read(call)
         version = str(answer.get("pyslurm", ""))
         detail = one_line(str(answer.get("detail", "")))
         if answer.get("error") == "missing":
@@ -184,28 +178,6 @@ class JobSource:
             raise SnapshotError(f"pyslurm: {len(jobs)} jobs in the answer, {promised}")
         return version, jobs
 
-    def _ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, str]]:
-        # -I: neither rltuned's environment nor the folder of the file changes what is imported
-        asked = ("-I", "-B", str(CHILD))
-        feed = json.dumps(request)
-        try:
-            call = self._commands.call(PROGRAM, *asked, feed=feed, at=self._python)
-        except BackendError as error:
-            raise UnusableError(str(error)) from error
-        if not call.failure and not call.ok:
-            last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
-            why = f"pyslurm in {self._python} ended with {call.exit_code}: {last}"
-            raise UnusableError(why)
-        call.must_be_good()
-        first, jobs = _taken(call)
-        try:
-            answer = json.loads(first)
-        except ValueError as error:
-            raise SnapshotError(f"pyslurm: {one_line(first, 120)!r}: {error}") from error
-        if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
-            raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
-        return answer, jobs
-
     def reading(self, release: tuple[int, int]) -> ReaderChoice:
         """What would read the jobs now; raises as `read`."""
         if self._python is None:
@@ -215,6 +187,30 @@ class JobSource:
         except UnusableError as error:
             return ReaderChoice(PYSLURM, TEXT, str(error))
         return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}, {len(jobs)} jobs")
+
+
+def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
+    """The first line, and by job id the others. Raises SnapshotError: it is no answer, or too long
+    a one; UnusableError: a line has no end.
+    """
+    lines, jobs, size = call.lines(), dict[str, str](), 0
+    try:
+        first = next(lines, "")
+        for line in lines:
+            jobs[line[1:].partition(",")[0]] = line
+            size += len(line)
+            if len(jobs) > MOST_RECORDS:
+                raise SnapshotError(f"pyslurm: more than {MOST_RECORDS} job records")
+            if size > MOST_BYTES:
+                raise SnapshotError(f"pyslurm answered more than {MOST_BYTES} bytes")
+        answer = json.loads(first)
+    except BackendError as error:
+        raise UnusableError(str(error)) from None
+    except ValueError as error:
+        raise SnapshotError(f"pyslurm: {one_line(first, 120)!r}: {error}") from error
+    if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
+        raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
+    return answer, jobs
 
 
 def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) -> Iterator[Row]:

@@ -21,27 +21,36 @@ from rltuned.slurm.columns import (
     Marks,
     read_layout,
 )
-from rltuned.slurm.hardware import HiddenNodes, KeptBack, read_kept_back, read_names
-from rltuned.slurm.nodes import KnownNodes, read_nodes
+from rltuned.slurm.nodes import (
+    HiddenNodes,
+    KeptBack,
+    read_kept_back,
+    read_names,
+    read_nodes,
+    read_reservations,
+)
 from rltuned.slurm.priority import Factors, FairShares, ask_sprio, standing_of
 from rltuned.slurm.pyslurm import JobSource, ReaderChoice
 from rltuned.slurm.request import UNASKED, Requests, parse_speeds
-from rltuned.slurm.reservations import read_reservations
 from rltuned.slurm.run import Commands
-from rltuned.slurm.sdiag import clock_off_s
-from rltuned.slurm.site import SlurmSite, parse_config, read_exclusive_partitions, read_site
+from rltuned.slurm.site import (
+    SlurmSite,
+    clock_off_s,
+    parse_config,
+    read_exclusive_partitions,
+    read_site,
+)
 from rltuned.slurm.squeue import (
     TWICE,
     JobsShown,
     PriorityState,
     QueueReader,
+    SteppedTasks,
     id_of,
     read_throttles,
     squeue,
 )
-from rltuned.slurm.stepped import SteppedTasks
-from rltuned.slurm.strings import parse_tasks
-from rltuned.slurm.values import absent, parse_epoch
+from rltuned.slurm.values import absent, parse_epoch, parse_tasks
 
 SITE_LIFE_S: Final = 300.0
 """How long the site's configuration is believed. It changes when a user edits slurm.conf; the
@@ -58,25 +67,24 @@ class Reader:
 
     marks: None = new ones for every call. fair_shares: read those of jobs with a fixed priority.
     pyslurm: its interpreter; None = squeue alone. on_reading: called with each new reader of jobs.
-    digester: None = no text of a user is asked for. clock: of this host, Unix seconds; None = it is
-    not compared with slurmctld's.
+    digester: None = no text of a user is asked for. now: of this host, Unix seconds.
     """
 
     def __init__(
         self,
         commands: Commands,
+        now: Callable[[], float],
         marks: Marks | None = None,
         *,
         fair_shares: bool = False,
         pyslurm: Path | None = None,
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
-        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.clock_off_s: float | None = None
+        self.ahead_s: float | None = None
         """How far slurmctld's clock is ahead of this host's, as seen last; None = not known."""
-        self._clock = clock
-        self._commands = commands
+        self._now = now
+        self.commands = commands
         self._new_marks: Callable[[], Marks] = Marks if marks is None else lambda: marks
         self._fair_shares = FairShares(commands) if fair_shares else None
         self._source = JobSource(commands, self._new_marks, pyslurm, on_reading, digester)
@@ -86,28 +94,26 @@ class Reader:
         self.tasks = SteppedTasks(commands)
         self._throttles: tuple[float, Mapping[str, int | None]] = (-math.inf, {})
         self._hidden = HiddenNodes(commands, self._new_marks)
-        self._requests = Requests(frozenset(), memory_counts=True)
-        self._nodes: KnownNodes = {}
 
-    def snapshot(self, taken_at: float) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The cluster now: one squeue, sinfo, sprio and scontrol each. It is taken at the time of
         slurmctld's clock, by which ages count, as long as that can be right.
         """
         try:
-            return self._read(taken_at)
+            return self._read(self._now())
         except (BackendError, SnapshotError):
             self._site = self._hardware = None
             raise
 
     def _read(self, asked_at: float) -> Snapshot:
-        site, layout = self._known_site(asked_at)
+        site, layout = self._known_site()
         taken_at = asked_at
-        if self.clock_off_s is not None and abs(self.clock_off_s) <= CLOCK_S:
-            taken_at += self.clock_off_s
+        if self.ahead_s is not None and abs(self.ahead_s) <= CLOCK_S:
+            taken_at += self.ahead_s
         kept, names = self._known_hardware(site, taken_at)
         self.tasks.look()
         marks = self._new_marks()
-        sinfo = self._commands.call(
+        sinfo = self.commands.call(
             "sinfo", "--local", "-a", "-N", "-O", marks.columns(NODE_COLUMNS)
         )
         odd: list[str] = []
@@ -115,13 +121,12 @@ class Reader:
         rows = self._hidden.beside(
             marks.rows(sinfo, len(NODE_COLUMNS), odd), names, taken_at, unseen
         )
-        nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept, self._nodes)
-        self._nodes = {node.name: self._nodes[node.name] for node in nodes}
+        nodes, partitions, unread = read_nodes(rows, site.exclusive_partitions, kept)
         exclusive = frozenset(p.name for p in partitions if p.oversubscribe == "EXCLUSIVE")
-        shown = self._commands.call("scontrol", "-o", "show", "reservations")
+        shown = self.commands.call("scontrol", "-o", "show", "reservations")
         reservations, odd_ones = read_reservations(shown.lines())
         marks = self._new_marks()
-        factors, misread = ask_sprio(self._commands, marks) if site.multifactor else ({}, {})
+        factors, misread = ask_sprio(self.commands, marks) if site.multifactor else ({}, {})
         bad = {u.name: u.why for u in unread if u.kind == "partition"}
 
         def wrong(job_id: JobId, names: tuple[str, ...]) -> str:
@@ -138,8 +143,8 @@ class Reader:
 
         reader = QueueReader(
             standing,
-            requests=self._known(
-                Requests(exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes))
+            requests=Requests(
+                exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes)
             ),
             nodes={n.name: n for n in nodes},
             odd=wrong,
@@ -185,37 +190,32 @@ class Reader:
         if not 0 <= now - asked_at < SITE_LIFE_S or not arrays <= known.keys():
             names, together = ("arrayjobid", "arraytaskid"), replace(layout, per_record="")
             marks, odd = self._new_marks(), list[str]()
-            rows = squeue(self._commands, together, marks, names, "-t", "PD", broken=odd)
+            rows = squeue(self.commands, together, marks, names, "-t", "PD", broken=odd)
             known = dict.fromkeys(arrays) | read_throttles(rows)
             self._throttles = now, known
         return known
 
-    def _known(self, requests: Requests) -> Requests:
-        """Those of the look before, where they still mean the same: equal ones are one object."""
-        if not self._requests.reads_as(requests):
-            self._requests = requests
-        return self._requests
-
     def config(self) -> dict[str, str]:
-        return parse_config(self._commands.ask("scontrol", "show", "config"))
-
-    def _dated_config(self) -> dict[str, str]:
-        """The same, and a look at slurmctld's clock."""
-        asked_at = 0.0 if self._clock is None else self._clock()
-        text = self._commands.ask("scontrol", "show", "config")
-        if self._clock is not None:
-            self.clock_off_s = clock_off_s(text, asked_at, self._clock())
+        """Slurm's configuration, and a look at slurmctld's clock."""
+        asked_at = self._now()
+        text = self.commands.ask("scontrol", "show", "config")
+        self.ahead_s = clock_off_s(text, asked_at, self._now())
         return parse_config(text)
 
-    def site(self, now: float) -> SlurmSite:
-        """The settings that reading and writing depend on, at most SITE_LIFE_S old."""
-        return self._known_site(now)[0]
+    def clock_off_s(self) -> float | None:
+        """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""
+        return self.ahead_s
 
-    def _known_site(self, now: float) -> tuple[SlurmSite, Layout]:
+    def site(self) -> SlurmSite:
+        """The settings that reading and writing depend on, at most SITE_LIFE_S old."""
+        return self._known_site()[0]
+
+    def _known_site(self) -> tuple[SlurmSite, Layout]:
+        now = self._now()
         if self._site is None or not 0 <= now - self._site[0] < SITE_LIFE_S:
-            site, layout = read_site(self._dated_config()), self._layout()
+            site, layout = read_site(self.config()), self._layout()
             if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
+                shown = self.commands.ask("scontrol", "-o", "show", "partitions")
                 site = replace(site, exclusive_partitions=read_exclusive_partitions(shown))
             self._site = (now, site, layout)
         return self._site[1:]
@@ -227,31 +227,31 @@ class Reader:
         node; the names of all nodes, empty where sinfo hides none.
         """
         if self._hardware is None or not 0 <= now - self._hardware[0] < SITE_LIFE_S:
-            kept = read_kept_back(self._commands.call("scontrol", "-o", "show", "nodes").lines())
+            kept = read_kept_back(self.commands.call("scontrol", "-o", "show", "nodes").lines())
             names = frozenset[str]()
             if site.hides_nodes:
-                shown = self._commands.ask("scontrol", "-o", "show", "partitions")
+                shown = self.commands.ask("scontrol", "-o", "show", "partitions")
                 names = read_names(shown)
             self._hardware = (now, kept, names)
         return self._hardware[1:]
 
     def _layout(self) -> Layout:
-        usage = self._commands.ask("squeue", "--help")
+        usage = self.commands.ask("squeue", "--help")
         listed = "--helpFormat" in usage
-        return read_layout(usage, self._commands.ask("squeue", "--helpFormat") if listed else "")
+        return read_layout(usage, self.commands.ask("squeue", "--helpFormat") if listed else "")
 
-    def reading(self, now: float) -> ReaderChoice:
+    def reading(self) -> ReaderChoice:
         """What reads the jobs: tried now."""
-        return self._source.reading(self._known_site(now)[0].version)
+        return self._source.reading(self._known_site()[0].version)
 
-    def watch(self, now: float, of: Iterable[JobId], *, factors: bool) -> dict[JobId, PendingJob]:
+    def watch(self, of: Iterable[JobId], *, factors: bool) -> dict[JobId, PendingJob]:
         """The pending ones of these records, for a re-read; a bad row costs its own job only.
         factors: with what sprio shows of them, where multifactor rules.
         """
         ids = list(of)
         # as if other records were pending: a task held this instant stays out of a release
-        sprio = self.factors(ids) if factors and self.site(now).multifactor else {}
-        queue = self.pending(now, WATCH_COLUMNS, sprio, only=ids, siblings=1)
+        sprio = self.factors(ids) if factors and self.site().multifactor else {}
+        queue = self.pending(WATCH_COLUMNS, sprio, only=ids, siblings=1)
         found = {job.job_id: job for job in queue.pending}
         for bad in queue.unreadable:
             why = f"its row in squeue cannot be read: {bad.why}"
@@ -260,7 +260,6 @@ class Reader:
 
     def pending(
         self,
-        now: float,
         columns: tuple[str, ...],
         factors: Mapping[JobId, Factors],
         *,
@@ -270,41 +269,41 @@ class Reader:
         """The pending records without what they ask for, in columns of UNDO_COLUMNS. factors: what
         sprio shows of them. only, siblings: see QueueReader.
         """
-        site, layout = self._known_site(now)
+        site, layout = self._known_site()
         reader = QueueReader(
             lambda job: standing_of(job, factors.get(job["job_id"]), site),
             whole=self.tasks.whole,
             only=None if only is None else frozenset(map(str, only)),
             siblings=siblings,
         )
-        return reader.read(squeue(self._commands, layout, self._new_marks(), columns, "-t", "PD"))
+        return reader.read(squeue(self.commands, layout, self._new_marks(), columns, "-t", "PD"))
 
-    def known(self, now: float) -> int:
+    def known(self) -> int:
         """How many jobs squeue shows in whatever state, each task of an array as one."""
-        names, layout = ("jobid", "arraytaskid"), self._known_site(now)[1]
+        names, layout = ("jobid", "arraytaskid"), self._known_site()[1]
         marks = self._new_marks()
-        rows = squeue(self._commands, layout, marks, names, "-t", "all", broken=[])
+        rows = squeue(self.commands, layout, marks, names, "-t", "all", broken=[])
         tasks = (row["arraytaskid"] for row in rows)
         return sum(1 if absent(listed) else parse_tasks(listed).count for listed in tasks)
 
-    def expected_start(self, job_id: JobId, now: float) -> float | None:
+    def expected_start(self, job_id: JobId) -> float | None:
         """Unix time at which Slurm's backfill plans to start a record; None = not planned."""
         try:
-            starts = [parse_epoch(start) for start in self._of_job(job_id, "starttime", now)]
+            starts = [parse_epoch(start) for start in self._of_job(job_id, "starttime")]
         except ValueError as error:
             raise SnapshotError(f"squeue: {error}") from error
         return starts[0] if starts else None
 
-    def speeds(self, job_id: JobId, now: float) -> dict[int, float]:
+    def speeds(self, job_id: JobId) -> dict[int, float]:
         """By node count how fast a record runs, from its user's comment; empty = none named."""
-        comments = self._of_job(job_id, "comment", now)
+        comments = self._of_job(job_id, "comment")
         return parse_speeds(comments[0]) if comments else {}
 
-    def _of_job(self, job_id: JobId, column: str, now: float) -> list[str]:
+    def _of_job(self, job_id: JobId, column: str) -> list[str]:
         """A column of the rows of a pending record."""
-        names, layout = ("jobid", column), self._known_site(now)[1]
+        names, layout = ("jobid", column), self._known_site()[1]
         asked = ("-t", "PD", "-j", str(job_id))
-        rows = squeue(self._commands, layout, self._new_marks(), names, *asked)
+        rows = squeue(self.commands, layout, self._new_marks(), names, *asked)
         found = [row[column] for row in rows if id_of(row["jobid"]) == job_id]
         if len(frozenset(found)) > 1:
             raise SnapshotError(f"squeue: job {job_id}: {TWICE}")
@@ -312,7 +311,7 @@ class Reader:
 
     def factors(self, jobs: Collection[JobId] | None = None) -> dict[JobId, Factors]:
         """What sprio shows: jobs that are pending, eligible and not held; None = of all jobs."""
-        return ask_sprio(self._commands, self._new_marks(), jobs)[0]
+        return ask_sprio(self.commands, self._new_marks(), jobs)[0]
 
 
 def unreadable(job_id: JobId, why: str) -> PendingJob:

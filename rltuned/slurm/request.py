@@ -3,20 +3,21 @@
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from rltuned.domain.cluster import GpuCount, Node, Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.slurm.columns import ASK_COLUMNS
-from rltuned.slurm.strings import Gres, parse_gres, parse_tres
 from rltuned.slurm.values import (
+    Gres,
     absent,
+    parse_gres,
     parse_limit_s,
     parse_memory_mib,
+    parse_tres,
     resources_of,
 )
 
@@ -26,12 +27,9 @@ _SHARED_BY: Final = frozenset({"USER", "MCS", "TOPO"})
 _ask_of: Final[Callable[[Mapping[str, str]], tuple[str, ...]]] = itemgetter(*ASK_COLUMNS)
 UNASKED: Final = Request(total=Resources(0, 0, 0))
 """In place of what a job asks for, where that is not read."""
-MOST_REQUESTS: Final = 20_000
-"""Different ones that are kept from look to look; then all jobs are read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(NamedTuple):
     """What the four --gpus forms and --gres come to."""
 
     total: int
@@ -59,11 +57,6 @@ class Requests:
         self._roomiest = roomiest
         self._memory_counts = memory_counts
         self._known: dict[tuple[tuple[str, ...], bool], Request] = {}
-        self.settings = (exclusive_partitions, memory_counts, roomiest)
-
-    def reads_as(self, other: "Requests") -> bool:
-        """Whether it reads as another does, and is not full of requests of jobs that are gone."""
-        return self.settings == other.settings and len(self._known) < MOST_REQUESTS
 
     def read(self, ask: Mapping[str, str], *, running: bool) -> Request:
         """The request behind the columns; of a running job what it has. Raises ValueError."""

@@ -9,9 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
+from math import inf
 from sys import intern
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rltuned.domain.cluster import Node, Resources
@@ -23,8 +25,15 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELDS, TEXT_COLUMNS, Layout, Marks, text
 from rltuned.slurm.request import UNASKED, Requests, shares_of
 from rltuned.slurm.run import Commands
-from rltuned.slurm.strings import Tasks, expand_hosts, pack_tasks, parse_tasks
-from rltuned.slurm.values import absent, parse_epoch, parse_number
+from rltuned.slurm.values import (
+    Tasks,
+    absent,
+    expand_hosts,
+    pack_tasks,
+    parse_epoch,
+    parse_number,
+    parse_tasks,
+)
 from rltuned.text import one_line
 
 MOST_RECORDS: Final = 150_000
@@ -37,9 +46,10 @@ _RUNNING: Final = frozenset({"R", "CF"})
 _STATE: Final = re.compile(r"[A-Z]{1,3}")
 _ALIKE: Final = frozenset({*TEXT_COLUMNS, "arraytaskid"})
 """What rows of one array's record may differ in."""
-_NO_NODES: Final[Mapping[str, Node]] = MappingProxyType({})
 
 Row = Mapping[str, str]
+_Made = PendingJob | RunningJob | frozenset[JobId] | str
+"""The job of a record; the ids of one that neither waits nor runs; why it cannot be read."""
 
 
 class PriorityState(NamedTuple):
@@ -116,19 +126,12 @@ def _older_word(oversubscribe: str, exclusive: str) -> str:
     return "OK" if oversubscribe == "NO" else oversubscribe
 
 
-class _Array(NamedTuple):
-    """A pending record of an array; squeue -r prints a row for each of its tasks."""
-
-    row: Row
-    tasks: list[str]
-    told: int
-
-
 def told(row: Row) -> int:
     """What all rows of an array's record say alike, hashed."""
     return hash(tuple(word for name, word in row.items() if name not in _ALIKE))
 
 
+@dataclass(slots=True)
 class QueueReader:
     """Reads rows of squeue, which may lack columns of columns.FIELDS. A row that cannot be read
     costs that job.
@@ -139,149 +142,126 @@ class QueueReader:
 
     standing: what rules the priority of a job, by its fields as far as they are read. requests:
     None = what jobs ask for is not read, and no job that runs. odd: what else is wrong with a
-    pending job of these partitions; empty = nothing. whole: see stepped. ages_at: the look's time,
-    from which a job ages that could run and has no AccrueTime (MaxJobsAccrue limits); -inf = no job
-    does. only: numbers of the records that are read, as squeue prints them; None = all. siblings:
-    pending records of each array that count besides. throttles: of these arrays, whose rows show
-    none; see Layout.
+    pending job of these partitions; empty = nothing. whole: see SteppedTasks. ages_at: the look's
+    time, from which a job ages that could run and has no AccrueTime (MaxJobsAccrue limits); -inf =
+    no job does. only: numbers of the records that are read, as squeue prints them; None = all.
+    siblings: pending records of each array that count besides. throttles: of these arrays, whose
+    rows show none; see Layout.
     """
 
-    def __init__(
-        self,
-        standing: Callable[[Mapping[str, Any]], PriorityState] = as_shown,
-        *,
-        requests: Requests | None = None,
-        nodes: Mapping[str, Node] = _NO_NODES,
-        odd: Callable[[JobId, tuple[str, ...]], str] = lambda _job, _partitions: "",
-        whole: Callable[[str, list[str]], list[str]] = lambda _number, shown: shown,
-        digester: Digester | None = None,
-        ages_at: float = -math.inf,
-        only: Collection[str] | None = None,
-        siblings: int = 0,
-        throttles: Callable[[frozenset[str]], Mapping[str, int | None]] = lambda _arrays: {},
-    ) -> None:
-        self._standing, self._odd, self._whole = standing, odd, whole
-        self._requests, self._nodes, self._digester = requests, nodes, digester
-        self._ages_at, self._only, self._siblings = ages_at, only, siblings
-        self._ask_throttles = throttles
-        self._throttles: Mapping[str, int | None] = {}
-        self._jobs: dict[str, PendingJob | RunningJob] = {}
-        self._arrays: dict[str, _Array] = {}
-        self._bad: dict[str, str] = {}
-        self._seen: set[str] = set()
-        self._lingering: set[JobId] = set()
-        self._records = Counter[str]()  # pending ones, by array
+    standing: Callable[[Mapping[str, Any]], PriorityState] = as_shown
+    requests: Requests | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    odd: Callable[[JobId, tuple[str, ...]], str] = lambda _job, _partitions: ""
+    whole: Callable[[str, list[str]], list[str]] = lambda _number, shown: shown
+    digester: Digester | None = None
+    ages_at: float = -math.inf
+    only: Collection[str] | None = None
+    siblings: int = 0
+    throttles: Callable[[frozenset[str]], Mapping[str, int | None]] = lambda _arrays: {}
 
     def read(self, rows: Iterable[Row]) -> JobsShown:
-        """The jobs; called once. Raises SnapshotError: too many; BackendError: as whole."""
-        doubted = set[str]()
+        """The jobs. Raises SnapshotError: too many; BackendError: as whole."""
+        arrays: dict[str, tuple[Row, list[str], int]] = {}  # pending ones: a row, tasks, the rest
+        made: dict[str, _Made] = {}
+        seen, records, doubted = set[str](), Counter[str](), set[str]()
         for row in rows:
-            number = row["jobid"]
-            if number in self._seen:
-                if self._is_asked(number) and not self._is_another_task(row):
+            number, task = row["jobid"], row.get("arraytaskid", "")
+            is_asked = self.only is None or number in self.only
+            if number in seen:  # of one more task, or of another job
+                if number in arrays and arrays[number][2] == told(row):
+                    arrays[number][1].append(task)
+                elif is_asked:
                     doubted.add(number)
                 continue
-            if self._requests is not None and len(self._seen) == MOST_RECORDS:
+            if self.requests is not None and len(seen) == MOST_RECORDS:
                 raise SnapshotError(f"squeue: more than {MOST_RECORDS} job records")
-            self._seen.add(number)
-            self._take(number, row)
-        bare = {a.row["arrayjobid"] for a in self._arrays.values() if "%" not in a.tasks[0]}
-        self._throttles = self._ask_throttles(frozenset(bare)) if bare else {}
-        for number in tuple(self._arrays):
-            row, tasks, _ = self._arrays.pop(number)  # its words go as its job comes
-            if number not in doubted:
-                count = self._records[row["arrayjobid"]] + self._siblings
-                self._make(number, row, tasks, count)
-        for number in doubted:
-            self._jobs.pop(number, None)
-            self._bad[number] = TWICE
-        return self._queue()
+            seen.add(number)
+            is_array = row["statecompact"] == "PD" and not absent(task)
+            records[row["arrayjobid"]] += is_array
+            if is_asked and is_array:
+                arrays[number] = row, [task], told(row)
+            elif is_asked:
+                made[number] = self._made(row, [task], 1, None)
+        made.update(self._arrays_made(arrays, records))
+        return _shown(made | dict.fromkeys(doubted, TWICE), len(seen))
 
-    def _is_asked(self, number: str) -> bool:
-        return self._only is None or number in self._only
+    def _arrays_made(
+        self, arrays: dict[str, tuple[Row, list[str], int]], records: Counter[str]
+    ) -> Iterator[tuple[str, _Made]]:
+        bare = {row["arrayjobid"] for row, tasks, _ in arrays.values() if "%" not in tasks[0]}
+        throttles = self.throttles(frozenset(bare)) if bare else {}
+        for number in tuple(arrays):
+            row, tasks, _ = arrays.pop(number)  # its words go as its job comes
+            array = row["arrayjobid"]
+            count = records[array] + self.siblings
+            yield number, self._made(row, tasks, count, throttles.get(array))
 
-    def _is_another_task(self, row: Row) -> bool:
-        """Whether a further row of a record may be of one more task, which is noted then."""
-        known = self._arrays.get(row["jobid"])
-        if known is None or known.told != told(row):
-            return False
-        known.tasks.append(row["arraytaskid"])
-        return True
-
-    def _take(self, number: str, row: Row) -> None:
-        """The first row of a record."""
-        task = row["arraytaskid"]
-        is_array = row["statecompact"] == "PD" and not absent(task)
-        if is_array:
-            self._records[row["arrayjobid"]] += 1
-        if not self._is_asked(number):
-            return
-        if is_array:
-            self._arrays[number] = _Array(row, [task], told(row))
-        else:
-            self._make(number, row, [task], 1)
-
-    def _make(self, number: str, row: Row, tasks: list[str], records: int) -> None:
-        """The job of a record, from all its rows. records: as of _pending."""
+    def _made(self, row: Row, tasks: list[str], records: int, throttle: int | None) -> _Made:
         try:
             if row["statecompact"] == "PD":
-                self._jobs[number] = self._pending(row, tasks, records)
-            elif self._requests is not None and _runs(row):
-                self._jobs[number] = _running(row, self._requests, self._nodes, self._kinds(row))
-            else:
-                self._lingering |= _others(row)
+                return self._pending(row, tasks, records, throttle)
+            runs = row["statecompact"] in _RUNNING and not absent(row.get("starttime", ""))
+            if self.requests is not None and runs:
+                return _running(row, self.requests, self.nodes, self._kinds(row))
+            # a state that is not looked into may be new, but it is one of Slurm's short words
+            if not _STATE.fullmatch(row["statecompact"]):
+                return f"{row['statecompact'][:20]!r} is no state"
+            return frozenset({parse_job_id(row["jobid"]), parse_job_id(row["arrayjobid"])})
         except ValueError as error:
-            self._bad[number] = str(error)
+            return str(error)
 
-    def _queue(self) -> JobsShown:
-        pending = tuple(job for job in self._jobs.values() if isinstance(job, PendingJob))
-        running = tuple(job for job in self._jobs.values() if isinstance(job, RunningJob))
-        unread = [
-            Unreadable("job", one_line(number, 20), why, id_of(number))
-            for number, why in self._bad.items()
-        ]
-        unread += [
-            Unreadable("job", job.address, job.unreadable, job.job_id)
-            for job in pending
-            if job.unreadable
-        ]
-        others = len(self._seen) - len(pending) - len(running)
-        return JobsShown(pending, running, others, tuple(sorted(self._lingering)), tuple(unread))
-
-    def _pending(self, row: Row, tasks: list[str], records: int) -> PendingJob:
+    def _pending(
+        self, row: Row, tasks: list[str], records: int, throttle: int | None
+    ) -> PendingJob:
         """The job behind its rows. tasks: of all of them. records: pending ones of its array.
         Raises ValueError: what names it, or what rules its priority, cannot be read.
         """
-        throttle = self._throttles.get(row["arrayjobid"])
-        job = _named(row, self._whole(row["jobid"], tasks), records, throttle)
+        job = _named(row, self.whole(row["jobid"], tasks), records, throttle)
         job["partitions"] = partitions = _partitions(row.get("partition", ""))
         job["kinds"], job["request"] = self._kinds(row), UNASKED
-        job["unreadable"] = self._odd(job["job_id"], partitions)
+        job["unreadable"] = self.odd(job["job_id"], partitions)
         for column, (name, read) in FIELDS.items():
             if column in row:
                 try:
                     job[name] = read(row[column])
                 except ValueError as error:
                     job["unreadable"] = str(error)
-        if job.get("accrue_at") is None and 0 < (job.get("eligible_at") or 0) <= self._ages_at:
-            job["accrue_at"] = self._ages_at
-        if self._requests is not None:
+        if job.get("accrue_at") is None and 0 < (job.get("eligible_at") or 0) <= self.ages_at:
+            job["accrue_at"] = self.ages_at
+        if self.requests is not None:
             try:
-                job["request"] = self._requests.read(row, running=False)
+                job["request"] = self.requests.read(row, running=False)
             except ValueError as error:
                 job["request"], job["unreadable"] = Request(Resources()), str(error)
-        job.update(self._standing(job)._asdict())
+        job.update(self.standing(job)._asdict())
         return PendingJob(**job)
 
     def _kinds(self, row: Row) -> Kinds:
-        if self._digester is None:
+        if self.digester is None:
             return NO_KINDS
         texts = tuple(name for name in TEXT_COLUMNS if name in row)
-        return self._digester.kinds(texts, *(row[name] for name in texts)) if texts else NO_KINDS
+        return self.digester.kinds(texts, *(row[name] for name in texts)) if texts else NO_KINDS
 
 
-def _runs(row: Row) -> bool:
-    return row["statecompact"] in _RUNNING and not absent(row["starttime"])
+def _shown(made: Mapping[str, _Made], count: int) -> JobsShown:
+    """By number; count: of all records."""
+    pending = tuple(job for job in made.values() if isinstance(job, PendingJob))
+    running = tuple(job for job in made.values() if isinstance(job, RunningJob))
+    others = (ids for ids in made.values() if isinstance(ids, frozenset))
+    unread = [
+        Unreadable("job", one_line(number, 20), why, id_of(number))
+        for number, why in made.items()
+        if isinstance(why, str)
+    ]
+    unread += [
+        Unreadable("job", job.address, job.unreadable, job.job_id)
+        for job in pending
+        if job.unreadable
+    ]
+    left = count - len(pending) - len(running)
+    lingering = tuple(sorted(frozenset[JobId]().union(*others)))
+    return JobsShown(pending, running, left, lingering, tuple(unread))
 
 
 def _running(row: Row, requests: Requests, nodes: Mapping[str, Node], kinds: Kinds) -> RunningJob:
@@ -305,14 +285,6 @@ def _running(row: Row, requests: Requests, nodes: Mapping[str, Node], kinds: Kin
         qos=text(row["qos"]),
         kinds=kinds,
     )
-
-
-def _others(row: Row) -> set[JobId]:
-    """The ids of a record that neither waits nor runs. Raises ValueError."""
-    # a state that is not looked into may be new, but it is one of Slurm's short words
-    if not _STATE.fullmatch(row["statecompact"]):
-        raise ValueError(f"{row['statecompact'][:20]!r} is no state")
-    return {parse_job_id(row["jobid"]), parse_job_id(row["arrayjobid"])}
 
 
 def _named(row: Row, tasks: list[str], records: int, throttle: int | None) -> dict[str, Any]:
@@ -391,3 +363,63 @@ def address(job_id: JobId, array_id: JobId, tasks: Tasks | None, records: int) -
     if job_id != array_id:
         return f"{array_id}_{tasks.text}" if tasks.text.isdigit() else str(job_id)
     return str(job_id) if records == 1 else f"{array_id}_[{tasks.named}]"
+
+
+LEAST: Final = 5
+"""Fewer tasks than these are shown whole."""
+MOST_ASKED: Final = 50
+"""So many records are asked for in one cycle; further ones in later cycles."""
+_Shown = tuple[str, ...]
+
+
+class SteppedTasks:
+    """The whole lists, each asked for once as long as squeue shows the same tasks."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._before: dict[str, tuple[_Shown, list[str]]] = {}
+        self._known: dict[str, tuple[_Shown, list[str]]] = {}
+        self._left = inf
+
+    def look(self) -> None:
+        """A new cycle begins: what the last one did not show is forgotten."""
+        self._before, self._known, self._left = self._known, {}, MOST_ASKED
+
+    def whole(self, number: str, shown: list[str]) -> list[str]:
+        """All tasks of a pending record by its number. shown: a text per task, from squeue -r.
+        Raises ValueError: they are not known now. BackendError: scontrol does not answer.
+        """
+        if not may_be_cut(shown):
+            return shown
+        known = self._known.get(number) or self._before.get(number)
+        if known is None or known[0] != tuple(shown):
+            known = tuple(shown), self._ask(number, shown)
+        self._known[number] = known
+        return known[1]
+
+    def _ask(self, number: str, shown: list[str]) -> list[str]:
+        if self._left <= 0:
+            raise ValueError("squeue -r may leave out its last task; scontrol is asked later")
+        self._left -= 1
+        out = self._commands.call("scontrol", "-o", "show", "job", number).stdout
+        found = re.findall(rf"^JobId={number} ArrayJobId=\d+ ArrayTaskId=(\S+)", out, re.MULTILINE)
+        if not found:
+            raise ValueError("squeue -r may leave out its last task, and scontrol shows none")
+        if len(found) > 1:  # a job's name may hold a line that looks like this one
+            raise ValueError(f"scontrol: {TWICE}")
+        listed = parse_tasks(found[0])
+        # counted before they are listed: there may be very many
+        tasks = listed.named.split(",") if listed.count <= len(shown) + 1 else []
+        if {*tasks[: len(shown)]} != {*shown}:
+            raise ValueError("its tasks changed while they were read")
+        return tasks
+
+
+def may_be_cut(shown: list[str]) -> bool:
+    """Whether there may be one task more: they are evenly apart, and not neighbours. Raises
+    ValueError: one is no number.
+    """
+    if len(shown) < LEAST:
+        return False
+    steps = {later - earlier for earlier, later in pairwise(sorted(map(parse_number, shown)))}
+    return len(steps) == 1 and steps != {1}

@@ -7,11 +7,10 @@ used to explain: an action counts as applied when a re-read shows that it is.
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.domain.address import ARGUMENT_LIMIT, FED_LIMIT, is_address
 from rltuned.domain.fields import (
     FIELDS,
     NICE,
@@ -21,17 +20,14 @@ from rltuned.domain.fields import (
     Action,
     Field,
 )
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import ARGUMENT_LIMIT, FED_LIMIT, PendingJob, is_address
 from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.fence import Fence
 from rltuned.slurm.reader import Reader
-from rltuned.slurm.run import Commands
+from rltuned.slurm.run import Fence
 from rltuned.text import one_line
 
-IN_SPRIO: Final = {SITE_FACTOR, RELEASE}
-"""What a look back reads in sprio."""
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
 _NAMED: Final = re.compile(r"(?P<text>.+?) for job (?P<id>[0-9][0-9_+,:-]*)$")
@@ -55,36 +51,27 @@ class _Progress:
     withheld: str = ""
 
     def end(self, index: int, result: Result, why: str) -> None:
-        """What became of one action."""
-        self.result[index] = Outcome(self.actions[index], result, why)
-
-    def withhold(self, chunk: Sequence[int]) -> None:
-        """These are not sent, unless it is known already what became of them."""
-        for index in chunk:
-            if index not in self.result:
-                self.end(index, Result.WITHHELD, self.withheld)
+        """What became of one action, unless that is known already."""
+        self.result.setdefault(index, Outcome(self.actions[index], result, why))
 
 
 class Writer:
     """Carries out plans. fence: asked before every batch; None = nothing speaks against one."""
 
-    def __init__(
-        self, commands: Commands, reader: Reader, now: Callable[[], float], fence: Fence | None
-    ) -> None:
-        self._commands = commands
+    def __init__(self, reader: Reader, fence: Fence | None) -> None:
         self._reader = reader
-        self._now = now
         self._fence = fence
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Send a plan and return what became of each action. Never raises per action."""
         if plan.is_empty:
             return ()
-        progress, most = _Progress(plan.actions), self._commands.cli.chunk
+        progress, most = _Progress(plan.actions), self._reader.commands.cli.chunk
+        sets = [i for i, a in enumerate(plan.actions) if not a.field.releases]
         releases = [i for i, a in enumerate(plan.actions) if a.field.releases]
-        sets = [i for i in range(len(plan.actions)) if i not in {*releases, *progress.result}]
         for start in range(0, len(sets), most):
-            self._send(sets[start : start + most], progress)
+            chunk = [(i, plan.actions[i]) for i in sets[start : start + most]]
+            self._send([(i, action, action.target.address) for i, action in chunk], progress)
         size = 1
         while releases:
             done, quick = self._send_releases(releases[:size], progress)
@@ -94,16 +81,6 @@ class Writer:
         self._look_back(progress)
         return tuple(progress.result[i] for i in range(len(plan.actions)))
 
-    def _send(self, chunk: Sequence[int], progress: _Progress) -> None:
-        lines: list[str] = []
-        for index in chunk:
-            action = progress.actions[index]
-            try:
-                lines.extend(command_lines(action, action.target.address))
-            except ValueError as error:
-                progress.end(index, Result.REFUSED, str(error))
-        self._feed(chunk, lines, progress)
-
     def _send_releases(self, chunk: Sequence[int], progress: _Progress) -> tuple[int, bool]:
         """Compared once more right before: a release would start what is held by now.
 
@@ -111,20 +88,23 @@ class Writer:
         only the first job of the chunk is sent, and the others are looked at again. Returns how
         many of the chunk are done with, and whether Slurm was quick.
         """
-        if progress.withheld:
-            progress.withhold(chunk)
+        if progress.stopped or progress.withheld:
+            for index in chunk if progress.withheld else ():
+                progress.end(index, Result.WITHHELD, progress.withheld)
             return len(chunk), True
         began = time.monotonic()
         try:
-            ids = [] if progress.stopped else [progress.actions[i].target.job_id for i in chunk]
-            seen = self._reader.watch(self._now(), ids, factors=False) if ids else {}
-            dealt = bool(seen) and not self._reader.site(self._now()).multifactor
+            seen = self._reader.watch(
+                [progress.actions[i].target.job_id for i in chunk], factors=False
+            )
+            dealt = bool(seen) and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
-            progress.stopped, dealt = progress.stopped or str(error), False
-        if time.monotonic() - began > SLOW_S and not progress.stopped:
+            progress.stopped = str(error)
+            return len(chunk), True
+        if time.monotonic() - began > SLOW_S:
             chunk = chunk[:1]
-        lines: list[str] = []
-        for index in chunk if not progress.stopped else ():
+        fit: list[tuple[int, Action, str]] = []
+        for index in chunk:
             action = progress.actions[index]
             job = _same(seen, action)
             if job is None:
@@ -132,31 +112,36 @@ class Writer:
             elif why := against(action, job, dealt=dealt):
                 progress.end(index, Result.REFUSED, why)
             else:
-                try:
-                    lines.extend(command_lines(_as_number(action, dealt=dealt), job.address))
-                except ValueError as error:
-                    progress.end(index, Result.REFUSED, str(error))
-        self._feed(chunk, lines, progress)
+                fit.append((index, _as_number(action, dealt=dealt), job.address))
+        self._send(fit, progress)
         return len(chunk), time.monotonic() - began <= SLOW_S
 
-    def _feed(self, chunk: Sequence[int], lines: list[str], progress: _Progress) -> None:
+    def _send(self, chunk: Sequence[tuple[int, Action, str]], progress: _Progress) -> None:
+        """Each action to the job at an address, as far as nothing speaks against it."""
+        lines: list[str] = []
+        for index, action, address in chunk:
+            try:
+                lines += command_lines(action, address)
+            except ValueError as error:
+                progress.end(index, Result.REFUSED, str(error))
         if not lines or progress.stopped:
             return
         progress.withheld = progress.withheld or (self._fence.shut() if self._fence else "")
         if progress.withheld:
-            progress.withhold(chunk)
+            for index, _, _ in chunk:
+                progress.end(index, Result.WITHHELD, progress.withheld)
             return
-        short = [line for line in lines if len(line) <= FED_LIMIT]
-        if short:
-            self._call([], "\n".join(short) + "\n", progress)
-        for line in lines:
-            if len(line) > FED_LIMIT and not progress.stopped:
-                self._call(line.split(" "), "", progress)
+        if fed := "".join(f"{line}\n" for line in lines if len(line) <= FED_LIMIT):
+            self._call([], fed, progress)
+        for words in (line.split(" ") for line in lines if len(line) > FED_LIMIT):
+            self._call(words, "", progress)
 
     def _call(self, words: Sequence[str], feed: str, progress: _Progress) -> None:
+        if progress.stopped:
+            return
         try:
             # -v: only then does it say that it was made to wait
-            answer = self._commands.call("scontrol", "-v", *words, feed=feed)
+            answer = self._reader.commands.call("scontrol", "-v", *words, feed=feed)
         except BackendError as error:
             progress.stopped = str(error)
             return
@@ -173,8 +158,10 @@ class Writer:
         try:
             ids = [action.target.job_id for _, action in open_actions]
             fields = {action.field for _, action in open_actions}
-            seen = self._reader.watch(self._now(), ids, factors=bool(fields & IN_SPRIO))
-            dealt = RELEASE in fields and not self._reader.site(self._now()).multifactor
+            # of site factors and releases sprio says what stands
+            factors = not fields.isdisjoint({SITE_FACTOR, RELEASE})
+            seen = self._reader.watch(ids, factors=factors)
+            dealt = RELEASE in fields and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
             why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
             for index, _ in open_actions:

@@ -37,8 +37,7 @@ from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.wiring import build_rig
-from rltuned.domain.plan import Result
-from rltuned.domain.ports import Clock
+from rltuned.domain.plan import Clock, Result
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.run import Call

@@ -11,7 +11,7 @@ from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.sacct_files import read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.cli.traces import read_sacct_text
-from rltuned.slurm.sacct import COLUMNS
+from rltuned.slurm.accounting import COLUMNS
 from tests.backtest.worlds import jobs, site
 from tests.histories import EPOCH
 

@@ -17,9 +17,8 @@ from rltuned.lab.cli import traces
 from rltuned.lab.replay.trace_file import read_text
 from rltuned.lab.train import history
 from rltuned.slurm import accounting
-from rltuned.slurm.accounting import SacctAnswer
+from rltuned.slurm.accounting import COLUMNS, SacctAnswer
 from rltuned.slurm.columns import FIELD
-from rltuned.slurm.sacct import COLUMNS
 from tests.histories import EPOCH
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm"

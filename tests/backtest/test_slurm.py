@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from rltuned.errors import BackendError
 from rltuned.lab.backtest.sacct_files import ask_history, read_history
 from rltuned.lab.cli.backtest import app
+from rltuned.slurm.accounting import sacct_words
 from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.sacct import sacct_words
 from tests.accounting import OWNER, PLAIN, as_user
 from tests.clusters import LAB, cluster
 from tests.configs import settings_file

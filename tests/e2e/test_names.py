@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.journal.cycles import recorded
-from rltuned.journal.salt import FILE_NAME as SALT_FILE
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME, SALT_FILE
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, waiting
 from tests.lab import SlurmLab

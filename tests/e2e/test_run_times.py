@@ -11,9 +11,7 @@ import pytest
 from rltuned.core.memory import LEAST_ENDS
 from rltuned.domain.units import JobId
 from rltuned.journal.cycles import recorded
-from rltuned.journal.learned import FILE_NAME as LEARNED_FILE
-from rltuned.journal.learned import read_learned
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME, LEARNED_FILE, read_learned
 from tests.builders import sure
 from tests.clusters import module_lab
 from tests.configs import write_settings

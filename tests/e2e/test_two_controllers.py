@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rltuned.journal.handover import published
+from rltuned.daemon.lease import published
 from tests.builders import sure
 from tests.clusters import cluster
 from tests.configs import write_settings

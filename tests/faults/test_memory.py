@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.slurm.accounting import MOST_RECORDS as MOST_HISTORY
 from rltuned.slurm.pyslurm import MOST_BYTES
-from rltuned.slurm.sacct import MOST_RECORDS as MOST_HISTORY
 from rltuned.slurm.squeue import MOST_RECORDS
 from tests.programs import executable, ran
 

@@ -13,8 +13,8 @@ from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import PRIORITY, Action, target_of
 from rltuned.domain.plan import Plan
 from rltuned.journal.journal import Journal
+from rltuned.slurm.backend import SlurmUndoer
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import sure
 from tests.faults.case import FULL, Case
 from tests.lab import SlurmLab

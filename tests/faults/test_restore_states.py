@@ -20,7 +20,7 @@ import pytest
 
 from rltuned.cli import app
 from rltuned.errors import RltunedError
-from rltuned.journal.snapshots import SCHEMA_VERSION
+from rltuned.journal.store import SCHEMA_VERSION
 from tests.faults.case import Case
 from tests.lab import SlurmLab
 

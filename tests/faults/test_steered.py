@@ -24,7 +24,7 @@ from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
-from rltuned.journal import named_values
+from rltuned.journal import store
 from rltuned.journal.journal import Journal
 from rltuned.settings import Flag
 from rltuned.settings.source import from_flags
@@ -153,8 +153,8 @@ def test_the_salt_is_drawn_once_and_kept_in_the_journal(tmp_path: Path) -> None:
     share = Flag("ladder.full_off_share", 0.1, "test")
     assert salt_of(one, share, stage="full") == drawn
     with closing(sqlite3.connect(one.path)) as db:
-        assert named_values.get(db, named_values.SALT) == drawn
-        assert named_values.portable(db) == [], "another host has its own"
+        assert store.get(db, store.SALT) == drawn
+        assert store.portable(db) == [], "another host has its own"
 
 
 def test_a_journal_that_cannot_be_used_gives_a_salt_for_this_process_alone(tmp_path: Path) -> None:

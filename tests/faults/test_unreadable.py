@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from rltuned.slurm.sdiag import parse_counts
+from rltuned.slurm.site import parse_counts
 from tests.builders import sure
 from tests.faults.case import Case
 

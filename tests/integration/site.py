@@ -21,9 +21,8 @@ from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import marked_by
 from tests.lab import SlurmLab
 

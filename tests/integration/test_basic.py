@@ -15,9 +15,8 @@ from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import Result
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.undoer import SlurmUndoer
 from tests.clusters import emptied, module_lab
 from tests.fakes import ConstantOrder
 from tests.integration.site import no_stopwatch

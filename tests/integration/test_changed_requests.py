@@ -30,7 +30,7 @@ from rltuned.domain.context import Context
 from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
-from rltuned.journal.salt import keep_salt
+from rltuned.journal.store import keep_salt
 from rltuned.settings.source import load
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli

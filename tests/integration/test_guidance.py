@@ -12,9 +12,8 @@ from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import OVERSUBSCRIBE
 from rltuned.domain.plan import Plan, Result
 from rltuned.journal.journal import Journal
-from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import marked_by, sure
 from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab

@@ -12,9 +12,8 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import HELD, Result
 from rltuned.journal.journal import Journal
-from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.undoer import SlurmUndoer
 from tests.builders import sure
 from tests.clusters import module_lab
 from tests.integration.site import Site

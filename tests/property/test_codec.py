@@ -12,7 +12,7 @@ from rltuned.domain.jobs import Ownership
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
-from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
+from rltuned.journal.cycles import decode_snapshot, encode_snapshot
 from tests.builders import job, running, snapshot
 from tests.property import worlds
 

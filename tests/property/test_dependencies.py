@@ -13,7 +13,7 @@ from rltuned.core.groups import follow, forecasts
 from rltuned.domain.groups import Dependency, GroupJob, GroupStore, JobPhase
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
-from rltuned.slurm.strings import parse_dependency
+from rltuned.slurm.values import parse_dependency
 from tests.builders import NOW, job, running, snapshot
 from tests.examples import examples
 

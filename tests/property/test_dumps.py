@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.lab.backtest.sacct_files import read_history
-from rltuned.slurm.accounting import SacctRecord
-from rltuned.slurm.sacct import COLUMNS
+from rltuned.slurm.accounting import COLUMNS, SacctRecord
 
 T0 = 1_795_000_000
 Run = tuple[int, int, int]

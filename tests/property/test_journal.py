@@ -13,7 +13,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Plan, Result
 from rltuned.journal.journal import Journal
 from rltuned.journal.owned import KEPT
-from rltuned.journal.snapshots import Keeping
+from rltuned.journal.retention import Keeping
 from tests.builders import (
     NOW,
     job,

@@ -19,7 +19,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import PrioritySystem
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from tests.builders import snapshot
 from tests.examples import examples
 from tests.fakes import FakeBackend, FakeClock

@@ -11,7 +11,7 @@ from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, NODE_COLUMNS
-from rltuned.slurm.nodes import KnownNodes, read_nodes
+from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.request import Requests
 from rltuned.slurm.squeue import TWICE, JobsShown, QueueReader
 from tests.programs import answer
@@ -21,21 +21,18 @@ RECORDED = Recording(DATA / "22.05")
 SQUEUE, SINFO = RECORDED.text("squeue"), RECORDED.text("sinfo")
 
 
-def nodes(text: str, known: KnownNodes | None = None) -> dict[str, Node]:
+def nodes(text: str) -> dict[str, Node]:
     rows = MARKS.rows(answer(text), len(NODE_COLUMNS))
-    return {n.name: n for n in read_nodes(rows, known=known)[0]}
+    return {n.name: n for n in read_nodes(rows)[0]}
 
 
 NODES = nodes(SINFO)
 
 
-def new() -> Requests:
-    return Requests(frozenset({"whole"}), memory_counts=True)
-
-
-def queue(text: str, requests: Requests | None = None, on: Mapping[str, Node] = NODES) -> JobsShown:
+def queue(text: str, on: Mapping[str, Node] = NODES) -> JobsShown:
     rows = MARKS.rows(answer(text), len(JOB_COLUMNS))
-    reader = QueueReader(requests=requests or new(), nodes=on)
+    requests = Requests(frozenset({"whole"}), memory_counts=True)
+    reader = QueueReader(requests=requests, nodes=on)
     return reader.read(dict(zip(JOB_COLUMNS, row, strict=True)) for row in rows)
 
 
@@ -63,15 +60,6 @@ def test_damaged_queue(wounds: list[Wound]) -> None:
     assert all(j.priority >= 0 and j.partitions for j in found.pending)
 
 
-def moved(text: str, by: int) -> str:
-    """The same queue with other priorities, as Slurm computes them every few minutes."""
-    end, at = MARKS.record + "\n", JOB_COLUMNS.index("prioritylong")
-    header, *records = (record.split(FIELD) for record in text.split(end)[:-1])
-    for record in records:
-        record[at] = str(int(record[at]) + by)
-    return "".join(FIELD.join(record) + end for record in (header, *records))
-
-
 @given(st.integers(2, 6), st.booleans())
 def test_an_array_read_by_task_is_the_array_read_by_record(tasks: int, backwards: bool) -> None:
     end = MARKS.record + "\n"
@@ -86,26 +74,6 @@ def test_an_array_read_by_task_is_the_array_read_by_record(tasks: int, backwards
     by_task = of(map(str, reversed(range(tasks)) if backwards else range(tasks)))
     assert by_task == of([f"0-{tasks - 1}"])
     assert [job.array and job.array.tasks for job in by_task] == [tasks]
-
-
-poll = st.tuples(st.integers(0, 2), st.lists(hurt, max_size=2), st.lists(hurt, max_size=1))
-
-
-@given(st.lists(poll, min_size=2, max_size=6))
-def test_polls_one_after_the_other_find_what_each_finds_alone(
-    polls: list[tuple[int, list[Wound], list[Wound]]],
-) -> None:
-    requests, known_nodes = new(), KnownNodes()
-    for by, wounds, of_nodes in polls:
-        text = damage(moved(SQUEUE, by), wounds)
-        try:
-            on = nodes(damage(SINFO, of_nodes))
-            alone = queue(text, on=on)
-        except SnapshotError:
-            continue
-        assert nodes(damage(SINFO, of_nodes), known_nodes) == on
-        assert queue(text, requests, on) == alone
-        assert queue(text, requests, on) == alone
 
 
 @given(st.lists(hurt, min_size=1, max_size=4))

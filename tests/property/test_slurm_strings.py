@@ -5,15 +5,17 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.domain.hostlist import expand_hosts
-from rltuned.slurm.strings import (
+from rltuned.domain.cluster import expand_hosts
+from rltuned.slurm.values import (
     Gres,
     Tasks,
+    parse_epoch,
     parse_gres,
+    parse_limit_s,
+    parse_memory_mib,
     parse_tasks,
     parse_tres,
 )
-from rltuned.slurm.values import parse_epoch, parse_limit_s, parse_memory_mib
 from tests.histories import format_limit
 
 word = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)

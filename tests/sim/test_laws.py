@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import DEFAULT, Order, Wish
-from rltuned.journal.snapshots import encode_snapshot
+from rltuned.journal.cycles import encode_snapshot
 from rltuned.lab.kernel.ranking import FIXED, STATIC
 from rltuned.lab.replay import orders, play
 from rltuned.lab.replay.protocol import Protocol

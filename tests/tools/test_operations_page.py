@@ -14,7 +14,7 @@ from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import Fate
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
-from rltuned.journal.queries import JobChange
+from rltuned.journal.cycles import JobChange
 from tests.builders import job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
 

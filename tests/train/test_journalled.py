@@ -17,7 +17,7 @@ from rltuned.domain.units import UnixTime
 from rltuned.errors import TraceError
 from rltuned.journal.cycles import CycleObservation, recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from rltuned.lab.cli.train import app
 from rltuned.lab.train.history import FITTING, choices_of_journal, moments_of
 from rltuned.lab.train.imitation import agreement, fit

@@ -16,7 +16,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.domain.units import UnixTime
 from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from rltuned.lab.compare import JobScores
 from rltuned.lab.replay.play import load
 from rltuned.lab.stats import DAY_S

@@ -10,17 +10,17 @@ import pytest
 
 from rltuned.cli.history import what
 from rltuned.core.decide import give_back
+from rltuned.daemon.lease import Handover, pack, unpack
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.fields import FIELDS, KINDS, PRIORITY, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import UnixTime
-from rltuned.journal.handover import Handover
+from rltuned.journal.cycles import changes_of
 from rltuned.journal.journal import Journal
-from rltuned.journal.queries import changes_of
-from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.journal.store import FILE_NAME, reading
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.world import World
-from rltuned.slurm.job_selector import asked_job
+from rltuned.slurm.values import asked_job
 from rltuned.slurm.writer import command_lines, judge
 from tests.builders import NOW, marked_by, noted, snapshot
 from tests.fakes import FakeBackend, FakeClock
@@ -132,9 +132,9 @@ def test_a_requeued_job_brings_it_back(case: Case, journal: Journal) -> None:
 def test_it_is_handed_over(case: Case, journal: Journal, tmp_path: Path) -> None:
     wrote(case, journal)
     (tmp_path / "next").mkdir()
-    given = journal.pack(CLUSTER, "a", 1).model_dump_json()
+    given = pack(journal, CLUSTER, "a", 1).model_dump_json()
     with closing(Journal(tmp_path / "next")) as heir:
-        heir.unpack(Handover.model_validate_json(given))
+        unpack(heir, Handover.model_validate_json(given))
         assert heir.claims(CLUSTER) == journal.claims(CLUSTER)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rltuned.domain.hostlist import expand_hosts
+from rltuned.domain.cluster import expand_hosts
 
 
 def test_names() -> None:

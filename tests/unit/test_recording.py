@@ -11,9 +11,9 @@ from hypothesis import given
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.journal.cycles import recorded
+from rltuned.journal.cycles import pack, recorded, unpack
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, pack, reading, unpack
+from rltuned.journal.store import FILE_NAME, reading
 from tests.builders import NOW, job, sight, snapshot
 from tests.property import worlds
 

@@ -16,7 +16,7 @@ from rltuned.daemon.canary.blocks import Pair
 from rltuned.daemon.canary.effect import Effect
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import HELD, Outcome, Result
-from rltuned.journal.named_values import Kept, Memory, Recall
+from rltuned.journal.store import Kept, Memory, Recall
 
 _FEWEST_USERS: Final = 2
 _RIGHTS: Final = "permission denied"

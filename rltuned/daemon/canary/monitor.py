@@ -19,7 +19,7 @@ from rltuned.domain.plan import Outcome
 from rltuned.domain.runs import JobRun, RunKey, RunNews, Side
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
-from rltuned.journal.named_values import Memory
+from rltuned.journal.store import Memory
 
 
 @dataclass(frozen=True, slots=True)

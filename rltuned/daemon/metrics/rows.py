@@ -28,7 +28,7 @@ from rltuned.daemon.state import HealthState
 from rltuned.domain.fields import KINDS
 from rltuned.domain.plan import Result
 from rltuned.domain.runs import JobRun, Side
-from rltuned.slurm.sdiag import Figure
+from rltuned.slurm.site import Figure
 
 STAGE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 COMMANDS: Final = (

@@ -34,7 +34,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.cycles import UNFINISHED, CycleRow
 from rltuned.policies.actor import Actor
-from rltuned.slurm.job_selector import asked_job
+from rltuned.slurm.values import asked_job
 from rltuned.text import between
 
 Document = dict[str, Any]

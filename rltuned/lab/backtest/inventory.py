@@ -14,8 +14,7 @@ from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import SnapshotError
 from rltuned.slurm.nodes import gpus_by_type, is_schedulable
-from rltuned.slurm.strings import parse_gres
-from rltuned.slurm.values import absent, parse_limit_s
+from rltuned.slurm.values import absent, parse_gres, parse_limit_s
 
 T = TypeVar("T")
 

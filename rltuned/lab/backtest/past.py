@@ -23,7 +23,7 @@ from rltuned.sim.cluster import Cluster
 from rltuned.sim.fitting import EmptyCluster
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, SacctAnswer, SacctRecord
-from rltuned.slurm.strings import expand_hosts
+from rltuned.slurm.values import expand_hosts
 from rltuned.text import counted
 
 Records = Sequence[SacctRecord]

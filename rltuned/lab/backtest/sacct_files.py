@@ -21,10 +21,9 @@ from typing import Final
 from rltuned.durable import unpacked
 from rltuned.errors import TraceError
 from rltuned.run import LINE_BYTES
-from rltuned.slurm.accounting import Reading, SacctAnswer
+from rltuned.slurm.accounting import COLUMNS, ELAPSED, Reading, SacctAnswer, ask_rows
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.run import Commands
-from rltuned.slurm.sacct import COLUMNS, ELAPSED, ask_rows
 
 REQUIRED: Final = tuple(name for name in COLUMNS[:14] if name != ELAPSED)
 """Without these a backtest cannot be played; the others are reported as missing."""

@@ -25,8 +25,8 @@ from rltuned.lab.backtest.site import HISTORY, read_site_model
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
 from rltuned.settings.keys import SlurmKeys
 from rltuned.slurm.accounting import SacctAnswer
-from rltuned.slurm.job_selector import asked_moment
 from rltuned.slurm.run import Commands
+from rltuned.slurm.values import asked_moment
 
 LIVE_SINCE: Final = "30d"
 SACCT_TIMEOUT_S: Final = 600.0

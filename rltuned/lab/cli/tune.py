@@ -22,7 +22,7 @@ from rltuned.daemon.wiring import (
     untuned,
 )
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.cli import site_files
@@ -35,7 +35,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import bundle_at, shipped_predictor
 from rltuned.policies.tune_state import TuneState
 from rltuned.settings import Loaded, Settings
-from rltuned.slurm.job_selector import asked_span_s
+from rltuned.slurm.values import asked_span_s
 from rltuned.stats import percent
 
 if TYPE_CHECKING:  # torch and numba, which --help does without

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from rltuned.domain.hostlist import expand_hosts
+from rltuned.domain.cluster import expand_hosts
 from rltuned.durable import unpacked
 from rltuned.errors import TraceError
 from rltuned.sim.trace import Bad, Trace, TraceJob

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rltuned.daemon.documents import find_job
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
-from rltuned.slurm.job_selector import asked_job, asked_moment
-from rltuned.slurm.strings import Tasks
+from rltuned.slurm.values import Tasks, asked_job, asked_moment
 from tests.builders import NOW, job, snapshot
 
 HEAD = job(10, address="10_[0-8:2%3]", array=ArrayInfo(JobId(10), 5, listed="0-8:2"))

@@ -8,8 +8,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.domain.fields import PRIORITY, Action, target_of
 from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.fence import Fence
-from rltuned.slurm.run import SlurmCli
+from rltuned.slurm.run import Fence, SlurmCli
 from tests.loops import Clocks
 from tests.recorded import DATA, MARKS, Recording, replay
 

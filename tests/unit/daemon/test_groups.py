@@ -16,7 +16,7 @@ from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from tests.builders import NOW, job, running, snapshot, sure
 from tests.fakes import ConstantOrder
 

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.kept_settings import keep_settings, last_settings
-from rltuned.daemon.lease import Lease
+from rltuned.daemon.lease import HANDOVER_FILE, Lease, published, unpack
 from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, JournalError
-from rltuned.journal.handover import FILE, StateRow, published
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, snapshot, sure
@@ -140,8 +139,8 @@ def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
     assert two.received.reports[-1].mode is HealthState.LIVE
     assert last_settings(two.folder) == rescued(ours)
     given = sure(published(one.shared))
-    older = StateRow(name="settings", value=theirs.model_dump_json(), at=NOW)
-    Journal(two.folder).unpack(given.model_copy(update={"states": (older,)}))
+    older = {"name": "settings", "value": theirs.model_dump_json(), "at": NOW}
+    unpack(Journal(two.folder), given.model_copy(update={"states": (older,)}))
     assert last_settings(two.folder) == rescued(ours)
 
 
@@ -181,11 +180,11 @@ def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) 
 
 def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Beside]) -> None:
     one, _ = pair
-    (one.shared / f".{FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
+    (one.shared / f".{HANDOVER_FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
     one.loop().run(1)
     report = one.received.reports[-1]
     assert report.mode is HealthState.OBSERVE
-    assert FILE in report.journal_error
+    assert HANDOVER_FILE in report.journal_error
     assert one.world.plans == []
 
 
@@ -194,8 +193,8 @@ def test_a_handover_that_cannot_be_read_lets_nobody_write(
     pair: tuple[Beside, Beside], text: str
 ) -> None:
     one, _ = pair
-    (one.shared / FILE).write_text(text)
-    (one.shared / FILE).chmod(0o600)
+    (one.shared / HANDOVER_FILE).write_text(text)
+    (one.shared / HANDOVER_FILE).chmod(0o600)
     one.loop().run(1)
     assert one.received.reports[-1].mode is HealthState.OBSERVE
     assert "is not a handover" in one.received.reports[-1].journal_error
@@ -205,11 +204,11 @@ def test_a_handover_that_cannot_be_read_lets_nobody_write(
 def test_files_of_others_are_not_believed(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     one.loop().run(1)
-    (one.shared / FILE).chmod(0o666)
+    (one.shared / HANDOVER_FILE).chmod(0o666)
     with pytest.raises(JournalError, match="others may write"):
         published(one.shared)
-    (one.shared / FILE).unlink()
-    (one.shared / FILE).symlink_to(one.shared / "rltuned.lease")
+    (one.shared / HANDOVER_FILE).unlink()
+    (one.shared / HANDOVER_FILE).symlink_to(one.shared / "rltuned.lease")
     with pytest.raises(JournalError, match="symbolic links"):
         two.lease.before_restore(Journal(two.folder))
 

@@ -16,9 +16,8 @@ from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Plan, Result
 from rltuned.durable import write_whole
 from rltuned.errors import JournalError
-from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import LOCK_NAME, Journal
-from rltuned.journal.snapshots import SCHEMA_VERSION
+from rltuned.journal.store import SCHEMA_VERSION
 from tests.builders import NOW, job, noted, release, set_priority, set_site_factor, sure
 from tests.programs import ran
 
@@ -64,11 +63,6 @@ def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     )
 
 
-def test_a_job_id_that_slurm_hands_out_again_is_another_job(journal: Journal) -> None:
-    noted(journal, set_priority(job(1, submitted_at=NOW - 500), 900))
-    assert owned(journal, job(1, submitted_at=NOW - 10)) is None
-
-
 def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
@@ -109,17 +103,6 @@ def test_what_is_remembered_outlives_the_process_and_is_replaced(tmp_path: Path)
     with pytest.raises(TypeError):
         journal.remember("breakers", object(), NOW)
     assert journal.recall("breakers") == {"gpu": []}
-
-
-def test_the_diary_keeps_cycles(journal: Journal) -> None:
-    row = CycleRow(41, NOW, CLUSTER, "live", "", "fcfs", 10, 8, 3, 3, 0.5)
-    journal.record(row)
-    assert journal.last_cycle() == 41
-
-
-def test_the_file_is_private(journal: Journal) -> None:
-    noted(journal, set_priority(job(1), 900))
-    assert journal.path.stat().st_mode & 0o777 == 0o600
 
 
 def _damage(path: Path) -> None:

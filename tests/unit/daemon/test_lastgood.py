@@ -10,7 +10,7 @@ from rltuned.cli.restore import _settings
 from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.errors import SettingsError
 from rltuned.journal.journal import Journal
-from rltuned.journal.named_values import SETTINGS
+from rltuned.journal.store import SETTINGS
 from rltuned.settings import Flag, Settings, load
 from rltuned.settings.keys import Rescue
 from tests.builders import NOW, sure

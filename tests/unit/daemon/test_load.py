@@ -16,7 +16,7 @@ from rltuned.daemon.report import Skip
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.sdiag import Bounds, Load, pressures
+from rltuned.slurm.site import Bounds, Load, pressures
 from tests.builders import sure
 from tests.loops import Bench, Desk, report
 

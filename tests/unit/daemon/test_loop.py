@@ -23,7 +23,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME, reading
+from rltuned.journal.store import FILE_NAME, reading
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
 from tests.builders import NOW, sure

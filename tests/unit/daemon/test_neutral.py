@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.apply import NEUTRAL, context_by
+from rltuned.daemon.lease import pack, unpack
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from tests.builders import NOW, snapshot, sure
 from tests.loops import Bench
 
@@ -50,7 +51,7 @@ def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
     one, two = Journal(tmp_path / "one"), Journal(tmp_path / "two")
     keep(one, CLUSTER, FOUND)
     keep(two, CLUSTER, replace(FOUND, delay_s=7.0))  # its own dry runs
-    two.unpack(one.pack(CLUSTER, "head1", 1))
+    unpack(two, pack(one, CLUSTER, "head1", 1))
     assert context_by(two, CLUSTER).neutral == FOUND
 
 

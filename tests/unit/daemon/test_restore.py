@@ -27,7 +27,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
-from rltuned.slurm.job_selector import AskedJob, asked_job
+from rltuned.slurm.values import AskedJob, asked_job
 from tests.builders import NOW, job, noted, set_priority, set_site_factor, snapshot
 from tests.fakes import NATURAL, FakeBackend, FakeClock
 from tests.programs import ran

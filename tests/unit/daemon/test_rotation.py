@@ -11,8 +11,8 @@ import numpy as np
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
-from rltuned.journal.retention import used_bytes
-from rltuned.journal.snapshots import FILE_NAME, Keeping, reading
+from rltuned.journal.retention import Keeping, used_bytes
+from rltuned.journal.store import FILE_NAME, reading
 from tests.builders import (
     NOW,
     job,

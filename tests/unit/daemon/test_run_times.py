@@ -25,7 +25,8 @@ from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
-from rltuned.journal.learned import FILE_NAME, Learned, keep_learned
+from rltuned.journal.store import LEARNED_FILE as FILE_NAME
+from rltuned.journal.store import Learned, keep_learned
 from tests.builders import NOW, job, running, snapshot
 
 MINUTE_S = 60.0
@@ -276,7 +277,7 @@ def _inner(damage: str) -> bytes:
 def test_a_store_that_is_whole_and_senseless_is_one_line_and_sacct_teaches_again(
     site: Site, damage: str
 ) -> None:
-    keep_learned(site.folder, Learned("test", "", site.now), _inner(damage))
+    keep_learned(site.folder, Learned(cluster="test", salt="", seen_at=site.now), _inner(damage))
     site.sacct = lambda: [ended(n, -900, -800, -300) for n in (1, 2)]
     status = site.look()
     assert (status.source, status.ends) == (Source.SACCT, 2)

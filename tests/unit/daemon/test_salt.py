@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.errors import JournalError
-from rltuned.journal.salt import FILE_NAME, keep_salt, read_salt
+from rltuned.journal.store import SALT_FILE as FILE_NAME
+from rltuned.journal.store import keep_salt, read_salt
 from tests.configs import settings_file
 
 

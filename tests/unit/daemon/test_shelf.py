@@ -17,7 +17,7 @@ from rltuned.daemon.web.server import QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
-from rltuned.journal.snapshots import FILE_NAME
+from rltuned.journal.store import FILE_NAME
 from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
 from rltuned.settings import Flag, Settings, load

@@ -14,7 +14,7 @@ from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
 from rltuned.settings.source import check_reload, key_lines
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.sdiag import Bounds
+from rltuned.slurm.site import Bounds
 from tests.configs import settings_file
 from tests.programs import rltuned
 

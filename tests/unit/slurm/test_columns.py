@@ -100,14 +100,14 @@ def test_marks_stand_where_their_owner_alone_reads_them(
     noted = f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\necho "${name}" >>{tmp_path}/told\n'
     executable(tmp_path / program, f'{noted}exec {tmp_path}/said "$@"\n')
     cli, digester = SlurmCli(bin_dir=tmp_path), Digester(bytes(32))
-    reader = Reader(Commands(cli), digester=digester)
+    reader = Reader(Commands(cli), lambda: 0.0, digester=digester)
     asks: list[Callable[[], object]] = [reader.factors]
     if program == "squeue":
         asks = [
-            lambda: reader.watch(0.0, [], factors=False),
-            lambda: reader.speeds(JobId(7), 0.0),
-            lambda: reader.expected_start(JobId(7), 0.0),
-            lambda: reader.pending(0.0, UNDO_COLUMNS, {}),
+            lambda: reader.watch([], factors=False),
+            lambda: reader.speeds(JobId(7)),
+            lambda: reader.expected_start(JobId(7)),
+            lambda: reader.pending(UNDO_COLUMNS, {}),
         ]
     for ask in asks * 2:
         with pytest.raises(SnapshotError, match="no header"):  # it knows no other mark than its own

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 
 from rltuned.domain.snapshot import Unreadable
-from rltuned.slurm import hardware
+from rltuned.slurm import nodes
 from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks, NodeRow
-from rltuned.slurm.hardware import (
+from rltuned.slurm.nodes import (
     KNOWN_S,
     HiddenNodes,
     KeptBack,
     read_kept_back,
     read_names,
+    read_nodes,
     without_kept,
 )
-from rltuned.slurm.nodes import read_nodes
 from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable
 
@@ -94,7 +94,7 @@ def test_nothing_is_asked_where_slurm_hides_nothing(world: World) -> None:
 def test_many_are_asked_for_from_look_to_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "MOST_ASKED", 3)
+    monkeypatch.setattr(nodes, "MOST_ASKED", 3)
     names = {f"c{n}" for n in range(8)}
     world.has(*names)
     known = []
@@ -108,7 +108,7 @@ def test_many_are_asked_for_from_look_to_look(
 def test_a_node_that_was_shown_is_known_when_it_is_hidden(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "MOST_ASKED", 0)
+    monkeypatch.setattr(nodes, "MOST_ASKED", 0)
     busy = row("c1", statecomplete="mixed+cloud", cpusstate="3/5/0/8", allocmem="500",
                gresused="gpu:a:1(IDX:0),shard:4(0/4,4/4)")  # fmt: skip
     world.look([busy], {"c1"})

@@ -9,7 +9,7 @@ import pytest
 
 from rltuned.domain.kinds import NO_KINDS, WIDTHS, Digester, Kinds
 from rltuned.domain.snapshot import Snapshot
-from rltuned.journal.snapshots import decode_snapshot, encode_snapshot
+from rltuned.journal.cycles import decode_snapshot, encode_snapshot
 from rltuned.slurm.backend import SlurmBackend, ended_jobs
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.run import Commands, SlurmCli

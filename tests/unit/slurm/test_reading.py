@@ -11,6 +11,7 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
+from rltuned.slurm.backend import SlurmUndoer
 from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow
 from rltuned.slurm.nodes import is_schedulable, read_nodes
 from rltuned.slurm.reader import Reader, unreadable
@@ -18,8 +19,7 @@ from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
 from rltuned.slurm.squeue import TWICE, QueueReader, address
-from rltuned.slurm.strings import parse_gres, parse_tasks
-from rltuned.slurm.undoer import SlurmUndoer
+from rltuned.slurm.values import parse_gres, parse_tasks
 from tests.recorded import DATA, MARKS, Recording, replay
 from tests.unit.slurm.rows import row
 
@@ -436,9 +436,9 @@ def test_a_job_whose_id_stands_twice_is_not_written_to(tmp_path: Path, changed: 
     seen = SlurmUndoer(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS).look()
     assert [job.job_id for job in seen.pending] == [jobs[1].job_id]
     assert [(bad.job_id, bad.why) for bad in seen.unreadable] == [(jobs[0].job_id, TWICE)]
-    reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), MARKS)
+    reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), lambda: 1.0, MARKS)
     shown(WATCH_COLUMNS)
-    watched = reader.watch(1.0, [job.job_id for job in jobs], factors=False)
+    watched = reader.watch([job.job_id for job in jobs], factors=False)
     assert [TWICE in watched[job.job_id].unreadable for job in jobs] == [True, False]
 
 

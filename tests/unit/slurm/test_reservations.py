@@ -2,7 +2,7 @@
 
 from rltuned.domain.cluster import Reservation, Resources
 from rltuned.domain.units import NodeName, UnixTime
-from rltuned.slurm.reservations import read_reservations
+from rltuned.slurm.nodes import read_reservations
 
 MAINT = (
     "ReservationName=mnt StartTime=1795898095 EndTime=1795912495 Duration=04:00:00 "

@@ -12,7 +12,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
 from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.sdiag import (
+from rltuned.slurm.site import (
     Bounds,
     Figure,
     JobCounts,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.squeue import TWICE
-from rltuned.slurm.stepped import MOST_ASKED, SteppedTasks, may_be_cut
+from rltuned.slurm.squeue import MOST_ASKED, TWICE, SteppedTasks, may_be_cut
 
 
 def shown(first: int, count: int, step: int) -> list[str]:

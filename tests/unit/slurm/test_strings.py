@@ -4,15 +4,19 @@ import math
 
 import pytest
 
-from rltuned.slurm.strings import (
+from rltuned.slurm.values import (
     Gres,
+    absent,
     expand_hosts,
     pack_tasks,
+    parse_count,
+    parse_epoch,
     parse_gres,
+    parse_limit_s,
+    parse_memory_mib,
     parse_tasks,
     parse_tres,
 )
-from rltuned.slurm.values import absent, parse_count, parse_epoch, parse_limit_s, parse_memory_mib
 
 
 @pytest.mark.parametrize(
