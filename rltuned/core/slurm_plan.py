@@ -25,14 +25,16 @@ YEAR_S: Final = 365 * 86_400.0
 """How long a job without a limit is planned for."""
 FIRST_WINDOW_S: Final = 30.0
 """Ends of running jobs are looked at together: at first those of a half minute and one more."""
-ENDS_UP: Final = (24, 11)
-"""From this release on the end of a reservation is rounded up, before it down."""
+NEWER: Final = (24, 11)
+"""From this release on the end of a reservation is rounded up, before it down; and what is tested
+again later is so too where nothing becomes free up to the job's own end, see look_between."""
 _MOST: Final = 1_000_000
 
 
 class Parameters(NamedTuple):
     """SchedulerParameters by Slurm's names, with its defaults; flags are 0 or 1. Seconds, but
-    bf_window in minutes. bf_node_space_size 0: as bf_max_job_test. ends_up: see ENDS_UP.
+    bf_window in minutes. bf_node_space_size 0: as bf_max_job_test. ends_up,
+    looks_on: see NEWER.
     """
 
     bf_interval: int = 30
@@ -94,7 +96,8 @@ def read_parameters(
     """Of SchedulerParameters, with Slurm's own value in place of one that cannot be; and the
     `bf_` options that are not played. release: None = the newest.
     """
-    found = Parameters(ends_up=int(release is None or tuple(release[:2]) >= ENDS_UP))
+    newer = int(release is None or tuple(release[:2]) >= NEWER)
+    found = Parameters(ends_up=newer, looks_on=newer)
     others = []
     for option in filter(None, text.split(",")):
         try:
@@ -238,7 +241,8 @@ def split(plan: Plan, time_s: float) -> None:
         return
     for other in range(count, at, -1):
         begin_s[other + 1] = begin_s[other]
-        held[other] = held[other - 1]
+        for word in range(held.shape[1]):
+            held[other, word] = held[other - 1, word]
     begin_s[at + 1] = time_s
     plan.sizes[RECORDS] += 1
     plan.sizes[SPLITS] += 1
@@ -258,8 +262,8 @@ def hold(plan: Plan, from_s: float, until_s: float) -> None:
         if not alike:
             kept += 1
             begin_s[kept] = begin_s[at]
-            if at < plan.sizes[RECORDS]:
-                held[kept] = held[at]
+            for word in range(len(mask) if at < plan.sizes[RECORDS] else 0):
+                held[kept, word] = held[at, word]
     plan.sizes[RECORDS] = kept
 
 

@@ -99,7 +99,7 @@ def table(_: argparse.Namespace) -> None:
         cost = [change(ground, "wait_s", _of(slurm, order), _of(easy, order)) for order in ORDERS]
         print(plays.row_of([ground, *gains, *cost]))
     print()
-    plays.head("of all grounds", *FIGURES.values())
+    plays.head("of all traces", *FIGURES.values())
     for words, own, base in (
         ("default / FCFS, EASY", _of(easy, "default"), _of(easy, "fcfs")),
         ("default / FCFS, Slurm", _of(slurm, "default"), _of(slurm, "fcfs")),

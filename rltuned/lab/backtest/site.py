@@ -85,7 +85,7 @@ def read_site_model(folder: Path) -> SiteModel:
     return SiteModel(
         cluster=Cluster(slurm.cluster, homed, partitions),
         natural=natural,
-        backfill="none" if config.get("SchedulerType") == "sched/builtin" else "slurm",
+        backfill="none" if config.get("SchedulerType") == "sched/builtin" else "easy",
         parameters=parameters,
         slurm=slurm,
         scheduler=config.get("SchedulerParameters", ""),
@@ -200,10 +200,11 @@ def _weight(config: Mapping[str, str], name: str, folder: Path) -> int:
 
 def backfill_text(site: SiteModel) -> str:
     """How the simulated Slurm fills its queue, in words."""
-    if site.backfill != "slurm":
-        return {"easy": "EASY: one reservation per partition", "none": "none"}[site.backfill]
-    given = parameters_text(site.parameters)
-    return f"sched/backfill with {given or 'the defaults of Slurm'}"
+    if site.backfill == "slurm":
+        return f"sched/backfill with {parameters_text(site.parameters) or 'the defaults of Slurm'}"
+    if site.backfill == "none":
+        return "none"
+    return f"EASY, and not sched/backfill with {site.scheduler or 'the defaults of Slurm'}"
 
 
 def line_to_write(scheduler: str, change: str) -> str:

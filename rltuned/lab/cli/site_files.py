@@ -52,7 +52,8 @@ def read_record(
     answer = read_history(lines_of(rows), str(rows), zone, since=begin)
     show(f"reading {rows.name}", 1.0)
     model = read_site_model(site)
-    model = replace(model, backfill=backfill or model.backfill)
+    own: BackfillRule = "slurm" if model.backfill == "easy" else model.backfill
+    model = replace(model, backfill=backfill or own)
     return answer, past_of(answer, model, span)
 
 
@@ -68,8 +69,6 @@ def read_with_journal(
         TraceError: a file cannot be used, or too little is left.
     """
     model, begin = read_site_model(site), -math.inf if span.begin is None else span.begin
-    if model.backfill == "slurm":  # a night plays many orders
-        model = replace(model, backfill="easy")
     seen = None
     if journal is not None:
         show(f"reading {journal.name}", 0.0)
