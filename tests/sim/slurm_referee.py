@@ -249,7 +249,9 @@ class Referee:
         nodes = self.placed(job, allowed, self.free_at(), idle_first)
         if nodes:
             return from_s, set(nodes)
-        line = [] if only_free else sorted(self.running, key=lambda one: one.planned_until)
+        # of those that end together the one that started last goes first
+        line = sorted(reversed(self.running), key=lambda one: one.planned_until)
+        line = [] if only_free else line
         gone: list[Asked] = []
         window = 30
         mark = None
