@@ -140,7 +140,7 @@ check-learning: $(STAMP) ## whether PPO finds orders that are known to be the be
 	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.studies.learning judge
 
 results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
-	@for study in delays trust run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
+	@for study in delays trust backfill run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
 	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces"; do $(BIN)/python -m scripts.studies.$$study || exit; done
 	@$(BIN)/python -m scripts.tools.docs
@@ -159,7 +159,7 @@ forecast-slurm: $(STAMP) test-packages ## expected starts beside `squeue --start
 results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those of delays
 	@$(BIN)/python -m scripts.studies.delays check $(if $(ONLY),--only '$(ONLY)')
 ifndef ONLY
-	@for study in trust run_times windows placement; do $(BIN)/python -m scripts.studies.$$study check --sample 10 || exit; done
+	@for study in trust backfill run_times windows placement; do $(BIN)/python -m scripts.studies.$$study check --sample 10 || exit; done
 endif
 
 mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours

@@ -16,7 +16,8 @@ from rltuned.domain.jobs import Request, Share
 from rltuned.domain.units import NodeName
 from rltuned.sim.trace import TraceJob
 
-BackfillRule = Literal["easy", "none"]
+BackfillRule = Literal["easy", "none", "slurm"]
+"""slurm: what sched/backfill plays, in the compiled world alone."""
 
 
 Shares = tuple[Share, ...]

@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.placement import PlacementRule
+from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.jobs import Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
@@ -83,11 +84,12 @@ class FinishedJob:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the simulated Slurm is set up."""
+    """How the simulated Slurm is set up. parameters: of the backfill `slurm`."""
 
     backfill: BackfillRule = "easy"
     placement: PlacementRule = "pack"
     natural: Natural = field(default_factory=Natural)
+    parameters: Parameters = field(default_factory=Parameters)
 
 
 Order = Callable[["World"], Iterable[Pending]]
@@ -108,6 +110,8 @@ class World:
     ) -> None:
         self.cluster = cluster
         self.rules = rules or Rules()
+        if self.rules.backfill == "slurm":
+            raise TraceError("joint placement and plugins play with backfill easy or none only")
         self._empty = EmptyCluster(cluster)
         self.capacity = Capacity.of(self._empty.snapshot)
         nodes = {n.name: n for n in cluster.nodes}

@@ -107,6 +107,13 @@ def wrong(fact: object) -> tuple[str, str] | None:
     return (what, fix) if isinstance(fact, Exception) else None
 
 
+def at_most(facts: Facts, name: str, most: int) -> int | None:
+    """The value of a parameter of sched/backfill where it is set and so small; 0 = no limit."""
+    text = facts["priorities"].scheduler.get(name, "")
+    backfills = facts["SchedulerType"] == "sched/backfill"
+    return int(text) if backfills and text.isdecimal() and 0 < int(text) <= most else None
+
+
 def otherwise(_: object) -> bool:
     """Of the last state of a question: none before it held."""
     return True
@@ -234,6 +241,17 @@ SITE: Final = (
               "rltuned moves jobs across it",
               "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]"),
         Answer(OK, otherwise, "sched/backfill with bf_continue"),
+    )),
+    Question("backfill", "Does it reserve for all users, and far enough ahead?", (
+        Answer(WARN, lambda s: at_most(s, "bf_max_job_user", 10),
+              "bf_max_job_user={found}: so few jobs of a user are tested in each pass, so that all "
+              "wait longer where few users hold the queue",
+              "unset bf_max_job_user, or raise it above 10 in SchedulerParameters"),
+        Answer(WARN, lambda s: at_most(s, "bf_window", 6 * 60),
+              "bf_window={found}: nothing is reserved for jobs that start later than so many "
+              "minutes from now, so that wide ones wait longer",
+              "unset bf_window, or give it the minutes of the longest time limit"),
+        Answer(OK, otherwise, ""),
     )),
     Question("select", "Does a job without --mem leave room for others?", (
         Answer(OK, lambda s: "MEMORY" not in s["SelectTypeParameters"].upper(),

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Final
 
 from rltuned.core.numbers import Shortage
+from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.cluster import Partition
 from rltuned.domain.priority import PrioritySystem
 from rltuned.slurm.config_checks import Check, Status
@@ -239,15 +240,14 @@ def _qos_step(site: Site) -> Iterator[Check]:
 
 def _depth(site: Site) -> Iterator[Check]:
     """A wide job that is never looked at gets no reservation, whatever its number."""
-    for name, default in (("bf_max_job_test", 500), ("default_queue_depth", 100)):
-        text = site.priorities.scheduler.get(name, "")
-        looks = int(text) if text.isdecimal() else default
-        if site.pending > looks:
-            yield _warn(
-                f"{site.pending} jobs wait and {name}={looks}: jobs that stand further back are "
-                "not looked at, so that wide ones wait longer than their bound suggests",
-                f"raise {name} in SchedulerParameters, as far as slurmctld has time for it",
-            )
+    text = site.priorities.scheduler.get("bf_max_job_test", "")
+    looks = int(text) if text.isdecimal() else Parameters().bf_max_job_test
+    if site.pending > looks:
+        yield _warn(
+            f"{site.pending} jobs wait and bf_max_job_test={looks}: jobs that stand further back "
+            "are not looked at, so that wide ones wait longer than their bound suggests",
+            "raise bf_max_job_test in SchedulerParameters, as far as slurmctld has time for it",
+        )
 
 
 def _tiers(site: Site) -> Iterator[Check]:

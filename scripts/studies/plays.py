@@ -36,6 +36,7 @@ from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
+from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.limits import draw_limits
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.trace import Trace, TraceJob
@@ -91,13 +92,16 @@ def play(
     natural: Natural = AGE_ONLY,
     predictor: Predictor | None = None,
     hysteresis: float = Writing().hysteresis,
+    backfill: BackfillRule = "easy",
 ) -> Outcome:
     """Jobs in the daemon's cycles of 60 s, with an empty memory of run times at first.
 
     order: PURE needs the natural PURE_SITE; None = the daemon's bounds.
     """
     layers = None if predictor is None else layers_of(predictor)
-    scenario = replace(Scenario.of(cluster, jobs, Rules(natural=natural)), predictor=layers)
+    scenario = replace(
+        Scenario.of(cluster, jobs, Rules(backfill, natural=natural)), predictor=layers
+    )
     writing = Writing(hysteresis=hysteresis)
     knobs = Knobs(top_k=0, order=order or Order(), writing=writing)
     ranking, cycles, eyes = in_cycles(policy, scenario, knobs, 60.0)

@@ -36,6 +36,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.backtest.past import Past, Span, past_of
@@ -187,7 +188,7 @@ def record(ground: Workload, begin: float, until: float) -> Past:
         for r in known
     ]
     slurm = SlurmSite("study", (24, 11), BY_AGE.system, memory_counts=False, preemption=False)
-    site = SiteModel(ground.cluster, BY_AGE, "easy", slurm, (), 0.0)
+    site = SiteModel(ground.cluster, BY_AGE, "easy", Parameters(), slurm, "", (), 0.0)
     answer = SacctAnswer(known, len(known), Counter())
     return past_of(answer, site, Span(EPOCH + begin * DAY_S, EPOCH + until * DAY_S))
 

@@ -259,6 +259,16 @@ ORDINARY = [
         follow={"SchedulerParameters": "bf_continue"},
     ),
     Trial(
+        "unset bf_max_job_user, or raise it above 10 in SchedulerParameters",
+        {"SchedulerParameters": "bf_continue,bf_max_job_user=10"},
+        follow={"SchedulerParameters": "bf_continue"},
+    ),
+    Trial(
+        "unset bf_window, or give it the minutes of the longest time limit",
+        {"SchedulerParameters": "bf_continue,bf_window=60"},
+        follow={"SchedulerParameters": "bf_continue,bf_window=1440"},
+    ),
+    Trial(
         "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf",
         {"DefMemPerCPU": None},
         follow={"DefMemPerCPU": "500"},
@@ -733,17 +743,16 @@ def busy(accounted: Site) -> Iterator[Site]:
     lab.run("sacctmgr", "-i", "remove", "qos", "high")
 
 
-DEPTH = "raise {} in SchedulerParameters, as far as slurmctld has time for it"
+DEPTH = "raise bf_max_job_test in SchedulerParameters, as far as slurmctld has time for it"
 
 
 @tries(DEPTH)
-@pytest.mark.parametrize("key", ["bf_max_job_test", "default_queue_depth"])
-def test_the_depth_of_the_scheduler(site: Site, key: str) -> None:
-    site.slurm({"SchedulerParameters": f"bf_continue,{key}=1"})
+def test_the_depth_of_the_scheduler(site: Site) -> None:
+    site.slurm({"SchedulerParameters": "bf_continue,bf_max_job_test=1"})
     waiting(site.lab, ("-t10",), ("-t20",))
     try:
-        assert site.prints(DEPTH).startswith(f"raise {key} in"), site.check()
-        site.slurm({"SchedulerParameters": f"bf_continue,{key}=500"})
+        assert site.prints(DEPTH), site.check()
+        site.slurm({"SchedulerParameters": "bf_continue,bf_max_job_test=500"})
         assert not site.prints(DEPTH), site.check()
     finally:
         site.lab.clear()

@@ -33,7 +33,7 @@ def as_daemon(settings: Settings) -> Protocol:
 def scenario_of(past: Past) -> Scenario:
     """A history ready to be played under any number of orders."""
     site = past.site
-    rules = Rules(backfill=site.backfill, natural=site.natural)
+    rules = Rules(site.backfill, natural=site.natural, parameters=site.parameters)
     return Scenario.of(site.cluster, past.jobs, rules, name=site.cluster.name)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from rltuned.core.slurm_plan import Parameters, parameters_text, read_parameters
 from rltuned.durable import refuse_device
 from rltuned.errors import SnapshotError, TraceError
 from rltuned.lab.backtest.inventory import BadRecord, read_nodes_shown, read_partitions_shown
@@ -36,6 +37,7 @@ class SiteModel:
     """A site as the simulator can play it.
 
     Attributes:
+        parameters: of the backfill `slurm`. scheduler: SchedulerParameters as it stands.
         unplayed: what this site has and the simulator does not, in words.
         other_weight: part of the priority weights that is not played, 0..1.
         left_out: records of the files that are not played, by file, line and reason.
@@ -44,7 +46,9 @@ class SiteModel:
     cluster: Cluster
     natural: Natural
     backfill: BackfillRule
+    parameters: Parameters
     slurm: SlurmSite
+    scheduler: str
     unplayed: tuple[str, ...]
     other_weight: float
     left_out: tuple[str, ...] = ()
@@ -77,12 +81,15 @@ def read_site_model(folder: Path) -> SiteModel:
         raise TraceError(f"{folder / NODES}: no node has GPUs (Gres=gpu): rltuned ranks GPU jobs")
     homed = tuple(n for n in nodes if n.partitions)
     natural, share = _natural(config, slurm, folder)
+    parameters, others = read_parameters(config.get("SchedulerParameters", ""), slurm.version)
     return SiteModel(
         cluster=Cluster(slurm.cluster, homed, partitions),
         natural=natural,
         backfill="none" if config.get("SchedulerType") == "sched/builtin" else "easy",
+        parameters=parameters,
         slurm=slurm,
-        unplayed=tuple(_unplayed(config, slurm)),
+        scheduler=config.get("SchedulerParameters", ""),
+        unplayed=tuple(_unplayed(config, slurm, others)),
         other_weight=share,
         left_out=(
             *(f"{b.source}:{b.line}: {b.why}" for b in bad),
@@ -191,7 +198,23 @@ def _weight(config: Mapping[str, str], name: str, folder: Path) -> int:
     return int(text)
 
 
-def _unplayed(config: Mapping[str, str], site: SlurmSite) -> list[str]:
+def backfill_text(site: SiteModel) -> str:
+    """How the simulated Slurm fills its queue, in words."""
+    if site.backfill == "slurm":
+        return f"sched/backfill with {parameters_text(site.parameters) or 'the defaults of Slurm'}"
+    if site.backfill == "none":
+        return "none"
+    return f"EASY, and not sched/backfill with {site.scheduler or 'the defaults of Slurm'}"
+
+
+def line_to_write(scheduler: str, change: str) -> str:
+    """SchedulerParameters with this name=value in place of what there is."""
+    name = change.partition("=")[0]
+    kept = [one for one in scheduler.split(",") if one and one.partition("=")[0] != name]
+    return f"SchedulerParameters={','.join([*kept, change])}"
+
+
+def _unplayed(config: Mapping[str, str], site: SlurmSite, options: Sequence[str]) -> list[str]:
     """What this site has switched on that the simulator does not play."""
     found = _unplayed_order(config) if site.multifactor else []
     if site.preemption:
@@ -199,11 +222,9 @@ def _unplayed(config: Mapping[str, str], site: SlurmSite) -> list[str]:
     enforce = config.get("AccountingStorageEnforce", "none")
     if "limits" in enforce or "qos" in enforce:
         found.append(f"limits of QOS, accounts and users (AccountingStorageEnforce={enforce})")
-    found.append(
-        "SchedulerParameters: the simulator looks at the whole queue at every event and reserves "
-        "for the first job that does not fit; this site has "
-        f"{config.get('SchedulerParameters') or 'the defaults'}"
-    )
+    if options:
+        found.append(f"SchedulerParameters: {', '.join(options)}")
+    found.append("the time that a pass of sched/backfill takes")
     for name in ("JobSubmitPlugins", "Licenses"):
         if config.get(name):
             found.append(f"{name}={config[name]}")

@@ -1,20 +1,25 @@
 """The whole backtest, from files to figures; and the figures as plain data for JSON and page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned import __version__
 from rltuned.core.decide import Policy
+from rltuned.core.slurm_plan import Parameters
 from rltuned.lab.backtest.calibration import Calibration, Match, calibrate
 from rltuned.lab.backtest.outcome import OrderOutcome, outcome_of
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
 from rltuned.lab.backtest.plugged import play_plugged
+from rltuned.lab.backtest.site import backfill_text, line_to_write
+from rltuned.lab.compare import change_of_longest, change_of_mean
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.stats import stretches_of
 from rltuned.policies.plugins import Plugin
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
@@ -37,6 +42,7 @@ class Study:
     base: Played
     calibration: Calibration
     own: Mapping[str, Played]
+    policies: Mapping[str, Policy]
     outcomes: Mapping[str, OrderOutcome]
 
 
@@ -63,14 +69,42 @@ def run_study(
     own, outcomes = {}, {}
     for name, policy in policies.items():
         report(name, 0.0)
-        if name == BY_DEFAULT:
-            own[name] = play_ours(past, scenario, policy, by_default(protocol))
-        elif isinstance(policy, Plugin):
-            own[name] = play_plugged(past, policy, protocol)
-        else:
-            own[name] = play_ours(past, scenario, policy, protocol)
+        own[name] = _played(past, scenario, name, policy, protocol)
         outcomes[name] = outcome_of(past, base, own[name], shown)
-    return Study(past, base, calibration, own, outcomes)
+    return Study(past, base, calibration, own, policies, outcomes)
+
+
+def other_setting(
+    study: Study, change: str, parameters: Parameters, protocol: Protocol
+) -> dict[str, Any]:
+    """The wait of the later jobs with another parameter of sched/backfill: under Slurm's own order
+    and under the first policy, each against the same order with the site's own parameters. change:
+    as name=value.
+    """
+    past, (name, policy) = study.past, next(iter(study.policies.items()))
+    other = replace(past, site=replace(past.site, parameters=parameters))
+    scenario, arrived = scenario_of(other), past.arrived_s[past.later]
+    plays = {
+        "multifactor": (study.base, play_natural(other, scenario, protocol.interval_s)),
+        name: (study.own[name], _played(other, scenario, name, policy, protocol)),
+    }
+    stretches, mean, longest = stretches_of(arrived), {}, {}
+    for order, pair in plays.items():
+        base_s, own_s = (played.start_s[past.later] - arrived for played in pair)
+        mean[order] = asdict(change_of_mean(base_s, own_s, stretches))
+        longest[order] = asdict(change_of_longest(base_s, own_s))
+    line = line_to_write(past.site.scheduler, change)
+    return {"change": change, "wait_s": mean, "wait_max_s": longest, "line": line}
+
+
+def _played(
+    past: Past, scenario: Scenario, name: str, policy: Policy, protocol: Protocol
+) -> Played:
+    if isinstance(policy, Plugin):
+        return play_plugged(past, policy, protocol)
+    return play_ours(
+        past, scenario, policy, by_default(protocol) if name == BY_DEFAULT else protocol
+    )
 
 
 def aliases(names: Sequence[str], kind: str) -> list[str]:
@@ -98,6 +132,7 @@ def document(study: Study, history: SacctAnswer, asked: Mapping[str, Any]) -> di
             "order": _order_text(past),
             "not_played": [*past.site.unplayed, *past.noted],
         },
+        "backfill": backfill_text(past.site),
         "record": _record(past, history),
         "real": _real(past),
         "orders": {name: asdict(o) for name, o in study.outcomes.items()},

@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,20 +14,24 @@ import typer
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Policy
+from rltuned.core.slurm_plan import Parameters
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
+from rltuned.errors import TraceError
 from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.chosen import chosen_setting, show_choice
 from rltuned.lab.cli.progress import Bars, progress
 from rltuned.lab.compare import Change
-from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT
+from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT, Protocol
 from rltuned.lab.train.settings import Learned
 from rltuned.policies.generations import TUNED
 from rltuned.policies.named import policy_named
+from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
+from rltuned.sim.dispatch import BackfillRule
 
 if TYPE_CHECKING:
     from rltuned.lab.backtest.study import Study
@@ -74,6 +78,16 @@ ChooseOption = Annotated[
     bool,
     typer.Option(help="Choose own, share, max_delay_s on the earlier part: some 30 more plays."),
 ]
+BackfillOption = Annotated[
+    BackfillRule | None,
+    typer.Option(help="none given: what this Slurm plays, by its SchedulerParameters; or easy."),
+]
+WhatIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if", help="A SchedulerParameters setting, as bf_max_job_test=1000; again for more."
+    ),
+]
 ReportOption = Annotated[
     Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
 ]
@@ -95,6 +109,8 @@ def backtest(
     train: TrainOption = "predictor",
     train_minutes: MinutesOption = 10.0,
     seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
+    backfill: BackfillOption = None,
+    what_if: WhatIfOption = None,
     names: Annotated[
         bool, typer.Option("--names", help="Show users and accounts by name.")
     ] = False,
@@ -113,9 +129,8 @@ def backtest(
     model, settings or a folder cannot be used.
     """
     loaded = settings_of(config, ("policy.trust", trust, "--trust"))
-    for folder in (report, collect_to):
-        if folder is not None:
-            check_new(folder)
+    for folder in filter(None, (report, collect_to)):
+        check_new(folder)
     settings = in_force(loaded, SystemClock().now()).settings
     zone = site_files.zone_of(timezone)
     span = site_files.span_of(since, until, split)
@@ -142,7 +157,9 @@ def backtest(
             span, site = site_files.live(span), Path(work, "site")
             site_files.collect_live(settings.slurm, site, span, bars.show)
         rows = site_files.history_file(site, history)
-        answer, past = site_files.read_record(site, rows, zone, span, bars.show)
+        answer, past = site_files.read_record(
+            site, rows, zone, span, bars.show, backfill=_backfill(backfill, chosen, what_if)
+        )
         model = bundle_at(BEGUN_FROM, loaded.settings.policy.models_dir)
         begin_from = load_predictor(shipped_predictor())
         bundle, fitted, learned = fit_site(
@@ -173,6 +190,7 @@ def backtest(
             if choose
             else None
         }
+        found["what_if"] = _what_if(study, what_if, protocol)
         found = found if names else anonymous(found, past)
         if report is not None:
             _report(report, study, found, bundle, names=names)
@@ -180,6 +198,35 @@ def backtest(
         say(json.dumps(found, allow_nan=False))
     else:
         _show(found)
+
+
+def _backfill(
+    given: BackfillRule | None, policies: Mapping[str, Policy], what_if: list[str] | None
+) -> BackfillRule | None:
+    """What is played; None = as the site. Raises BadParameter: another package's policy cannot,
+    or it has no such setting.
+    """
+    options.changed(Parameters(), what_if or (), "--what-if")
+    if what_if and given not in {None, "slurm"}:
+        raise typer.BadParameter("--what-if: only sched/backfill has these settings")
+    if not any(isinstance(one, Plugin) for one in policies.values()):
+        return given
+    if given == "slurm" or what_if:
+        raise typer.BadParameter("a policy of another package plays with --backfill easy alone")
+    return given or "easy"
+
+
+def _what_if(study: "Study", given: list[str] | None, protocol: Protocol) -> list[dict[str, Any]]:
+    """What each setting would change, alone."""
+    from rltuned.lab.backtest.study import other_setting  # noqa: PLC0415
+
+    site = study.past.site
+    if given and site.backfill != "slurm":
+        raise TraceError("--what-if: SchedulerType is not sched/backfill here")
+    return [
+        other_setting(study, text, options.changed(site.parameters, [text], "--what-if"), protocol)
+        for text in given or ()
+    ]
 
 
 def _report(
@@ -251,6 +298,7 @@ def _lines_before(found: dict[str, Any]) -> Iterator[str]:
     off = "no job waited" if mean["change"] is None else f"mean wait off by {mean['change']:+.1%}"
     rank = "" if whole["rank"] is None else f", rank correlation {whole['rank']:.2f}"
     yield f"simulator: {off}{rank}; {found['calibration']['means']}"
+    yield f"backfill played: {found['backfill']}"
     yield (
         f"judged by the {record['jobs_later']} jobs from {record['switch']} on; in truth they "
         f"waited {real['wait_s']:.0f} s in the mean"
@@ -294,5 +342,10 @@ def _lines_after(found: dict[str, Any]) -> Iterator[str]:
     yield f"{left} of {record['rows']} rows are not played" + (":" if left else "")
     for why, count in list(record["left_out"].items())[:LEFT_OUT_SHOWN]:
         yield f"  {count} {why}"
+    for one in found["what_if"]:
+        yield f"with {one['change']}: mean wait " + "; ".join(
+            f"under {order} {Change(**change)}" for order, change in one["wait_s"].items()
+        )
+        yield f"  {one['line']}"
     for text in record["site_left_out"][:LEFT_OUT_SHOWN]:
         yield f"not played: {text}"

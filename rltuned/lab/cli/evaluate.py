@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,6 +23,7 @@ from rltuned.lab.stats import SHARES
 from rltuned.lab.train.settings import LOADS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.presets import cluster_named
+from rltuned.sim.world import Rules
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
     from rltuned.lab.replay.scenario import Scenario
@@ -85,6 +86,8 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of random places and moved submits.", min=0)] = 1,
     mode: ModeOption = "cycle",
     interval: options.IntervalOption = 60.0,
+    backfill: options.BackfillOption = "easy",
+    backfill_param: options.BackfillParamOption = None,
     bounds: options.BoundsOption = options.OnOff.ON,
     own: options.OwnOption = DEFAULT.own,
     share: options.ShareOption = DEFAULT.share,
@@ -102,7 +105,7 @@ def evaluate(
     """
     if not 0 <= part[0] < part[1] <= 1:
         raise typer.BadParameter("--part: from and to, within 0 and 1")
-    rules = _rules(rule)
+    rules, parameters = _rules(rule), options.parameters_of(backfill, backfill_param)
     if mode == "cycle" and bounds is options.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
     check_folder(report)
@@ -127,7 +130,9 @@ def evaluate(
         bounded=bounds is options.OnOff.ON,
         predictor=options.predictor_of(predictor),
     )
-    found = _play([s.scenario for s in sources], contestants, plans, rules, protocol)
+    slurm = Rules(backfill, parameters=parameters)
+    scenarios = [replace(s.scenario, rules=slurm) for s in sources]
+    found = _play(scenarios, contestants, plans, rules, protocol)
     _warn(found, window_jobs)
     document = {
         "models": _cards(contestants),

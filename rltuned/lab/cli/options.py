@@ -9,10 +9,12 @@ import typer
 
 from rltuned.cli.flags import warn
 from rltuned.core.order import Order, Policy
+from rltuned.core.slurm_plan import Parameters, with_parameter
 from rltuned.errors import TraceError
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import Bad, Trace
 
 SHIPPED = "shipped"
@@ -62,6 +64,35 @@ TrustOption = Annotated[
         "--trust", help="How much of a network's corrections counts; none: 1.", min=0.0, max=1.0
     ),
 ]
+
+
+BackfillOption = Annotated[
+    BackfillRule,
+    typer.Option(help="easy; none; slurm: what sched/backfill plays, by --backfill-param."),
+]
+BackfillParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backfill-param", help="name=value as in SchedulerParameters; for slurm; again for more."
+    ),
+]
+
+
+def parameters_of(backfill: str | None, given: Sequence[str] | None) -> Parameters:
+    """What --backfill slurm plays by. Raises BadParameter: it is not played, or plays otherwise."""
+    if given and backfill != "slurm":
+        raise typer.BadParameter("--backfill-param: only --backfill slurm has parameters")
+    return changed(Parameters(), given or (), "--backfill-param")
+
+
+def changed(parameters: Parameters, given: Sequence[str], option: str) -> Parameters:
+    """With these as well. Raises BadParameter: one is not played, or not with that value."""
+    for text in given:
+        try:
+            parameters = with_parameter(parameters, text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{option}: {error}") from None
+    return parameters
 
 
 def trust_of(given: float | None, policies: Iterable[Policy | str]) -> float:

@@ -29,7 +29,6 @@ from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, pol
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.lab.replay.watching import watching
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.natural import AGE_ONLY, Natural
 from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.trace import Bad, TraceJob
@@ -88,7 +87,8 @@ def simulate(
     placement: PlacementOption = "pack",
     top_k: TopKOption = 16,
     oversubscribe: OverSubscribeOption = None,
-    backfill: Annotated[BackfillRule, typer.Option()] = "easy",
+    backfill: options.BackfillOption = "easy",
+    backfill_param: options.BackfillParamOption = None,
     natural: NaturalOption = "age",
     count: CountOption = None,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.")] = 256,
@@ -115,6 +115,7 @@ def simulate(
     """
     chosen = {name: policy_of(name) for name in policy}
     trusted = options.trust_of(trust, [one for name, one in chosen.items() if name != BY_DEFAULT])
+    parameters = options.parameters_of(backfill, backfill_param)
     hardware = cluster_named(cluster)
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
@@ -136,7 +137,7 @@ def simulate(
     from rltuned.lab.replay.run import whole, windows  # noqa: PLC0415 - numba
 
     jobs, skipped = _possible(trace, hardware, skip=skip_impossible)
-    rules = Rules(backfill, packing, _NATURAL[natural])
+    rules = Rules(backfill, packing, _NATURAL[natural], parameters)
     site = jobs, hardware, rules, _faults(faults) if faults else ()
     if count is None:
         sets = whole(*site, first=first, warmup=warmup)

@@ -24,6 +24,7 @@ from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import HISTORY, read_site_model
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
 from rltuned.settings.keys import SlurmKeys
+from rltuned.sim.dispatch import BackfillRule
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.slurm.run import Commands
 from rltuned.slurm.values import asked_moment
@@ -35,14 +36,25 @@ Show = Callable[[str, float], None]
 
 
 def read_record(
-    site: Path, rows: Path, zone: ZoneInfo, span: Span, show: Show
+    site: Path,
+    rows: Path,
+    zone: ZoneInfo,
+    span: Span,
+    show: Show,
+    *,
+    backfill: BackfillRule | None = None,
 ) -> tuple[SacctAnswer, Past]:
-    """A saved record on its site. Raises TraceError: a file is unfit, or too little is left."""
+    """A saved record on its site. backfill: None = the site's own. Raises TraceError: a file is
+    unfit, or too little is left.
+    """
     show(f"reading {rows.name}", 0.0)
     begin = -math.inf if span.begin is None else span.begin
     answer = read_history(lines_of(rows), str(rows), zone, since=begin)
     show(f"reading {rows.name}", 1.0)
-    return answer, past_of(answer, read_site_model(site), span)
+    model = read_site_model(site)
+    own: BackfillRule = "slurm" if model.backfill == "easy" else model.backfill
+    model = replace(model, backfill=backfill or own)
+    return answer, past_of(answer, model, span)
 
 
 def read_with_journal(

@@ -14,6 +14,7 @@ from rltuned.lab.kernel.state import (
     Shapes,
     State,
     Verdicts,
+    copy_free,
     later_of,
     stamp,
 )
@@ -64,7 +65,7 @@ def consider(setup: Setup, state: State, now: float, job: int) -> bool:
         if latest_end > until_s:
             _note_refused(setup.shapes, state, shape, until_s)
             return False
-    _start(setup, state, now, job)
+    start(setup, state, now, job)
     return True
 
 
@@ -131,7 +132,8 @@ def harmless_until(setup: Setup, state: State, job: int, latest_end: float) -> f
 
 
 @in_place
-def _start(setup: Setup, state: State, now: float, job: int) -> None:
+def start(setup: Setup, state: State, now: float, job: int) -> None:
+    """The job runs on the nodes that are recorded for it."""
     offset, width = setup.jobs.offset[job], setup.shapes.width[setup.jobs.shape[job]]
     latest_end = now + setup.jobs.limit_s[job]
     move(setup.hardware, state.free, state.shares, offset, width, -1)
@@ -170,7 +172,7 @@ def reserve(setup: Setup, state: State, job: int) -> None:
     partition = setup.shapes.partition[shape]
     state.head[partition] = job
     later = later_of(state, partition)
-    _copy(state.free, later)
+    copy_free(state.free, later)
     needed = _ends_needed(setup, state, shape, later)
     if needed < 0:
         state.shadow_s[partition] = np.inf
@@ -180,15 +182,6 @@ def reserve(setup: Setup, state: State, job: int) -> None:
     while together < state.counters[RUNNING] and state.latest[together] == state.latest[needed - 1]:
         together += 1
     _shift(setup, state, later, needed, together)
-
-
-@in_place
-def _copy(free: Free, later: Free) -> None:
-    for node in range(len(free.gpus)):
-        later.gpus[node], later.cpus[node] = free.gpus[node], free.cpus[node]
-        later.mem_mib[node] = free.mem_mib[node]
-        for row in range(len(free.of_type)):
-            later.of_type[row, node] = free.of_type[row, node]
 
 
 @in_place

@@ -29,6 +29,7 @@ from rltuned.lab.kernel.queue import (
 )
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking
 from rltuned.lab.kernel.run_times import RunTimes, end, note_start, note_stop, submit
+from rltuned.lab.kernel.slurm import look_as_slurm, next_pass
 from rltuned.lab.kernel.state import RUNNING, Setup, State
 from rltuned.lab.kernel.walk import look_at_changing, look_at_fixed
 
@@ -140,7 +141,9 @@ def _next_queue(
 ) -> float:
     """Play to the next instant at which jobs wait; infinite: the end. Fills course, see FIRST."""
     while True:
-        now = _next_event(queue, cycles, faults, course[ARRIVED], course[CHANGED], now)
+        now = _next_event(
+            setup, state, queue, cycles, faults, course[ARRIVED], course[CHANGED], now
+        )
         if now == math.inf:
             return now
         freed, changed = _end_all(setup, state, ranking, queue, now), course[CHANGED]
@@ -165,9 +168,12 @@ def _look(
     course: IntArray,
     now: float,
 ) -> None:
-    """One pass over the queue."""
-    if ranking.rule == FIXED:
-        freed = course[FREED] > 0
+    """The passes over the queue."""
+    freed = course[FREED] > 0
+    if setup.slurm.on:
+        came = course[FIRST] < course[ARRIVED]
+        look_as_slurm(setup, state, ranking, eyes, queue, now, freed or came)
+    elif ranking.rule == FIXED:
         look_at_fixed(setup, state, queue, now, course[FIRST], course[ARRIVED], freed)
     else:
         look_at_changing(setup, state, ranking, eyes, queue, now)
@@ -213,9 +219,18 @@ def _waited_s(state: State, queue: PendingQueue, arrived: int, now: float) -> fl
 
 @in_place
 def _next_event(
-    queue: PendingQueue, cycles: Cycles, faults: Faults, arrived: int, changed: int, now: float
+    setup: Setup,
+    state: State,
+    queue: PendingQueue,
+    cycles: Cycles,
+    faults: Faults,
+    arrived: int,
+    changed: int,
+    now: float,
 ) -> float:
-    """When a job ends or comes, a node changes, or with a queue the daemon looks; else infinite."""
+    """When a job ends or comes, a node changes, or with a queue the daemon or Slurm looks; else
+    infinite.
+    """
     event = math.inf
     if arrived < len(queue.order):
         event = queue.arrive_s[queue.order[arrived]]
@@ -225,6 +240,8 @@ def _next_event(
         event = min(event, faults.at_s[changed])
     if event < math.inf and len(cycles.managed) > 0 and queue.size[PENDING] > 0:
         event = min(event, next_tick(now, cycles.first_s, cycles.interval_s))
+    if setup.slurm.on and queue.size[PENDING] > 0:
+        event = min(event, next_pass(setup, state, now))
     return float(event)
 
 

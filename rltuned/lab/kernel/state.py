@@ -4,11 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rltuned.core.slurm_plan import Parameters, Plan, empty_plan
 from rltuned.lab.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
 
-PASS, STARTS, RUNNING, LATE, LOOKS = 0, 1, 2, 3, 4
+PASS, STARTS, RUNNING, LATE, LOOKS, CHANGED, CUT = range(7)
 """Places in State.counters: number of the pass, starts so far, running jobs, 1 when a job started
-in this pass after another was refused, and how often the queue was looked at."""
+in this pass after another was refused, and how often the queue was looked at; for Slurm's passes 1
+when something has changed since the last backfill, and when a main pass did not see all jobs."""
+
+
+NO_PLAN = empty_plan(0, 0, 0, 0, 0)
 
 
 class Hardware(NamedTuple):
@@ -100,7 +105,8 @@ class State(NamedTuple):
 
     usable: nodes that have neither failed nor been drained. running: jobs by latest end,
     counters[RUNNING] of them. head: reserved job of each partition, -1 = none; later: what will be
-    free at its shadow time. verdicts: what is known of the families.
+    free at its shadow time. verdicts: what is known of the families. plan: of Slurm's backfill;
+    allowed: the hardware with those members that it may use now.
     """
 
     free: Free
@@ -115,16 +121,32 @@ class State(NamedTuple):
     verdicts: Verdicts
     counters: IntArray
     chosen: IntArray  # work space
+    plan: Plan
+    allowed: Hardware
+
+
+class Slurm(NamedTuple):
+    """What the passes go by; on False = they are not played. user, assoc: (n,) numbers of the
+    user, and of user, account and partition.
+    """
+
+    on: bool
+    rules: Parameters
+    user: IntArray
+    assoc: IntArray
 
 
 class Setup(NamedTuple):
-    """The fixed side of a run. spread, easy: placement and backfill rule."""
+    """The fixed side of a run. spread, easy: placement and backfill rule, if it is
+    not Slurm's own.
+    """
 
     hardware: Hardware
     shapes: Shapes
     jobs: Jobs
     spread: bool
     easy: bool
+    slurm: Slurm
 
 
 @in_place
@@ -140,6 +162,16 @@ def later_of(state: State, partition: int) -> Free:
 
 
 @in_place
+def copy_free(free: Free, later: Free) -> None:
+    """Let `later` begin as what is free now."""
+    for node in range(len(free.gpus)):
+        later.gpus[node], later.cpus[node] = free.gpus[node], free.cpus[node]
+        later.mem_mib[node] = free.mem_mib[node]
+        for row in range(len(free.of_type)):
+            later.of_type[row, node] = free.of_type[row, node]
+
+
+@in_place
 def begin_pass(state: State) -> None:
     """Forget heads and memories: something was freed, or the order changed."""
     state.counters[PASS] += 1
@@ -152,8 +184,8 @@ def stamp(state: State) -> int:
     return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])
 
 
-def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs) -> State:
-    """An empty cluster before the first job."""
+def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs, plan: Plan = NO_PLAN) -> State:
+    """An empty cluster before the first job. plan: room for that of Slurm's backfill."""
     count, families = len(jobs.submit_s), int(shapes.family.max()) + 1
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
     free = Free(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
@@ -175,6 +207,8 @@ def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs) -> State:
             fits_to=np.zeros(families, dtype=np.int64),
             until_s=np.zeros(families),
         ),
-        counters=np.zeros(5, dtype=np.int64),
+        counters=np.zeros(7, dtype=np.int64),
         chosen=np.empty(2 * int(shapes.width.max()) + 1, dtype=np.int64),
+        plan=plan,
+        allowed=hardware._replace(member=np.zeros_like(hardware.member)),
     )

@@ -5,6 +5,8 @@ from functools import cache
 
 import numpy as np
 
+from rltuned.core.pools import numbered
+from rltuned.core.slurm_plan import Plan, empty_plan, planned_limits_s
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import TraceError
@@ -16,7 +18,7 @@ from rltuned.lab.kernel.loop import Faults, Log
 from rltuned.lab.kernel.queue import empty_queue
 from rltuned.lab.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN
-from rltuned.lab.kernel.state import Setup, Shares, empty_state
+from rltuned.lab.kernel.state import NO_PLAN, Setup, Shares, Slurm, empty_state
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.watching import watched
 from rltuned.sim.cluster import Cluster, idle_node
@@ -61,8 +63,37 @@ def setup_of(scenario: Scenario) -> Setup:
     """The fixed side of a run; its own copy of what faults change."""
     prepared, rules = scenario.prepared, scenario.rules
     hardware = prepared.hardware._replace(member=prepared.hardware.member.copy())
-    spread, easy = rules.placement == "spread", rules.backfill == "easy"
-    return Setup(hardware, prepared.shapes, prepared.jobs, spread, easy)
+    spread, easy = rules.placement == "spread", rules.backfill != "none"
+    slurm, jobs = slurm_of(scenario), prepared.jobs
+    if slurm.on:
+        jobs = jobs._replace(limit_s=planned_limits_s(jobs.limit_s))
+    return Setup(hardware, prepared.shapes, jobs, spread, easy, slurm)
+
+
+def slurm_of(scenario: Scenario) -> Slurm:
+    """What Slurm's own passes go by."""
+    rules = scenario.rules
+    if rules.backfill != "slurm":
+        nobody = np.zeros(0, dtype=np.int64)
+        return Slurm(False, rules.parameters, nobody, nobody)
+    jobs, known = scenario.jobs, dict[tuple[int, str, int], int]()
+    users, count = numbered([job.user for job in jobs])
+    users = users if count else np.arange(len(jobs))
+    parts = scenario.prepared.shapes.partition[scenario.prepared.jobs.shape]
+    accounts = zip(users.tolist(), [job.account for job in jobs], parts.tolist(), strict=True)
+    assoc = [known.setdefault(one, len(known)) for one in accounts]
+    return Slurm(True, rules.parameters, users, np.array(assoc, dtype=np.int64))
+
+
+def plan_for(setup: Setup) -> Plan:
+    """Room for the plan of a pass."""
+    slurm = setup.slurm
+    if not slurm.on:
+        return NO_PLAN
+    most = min(slurm.rules.bf_max_job_test, len(slurm.user)) + 1
+    partitions, nodes = setup.hardware.member.shape
+    users, assocs = (int(numbers.max()) + 1 for numbers in (slurm.user, slurm.assoc))
+    return empty_plan(most, nodes, partitions, users, assocs)
 
 
 def faults_of(scenario: Scenario) -> Faults:
@@ -93,7 +124,7 @@ def run(
     started.
     """
     jobs, setup, faults = scenario.prepared.jobs, setup_of(scenario), faults_of(scenario)
-    state = empty_state(setup.hardware, setup.shapes, jobs)
+    state = empty_state(setup.hardware, setup.shapes, jobs, plan_for(setup))
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
     queue = empty_queue(setup, ranking.key, arrive_s, fixed=ranking.rule == FIXED)
     passes, log = watched(

@@ -64,6 +64,8 @@ def test_the_lab_is_fit() -> None:
         ("PrioritySiteFactorPlugin", "site_factor/x", "site_factor_plugin", Status.WARN, "unset"),
         ("SchedulerType", "sched/builtin", "scheduler", Status.WARN, "sched/backfill"),
         ("SchedulerParameters", "(null)", "scheduler", Status.WARN, "bf_continue"),
+        ("SchedulerParameters", "bf_max_job_user=10", "backfill", Status.WARN, "above 10"),
+        ("SchedulerParameters", "bf_window=360", "backfill", Status.WARN, "longest time limit"),
         ("DefMemPerCPU", "UNLIMITED", "select", Status.WARN, "DefMemPerCPU"),
         ("SelectTypeParameters", "CR_CORE", "select", Status.OK, ""),
         ("PreemptType", "preempt/qos", "preemption", Status.WARN, "left alone"),
@@ -91,6 +93,19 @@ TABLES = (
     (check_slurm.REMARKS, {"said"}),
 )
 """With the facts that they are asked with."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "bf_max_job_user=11",
+        "bf_max_job_user=0",
+        "bf_window=361",
+        "bf_resolution=600,bf_interval=120",
+    ],
+)
+def test_parameters_of_backfill_that_cost_nothing(value: str) -> None:
+    assert "backfill" not in found(with_line("SchedulerParameters", f"bf_continue,{value}"))
 
 
 def test_a_text_names_facts_alone() -> None:

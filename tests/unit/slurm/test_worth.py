@@ -91,9 +91,9 @@ def test_a_point_may_be_worth_ten_minutes(age_weight: int, *, coarse: bool) -> N
             "above 50400, or lower max_delay_s below 240000",
         ),
         (
-            replace(SITE, pending=101),
-            "101 jobs wait and default_queue_depth=100",
-            "raise default_queue_depth",
+            replace(SITE, pending=501),
+            "501 jobs wait and bf_max_job_test=500",
+            "raise bf_max_job_test",
         ),
         (
             replace(SITE, system=replace(AGED, ages=False), writes_priority=True),
@@ -151,7 +151,7 @@ def test_what_fair_share_parts() -> None:
 
 
 def test_how_far_slurm_looks_into_the_queue() -> None:
-    depth = read_priorities({"SchedulerParameters": "bf_continue,default_queue_depth=1000"})
+    depth = read_priorities({"SchedulerParameters": "bf_continue,default_queue_depth=1"})
     deep = replace(SITE, priorities=replace(depth, weights=WEIGHTS), pending=501)
     (found,) = problems(deep)
     assert "501 jobs wait and bf_max_job_test=500" in found.detail
