@@ -43,7 +43,7 @@ from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
-from rltuned.policies.tune_state import read_state
+from rltuned.policies.tune_state import TuneState, read_state
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
@@ -233,7 +233,7 @@ class _Process:
                 show=_table() if show else None,
                 journal=journal,
                 board=board,
-                tuned=lambda: read_state(settings.daemon.state_dir),
+                tuned=lambda: read_state(settings.daemon.state_dir, TuneState),
                 answers=answers,
                 forecaster=forecaster,
             )
