@@ -25,7 +25,7 @@ from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.questions import QuestionServer
 from rltuned.daemon.web.server import MetricsServer
-from rltuned.daemon.web.status import Board, Showing
+from rltuned.daemon.web.status import Board, Document, Showing
 from rltuned.journal.journal import Journal
 from rltuned.journal.snapshots import FILE_NAME
 from rltuned.settings.keys import Rescue, Settings
@@ -217,8 +217,13 @@ class Watching(Received):
         self.board.loaded(rig)
 
 
-def board_after(tmp_path: Path, showing: Showing, cycles: int = 1) -> Board:
-    board = Board(showing, lambda: NOW)
+def board_after(
+    tmp_path: Path,
+    showing: Showing,
+    cycles: int = 1,
+    last_week: Callable[[], Document | None] = lambda: None,
+) -> Board:
+    board = Board(showing, lambda: NOW, last_week=last_week)
     bench = Bench(tmp_path, received=Watching(board))
     bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
     loop = bench.loop()

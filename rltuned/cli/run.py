@@ -43,7 +43,7 @@ from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.salt import keep_salt
 from rltuned.journal.snapshots import FILE_NAME
-from rltuned.policies.tune_state import TuneState, read_state
+from rltuned.policies.tune_state import TuneState, read_state, would_it_help
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
@@ -224,7 +224,12 @@ class _Process:
                 now=now,
                 what_if=WhatIf(child, lambda: self._in_force.settings, lambda: forecaster.last),
             )
-            board = Board(showing, now, past, forecast)
+            folder = settings.daemon.state_dir
+
+            def last_week() -> dict[str, object] | None:
+                return None if self.is_sim else would_it_help(folder, place.system.now())
+
+            board = Board(showing, now, past, forecast, last_week)
             publisher = Publisher(
                 self.metrics,
                 self.log,

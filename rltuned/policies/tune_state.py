@@ -126,17 +126,21 @@ def write_state(state_dir: Path, state: TuneState | LastWeek) -> None:
         write_whole(place, (state.model_dump_json(indent=1) + "\n").encode(), 0o644)
 
 
-def would_it_help(state_dir: Path, now: float) -> str:
-    """What the replay of last week says, at a Unix time; else how to have one."""
+def would_it_help(state_dir: Path, now: float) -> dict[str, object]:
+    """The replay of last week with its sentence, at a Unix time; else a sentence on how to have
+    one.
+    """
     week = read_state(state_dir, LastWeek)
     if week is not None:
-        return week.sentence(now)
+        return week.model_dump() | {"sentence": week.sentence(now)}
     if find_spec("numba") is not None:
-        return (
-            "Not known yet: `rltuned tune` replays last week's jobs under this order (minutes, it "
-            "writes nothing to Slurm); `systemctl enable --now rltuned-tune.timer` does it nightly."
+        how = (
+            "`rltuned tune` replays last week's jobs under this order (minutes, it writes nothing "
+            "to Slurm); `systemctl enable --now rltuned-tune.timer` does it every night."
         )
-    return (
-        "Not known: install rltuned-train (or `pip install 'rltuned[train]'`) on this machine and "
-        "enable rltuned-tune.timer; it replays last week's jobs under this order every night."
-    )
+    else:
+        how = (
+            "Install rltuned-train (or `pip install 'rltuned[train]'`) on this machine and enable "
+            "rltuned-tune.timer: it replays last week's jobs under this order every night."
+        )
+    return {"at": None, "sentence": how}

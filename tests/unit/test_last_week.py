@@ -45,9 +45,10 @@ def test_an_old_replay_asks_for_the_timer() -> None:
 def test_where_nothing_was_replayed_it_says_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "`rltuned tune` replays" in would_it_help(tmp_path, 0.0)
+    assert "`rltuned tune` replays" in str(would_it_help(tmp_path, 0.0)["sentence"])
     monkeypatch.setattr("rltuned.policies.tune_state.find_spec", lambda _name: None)
-    assert "install rltuned-train" in would_it_help(tmp_path, 0.0)
+    assert "Install rltuned-train" in str(would_it_help(tmp_path, 0.0)["sentence"])
     week = LastWeek(**WEEK)
     write_state(tmp_path, week)
-    assert would_it_help(tmp_path, week.at) == week.sentence(week.at)
+    found = would_it_help(tmp_path, week.at)
+    assert found == week.model_dump() | {"sentence": week.sentence(week.at)}

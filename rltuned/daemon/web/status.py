@@ -69,7 +69,8 @@ class Showing:
 
 class Board:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. past: the
-    cycles of a cluster from a moment on, asked for once. expected: the last forecast.
+    cycles of a cluster from a moment on, asked for once. expected: the last forecast. last_week:
+    see policies/tune_state.would_it_help.
     """
 
     def __init__(
@@ -78,11 +79,13 @@ class Board:
         now: Callable[[], float],
         past: Callable[[str, float], Iterable[CycleRow]] = lambda _cluster, _since: (),
         expected: Callable[[], Expected | None] = lambda: None,
+        last_week: Callable[[], Document | None] = lambda: None,
     ) -> None:
         self._showing = showing
         self._now = now
         self._past = past
         self._expected = expected
+        self._last_week = last_week
         self._rig: Rig | None = None
         self._cycles: tuple[Document, ...] = ()
         self._changes: tuple[Document, ...] = ()
@@ -123,6 +126,7 @@ class Board:
             "groups": _groups(report, self._showing),
             "run_times": report.run_times and asdict(report.run_times),
             "next_at": report.started_at + report.next_in_s,
+            "last_week": self._last_week(),
         }
 
     def _remember(self, cluster: str, now: float) -> None:
@@ -297,6 +301,7 @@ _NOTHING_SEEN: Final[Document] = {
     "groups": None,
     "run_times": None,
     "next_at": None,
+    "last_week": None,
 }
 
 
