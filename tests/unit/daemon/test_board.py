@@ -147,6 +147,9 @@ def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
     assert "By Slurm's own order it is place 3; rltuned wants place 1." in text
     assert "The number taken apart" in text
     assert "(cycle 1)" in text
+    assert (
+        "rltuned explain 3 --limit 30</code> says when it would start with a limit of 30m" in text
+    )
     code, last = pages.answer("/job", document, board, {"id": "1"})
     assert "Who stands before it" in last
     for name in ("4711", EVIL, ""):
