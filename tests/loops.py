@@ -22,7 +22,7 @@ from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.status import Board, Document
 from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
@@ -213,9 +213,14 @@ class Watching(Received):
 
 
 def board_after(
-    tmp_path: Path, *, cycles: int = 1, jobs: bool = False, users: bool = False
+    tmp_path: Path,
+    *,
+    cycles: int = 1,
+    jobs: bool = False,
+    users: bool = False,
+    last_week: Callable[[], Document | None] = lambda: None,
 ) -> Board:
-    board = Board(lambda: NOW, jobs=jobs, users=users)
+    board = Board(lambda: NOW, last_week=last_week, jobs=jobs, users=users)
     bench = Bench(tmp_path, received=Watching(board))
     bench.world.put(job(77, user=EVIL, partition=EVIL, priority=7))
     loop = bench.loop()

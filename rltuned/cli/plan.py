@@ -40,7 +40,7 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import read_salt
 from rltuned.settings import Loaded
-from rltuned.text import trusted
+from rltuned.text import counted, trusted
 
 app = typer.Typer()
 
@@ -226,10 +226,13 @@ def _print(document: dict[str, Any], young: Sequence[str]) -> None:
     ranked = [job for job in jobs if job["rank_wished"] is not None]
     if ranked:
         show_jobs(console(), ranked, document["taken_at"])
-    for job in ranked if document["joint"] else ():
-        if job["verdict"]:
-            why = job["verdict"]["why"]
-            flags.say(f"Job {job['job_id']}, placed together with the others, {why}.")
+    together = [job for job in ranked if job["verdict"]] if document["joint"] else []
+    for job in together:
+        if job["verdict"]["kind"] is not None or job["verdict"]["shared"]:
+            flags.say(f"Job {job['job_id']}, placed together with others, {job['verdict']['why']}.")
+    later = sum(job["verdict"]["kind"] is None for job in together)
+    if later:
+        flags.say(f"{counted(later, 'job')} placed together with others cannot start now.")
     refused = Counter(job["refusal"] for job in jobs if job["refusal"])
     if refused:
         flags.say(left_alone(refused))

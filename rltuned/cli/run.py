@@ -38,7 +38,7 @@ from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, keep_salt
-from rltuned.policies.tune_state import read_state
+from rltuned.policies.tune_state import TuneState, read_state, would_it_help
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
@@ -174,7 +174,11 @@ class _Daemon:
                 what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
             )
             past = partial(_past, self.journal)
-            board = Board(self.clock.now, past, forecast, jobs=jobs, users=users)
+
+            def last_week() -> dict[str, object] | None:
+                return None if self.is_sim else would_it_help(state_dir, self.system.now())
+
+            board = Board(self.clock.now, past, forecast, last_week, jobs=jobs, users=users)
             publisher = Publisher(
                 self.metrics,
                 self.log,
@@ -183,7 +187,7 @@ class _Daemon:
                 show=_table() if show else None,
                 journal=self.journal,
                 board=board,
-                tuned=lambda: read_state(state_dir),
+                tuned=lambda: read_state(state_dir, TuneState),
                 answers=answers,
                 forecaster=forecaster,
             )

@@ -15,6 +15,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import kept_state
 from rltuned.errors import SettingsError
 from rltuned.journal.cycles import JobChange
+from rltuned.policies.tune_state import LastWeek, read_state
 from rltuned.settings import Settings
 from rltuned.text import span, trusted, when
 
@@ -48,6 +49,7 @@ def status(
         say("rltuned: " + "; ".join(document["state"]))
         for line in (
             *_daemon(document, loaded.settings),
+            *_last_week(document, loaded.settings),
             *_journal(document, loaded.settings, now),
             *_changes(document, changes),
         ):
@@ -129,6 +131,15 @@ def _daemon(document: Mapping[str, Any], settings: Settings) -> Iterator[str]:
     for block in daemon.get("blocks", ()):  # an older daemon has none
         delays = "on" if block["on"] else "off (Slurm's own order is measured)"
         yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
+
+
+def _last_week(document: Mapping[str, Any], settings: Settings) -> Iterator[str]:
+    """Would it have helped? As the daemon says, else by its folder, where that may be read."""
+    daemon = document["daemon"]
+    if daemon is not None and daemon.get("last_week"):  # an older daemon has none
+        yield f"last week: {daemon['last_week']['sentence']}"
+    elif (week := read_state(settings.daemon.state_dir, LastWeek)) is not None:
+        yield f"last week: {week.sentence(SystemClock().now())}"
 
 
 def forecast(found: dict[str, Any], now: float) -> str:

@@ -13,6 +13,7 @@ from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
 from rltuned.lab.replay.trace_file import read_trace, write_trace
 from rltuned.sim.synth import synthesize
+from rltuned.sim.trace import Trace, TraceJob
 from tests import needs
 
 CONTRACT_KEYS = {
@@ -160,6 +161,16 @@ def test_a_node_that_stays_down_leaves_no_job_out_silently(tmp_path: Path) -> No
     for mode in ("event", "cycle"):
         with pytest.raises(TraceError, match=f"^{faults}:3: fault at 2 s: no node named 'm7'$"):
             run("simulate", *args, "--mode", mode)
+
+
+def test_where_nobody_waits_it_says_so(tmp_path: Path) -> None:
+    trace = tmp_path / "quiet.csv"
+    rows = [TraceJob(str(n), 10_000.0 * n, 60.0, 1 + n % 12, 600.0) for n in range(24)]
+    write_trace(Trace(tuple(rows)), trace)
+    reply = run("simulate", "--trace", trace, "--cluster", "philly-192", "--policy", "saf")
+    assert "Nobody waits in any order" in reply.stdout
+    assert "No order can do better" not in reply.stdout
+    assert "and 4 others" in run("traces", "describe", trace).stdout
 
 
 def test_traces_from_end_to_end(tmp_path: Path) -> None:

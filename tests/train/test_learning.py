@@ -1,4 +1,4 @@
-"""The compiled loss and pooling of a training, beside the same in plain torch."""
+"""The loss and pooling of a training, beside the same choice by choice and queue by queue."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -8,10 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from rltuned.lab.kernel.learning import Aim
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.train.network import PaperCritic, Pooled, network_of, placed_by
-from rltuned.lab.train.ppo import Learner, Part, as_played, part_of, parts_of, update, weighed
+from rltuned.lab.train.network import PaperCritic, network_of, placed_by, pooled
+from rltuned.lab.train.ppo import (
+    Aim,
+    Learner,
+    Part,
+    as_played,
+    losses,
+    part_of,
+    parts_of,
+    update,
+)
 from rltuned.lab.train.ranks import ALONE
 from rltuned.lab.train.rollout import Batch, Recorder, compete, join
 from rltuned.lab.train.settings import PpoSettings
@@ -32,13 +40,13 @@ def batch_of(kind: Kind, reach: float) -> tuple[Learner, Batch]:
     return learner, join(compete(window, net, settings, 5, Recorder()))
 
 
-def loss_of(batch: Batch, part: Part, logits: Tensor, aim: Aim) -> tuple[Tensor, ...]:
+def loss_of(batch: Batch, part: Part, logits: Tensor, aim: Aim, reach: float) -> tuple[Tensor, ...]:
     """PPO's loss, the entropies, KL and the share clipped: choice by choice."""
     found = []
     for at, moment in enumerate(part.numbers):
         rows = slice(batch.first[moment], batch.first[moment + 1])
         asked = torch.from_numpy(batch.asked[rows])
-        scores = placed_by(logits[part.begins[at] : part.begins[at + 1]], asked, aim.reach)
+        scores = placed_by(logits[part.begins[at] : part.begins[at + 1]], asked, reach)
         for choice in np.flatnonzero(batch.of_pass == moment):
             among = slice(batch.candidate_first[choice], batch.candidate_first[choice + 1])
             open_rows = batch.candidates[among].tolist()
@@ -53,38 +61,30 @@ def loss_of(batch: Batch, part: Part, logits: Tensor, aim: Aim) -> tuple[Tensor,
 
 
 @CASES
-def test_the_loss_and_its_slope_are_those_of_torch(kind: Kind, reach: float) -> None:
+def test_the_loss_and_its_slope_are_those_of_each_choice_alone(kind: Kind, reach: float) -> None:
     learner, batch = batch_of(kind, reach)
     part = part_of(batch, np.arange(len(batch.rewards))[::3], kind, "cpu")
     draw = np.random.default_rng(3)
     _, chance = as_played(learner, batch, replace(SMALL, network=kind))
     before = chance + draw.normal(0.0, 0.2, len(batch))
-    aim = Aim(before, draw.normal(size=len(batch.rewards)), 0.2, 0.3, float(len(batch)), reach)
-    logits = learner.actor.layers(part.features).detach().requires_grad_()
-    wanted = loss_of(batch, part, logits, aim)
+    aim = Aim(before, draw.normal(size=len(batch.rewards)), 0.2, 0.3, len(batch))
+    values = learner.actor.layers(part.features).detach()
+    logits, alone = values.clone().requires_grad_(), values.clone().requires_grad_()
+    wanted = loss_of(batch, part, alone, aim, reach)
     (wanted[0] - aim.bonus * wanted[1]).backward()  # type: ignore[no-untyped-call]
-    sums, slope = weighed(batch, part, logits, aim, np.empty(len(batch)))
+    sums = losses(batch, part, logits, aim, reach)
+    (sums[0] - aim.bonus * sums[1]).backward()  # type: ignore[no-untyped-call]
     assert 0.0 < sums[3] < 1.0
-    np.testing.assert_allclose(sums, [x.item() for x in wanted], rtol=1e-5, atol=1e-6)
-    assert logits.grad is not None
-    torch.testing.assert_close(slope, logits.grad, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(sums.tolist(), [x.item() for x in wanted], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logits.grad, alone.grad, rtol=1e-4, atol=1e-7)
 
 
-def test_queues_are_pooled_as_by_torch() -> None:
+def test_each_queue_is_pooled_by_itself() -> None:
     torch.manual_seed(2)
-    begins, raw = np.array([0, 3, 4, 9]), torch.randn(9, 5)
-    raw[2] = raw[0]  # equal codes share the slope of a maximum
-    raw[3] = -1.0
-    raw.requires_grad_()
-    slope = torch.randn(3, 10)
-    Pooled.apply(raw, begins).backward(slope)  # type: ignore[no-untyped-call]
-    found = raw.grad
-    plain = raw.detach().clone().requires_grad_()
-    each = [torch.relu(plain[a:b]) for a, b in pairwise(begins.tolist())]
+    begins, codes = np.array([0, 3, 4, 9]), torch.randn(9, 5).relu()
+    each = [codes[a:b] for a, b in pairwise(begins.tolist())]
     wanted = torch.stack([torch.cat([code.mean(dim=0), code.amax(dim=0)]) for code in each])
-    torch.testing.assert_close(Pooled.apply(raw, begins), wanted)  # type: ignore[no-untyped-call]
-    wanted.backward(slope)  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(found, plain.grad)
+    torch.testing.assert_close(pooled(codes, begins), wanted)
 
 
 def test_the_papers_critic_sees_each_queue_in_its_place() -> None:

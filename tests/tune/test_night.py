@@ -24,7 +24,7 @@ from rltuned.lab.tune import night
 from rltuned.lab.tune.search import Period
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
-from rltuned.policies.tune_state import read_state
+from rltuned.policies.tune_state import LastWeek, TuneState, read_state
 from rltuned.sim.trace import TraceJob
 from tests.backtest.worlds import cluster, played
 from tests.browser import check_page
@@ -92,8 +92,9 @@ def test_a_night_ends_its_search_in_time(
     found = tuned(config, saved(tmp_path), "--dry-run")
     assert found["verdict"] == "kept"
     assert found["left_out"]["further orders"] == "no time was left"
-    # the order in force on the short and the whole training period, and on the test period
-    assert now_s <= 60.0 * 6
+    # the order in force in the last week, on the short and the whole training period, and on the
+    # test period
+    assert now_s <= 60.0 * 7
 
 
 @pytest.mark.usefixtures("quick")
@@ -126,7 +127,7 @@ def test_a_better_order_is_proposed_then_promoted_and_then_kept(
     won = next(c for c in found["candidates"] if c["passes"])
     assert won["exam"]["objective"]["high"] < 0
     assert won["wait_s"] < found["incumbent"]["wait_s"]
-    state = sure(read_state(tmp_path / "state"))
+    state = sure(read_state(tmp_path / "state", TuneState))
     assert (state.verdict, state.failed) == ("proposed", 0)
     assert state.change == pytest.approx(won["exam"]["objective"]["change"])
 
@@ -193,13 +194,36 @@ def test_a_simulator_that_is_far_off_tunes_nothing(tmp_path: Path, config: Path)
     found = tuned(config, site, code=3)
     assert found["verdict"] == "nothing"
     assert "does not behave as this Slurm did" in found["why"][0]
-    state = sure(read_state(tmp_path / "state"))
+    state = sure(read_state(tmp_path / "state", TuneState))
     assert (state.verdict, state.failed) == ("nothing", 0)
 
 
-def test_too_few_jobs_tune_nothing(tmp_path: Path, config: Path) -> None:
-    found = tuned(config, saved(tmp_path, given=jobs()[:900]), code=3)
+def test_too_few_jobs_tune_nothing_and_their_last_week_is_replayed(
+    tmp_path: Path, config: Path
+) -> None:
+    """Whatever becomes of the night: an observing site asks whether it would help here."""
+    config.write_text(config.read_text().replace("own = 0.0", "own = 1.0"))
+    site = saved(tmp_path, given=jobs()[:900])
+    found = tuned(config, site, "--dry-run", code=3)
     assert "at least 1000 are needed" in found["why"][0]
+    assert read_state(tmp_path / "state", LastWeek) is None
+    found = tuned(config, site, code=3)["last_week"]
+    week = sure(read_state(tmp_path / "state", LastWeek))
+    assert found == week.model_dump() | {"sentence": week.sentence(week.at)}
+    assert week.verdict == "close"
+    begin, until = sure(week.begin), sure(week.until)
+    came = [EPOCH + job.submit_s for job in jobs()[:900]]
+    assert week.jobs == sum(begin <= at <= until for at in came)
+    assert until - begin == pytest.approx(7 * DAY_S)
+    assert -1 < sure(week.low) < sure(week.change) < 0 < sure(week.slurm_wait_s)
+    assert sure(week.wait_s) == pytest.approx((1 + sure(week.change)) * sure(week.slurm_wait_s))
+
+
+def test_a_week_of_too_few_jobs_is_not_replayed(tmp_path: Path, config: Path) -> None:
+    tuned(config, saved(tmp_path, given=jobs()[:40]), code=3)
+    week = sure(read_state(tmp_path / "state", LastWeek))
+    assert week.change is None
+    assert "at least 30 are needed" in week.sentence(week.at)
 
 
 @pytest.mark.usefixtures("quick")
@@ -225,7 +249,7 @@ def test_a_night_that_breaks_off_counts_as_failed(
     for nights in (1, 2, 3):
         result = run("tune", "--config", str(config), "--site", str(site))
         assert isinstance(result.exception, OSError)
-        state = sure(read_state(tmp_path / "state"))
+        state = sure(read_state(tmp_path / "state", TuneState))
         assert (state.verdict, state.failed) == ("failed", nights)
 
 
@@ -242,7 +266,7 @@ def test_a_model_that_does_not_load_is_a_failed_night(
     for nights in (1, 2):
         with pytest.raises(RltunedError):
             run("tune", "--config", str(config), "--site", str(tmp_path))
-        state = sure(read_state(state_dir))
+        state = sure(read_state(state_dir, TuneState))
         assert (state.verdict, state.failed) == ("failed", nights)
 
 

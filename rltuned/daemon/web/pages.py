@@ -14,6 +14,7 @@ from rltuned.daemon.web.series import RANGES, RangeView, Series
 from rltuned.daemon.web.status import Board
 from rltuned.report import charts, render
 from rltuned.report.charts import Drawn, TimeChart
+from rltuned.stats import word_of
 from rltuned.text import at_clock, counted, span
 
 Document = dict[str, Any]
@@ -110,9 +111,11 @@ def text_page(markdown: str) -> str:
 def _tiles(d: Document, day: RangeView) -> list[Document]:
     used = charts.spark([v for _, v in day.means("used")], "GPUs used, last 24 hours")
     wait = charts.spark([v for _, v in day.means("wanted")], "GPUs asked for, last 24 hours")
+    week = d["last_week"]  # the built-in cluster has none
     said = (
         ("State", _state_tile(d), ""),
         ("Does it help?", _effect_tile(d), _progress(d)),
+        *((("Would it have helped?", _last_week_tile(week), ""),) if week else ()),
         ("GPUs", _gpus_tile(d), used),
         ("Waiting", _waiting_tile(d), wait),
         ("Longest wait", _longest_tile(d), ""),
@@ -272,6 +275,19 @@ def _effect_tile(d: Document) -> Said:
     )
     level = "ok" if high < 0 else "bad" if low > 0 else "notice"
     return Said(level, f"{abs(change):.0%} {'shorter' if change < 0 else 'longer'} waits", more)
+
+
+def _last_week_tile(found: Document) -> Said:
+    """What the replay of last week's jobs says, at every stage."""
+    more = (found["sentence"],)
+    if found["at"] is None or found["why"] or found["verdict"] == "poor" or found["change"] is None:
+        return Said("notice", "Not known" if found["at"] is None else "Cannot be said", more)
+    word = word_of(found["low"], found["high"])
+    if word == "no proven difference":
+        return Said("notice", "No proven difference", more)
+    less = "shorter" if word == "better" else "longer"
+    level = "ok" if word == "better" else "warning"
+    return Said(level, f"{abs(found['change']):.0%} {less} waits, simulated", more)
 
 
 def _gpus_tile(d: Document) -> Said:

@@ -76,8 +76,9 @@ _SKIPS: Final[Mapping[str, tuple[str, str]]] = {
 
 class Board:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. past: the
-    cycles of a cluster from a moment on, asked for once. expected: the last forecast. jobs: whether
-    single jobs are shown, users: and whose they are.
+    cycles of a cluster from a moment on, asked for once. expected: the last forecast. last_week:
+    see policies/tune_state.would_it_help. jobs: whether single jobs are shown, users: and whose
+    they are.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Board:
         now: Callable[[], float],
         past: Callable[[str, float], Iterable[CycleRow]] = lambda _cluster, _since: (),
         expected: Callable[[], Expected | None] = lambda: None,
+        last_week: Callable[[], Document | None] = lambda: None,
         *,
         jobs: bool = False,
         users: bool = False,
@@ -93,6 +95,7 @@ class Board:
         self._now = now
         self._past = past
         self._expected = expected
+        self._last_week = last_week
         self._rig: Rig | None = None
         self._cycles: tuple[Document, ...] = ()
         self._changes: tuple[Document, ...] = ()
@@ -133,6 +136,7 @@ class Board:
             "groups": _groups(report, jobs=self._jobs, users=self._users),
             "run_times": report.run_times and asdict(report.run_times),
             "next_at": report.started_at + report.next_in_s,
+            "last_week": self._last_week(),
         }
 
     def _remember(self, cluster: str, now: float) -> None:
@@ -363,6 +367,7 @@ _NOTHING_SEEN: Final[Document] = {
     "groups": None,
     "run_times": None,
     "next_at": None,
+    "last_week": None,
 }
 
 

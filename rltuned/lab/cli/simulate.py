@@ -222,6 +222,9 @@ def _show(played: dict[str, list[Schedule]], cluster: Cluster, *, details: bool)
             rows.append((name, _hours(s.wait_p50_s), _hours(s.wait_p99_s), *fairness, scraps))
         more = _columns("p50", "p99", "Jain users", "Jain parts", "worst user", "scraps")
         show_table(out, more, rows)
+    if not any(s.wait_max_s for s in scores.values()):
+        flags.say("Nobody waits in any order: `rltuned traces scale --load 0.9` makes it busier.")
+        return
     wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
     flags.say(
         f"No order can do better than a mean wait of {_hours(wait_s)} h, JCT {_hours(jct_s)} h."

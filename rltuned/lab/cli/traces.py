@@ -33,6 +33,7 @@ from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Bad, Trace, TraceJob
 from rltuned.slurm.accounting import OF_A_TRACE, STEPS, SacctRecord
+from rltuned.text import counted
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
 """Of sacct -X --parsable2; those of `rltuned backtest --collect` are as good."""
@@ -248,9 +249,16 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{stem}-{number}{dot}{rest}")
 
 
+SIZES_SHOWN: Final = 8
+"""The most frequent ones; --json has all."""
+
+
 def _shown(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, dict):
-        return "  ".join(f"{k}: {v:.1%}" for k, v in value.items())
+        common = sorted(value, key=lambda k: -value[k])[:SIZES_SHOWN]
+        text = "  ".join(f"{k}: {v:.1%}" for k, v in value.items() if k in common)
+        more = len(value) - len(common)
+        return f"{text}  and {counted(more, 'other')}" if more else text
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -24,7 +24,7 @@ from rltuned.daemon.wiring import (
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.journal.store import FILE_NAME
 from rltuned.lab.backtest.collect import check_new
-from rltuned.lab.backtest.past import Past
+from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.cli import site_files
 from rltuned.lab.cli.progress import Bars, progress
 from rltuned.lab.stats import DAY_S
@@ -33,7 +33,7 @@ from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import bundle_at, shipped_predictor
-from rltuned.policies.tune_state import TuneState
+from rltuned.policies.tune_state import LastWeek, TuneState, write_state
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.values import asked_span_s
 from rltuned.stats import percent
@@ -173,21 +173,22 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
         bars = Bars(bar)
         journal = options.journal
         if site is None:
-            span, site = site_files.live(span, options.since), Path(work, "site")
-            kept = loaded.settings.daemon.state_dir / FILE_NAME
-            journal = journal or (kept if kept.exists() else None)
-            slurm, has_journal = loaded.settings.slurm, journal is not None
-            site_files.collect_live(slurm, site, span, bars.show, has_other=has_journal)
+            site = Path(work, "site")
+            span, journal = _asked_of_slurm(loaded.settings, site, span, options, bars.show)
+        week = None
         try:
             past, sources = site_files.read_with_journal(site, journal, zone, span, bars.show)
+            week = _last_week(loaded, past, bars.show, dry_run=dry_run)
             plan = _asked(loaded, policy, days, options)
             plan = replace(plan, default=_default(given, loaded))
             night = _spend(loaded, past, plan, bars.show)
         except TooLittleError as error:
             state.end(TuneState(verdict="nothing", sentence=str(error)))
+            week = week or _kept(loaded, _not_replayed(error), dry_run=dry_run)
             warn(f"nothing tuned: {error}")
-            return {"verdict": "nothing", "why": [str(error)]}
+            return {"verdict": "nothing", "why": [str(error)], "last_week": _week_json(week)}
         found = document(night, _terms(loaded.settings, options), sources)
+        found["last_week"] = _week_json(week)
         found |= concluded(loaded.settings, night, found, state, dry_run=dry_run)
         if report is not None:
             _write(report, night, found)
@@ -197,6 +198,46 @@ def _tuned(config: Path | None, options: _NightOptions) -> dict[str, Any]:
             shutil.rmtree(page, ignore_errors=True)
             _write(page, night, found)
     return found
+
+
+def _asked_of_slurm(
+    settings: Settings, site: Path, span: Span, options: _NightOptions, show: site_files.Show
+) -> tuple[Span, Path | None]:
+    """Save the live site's files; the span of the record, and the journal for what sacct lacks."""
+    span = site_files.live(span, options.since)
+    kept = settings.daemon.state_dir / FILE_NAME
+    journal = options.journal or (kept if kept.exists() else None)
+    site_files.collect_live(settings.slurm, site, span, show, has_other=journal is not None)
+    return span, journal
+
+
+def _last_week(loaded: Loaded, past: Past, show: site_files.Show, *, dry_run: bool) -> LastWeek:
+    """What the order in force would have done last week, for the daemon to show from now on."""
+    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
+    from rltuned.lab.tune.last_week import replayed  # noqa: PLC0415
+
+    show("replaying last week", 0.0)
+    order, daemon = _candidate(loaded), as_daemon(loaded.settings)
+    try:
+        found = replayed(past, order, daemon, SystemClock().now())
+    except TooLittleError as error:
+        found = _not_replayed(error)
+    return _kept(loaded, found, dry_run=dry_run)
+
+
+def _not_replayed(error: TooLittleError) -> LastWeek:
+    return LastWeek(at=SystemClock().now(), why=str(error))
+
+
+def _kept(loaded: Loaded, week: LastWeek, *, dry_run: bool) -> LastWeek:
+    if not dry_run:
+        write_state(loaded.settings.daemon.state_dir, week)
+    warn(week.sentence(week.at))
+    return week
+
+
+def _week_json(week: LastWeek) -> dict[str, Any]:
+    return week.model_dump() | {"sentence": week.sentence(week.at)}
 
 
 def _terms(settings: Settings, options: _NightOptions) -> dict[str, Any]:

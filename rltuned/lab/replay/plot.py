@@ -14,6 +14,8 @@ mpl.use("Agg")
 
 MOST_ROWS = 400
 """GPUs drawn in the Gantt chart; a larger cluster shows its first ones."""
+MOST_NAMES = 50
+"""Of nodes that are named at its side."""
 HOUR_S = 3_600.0
 
 
@@ -75,6 +77,7 @@ def _gantt(axes: Any, schedule: Schedule, cluster: Cluster) -> None:
                         facecolors=colours[i % len(colours)],
                     )
     shown = [n for n in cluster.nodes if base[n.name] < MOST_ROWS]
+    shown = shown[:: -(-len(shown) // MOST_NAMES)]
     axes.set_yticks([base[n.name] for n in shown])
     axes.set_yticklabels([n.name for n in shown], fontsize=6 if len(shown) > len(colours) else 9)
     axes.set_ylim(0, min(row, MOST_ROWS))

@@ -7,7 +7,7 @@ the `queue` actor reads; the order of its rows does not matter.
 """
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from rltuned.core.features import COLUMN
 from rltuned.core.observation import MAX_QUEUE_SIZE, sampled
 from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.lab.kernel.compiler import Float32Array, IntArray
-from rltuned.lab.kernel.learning import pool, pool_back
 from rltuned.policies.actor import NetworkPolicy
 from rltuned.policies.network import INPUTS, MASKED, Kind, Network, outputs_of
 
@@ -135,23 +134,16 @@ class PaperCritic(nn.Module):
         return values
 
 
-class Pooled(torch.autograd.Function):
-    """kernel/learning.pool, of which torch's own way back takes a third of an update."""
-
-    @staticmethod
-    def forward(ctx: Any, raw: Tensor, begins: IntArray) -> Tensor:
-        """(Q, 2 H) of (R, H); begins: (Q+1,)."""
-        rows = raw.detach().cpu().numpy()
-        pooled = pool(rows, begins)
-        ctx.seen = rows, begins, pooled
-        return torch.from_numpy(pooled).to(raw.device)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        """The slopes by raw."""
-        rows, begins, pooled = ctx.seen
-        found = pool_back(rows, begins, pooled, slope.contiguous().cpu().numpy())
-        return torch.from_numpy(found).to(slope.device), None
+def pooled(codes: Tensor, begins: IntArray) -> Tensor:
+    """(Q, 2 H) mean and maximum of codes (R, H), none below 0, over the rows of each moment; equal
+    ones share the slope of a maximum. begins: (Q+1,).
+    """
+    moment = torch.from_numpy(whose(begins)[0]).to(codes.device)
+    none = codes.new_zeros(len(begins) - 1, codes.shape[1])
+    rows = torch.from_numpy(np.maximum(np.diff(begins), 1)).to(codes)
+    mean = none.index_add(0, moment, codes) / rows.unsqueeze(-1)
+    most = none.scatter_reduce(0, moment.unsqueeze(-1).expand_as(codes), codes, "amax")
+    return torch.cat([mean, most], dim=-1)
 
 
 class QueueCritic(nn.Module):
@@ -165,9 +157,9 @@ class QueueCritic(nn.Module):
 
     def forward(self, rows: Tensor, begins: IntArray) -> Tensor:
         """As PaperCritic's."""
-        pooled = Pooled.apply(self.encoder(rows), begins)  # type: ignore[no-untyped-call]
-        size = torch.log1p(torch.from_numpy(np.diff(begins)).to(pooled)) / _LOG_FULL
-        mixed = torch.relu(self.mix(torch.cat([pooled, size.unsqueeze(-1)], dim=-1)))
+        queue = pooled(torch.relu(self.encoder(rows)), begins)
+        size = torch.log1p(torch.from_numpy(np.diff(begins)).to(queue)) / _LOG_FULL
+        mixed = torch.relu(self.mix(torch.cat([queue, size.unsqueeze(-1)], dim=-1)))
         values: Tensor = self.head(mixed).squeeze(-1)
         return values
 
@@ -184,3 +176,12 @@ def whose(begins: IntArray) -> tuple[IntArray, IntArray]:
     """(R,) of every row its moment, and which of the moment's rows it is."""
     moment = np.arange(len(begins) - 1).repeat(np.diff(begins))
     return moment, np.arange(begins[-1]) - begins[moment]
+
+
+def spans(first: IntArray, numbers: IntArray) -> tuple[IntArray, IntArray]:
+    """The entries first[i] to first[i + 1] of some numbers i, end to end, and (n+1,) where those of
+    each begin.
+    """
+    counts = first[numbers + 1] - first[numbers]
+    begins = np.append(0, np.cumsum(counts))
+    return np.arange(begins[-1]) + (first[numbers] - begins[:-1]).repeat(counts), begins

@@ -34,7 +34,6 @@ from rltuned.core.order import Policy
 from rltuned.durable import write_whole
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
-from rltuned.lab.kernel.learning import Aim, Choices, rows_of, weigh
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import mean_with_ends
@@ -43,8 +42,10 @@ from rltuned.lab.train.network import (
     critic_of,
     module_of,
     network_of,
+    placed_by,
     policy_of,
     read_by,
+    spans,
 )
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.rollout import (
@@ -204,14 +205,29 @@ def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """What an update goes by. before: (D,) log-probabilities as played; goal: (Q,) advantages;
+    clip: of the probability ratio; bonus: of the entropy; among: so many choices share the loss.
+    """
+
+    before: FloatArray
+    goal: FloatArray
+    clip: float
+    bonus: float
+    among: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """Some moments of a batch. numbers: (m,) which; rows: (r, QUEUE_FEATURES) of all of them, end
-    to end; begins: (m+1,) where those of each begin; features: (r, F) what the actor reads.
+    """Some moments of a batch. numbers: (m,) which; at: (r,) their rows in the batch, end to end;
+    begins: (m+1,) where those of each begin; rows: (r, QUEUE_FEATURES); features: (r, F) what the
+    actor reads.
     """
 
     numbers: IntArray
-    rows: Tensor
+    at: IntArray
     begins: IntArray
+    rows: Tensor
     features: Tensor
 
 
@@ -226,32 +242,57 @@ def parts_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Iterat
 
 def part_of(batch: Batch, moments: IntArray, kind: Kind, device: str) -> Part:
     """Cut some moments out of a batch."""
-    rows, begins = rows_of(batch.rows, batch.first, moments)
+    at, begins = spans(batch.first, moments)
+    rows = batch.rows[at]
     seen = read_by(kind, rows, batch.flags[moments].repeat(np.diff(begins), axis=0))
     return Part(
         numbers=moments,
-        rows=torch.from_numpy(rows).to(device),
+        at=at,
         begins=begins,
+        rows=torch.from_numpy(rows).to(device),
         features=torch.from_numpy(seen).to(device),
     )
 
 
-def weighed(
-    batch: Batch, part: Part, logits: Tensor, aim: Aim, chance: FloatArray
-) -> tuple[FloatArray, Tensor]:
-    """See kernel/learning.weigh: the sums, and the slope (r, outputs) by an actor's logits."""
-    told = Choices(
-        batch.asked,
-        batch.first,
-        batch.choice_first,
-        batch.choice,
-        batch.candidates,
-        batch.candidate_first,
+def chances(
+    batch: Batch, part: Part, logits: Tensor, reach: float
+) -> tuple[IntArray, Tensor, Tensor]:
+    """(c,) the choices of some moments, their log-probabilities, and the entropies of what each was
+    chosen from. logits: (r, outputs) of the rows.
+    """
+    device, numbers = logits.device, part.numbers
+    asked = torch.from_numpy(batch.asked[part.at]).to(device)
+    scores = placed_by(logits.double(), asked.double(), reach)
+    choices, its = spans(batch.choice_first, numbers)
+    among, begins = spans(batch.candidate_first, choices)
+    # a row of the batch -> a row of this part
+    shift = (part.begins[:-1] - batch.first[numbers]).repeat(np.diff(its))
+    chosen = torch.from_numpy(batch.choice[choices] + shift).to(device)
+    rows = torch.from_numpy(batch.candidates[among] + shift.repeat(np.diff(begins))).to(device)
+    of = torch.arange(len(choices), device=device).repeat_interleave(
+        torch.from_numpy(np.diff(begins)).to(device)
     )
-    seen = logits.detach().cpu().numpy()
-    slope = np.empty_like(seen)
-    sums = weigh(told, aim, part.numbers, seen, chance, slope)
-    return sums, torch.from_numpy(slope).to(logits.device)
+    offered, none = scores[rows], scores.new_zeros(len(choices))
+    highest = none.scatter_reduce(0, of, offered.detach(), "amax", include_self=False)
+    shares = torch.exp(offered - highest[of])
+    whole = none.index_add(0, of, shares)
+    log_whole = whole.log() + highest
+    mean = none.index_add(0, of, shares * offered) / whole
+    return choices, scores[chosen] - log_whole, log_whole - mean
+
+
+def losses(batch: Batch, part: Part, logits: Tensor, aim: Aim, reach: float) -> Tensor:
+    """(4,) sums over some moments' choices, each over aim.among: PPO's loss, the entropies, KL, and
+    who was clipped.
+    """
+    choices, chance, entropy = chances(batch, part, logits, reach)
+    goal = torch.from_numpy(aim.goal[batch.of_pass[choices]]).to(logits.device)
+    change = chance - torch.from_numpy(aim.before[choices]).to(logits.device)
+    ratio = change.exp()
+    gain = torch.minimum(ratio * goal, ratio.clamp(1 - aim.clip, 1 + aim.clip) * goal)
+    clipped = (ratio - 1).abs() > aim.clip
+    sums = (-gain.sum(), entropy.sum(), (ratio - 1 - change).sum(), clipped.sum())
+    return torch.stack(sums) / aim.among
 
 
 def update(
@@ -268,7 +309,7 @@ def update(
     goal = (advantage - of_choice.mean()) / (of_choice.std() + 1e-8)
     wanted = torch.tensor(returns, dtype=torch.float32, device=device)
     bonus = settings.entropy * (1 - epoch / max(1, settings.epochs))
-    aim = Aim(before, goal, settings.clip, bonus, 1.0, learner.actor.reach)
+    aim = Aim(before, goal, settings.clip, bonus)
     explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
     seen: list[list[float]] = []
     for _ in range(settings.passes):
@@ -288,12 +329,12 @@ def as_played(
     """(Q,) values of the moments and (D,) log-probabilities of the choices, before an update."""
     count, actor = len(batch.rewards), learner.actor
     values, chance = np.empty(count), np.zeros(len(batch))
-    nothing = Aim(np.zeros(len(batch)), np.zeros(count), 0.0, 0.0, 1.0, actor.reach)
     with torch.no_grad():
         for part in parts_of(batch, np.arange(count), settings.network, learner.device):
             values[part.numbers] = learner.critic(part.rows, part.begins).cpu().numpy()
             logits = actor.layers(part.features)
-            weighed(batch, part, logits, nothing, chance)
+            choices, found, _ = chances(batch, part, logits, actor.reach)
+            chance[choices] = found.cpu().numpy()
     return values, chance
 
 
@@ -308,20 +349,20 @@ def _step(
     ranks: Ranks,
 ) -> list[float]:
     """One minibatch: sums over the own moments, divided by the counts of all ranks. Returns the
-    critic's loss, then what kernel/learning.weigh does.
+    critic's loss, then those of `losses`.
     """
     count, moments = ranks.total(int(np.diff(batch.choice_first)[own].sum())), ranks.total(len(own))
-    aim, chance, actor = aim._replace(among=count), np.empty(len(batch)), learner.actor
+    aim, actor = replace(aim, among=round(count)), learner.actor
     seen = np.zeros(5)
     learner.optimiser.zero_grad()
     for part in parts_of(batch, own, settings.network, learner.device):
         logits = actor.layers(part.features)
-        sums, slope = weighed(batch, part, logits, aim, chance)
-        logits.backward(slope)
+        sums = losses(batch, part, logits, aim, actor.reach)
+        (sums[0] - aim.bonus * sums[1]).backward()  # type: ignore[no-untyped-call]
         off = learner.critic(part.rows, part.begins) - wanted[part.numbers]
         value = 0.5 * (off**2).sum() / moments
         value.backward()
-        seen += (value.item(), *sums)
+        seen += (value.item(), *sums.tolist())
     both = [learner.actor, learner.critic]
     ranks.add_gradients(both)
     norms = [nn.utils.clip_grad_norm_(m.parameters(), settings.gradient_norm) for m in both]

@@ -172,7 +172,7 @@ class NightState:
 
     def __init__(self, settings: Settings, *, dry_run: bool) -> None:
         self._folder, self._dry_run = settings.daemon.state_dir, dry_run
-        self.before = read_state(self._folder) or TuneState()
+        self.before = read_state(self._folder, TuneState) or TuneState()
         self._at = SystemClock().now()
         words = "the night has not come to its end"
         self._write(

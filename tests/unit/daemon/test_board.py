@@ -17,6 +17,7 @@ from rltuned.daemon.web.status import CYCLES, Board, Document, moves, nodes
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
+from rltuned.policies.tune_state import LastWeek, would_it_help, write_state
 from rltuned.text import between
 from tests.builders import NOW, decided, job, node, running, snapshot
 from tests.fakes import FakeBackend
@@ -144,6 +145,9 @@ def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
     assert "By Slurm's own order it is place 3; rltuned wants place 1." in text
     assert "The number taken apart" in text
     assert "(cycle 1)" in text
+    assert (
+        "rltuned explain 3 --limit 30</code> says when it would start with a limit of 30m" in text
+    )
     code, last = pages.answer("/job", document, board, {"id": "1"})
     assert "Who stands before it" in last
     for name in ("4711", EVIL, ""):
@@ -312,3 +316,26 @@ def test_pages_of_the_documentation_are_rendered() -> None:
     assert "A link and" in text
     assert '<a href="https://a.b/c">one</a>' in text
     assert "<code>code</code>" in text
+
+
+def test_the_replay_of_last_week_is_shown_at_every_stage(tmp_path: Path) -> None:
+    week = LastWeek(
+        at=float(NOW), jobs=90, verdict="close", slurm_wait_s=100.0, wait_s=69.0, change=-0.31,
+        low=-0.38,
+        high=-0.24, slurm_longest_s=900.0, longest_s=900.0,
+    )  # fmt: skip
+    write_state(tmp_path, week)
+    shown = {
+        "31% shorter waits, simulated": week,
+        "No proven difference": week.model_copy(update={"high": 0.1}),
+        "Cannot be said": week.model_copy(update={"verdict": "poor"}),
+    }
+    nothing = Board(lambda: NOW).document(FRESH, UNJUDGED)
+    assert "Would it have helped?" not in page(nothing)
+    for at, (word, kept) in enumerate(shown.items()):
+        (tmp_path / str(at)).mkdir()
+        write_state(tmp_path, kept)
+        board = board_after(tmp_path / str(at), last_week=lambda: would_it_help(tmp_path, NOW))
+        document = board.document(FRESH, UNJUDGED)
+        assert document["last_week"]["sentence"] == kept.sentence(NOW)
+        assert word in page(document)
