@@ -57,9 +57,10 @@ TOLD: Final = frozenset(
 """Columns of squeue that pyslurm tells. Every other one is asked of squeue."""
 _NO_TASK: Final = "N/A"
 FIELDS: Final = (
-    *_NUMBERS.values(), *_WORDS.values(), "array_id", "array_task_id", "array_tasks_waiting",
-    "array_tasks_parallel", "state", "user_id", "dependencies", "heterogeneous_offset",
-    "is_cronjob",
+    "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state",
+    "state_reason", "priority", "nice", "submit_time", "eligible_time", "start_time", "user_id",
+    "qos", "required_nodes", "excluded_nodes", "dependencies", "reservation", "heterogeneous_id",
+    "heterogeneous_offset", "allocated_nodes", "is_cronjob", "account",
 )  # fmt: skip
 """Attributes of pyslurm.Job that say the same as a column of squeue, the id first. Left to squeue
 is what a job asks for: pyslurm's time limit is None for UNLIMITED and for unknown, its memory None
