@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import strategies as st
 
-from rltuned.core.heft import GroupPlan, PlanGraph, PlanNode, PlanTask, lower_bound_s
+from scripts.studies.heft import GroupPlan, PlanGraph, PlanNode, PlanTask, lower_bound_s
 
 RUN_S = (
     (14, 16, 9), (13, 19, 18), (11, 13, 19), (13, 8, 17), (12, 13, 10),

@@ -29,7 +29,7 @@ PANELS: Final = {
         "plan": "Decide once, show what would change, and write nothing.",
         "explain": "Show where a job stands, why, and what rltuned would do with it.",
         "status": "Show the daemon's state, also when it is down.",
-        "groups": "Show groups of dependent jobs, when they end, and plan them.",
+        "groups": "Show groups of dependent jobs, and when they end.",
         "history": "Show what rltuned has changed of a job, when and why, from the journal.",
     },
     "Operate": {

@@ -245,10 +245,6 @@ DAEMON: Final = (
         Answer(WARN, lambda s: wrong(s["solved_s"]),
               "{solved_s}: every joint placement falls back to best fit, and no job is set to "
               "share", "reinstall pulp: CBC comes with it"),
-        Answer(WARN, lambda s: s["solved_s"] > s["budget"].wall_s,
-              "cbc takes {solved_s:.2f} s for the smallest program and may take {budget.wall_s} s: "
-              "joint placements fall back to best fit",
-              "set placement = \"pack\", or give this machine less to do"),
         Answer(OK, otherwise, "cbc solves, {solved_s:.2f} s"),
     )),
     Question("journal", "Can the journal be used?", (

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltuned.core.heft import (
+from scripts.studies.heft import (
     GroupPlan,
     PartialPlan,
     PlanGraph,

@@ -26,7 +26,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.core.heft import (
+from rltuned.lab.compare import Change, geometric
+from scripts.studies import plays
+from scripts.studies.group_dqn import double_dqn
+from scripts.studies.heft import (
     GroupPlan,
     PartialPlan,
     PlanGraph,
@@ -35,9 +38,6 @@ from rltuned.core.heft import (
     heft,
     lower_bound_s,
 )
-from rltuned.lab.compare import Change, geometric
-from scripts.studies import plays
-from scripts.studies.group_dqn import double_dqn
 from scripts.studies.plays import Row, known
 from scripts.studies.whales import search
 from scripts.studies.workflows import SHAPES, Workflow, workflow

@@ -15,7 +15,7 @@ import numpy as np
 
 from rltuned.core.dag import children
 from rltuned.core.features import FloatArray
-from rltuned.core.heft import GroupPlan, PlanGraph, heft, in_order
+from scripts.studies.heft import GroupPlan, PlanGraph, heft, in_order
 
 WHALES: Final = 12
 ROUNDS: Final = 50

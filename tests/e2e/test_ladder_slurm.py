@@ -63,6 +63,7 @@ def config(slurm: SlurmLab, tmp_path: Path, bin_dir: Path) -> Iterator[Path]:
     path = write_settings(
         tmp_path / "rltuned.toml",
         slurm.conf,
+        ladder={"full_off_share": 0.0},
         slurm={"bin_dir": str(bin_dir), "timeout_s": 10},
     )
     yield path

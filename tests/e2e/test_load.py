@@ -22,7 +22,7 @@ def test_busy_then_not(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
         daemon.wait_for_log("reason=busy", times=2)
         assert "server_threads is" in daemon.log()
         assert daemon.metric('rltuned_cycles_skipped_total{reason="busy"}') >= 2
-        assert daemon.metric("rltuned_interval_stretch_ratio") == 2
+        assert daemon.metric("rltuned_interval_stretch_ratio") >= 2
         assert daemon.metric('rltuned_slurm_command_duration_seconds_count{command="squeue"}') == 0
         assert priority(slurm, long) >= priority(slurm, short)
         config.write_text(own + "[load]\n")

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rltuned.core.heft import GroupPlan, PlanGraph, heft
 from scripts.studies import group_dqn
 from scripts.studies.group_dqn import double_dqn, whales_dqn
+from scripts.studies.heft import GroupPlan, PlanGraph, heft
 from scripts.studies.whales import whales
 from tests.group_plans import check, published
 

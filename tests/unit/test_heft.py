@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 
-from rltuned.core.heft import (
+from scripts.studies.heft import (
     PlanGraph,
     PlanNode,
     PlanTask,

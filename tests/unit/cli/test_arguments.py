@@ -43,7 +43,6 @@ BASE: Mapping[str, tuple[str, ...]] = {
     "traces synth": ("philly-like", "--jobs", "5", "--out", "/no/such/out"),
     "traces window": ("/no/trace", "--jobs", "5", "--out", "/no/such/out"),
     "traces scale": ("/no/trace", "--load", "1", "--gpus", "4", "--out", "/no/such/out"),
-    "groups plan": ("--group", "1"),
     "breaker reset": ("gpu",),
     "explain": ("7", "--backend", "sim"),
     "plan": ("--backend", "sim"),

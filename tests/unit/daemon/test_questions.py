@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -266,3 +267,24 @@ def test_a_flood_of_questions_has_few_threads(folder: Path, answers: Answers) ->
             peak = max(peak, threading.active_count() - before)
         go_on.set()
     assert 0 < peak <= THREADS + 1
+
+
+def test_who_reads_nothing_of_a_long_answer_is_cut_and_holds_no_thread(
+    folder: Path, answers: Answers
+) -> None:
+    long = {"rltuned": "0", "text": os.urandom(20_000_000).hex()}
+    with (
+        patch.object(answers, "plan", lambda _asker: long),
+        closing(serving(folder, answers, patience_s=0.5)) as server,
+    ):
+        readers = [connected(folder / "socket", 10.0) for _ in range(THREADS)]
+        for one in readers:
+            one.sendall(b"GET /plan.json HTTP/1.0\r\n\r\n")
+        assert asked(folder, "/status.json")["rltuned"] == "0"
+        until = time.monotonic() + 30.0
+        while server.active_channels and time.monotonic() < until:
+            time.sleep(0.1)
+        assert not server.active_channels
+        assert asked(folder, "/job.json?job=1")["job"]["job_id"] == 1
+        for one in readers:
+            one.close()
