@@ -108,7 +108,7 @@ def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
 
 
 def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
-    out = run(*calm, "--site", str(known), *CHEAP)
+    out = run(*calm, "--site", str(known), *CHEAP, "--backfill", "easy")  # as the record was made
     lines = out.splitlines()
     assert lines[0].startswith("saf instead of multifactor: mean wait ")
     assert lines[2].startswith("simulator: mean wait off by +0.0%")
