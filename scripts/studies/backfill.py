@@ -11,7 +11,7 @@ under the default order. The plays under EASY are those of delays and trust.
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -88,9 +88,18 @@ def _of(rows: dict[Run, Row], policy: str) -> dict[Run, Row]:
 
 def table(_: argparse.Namespace) -> None:
     """The gain of the default order under both, and what the backfill does to each order."""
-    slurm, easy = known(RESULTS, Run), easy_rows()
-    easy = {run: easy[run] for run in slurm}
-    plays.head("ground", "default order, EASY", "default order, Slurm", "FCFS", "default")
+    every = known(RESULTS, Run)
+    whole = {run for run in every if all(replace(run, policy=order) in every for order in ORDERS)}
+    slurm, easy = (
+        {run: rows[run] for run in every if run in whole} for rows in (every, easy_rows())
+    )
+    plays.head(
+        "ground",
+        "default / FCFS, EASY",
+        "the same, Slurm",
+        "Slurm / EASY, FCFS",
+        "the same, default",
+    )
     for ground in dict.fromkeys(run.ground for run in slurm):
         gains = [
             change(ground, "wait_s", _of(rows, "default"), _of(rows, "fcfs"))

@@ -250,8 +250,8 @@ class Referee:
         if nodes:
             return from_s, set(nodes)
         # of those that end together the one that started last goes first
-        line = sorted(reversed(self.running), key=lambda one: one.planned_until)
-        line = [] if only_free else line
+        line = [] if only_free else self.running[::-1]
+        line.sort(key=lambda one: one.planned_until)
         gone: list[Asked] = []
         window = 30
         mark = None

@@ -261,7 +261,8 @@ def backtested(config: Path, folder: Path, *more: str) -> str:
 
 def test_the_command_ends_with_what_to_write(config: Path, folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page"
-    words = backtested(config, folder, "--report", str(page)).splitlines()
+    played = ("--backfill", "easy")  # as the record was made
+    words = backtested(config, folder, *played, "--report", str(page)).splitlines()
     reply: dict[str, Any] = json.loads((page / "results.json").read_text())["choice"]
     assert list(reply["orders"]) == [FCFS, PLAIN, CHOSEN]
     assert reply["lines"][:3] == ["[order]", "own = 0.3", "share = 2"]
