@@ -1,10 +1,11 @@
 """Would it help here? The last seven days of a record under Slurm's own order and under rltuned's.
 
 What came before is played too, so that the week begins with the queue that it had; run times are
-predicted by what had ended until each job came. One play of each order: chance is of stretches of
-arrival.
+predicted by what had ended until each job came. Slurm places as the site's own sched/backfill does.
+One play of each order: chance is of stretches of arrival.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,8 @@ def replayed(past: Past, order: Candidate, daemon: Protocol, at: float) -> LastW
     last_s = float(past.arrived_s[past.scored].max())
     begin_s = max(float(past.arrived_s[past.scored].min()), last_s - DAYS * DAY_S)
     check_part(past, begin_s, np.inf, "last week")
+    if past.site.backfill == "easy":
+        past = replace(past, site=replace(past.site, backfill="slurm"))
     week = Period(past.switched_on(begin_s), daemon)
     own = week.play(order)
     wait = change_of_mean(
