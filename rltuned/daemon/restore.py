@@ -340,7 +340,7 @@ def persist(
     found: dict[tuple[JobKey, Field], Restored] = {}
     has_seen, since_s, pause_s, settled = False, clock.monotonic(), PAUSE_S, 0
     while True:
-        before, error = dict(found), None
+        before, error = {key: (item.fate, item.detail) for key, item in found.items()}, None
         try:
             found |= {(item.claim.key, item.claim.field): item for item in one_pass()}
             has_seen = True
@@ -351,8 +351,9 @@ def persist(
             settled, since_s, pause_s = len(found) - len(left), clock.monotonic(), PAUSE_S
         fates, idle_s = {item.fate for item in left}, clock.monotonic() - since_s
         stalled = error is not None or Fate.FAILED in fates
-        # what Slurm refuses twice, it refuses
-        done = not (error or fates & _TRIED_AGAIN) and (found == before or not left)
+        # what Slurm refuses twice, it refuses; the row itself notes each try
+        same = before == {key: (item.fate, item.detail) for key, item in found.items()}
+        done = not (error or fates & _TRIED_AGAIN) and (same or not left)
         unseen = any(item.soon for item in left)
         if done and (not unseen or idle_s >= min(UNSEEN_S, effort.patience_s)):
             break

@@ -303,7 +303,9 @@ def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journa
     fill(world, journal, 1)
     world.results = {1: Result.REFUSED}
     world.plans.clear()
-    found = fates(restore(world, journal, FakeClock(), effort=Effort(math.inf)))
+    clock = FakeClock(lambda waits: waits == 10)
+    world.on_observe = lambda _looks: clock.advance(1.0)  # each try has its own time
+    found = fates(restore(world, journal, clock, effort=Effort(math.inf)))
     assert found == {1: Fate.REFUSED}
     assert len(world.plans) == 2
 
