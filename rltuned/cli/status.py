@@ -168,7 +168,7 @@ def _journal(document: Mapping[str, Any], settings: Settings, now: float) -> Ite
     if kept["cycle"] is not None:
         yield _cycle({**kept["cycle"], "skip": kept["cycle"]["skipped"]}, now)
     dead = daemon is None and kept["carrying"]
-    then = ": `rltuned restore --all` gives it back" if dead else ""
+    then = ": `rltuned restore --all` restores it" if dead else ""
     carrying = f"{kept['carrying']} jobs may carry a value of rltuned's{then}"
     yield f"journal: {kept['cycles']} cycles; {carrying}"
     for one in kept["breakers"]:

@@ -124,7 +124,7 @@ def planned_limits_s(limit_s: Iterable[float] | FloatArray) -> FloatArray:
     return np.where(np.isinf(found), YEAR_S, found)
 
 
-class Plan(NamedTuple):
+class NodeSpace(NamedTuple):
     """The plan of a pass as a table of records, sizes[RECORDS] of at most R - 1: from when to when
     which nodes are reserved. N nodes, W words of them; P partitions.
 
@@ -150,19 +150,19 @@ class Plan(NamedTuple):
 
 
 RECORDS, SPLITS, TESTED = 0, 1, 2
-"""Places in Plan.sizes: records now, records that were ever made, jobs that were tested."""
+"""Places in NodeSpace.sizes: records now, records that were ever made, jobs that were tested."""
 
 
 def empty_plan(
     reservations: int, nodes: int, partitions: int, users: int, associations: int
-) -> Plan:
+) -> NodeSpace:
     """Room for so many reservations, and counts."""
 
     def ints(*shape: int) -> IntArray:
         return np.zeros(shape, dtype=np.int64)
 
     words, records = -(-nodes // BITS), 2 * reservations + 2
-    return Plan(
+    return NodeSpace(
         begin_s=np.zeros(records),
         held=ints(records, words),
         ours=ints(words),
@@ -178,7 +178,7 @@ def empty_plan(
     )
 
 
-def clear(plan: Plan, from_s: float, until_s: float) -> None:
+def clear(plan: NodeSpace, from_s: float, until_s: float) -> None:
     """A new pass: nothing is reserved or counted."""
     plan.begin_s[0], plan.begin_s[1] = from_s, until_s
     plan.held[0] = 0
@@ -191,7 +191,7 @@ def clear(plan: Plan, from_s: float, until_s: float) -> None:
 
 
 def look_between(  # noqa: C901 - one walk, as Slurm's
-    plan: Plan, from_s: float, to_s: float, looks_on: int
+    plan: NodeSpace, from_s: float, to_s: float, looks_on: int
 ) -> float:
     """Fill mask with what is reserved from from_s to to_s, that moment too. Returns when to look
     next; infinite = never: at the end of the first record behind which a node of `ours` is free
@@ -218,7 +218,7 @@ def look_between(  # noqa: C901 - one walk, as Slurm's
     return float(later_s)
 
 
-def overlaps(plan: Plan, begin_s: float, end_s: float) -> bool:
+def overlaps(plan: NodeSpace, begin_s: float, end_s: float) -> bool:
     """Whether a node of mask is reserved in that time."""
     mask, held = plan.mask, plan.held
     for at in range(plan.sizes[RECORDS]):
@@ -229,7 +229,7 @@ def overlaps(plan: Plan, begin_s: float, end_s: float) -> bool:
     return False
 
 
-def split(plan: Plan, time_s: float) -> None:
+def split(plan: NodeSpace, time_s: float) -> None:
     """Let a record begin then, within the window."""
     begin_s, held, count = plan.begin_s, plan.held, plan.sizes[RECORDS]
     if not begin_s[0] < time_s < begin_s[count]:
@@ -248,7 +248,7 @@ def split(plan: Plan, time_s: float) -> None:
     plan.sizes[SPLITS] += 1
 
 
-def hold(plan: Plan, from_s: float, until_s: float) -> None:
+def hold(plan: NodeSpace, from_s: float, until_s: float) -> None:
     """Reserve the nodes of mask in the records of that time, and join records that are alike."""
     begin_s, held, mask, kept = plan.begin_s, plan.held, plan.mask, 0
     for at in range(plan.sizes[RECORDS]):

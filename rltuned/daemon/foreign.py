@@ -1,7 +1,7 @@
 """Numbers on pending jobs that no row of the journal explains: whose are they?
 
 A journal that was lost, or an older copy in its place, knows nothing of what was written since. To
-take such a number for the site's own would add to it, cycle after cycle, and never give it back. So
+take such a number for the site's own would add to it, cycle after cycle, and never restore it. So
 where this process first sees the number of a job that was there before it, that must be in the
 journal, or have been on the job when a daemon looked that knew what it owned. Else that job is left
 alone, and many such jobs keep everything from being written. A number that comes later is not

@@ -220,7 +220,7 @@ def _judge(
     if kind.under not in {None, system}:
         why = (
             f"Slurm runs with priority/{system}, which shows and counts no {kind.label}; it keeps "
-            "this one, and `rltuned restore --all` gives it back once priority/multifactor runs "
+            "this one, and `rltuned restore --all` restores it once priority/multifactor runs "
             "again"
         )
         return Restored(row, Fate.UNKNOWN, why)
@@ -258,7 +258,7 @@ def _of_hidden(row: OwnedRow, job: PendingJob) -> str:
         return why
     undo = f"scontrol update JobId={job.address} {row.field.argument}={row.original or 0}"
     stays = "held" if job.held_by else "at its array's limit"
-    return f"{why}; unless another user has set it, {undo} gives it back and the job stays {stays}"
+    return f"{why}; unless another user has set it, {undo} restores it and the job stays {stays}"
 
 
 def unknown_numbers(

@@ -56,7 +56,7 @@ class LastWeek(BaseModel):
     simulator behaves as this Slurm did: close, rough, poor. change, low, high: of the mean wait.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     at: float
     why: str = ""
@@ -90,14 +90,18 @@ class LastWeek(BaseModel):
             )
         if self.change is None:
             return f"None of {jobs} would have waited, in Slurm's own order or in rltuned's."
-        less = "less" if self.change <= 0 else "more"
-        ends = sorted(abs(x) for x in (self.low, self.high) if x is not None)
-        how = f"{abs(self.change):.0%} {[f'{x:.0%}' for x in ends]} {less}".replace("'", "")
-        told = f"{jobs.capitalize()} would have waited {how} in rltuned's order than in Slurm's own"
+        whose = f"{jobs.capitalize()} would have waited"
         if word_of(self.low, self.high) == "no proven difference":
             told = (
-                f"{jobs.capitalize()} would have waited as long in rltuned's order as in Slurm's "
-                f"own, as far as can be seen: {percent(self.change, self.low, self.high)}"
+                f"{whose} as long in rltuned's order as in Slurm's own, as far as can be seen: "
+                f"{percent(self.change, self.low, self.high)}"
+            )
+        else:
+            ends = ", ".join(f"{x:.0%}" for x in sorted((abs(self.low or 0), abs(self.high or 0))))
+            less = "less" if self.change < 0 else "more"
+            told = (
+                f"{whose} {abs(self.change):.0%} [{ends}] {less} in rltuned's order than in "
+                "Slurm's own"
             )
         return (
             f"{told}; {span(self.wait_s or 0.0)} in the mean, not {span(self.slurm_wait_s or 0.0)}"

@@ -125,7 +125,7 @@ def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
     slurm.scontrol("hold", str(long))
     done = rltuned("restore", "--all", config=config)
     (line,) = (row for row in done.stdout.splitlines() if row.startswith(f"job {long}: unknown"))
-    found = sure(re.search(r"scontrol (update JobId=\S+ SiteFactor=-?\d+) gives it back", line))
+    found = sure(re.search(r"scontrol (update JobId=\S+ SiteFactor=-?\d+) restores it", line))
     slurm.scontrol(*found[1].split())
     assert priority(slurm, long) == 0
     slurm.scontrol("release", str(long))

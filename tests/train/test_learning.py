@@ -9,17 +9,9 @@ import torch
 from torch import Tensor
 
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.train.loss import Aim, Part, losses, part_of, parts_of
 from rltuned.lab.train.network import PaperCritic, network_of, placed_by, pooled
-from rltuned.lab.train.ppo import (
-    Aim,
-    Learner,
-    Part,
-    as_played,
-    losses,
-    part_of,
-    parts_of,
-    update,
-)
+from rltuned.lab.train.ppo import Learner, as_played, update
 from rltuned.lab.train.ranks import ALONE
 from rltuned.lab.train.rollout import Batch, Recorder, compete, join
 from rltuned.lab.train.settings import PpoSettings
@@ -67,7 +59,7 @@ def test_the_loss_and_its_slope_are_those_of_each_choice_alone(kind: Kind, reach
     draw = np.random.default_rng(3)
     _, chance = as_played(learner, batch, replace(SMALL, network=kind))
     before = chance + draw.normal(0.0, 0.2, len(batch))
-    aim = Aim(before, draw.normal(size=len(batch.rewards)), 0.2, 0.3, len(batch))
+    aim = Aim(before, draw.normal(size=len(batch.rewards)), 0.2, 0.3, float(len(batch)))
     values = learner.actor.layers(part.features).detach()
     logits, alone = values.clone().requires_grad_(), values.clone().requires_grad_()
     wanted = loss_of(batch, part, alone, aim, reach)
@@ -105,7 +97,7 @@ def test_an_update_does_not_depend_on_how_many_rows_go_at_once(
         return learner, float(done["policy_loss"])
 
     wanted, loss = learned()
-    monkeypatch.setattr("rltuned.lab.train.ppo.ROWS_AT_ONCE", rows)
+    monkeypatch.setattr("rltuned.lab.train.loss.ROWS_AT_ONCE", rows)
     found, same = learned()
     assert same == pytest.approx(loss, abs=1e-6)
     for own, other in zip(found.actor.parameters(), wanted.actor.parameters(), strict=True):

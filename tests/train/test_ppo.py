@@ -16,6 +16,7 @@ from rltuned.core.queue_features import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.train.imitation import random_snapshot
+from rltuned.lab.train.loss import part_of
 from rltuned.lab.train.network import LEAST_SPREAD, QueueCritic, TorchActor, network_of, policy_of
 from rltuned.lab.train.ppo import (
     BEST,
@@ -25,7 +26,6 @@ from rltuned.lab.train.ppo import (
     advantages,
     as_played,
     beginning_from,
-    part_of,
     perform,
     restored,
     train,

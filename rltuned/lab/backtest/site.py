@@ -54,6 +54,11 @@ class SiteModel:
     left_out: tuple[str, ...] = ()
 
 
+def with_own_backfill(site: SiteModel) -> SiteModel:
+    """With sched/backfill where the site has it, in place of EASY."""
+    return replace(site, backfill="slurm") if site.backfill == "easy" else site
+
+
 def read_site_model(folder: Path) -> SiteModel:
     """Read the three files of a site.
 

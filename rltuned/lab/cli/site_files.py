@@ -21,7 +21,7 @@ from rltuned.journal.cycles import recorded
 from rltuned.lab.backtest.collect import PACKED, collect
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
-from rltuned.lab.backtest.site import HISTORY, read_site_model
+from rltuned.lab.backtest.site import HISTORY, read_site_model, with_own_backfill
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
 from rltuned.settings.keys import SlurmKeys
 from rltuned.sim.dispatch import BackfillRule
@@ -52,8 +52,7 @@ def read_record(
     answer = read_history(lines_of(rows), str(rows), zone, since=begin)
     show(f"reading {rows.name}", 1.0)
     model = read_site_model(site)
-    own: BackfillRule = "slurm" if model.backfill == "easy" else model.backfill
-    model = replace(model, backfill=backfill or own)
+    model = replace(model, backfill=backfill) if backfill else with_own_backfill(model)
     return answer, past_of(answer, model, span)
 
 

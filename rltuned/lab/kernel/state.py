@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.slurm_plan import Parameters, Plan, empty_plan
+from rltuned.core.slurm_plan import NodeSpace, Parameters, empty_plan
 from rltuned.lab.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
 
 PASS, STARTS, RUNNING, LATE, LOOKS, CHANGED, CUT = range(7)
@@ -121,7 +121,7 @@ class State(NamedTuple):
     verdicts: Verdicts
     counters: IntArray
     chosen: IntArray  # work space
-    plan: Plan
+    plan: NodeSpace
     allowed: Hardware
 
 
@@ -184,7 +184,7 @@ def stamp(state: State) -> int:
     return int(state.counters[PASS] * (len(state.start_s) + 1) + state.counters[STARTS])
 
 
-def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs, plan: Plan = NO_PLAN) -> State:
+def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs, plan: NodeSpace = NO_PLAN) -> State:
     """An empty cluster before the first job. plan: room for that of Slurm's backfill."""
     count, families = len(jobs.submit_s), int(shapes.family.max()) + 1
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from rltuned.core.pools import numbered
-from rltuned.core.slurm_plan import Plan, empty_plan, planned_limits_s
+from rltuned.core.slurm_plan import NodeSpace, empty_plan, planned_limits_s
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import TraceError
@@ -85,7 +85,7 @@ def slurm_of(scenario: Scenario) -> Slurm:
     return Slurm(True, rules.parameters, users, np.array(assoc, dtype=np.int64))
 
 
-def plan_for(setup: Setup) -> Plan:
+def plan_for(setup: Setup) -> NodeSpace:
     """Room for the plan of a pass."""
     slurm = setup.slurm
     if not slurm.on:

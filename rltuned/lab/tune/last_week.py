@@ -13,6 +13,7 @@ import numpy as np
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.calibration import calibrate
 from rltuned.lab.backtest.past import Past
+from rltuned.lab.backtest.site import with_own_backfill
 from rltuned.lab.compare import change_of_mean
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.stats import DAY_S, stretches_of
@@ -32,20 +33,17 @@ def replayed(past: Past, order: Candidate, daemon: Protocol, at: float) -> LastW
     last_s = float(past.arrived_s[past.scored].max())
     begin_s = max(float(past.arrived_s[past.scored].min()), last_s - DAYS * DAY_S)
     check_part(past, begin_s, np.inf, "last week")
-    if past.site.backfill == "easy":
-        past = replace(past, site=replace(past.site, backfill="slurm"))
-    week = Period(past.switched_on(begin_s), daemon)
+    past = replace(past, site=with_own_backfill(past.site)).switched_on(begin_s)
+    week = Period(past, daemon)
     own = week.play(order)
-    wait = change_of_mean(
-        week.natural.wait_s, own.wait_s, stretches_of(past.arrived_s[week.past.later])
-    )
+    wait = change_of_mean(week.natural.wait_s, own.wait_s, stretches_of(past.arrived_s[past.later]))
     return LastWeek(
         at=at,
         begin=past.begin + begin_s,
         until=past.begin + last_s,
         jobs=len(week),
         order=order.name,
-        verdict=calibrate(week.past, week.played).later.verdict,
+        verdict=calibrate(past, week.played).later.verdict,
         slurm_wait_s=wait.base,
         wait_s=wait.own,
         change=wait.change,
