@@ -11,10 +11,8 @@ from itertools import count
 
 import numpy as np
 
-from rltuned.core.evidence import Evidence, difference
-from rltuned.core.ladder import Ladder
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.blocks import HORIZON_S
+from rltuned.core.ladder import Evidence, Ladder, Switchback, difference
+from rltuned.daemon.canary import HORIZON_S
 
 MARGIN = Ladder().margin
 DEFAULT = Switchback()

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.daemon.canary.breaker import BREAKERS
+from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, HealthState, kept_state
 from rltuned.daemon.web.server import Connection

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from rltuned.cli.flags import ConfigOption, say, settings_of
-from rltuned.daemon.canary.breaker import BREAKERS, Breaker
-from rltuned.daemon.canary.breaker import reset as close
+from rltuned.daemon.breaker import BREAKERS, Breaker
+from rltuned.daemon.breaker import reset as close
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal

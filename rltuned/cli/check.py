@@ -19,13 +19,14 @@ from rltuned import __version__, errors
 from rltuned.cli.asking import ask_daemon
 from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.daemon.canary.breaker import BREAKERS
+from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
+from rltuned.files import user_name
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
 from rltuned.policies.actor import Actor
@@ -45,7 +46,6 @@ from rltuned.slurm.config_checks import (
 )
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
-from rltuned.trusted import user_name
 
 app = typer.Typer()
 

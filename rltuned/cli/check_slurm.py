@@ -12,7 +12,6 @@ from rltuned.core.decide import decide
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.lease import open_lease
-from rltuned.daemon.load import CALM
 from rltuned.daemon.wiring import find_policy, in_force
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import BackendError, ModelError, PolicyError, SettingsError, SnapshotError
@@ -33,7 +32,7 @@ from rltuned.slurm.config_checks import (
     otherwise,
     wrong,
 )
-from rltuned.slurm.site import acting_host, pressures, read_priorities, read_rate_limit
+from rltuned.slurm.site import CALM, acting_host, pressures, read_priorities, read_rate_limit
 from rltuned.slurm.worth import Site, judge_order, judge_room
 
 _SHOWN: Final = 5

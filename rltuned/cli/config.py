@@ -25,9 +25,9 @@ from rltuned.cli.flags import (
 from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name, trust_in_vain
-from rltuned.durable import sync_folder
 from rltuned.errors import BackendError, SettingsError, SnapshotError
-from rltuned.policies.shelf import from_root
+from rltuned.files import sync_folder
+from rltuned.policies.files import from_root
 from rltuned.settings import Flag, from_flags, load
 from rltuned.settings.reference import KeyLine, draft, header, toml
 from rltuned.settings.reference import example as example_text

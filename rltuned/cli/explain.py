@@ -13,8 +13,7 @@ from rltuned.cli.asking import PLAYED_S, ask_about, is_private, old
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import ALONE, NOT_KNOWN, Look, look
 from rltuned.cli.world import open_world
-from rltuned.core.explaining import advised_nodes
-from rltuned.core.other_request import OtherRequest
+from rltuned.core.line import advised_nodes
 from rltuned.core.refusals import BY_LABEL, Refusal
 from rltuned.core.starts import NEVER, expectation
 from rltuned.daemon.documents import (
@@ -25,7 +24,7 @@ from rltuned.daemon.documents import (
     past_of,
     situation,
 )
-from rltuned.daemon.what_if import other_of
+from rltuned.daemon.what_if import OtherRequest, other_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError

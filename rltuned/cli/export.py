@@ -8,7 +8,7 @@ import typer
 
 from rltuned.cli.flags import say
 from rltuned.errors import SettingsError
-from rltuned.shared_files import shared_files
+from rltuned.files import shared_files
 
 app = typer.Typer(no_args_is_help=True)
 

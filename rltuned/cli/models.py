@@ -9,13 +9,19 @@ import typer
 from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import ModelError, SettingsError
-from rltuned.policies.actor import load_actor
-from rltuned.policies.card import CARD_FILE
-from rltuned.policies.generation import MANIFEST, Generation, TunedOrder
-from rltuned.policies.generations import FOLDER, ROLES, TUNED, Generations
+from rltuned.policies.actor import CARD_FILE, load_actor
+from rltuned.policies.files import folders
+from rltuned.policies.generations import (
+    FOLDER,
+    MANIFEST,
+    ROLES,
+    TUNED,
+    Generation,
+    Generations,
+    TunedOrder,
+)
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import folders
 from rltuned.settings import Loaded, Settings
 
 app = typer.Typer(no_args_is_help=True)

@@ -18,7 +18,6 @@ from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
 from rltuned.core.hindsight import Scales, corrected
 from rltuned.core.line import present_line, proposed_line
-from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import Refusal
 from rltuned.core.starts import Expected, arrivals_of, expected_of
 from rltuned.daemon.apply import PlanApplier
@@ -29,12 +28,10 @@ from rltuned.daemon.groups import Groups, kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
-from rltuned.daemon.what_if import what_if
+from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.daemon.wiring import Rig, build_rig, run_times_of
-from rltuned.domain.context import NO_CONTEXT, Context, RunTimes
-from rltuned.domain.groups import GroupStore
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import GroupStore, PendingJob
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTimes, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal

@@ -28,7 +28,7 @@ from rltuned.daemon.restore import (
 )
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.systemd import SignalFlags, is_paused, listening
-from rltuned.domain.fields import PRIORITY
+from rltuned.domain.plan import PRIORITY
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Rescue

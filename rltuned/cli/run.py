@@ -20,16 +20,14 @@ from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.lease import open_lease
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.logs import Logged
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.observers import Publisher
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.observers import Logged, Publisher
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import Endpoint, MetricsServer, QuestionServer
+from rltuned.daemon.web.server import Answers, Endpoint, MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import Rig, build_rig, memory_of, reloaded, run_times_of

@@ -46,7 +46,7 @@ def open_world(
         return system, lambda loaded: real_slurm(
             loaded, system, on_call, lease, on_reading, digester=digester(loaded)
         )
-    from rltuned.sim.demo import ScaledClock, demo_backend  # noqa: PLC0415 - simulated clusters only
+    from rltuned.sim.backend import ScaledClock, demo_backend  # noqa: PLC0415 - simulated clusters only
 
     clock = ScaledClock(system, speed)
     simulated = demo_backend(seed, clock)

@@ -15,12 +15,10 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals, days_of
 from rltuned.core.backfill import OVERDUE_S
-from rltuned.core.capacity import Capacity
-from rltuned.core.constraints import allowed
-from rltuned.core.durations import FloatArray, IntArray, alike, knots, runs_s
+from rltuned.core.capacity import Capacity, allowed
 from rltuned.core.lanes import (
     FreeNodes,
     HeldShares,
@@ -32,10 +30,115 @@ from rltuned.core.lanes import (
 )
 from rltuned.core.pools import numbered
 from rltuned.domain.cluster import Node
-from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTime, Snapshot
 from rltuned.domain.units import JobId
+
+# The jobs that came lately, for forecasts: those that still come do so as on one of these days.
+
+
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that came within the last days. ago_s: so long ago."""
+
+    job: PendingJob
+    ago_s: float
+    run_time: RunTime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """All that came within the last window_s; 0 = not known, and none come."""
+
+    jobs: tuple[Arrival, ...] = ()
+    window_s: float = 0.0
+
+
+NO_ARRIVALS: Final = Arrivals()
+
+
+def days_of(arrivals: Arrivals, day_s: float, first: int) -> list[list[tuple[float, int]]]:
+    """Whole days of the window, or all of a shorter one: (seconds since its begin, job) each."""
+    if day_s <= 0.0:
+        return []
+    found: list[list[tuple[float, int]]] = [[] for _ in range(int(arrivals.window_s // day_s))]
+    for number, one in enumerate(arrivals.jobs, start=first):
+        back = int(one.ago_s // day_s)
+        if 0 <= back < len(found):
+            found[back].append(((back + 1) * day_s - one.ago_s, number))
+    return [sorted(day) for day in found]
+
+
+# How much longer jobs run: draws from what is predicted, given how long each has run already.
+
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+LEVELS: Final = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
+"""Shares of runs that are shorter than the KNOTS of a job."""
+TAIL: Final = 0.5
+"""The shortest and, without a limit, the longest run lie beyond the 10 and 90% quantiles by so much
+of their distance from the median, in logarithms."""
+GUESS: Final = (0.05, 0.4)
+"""Of the limit, the 10 and 50% quantile where nothing is predicted; 90% is the limit."""
+UNKNOWN_S: Final = (60.0, 3_600.0, 86_400.0)
+"""The same quantiles without a limit."""
+KIN_SHARE: Final = 0.5
+HEAVY: Final = 1.5
+"""Exponent of the tail of jobs that have run longer than any that is known."""
+
+
+def knots(found: RunTime | None, limit_s: float) -> tuple[float, ...]:
+    """ln(1 + s) of a job's run time at LEVELS; a limit ends the longest run."""
+    limited = math.isfinite(limit_s)
+    if found is not None:
+        low, median, high = found.low_s, found.median_s, found.high_s
+    elif limited:
+        low, median, high = GUESS[0] * limit_s, GUESS[1] * limit_s, limit_s
+    else:
+        low, median, high = UNKNOWN_S
+    a, b, c = (math.log1p(min(s, limit_s)) for s in (low, median, high))
+    most = math.log1p(limit_s) if limited else c + TAIL * (c - b)
+    return max(0.0, a - TAIL * (b - a)), a, b, c, most
+
+
+def runs_s(table: Sequence[tuple[float, ...]], ran_s: FloatArray, draws: FloatArray) -> FloatArray:
+    """(n,) whole run times at draws (n,) in (0, 1), none shorter than ran_s (n,)."""
+    x = np.array(table).reshape(-1, len(LEVELS))
+    begun = _level(x, np.log1p(ran_s))
+    level = begun + (1.0 - begun) * draws
+    at = np.clip(np.searchsorted(LEVELS, level, side="right") - 1, 0, len(LEVELS) - 2)
+    rows = np.arange(x.shape[0])
+    low, high = x[rows, at], x[rows, at + 1]
+    part = (level - LEVELS[at]) / (LEVELS[at + 1] - LEVELS[at])
+    found = np.expm1(low + part * (high - low))
+    older = (ran_s + 1.0) * (1.0 - draws) ** (-1.0 / HEAVY)
+    # whole seconds: what is rounded otherwise would end apart
+    whole: FloatArray = np.rint(np.where(begun >= 1.0, older, found))
+    return np.maximum(whole, ran_s)
+
+
+def _level(x: FloatArray, ran: FloatArray) -> FloatArray:
+    """(n,) share of runs that are shorter than ln(1 + s) = ran (n,); 1 = all are."""
+    at = np.clip((x <= ran[:, None]).sum(axis=1) - 1, 0, len(LEVELS) - 2)
+    rows = np.arange(x.shape[0])
+    low, wide = x[rows, at], x[rows, at + 1] - x[rows, at]
+    part = np.clip((ran - low) / np.maximum(wide, 1e-9), 0.0, 1.0)
+    found: FloatArray = LEVELS[at] + part * (LEVELS[at + 1] - LEVELS[at])
+    return np.where(ran <= 0.0, 0.0, found)
+
+
+def alike(rng: np.random.Generator, users: IntArray, of_users: FloatArray) -> FloatArray:
+    """(n,) draws in (0, 1). Half of the jobs have that of their user, of_users (U,): what is off
+    for one job of a user is off for its kin.
+    """
+    own = rng.random(len(users))
+    return np.where(rng.random(len(users)) < KIN_SHARE, of_users[users], own)
+
 
 DRAWS: Final = 24
 FEWEST: Final = 6

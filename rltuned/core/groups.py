@@ -4,18 +4,201 @@ A group is all jobs that edges connect. Each look is folded into a GroupStore. A
 stays where the parent has come as far as the edge asked; else a user took it away. Pure.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from math import ceil, isfinite
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from math import ceil, inf, isfinite
 from typing import Final
 
-from rltuned.core.dag import components
-from rltuned.core.group_forecast import GroupForecast, foresee, is_satisfied
-from rltuned.domain.context import RunTimes
-from rltuned.domain.groups import Dependency, GroupJob, GroupStore, JobPhase
-from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import (
+    AFTER_START,
+    Dependency,
+    GroupJob,
+    GroupStore,
+    JobPhase,
+    PendingJob,
+    RunningJob,
+)
+from rltuned.domain.snapshot import RunTimes, Snapshot
 from rltuned.domain.units import JobId
+
+# Directed graphs as parents by node: order, parts, levels, upward ranks. Pure.
+
+
+Parents = Mapping[int, Collection[int]]
+"""Of each node; a parent that is no key is none."""
+
+
+def within(parents: Parents, nodes: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """The part of a graph between some nodes, in the order of their ids."""
+    kept = set(nodes)
+    return {n: tuple(sorted(p for p in parents[n] if p in kept)) for n in sorted(kept)}
+
+
+def topological(parents: Parents) -> list[int] | None:
+    """The nodes, each behind its parents; None = there is a cycle."""
+    try:
+        return list(TopologicalSorter(within(parents, parents)).static_order())
+    except CycleError:
+        return None
+
+
+def children(parents: Parents) -> dict[int, list[int]]:
+    """Of each node."""
+    found: dict[int, list[int]] = {node: [] for node in parents}
+    for node in parents:
+        for parent in parents[node]:
+            if parent in found:
+                found[parent].append(node)
+    return found
+
+
+def components(parents: Parents) -> list[list[int]]:
+    """Nodes that edges connect, each part sorted, the part with the least node first."""
+    near: defaultdict[int, set[int]] = defaultdict(set)
+    for node, those in children(parents).items():
+        near[node].update(those)
+        for child in those:
+            near[child].add(node)
+    found, seen = [], set[int]()
+    for node in sorted(parents):
+        if node in seen:
+            continue
+        part, edge = {node}, [node]
+        while edge:
+            new = near[edge.pop()] - part
+            part |= new
+            edge.extend(new)
+        seen |= part
+        found.append(sorted(part))
+    return found
+
+
+def levels(parents: Parents, order: Sequence[int]) -> dict[int, int]:
+    """How many nodes the longest path to each one has, itself included."""
+    found: dict[int, int] = {}
+    for node in order:
+        found[node] = 1 + max((found[p] for p in parents[node] if p in found), default=0)
+    return found
+
+
+# What to expect of one group: its order, its critical path, when it ends. Pure.
+#
+# The end is that of a group whose jobs never wait for anything but each other: no one knows how
+# long the queue will hold them. docs/groups.md says so too.
+
+
+_SLACK_S: Final = 1.0
+"""A job whose end may move by less than this is on the critical path."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForecast:
+    """One group, named by its least job id, at one moment; inf = a time or duration not known.
+
+    jobs: by id, each behind its parents. whole: all edges are understood, without a circle. level:
+    how many jobs the longest path to each one has. rank_s: seconds to the group's end behind each
+    job (HEFT's upward rank), of what is left. starts_at, ends_at: Unix times.
+    """
+
+    group: int
+    jobs: Mapping[int, GroupJob]
+    whole: bool
+    level: Mapping[int, int]
+    rank_s: Mapping[int, float]
+    starts_at: Mapping[int, float]
+    ends_at: Mapping[int, float]
+
+    @property
+    def end_at(self) -> float:
+        return max(self.ends_at.values())
+
+    @property
+    def has_ended(self) -> bool:
+        return all(job.phase is JobPhase.ENDED for job in self.jobs.values())
+
+    @property
+    def edges(self) -> int:
+        return sum(len(job.parents) for job in self.jobs.values())
+
+    @property
+    def depth(self) -> int:
+        """How many jobs its longest path has; 0 where there is a circle."""
+        return max(self.level.values(), default=0)
+
+    @property
+    def critical(self) -> frozenset[int]:
+        """The jobs that make the group end later if they do; none where the end is not known."""
+        end = self.end_at
+        if not self.whole or not isfinite(end):
+            return frozenset()
+        return frozenset(
+            node
+            for node, job in self.jobs.items()
+            if job.phase is not JobPhase.ENDED
+            and self.starts_at[node] + self.rank_s[node] >= end - _SLACK_S
+        )
+
+    def held_by(self, job_id: int) -> list[int]:
+        job = self.jobs[job_id]
+        return sorted(
+            parent
+            for parent, kind in job.parents.items()
+            if parent in self.jobs and not is_satisfied(self.jobs[parent].phase, kind)
+        )
+
+
+def is_satisfied(phase: JobPhase, kind: str) -> bool:
+    """Whether a parent has come as far as an edge of this kind asks, if all went well."""
+    return phase is JobPhase.ENDED or (kind in AFTER_START and phase is JobPhase.RUNNING)
+
+
+def foresee(jobs: Mapping[int, GroupJob], now: float) -> GroupForecast:
+    """What to expect of the jobs of one group. now: Unix seconds."""
+    parents = {node: [p for p in job.parents if p in jobs] for node, job in jobs.items()}
+    order = topological(parents)
+    if order is None:
+        unknown = dict.fromkeys(sorted(jobs), inf)
+        ordered = dict(sorted(jobs.items()))
+        return GroupForecast(min(jobs), ordered, False, {}, unknown, unknown, unknown)
+    left_s = {node: _left_s(jobs[node], now) for node in order}
+    starts: dict[int, float] = {}
+    ends: dict[int, float] = {}
+    for node in order:
+        job = jobs[node]
+        starts[node] = now if job.ended_at is None else job.ended_at
+        if job.phase is JobPhase.WAITING:
+            free = ((starts if job.parents[p] in AFTER_START else ends)[p] for p in parents[node])
+            starts[node] = max((now, *free))
+        ends[node] = starts[node] + left_s[node]
+    below, ranks = children(parents), dict[int, float]()
+    for node in reversed(order):
+        after = (
+            ranks[child] + (0.0 if jobs[child].parents[node] in AFTER_START else left_s[node])
+            for child in below[node]
+        )
+        ranks[node] = max((left_s[node], *after))
+    return GroupForecast(
+        group=min(jobs),
+        jobs={node: jobs[node] for node in order},
+        whole=all(job.whole for job in jobs.values()),
+        level=levels(parents, order),
+        rank_s=ranks,
+        starts_at=starts,
+        ends_at=ends,
+    )
+
+
+def _left_s(job: GroupJob, now: float) -> float:
+    if job.phase is JobPhase.ENDED:
+        return 0.0
+    longer = [s for s in (job.run_s, job.high_s, job.most_s) if s is not None]
+    if not longer:
+        return inf
+    ran_s = 0.0 if job.started_at is None else now - job.started_at
+    return max(0.0, next((s for s in longer if s > ran_s), longer[-1]) - ran_s)
+
 
 MOST_EDGES: Final = 10_000
 """Of all groups of a cluster, about 2.5 MiB in the journal; further groups are left out."""

@@ -16,9 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.backlog import LONGEST_S, USE_GUESS
+from rltuned.core.backlog import LONGEST_S, USE_GUESS, leader, moves_more
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
-from rltuned.core.influence import leader, moves_more
 from rltuned.core.run_times import LOG_FULL
 
 FloatArray = NDArray[np.float64]

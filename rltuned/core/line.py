@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from rltuned.core.decide import Decision
+from rltuned.core.features import EXPECTED, StateMatrix
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Reservations, cannot_start
 from rltuned.core.standing import tier_of, tiers_of
-from rltuned.domain.context import NO_CONTEXT, Context
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
 from rltuned.domain.units import JobId
-from rltuned.text import at_clock
+from rltuned.text import at_clock, span
 
 THROTTLED: Final = "as many tasks of its array run as the array allows"
 _FULL: Final = "JobArrayTaskLimit"
@@ -69,3 +71,86 @@ def _why(job: PendingJob, reason: Refusal, seen: Snapshot) -> str:
     if reason is Refusal.NOT_ELIGIBLE and job.reason == _FULL:
         return THROTTLED
     return reason.sentence.replace("see Slurm's reason", job.reason)
+
+
+# Why one job stands where it stands: what its delay is made of, and what is ahead of it.
+#
+# All of it is worked out from a decision, for a person who asks about one job; deciding itself
+# needs none of it.
+
+
+def sentence(decision: Decision, row: int) -> str:
+    """What a job's delay means, for the person whose job it is."""
+    matrix, job = decision.matrix, decision.matrix.jobs[row]
+    entry = next(e for e in decision.entries if e.job is job)
+    if entry.sla is not None:
+        return f"delay 0, by the promise to {entry.sla.name}"
+    delays, size = decision.delays, _size(matrix, row)
+    parts = [
+        f"{span(float(delays.own_s[row]))} for its own length ({_length(decision, row)} on {size})"
+    ]
+    if delays.queue_s[row]:
+        parts.append(
+            f"{span(float(delays.queue_s[row]))} for its share of the backlog "
+            f"({_place(decision, row)}; the queue is {span(float(matrix.backlog_s[row]))} of work)"
+        )
+    delay_s, held = float(delays.delay_s[row]), delays.bound_on(row)
+    kept = f", held to {span(delay_s)} by {held.value}" if held is not None else ""
+    return (
+        f"may be overtaken because of rltuned by jobs that become eligible within {span(delay_s)} "
+        f"after it, and by no later ones: {' and '.join(parts)}{kept}"
+    )
+
+
+def _size(matrix: StateMatrix, row: int) -> str:
+    """What it takes away from others."""
+    gpus = float(matrix.size[row])
+    if gpus == matrix.gpus[row]:
+        return f"{gpus:g} GPU{'' if gpus == 1 else 's'}"
+    asked = f"{matrix.gpus[row]:g} GPUs" if matrix.gpus[row] else f"{matrix.cpus[row]:g} CPUs"
+    return f"{asked}, which count as {gpus:.3g} GPUs"
+
+
+def _length(decision: Decision, row: int) -> str:
+    matrix, job = decision.matrix, decision.matrix.jobs[row]
+    limit_s, mean_s = job.request.time_limit_s, float(matrix.run_s[row, EXPECTED])
+    known = limit_s is not None and np.isfinite(limit_s)
+    text = f"limit {span(limit_s)}" if known and limit_s else "no time limit"
+    if np.isnan(mean_s):
+        return text
+    return f"{text}, {span(mean_s)} expected"
+
+
+def _place(decision: Decision, row: int) -> str:
+    matrix, share_s = decision.matrix, decision.order.share * decision.matrix.backlog_s[row]
+    place = float(decision.delays.queue_s[row] / share_s) if share_s else 0.0
+    jobs = f"{matrix.pools.tasks.sum():,.0f} waiting jobs"
+    return f"more GPU time than {min(place, 1.0):.0%} of {jobs}"
+
+
+def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, float]) -> int | None:
+    """The node count, of those that a job accepts, with which jobs end soonest on average; None =
+    not known. speeds: by node count, as its user says.
+    """
+    request, mine = job.request, set(job.partitions)
+    fewest, most = request.nodes or 1, request.nodes_most or 0
+    accepted = {k: speed for k, speed in speeds.items() if fewest <= k <= most}
+    line = proposed_line(decision).jobs
+    place = next((i for i, j in enumerate(line) if j.job_id == job.job_id), None)
+    if not accepted or place is None:
+        return None
+    behind = sum(not mine.isdisjoint(other.partitions) for other in line[place + 1 :])
+    shown = decision.snapshot.nodes
+    nodes = sum(n.schedulable and not mine.isdisjoint(n.partitions) for n in shown)
+    return _by_completion(accepted, behind, nodes)
+
+
+def _by_completion(speeds: Mapping[int, float], behind: int, nodes: int) -> int:
+    """The node count that makes the sum of completion times least; of equals the fewest.
+
+    One node more is worth its price while the job's own end comes nearer by more than the ends of
+    those behind it move away, together. A job on k nodes at speed s(k) takes 1/s(k) of its work in
+    time, and k/N of that from each of those that wait behind it on N nodes. Its run time cancels
+    out.
+    """
+    return min(speeds, key=lambda k: ((1.0 + behind * k / max(1, nodes)) / speeds[k], k))

@@ -8,19 +8,210 @@ import io
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rltuned.core import run_times as runs
-from rltuned.core.asked import Asked, Job, JobKey, asked_of, key_of, kinds_of, partitions_of
 from rltuned.core.capacity import BoolArray
-from rltuned.core.kind_table import KINDS_MOST, NOBODY, KindTable
+from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.core.limits import LimitMemory
-from rltuned.domain.context import RunTime
-from rltuned.domain.jobs import PendingJob, Request, RunningJob
-from rltuned.domain.runs import JobRun
-from rltuned.domain.units import JobId
+from rltuned.domain.jobs import JobRun, PendingJob, Request, RunningJob
+from rltuned.domain.kinds import Kinds
+from rltuned.domain.snapshot import RunTime
+from rltuned.domain.units import GpuType, JobId
+
+# What a job is predicted by: what it asks for, and the kinds that it belongs to by that.
+
+
+Job = PendingJob | RunningJob
+JobKey = tuple[int, float]
+"""Job id and submit time: Slurm hands out ids again."""
+
+
+class Asked(NamedTuple):
+    """What a job is predicted by. gpus: as it asks for them. array: its number; None = none.
+    limit_s: None = not known. request, partitions: what its size follows from.
+    """
+
+    user: str
+    account: str
+    partition: str
+    qos: str
+    gpus: int
+    gpu_types: tuple[GpuType, ...]
+    limit_s: float | None
+    array: JobId | None
+    kinds: Kinds
+    request: Request
+    partitions: tuple[str, ...]
+
+    @property
+    def planned_s(self) -> float:
+        """The limit as a number."""
+        return min(planning_limit_s(self.limit_s), LIMIT_FULL_S)
+
+
+def key_of(job: Job) -> JobKey:
+    """What tells jobs apart."""
+    return job.job_id, job.submitted_at or 0.0
+
+
+def partitions_of(job: Job) -> tuple[str, ...]:
+    """That it waits in, or ran in."""
+    return job.partitions if isinstance(job, PendingJob) else (job.partition,)
+
+
+def asked_of(job: Job) -> Asked:
+    """What a job is predicted by."""
+    request, partitions = job.request, partitions_of(job)
+    if isinstance(job, PendingJob):
+        array = None if job.array is None else job.array.array_job_id
+    else:
+        array = job.array_job_id
+    of_user = job.user, job.account, partitions[0], job.qos
+    size = request.size.gpus, request.gpu_types, request.time_limit_s
+    return Asked(*of_user, *size, array, job.kinds, request, partitions)
+
+
+def kinds_of(asked: Asked) -> dict[str, tuple[object, ...] | None]:
+    """Each of KEYS, in their order, with what jobs of its kind share; None = not known."""
+    user, account, partition, qos, gpus, gpu_types, limit_s, array, kinds, *_ = asked
+
+    def of_user(*values: object) -> tuple[object, ...] | None:
+        return (user, *values) if user and all(values) else None
+
+    twin = (user, account, partition, gpus, limit_s)
+    return {
+        "all": (),
+        "gpus": (gpus,),
+        "gpus_limit": (gpus, limit_s) if limit_s and limit_s < LIMIT_FULL_S else None,
+        "account": (account,) if account else None,
+        "account_gpus": (account, gpus) if account else None,
+        "user": of_user(),
+        "user_gpus": (user, gpus) if user else None,
+        "twin": twin,
+        "burst": twin,
+        "partition": of_user(partition),
+        "qos": of_user(qos),
+        "gpu_type": of_user(gpu_types),
+        "array": None if array is None else (array,),
+        "name": of_user(kinds.name),
+        "command": of_user(kinds.command),
+        "work_dir": of_user(kinds.work_dir),
+        "submit_line": of_user(kinds.submit_line),
+    }
+
+
+# The kinds of jobs that a memory of run times knows: rows of running numbers under salted digests.
+#
+# The table has a fixed size. When it is full, kinds of which no job has ended make room, then of
+# the users who have the most kinds those whose last submission lies furthest back: no user takes
+# the room of others. Nothing in it names a user or a job.
+
+
+KINDS_MOST: Final = 150_000
+"""24 MiB of numbers, and as much for their digests; twice that while room is made."""
+KEPT_SHARE: Final = 0.75
+"""Of the kinds, what a full table keeps."""
+NOBODY: Final = 0
+"""In place of a user's digest, where kinds are shared or the user is not known."""
+_LONG_AGO: Final = 1_000.0
+"""After so many shares of others, nothing of a user's share is left."""
+
+
+class KindTable:
+    """stats: (most, FIELDS) of core/run_times, a row for each kind."""
+
+    def __init__(self, most: int, salt: bytes) -> None:
+        """Empty. salt: of the digests, at most 64 bytes."""
+        self.stats = np.zeros((most, runs.FIELDS))
+        self._salt = salt
+        self._owners = np.zeros(most, dtype=np.int64)
+        self._rows: dict[int, int] = {}
+        self._clock = 0.0  # of new kinds: later than any share of one that was forgotten
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the kinds of one more job might not fit."""
+        return len(self._rows) + runs.SLOTS > len(self.stats)
+
+    def digest(self, key: str, kind: tuple[object, ...]) -> int:
+        text = "\0".join((key, *map(str, kind)))
+        made = blake2b(text.encode("utf-8", "replace"), digest_size=8, key=self._salt)
+        return int.from_bytes(made.digest(), "big", signed=True)
+
+    def user(self, name: str) -> int:
+        """What stands for a user."""
+        return self.digest("user", (name,)) if name else NOBODY
+
+    def row(self, digest: int, owner: int) -> int:
+        """Of a kind; a new one is its owner's and empty."""
+        row = self._rows.get(digest)
+        if row is None:
+            row = self._rows[digest] = len(self._rows)
+            self._owners[row] = owner
+            self.stats[row, runs.CLOCK] = self._clock
+        return row
+
+    def make_room(self, in_use: BoolArray) -> runs.IntArray:
+        """Forget kinds. in_use: (most,) those of jobs that wait or run, which their user keeps the
+        longest. Returns (most + 1,): the new rows of old ones, -1 = forgotten.
+        """
+        self._clock = self._later()
+        used = np.array(list(self._rows.values()))
+        digests = np.array(list(self._rows), dtype=np.int64)
+        recent, owners = self.stats[used, runs.SUBMITTED], self._owners[used]
+        recent[in_use[used]] = math.inf
+        rank = _places_within(owners, recent)
+        rank[(self.stats[used, runs.COUNT] == 0) & ~in_use[used]] = len(used)
+        kept = np.sort(np.argsort(rank, kind="stable")[: int(len(used) * KEPT_SHARE)])
+        place = np.full(len(self.stats) + 1, -1, dtype=np.int64)
+        place[used[kept]] = np.arange(len(kept))
+        stats, owned = np.zeros_like(self.stats), np.zeros_like(self._owners)
+        stats[: len(kept)], owned[: len(kept)] = self.stats[used[kept]], owners[kept]
+        self.stats, self._owners = stats, owned
+        self._rows = dict(zip(digests[kept].tolist(), range(len(kept)), strict=True))
+        return place
+
+    def _later(self) -> float:
+        return float(self.stats[:, runs.CLOCK].max(initial=0.0)) + _LONG_AGO
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What `restore` takes, without what runs: that is counted when it is seen again."""
+        rows = list(self._rows.values())
+        stats = self.stats[rows]
+        stats[:, runs.RUNNING : runs.RUNNING + 2] = 0.0
+        digests = np.array(list(self._rows), dtype=np.int64)
+        return {"digests": digests, "owners": self._owners[rows], "stats": stats}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over what `arrays` gave. Raises ValueError: another release or size."""
+        names, none = ("digests", "owners", "stats"), np.zeros(0)
+        digests, owners, stats = found = [arrays.get(name, none) for name in names]
+        fits = stats.shape == (len(digests), runs.FIELDS) and owners.shape == digests.shape
+        fits = fits and len(np.unique(digests)) == len(digests) <= len(self.stats)
+        if not fits or not np.isfinite(stats).all():
+            shown = (f"{n} {one.shape}" for n, one in zip(names, found, strict=True))
+            raise ValueError(f"arrays of another shape, or not finite: {', '.join(shown)}")
+        self._rows = {digest: row for row, digest in enumerate(digests.tolist())}
+        self.stats[: len(digests)], self._owners[: len(digests)] = stats, owners
+        self._clock = self._later()
+
+
+def _places_within(owners: runs.IntArray, recent: runs.FloatArray) -> runs.IntArray:
+    """(n,) the place of each among those of its owner, the most recent first."""
+    order = np.lexsort((-recent, owners))
+    begins = np.flatnonzero(np.append(True, np.diff(owners[order]) != 0))
+    sizes = np.diff(begins, append=len(owners))
+    found = np.empty(len(owners), dtype=np.int64)
+    found[order] = np.arange(len(owners)) - np.repeat(begins, sizes)
+    return found
+
 
 _USER: Final = runs.KEYS.index("user")
 _ARRAY: Final = runs.KEYS.index("array")

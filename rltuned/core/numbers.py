@@ -22,11 +22,11 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.backlog import in_turns
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import FloatArray
-from rltuned.core.influence import in_turns
-from rltuned.domain.fields import MAX_PRIORITY, OWNED, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import MAX_PRIORITY, OWNED, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.priority import PrioritySystem
 
 IntArray = NDArray[np.int64]

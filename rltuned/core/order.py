@@ -16,17 +16,18 @@ Three kinds of job are measured against one without a number, see `by_neutral`. 
 what follows from the bounds, and what does not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rltuned.core.backlog import median_of_users
 from rltuned.core.features import FloatArray, StateMatrix
-from rltuned.core.influence import median_of_users
 from rltuned.core.pools import Pools
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.errors import PolicyError
 
@@ -254,3 +255,48 @@ def _median_s(delay_s: FloatArray, pools: Pools) -> float:
     waits_s, tasks = delay_s[rows], pools.tasks[rows]
     order = np.argsort(waits_s, kind="stable")
     return median_of_users(waits_s, order, tasks, pools.user[rows], pools.users)
+
+
+# Promises: classes of jobs that never step back. docs/adr/0022 argues why.
+
+
+ClassKey = Literal["partition", "qos", "account"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlaClass:
+    """A class of jobs by key and value, and what it is promised. A job of several partitions is in
+    none that is named by one. max_wait_s: from when a job is eligible.
+    """
+
+    key: ClassKey
+    value: str
+    max_wait_s: float
+
+    def __post_init__(self) -> None:
+        if not self.max_wait_s > 0:
+            raise ValueError(f"a class with impossible numbers: {self}")
+
+    @property
+    def name(self) -> str:
+        """As metrics and sentences have it."""
+        return f"{self.key}={self.value}"
+
+    def covers(self, partitions: Sequence[str], qos: str, account: str) -> bool:
+        if self.key == "partition":
+            return list(partitions) == [self.value]
+        return self.value == (qos if self.key == "qos" else account)
+
+
+def class_of(job: PendingJob, classes: Sequence[SlaClass]) -> SlaClass | None:
+    """The first class that a job is of; None = none."""
+    return next((c for c in classes if c.covers(job.partitions, job.qos, job.account)), None)
+
+
+def kept_in_front(delays: Delays, classes: Sequence[SlaClass | None]) -> Delays:
+    """The delays without those of promised jobs: 0, and so is their bound."""
+    if not any(classes):
+        return delays
+    plain = np.array([one is None for one in classes], dtype=bool)
+    kept = delays.where(plain)
+    return replace(kept, upper_s=np.where(plain, kept.upper_s, 0.0))

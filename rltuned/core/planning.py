@@ -10,8 +10,8 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import IntArray, Numbers, Writing, base_now, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral
 from rltuned.core.standing import priority_order
-from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, target_of
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import OWNED, PRIORITY, SITE_FACTOR, Action, Field, target_of
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S

@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.backlog import backlogs_s, places
-from rltuned.core.capacity import BoolArray, Capacity
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.units import JobId
+from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.core.placement import width_on
+from rltuned.domain.jobs import PendingJob, Request
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import GpuType, JobId
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +118,287 @@ def cpus_per_unit(member: BoolArray, capacity: Capacity) -> float:
     """CPUs per GPU of some nodes, per node where they have no GPU; at least 1."""
     cpus, gpus = int(capacity.total_cpus[member].sum()), int(capacity.total_gpus[:, member].sum())
     return max(1.0, cpus / max(1, gpus or int(member.sum())))
+
+
+# How large a job is: what it takes away from others.
+
+
+MOST_OF_A_NODE: Final = 0.5
+"""A job that asks for more of a node's CPUs or memory than this makes GPUs unusable to others."""
+
+
+class Sizes:
+    """What jobs take away from others, in GPUs, on one cluster; for a job without GPUs on nodes
+    that have none, in nodes.
+
+    A job takes the GPUs that it asks for. An exclusive one takes all of its nodes. One that asks
+    for more than half of a node's CPUs or memory takes that part of the node's GPUs, as no other
+    job can use them; a job without GPUs takes its part whatever it is.
+    """
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        self._nodes: dict[tuple[tuple[str, ...], tuple[int, ...]], FloatArray] = {}
+
+    def of(self, request: Request, partitions: tuple[str, ...]) -> float:
+        """GPUs, at least 1."""
+        asked = request.size
+        units, cpus, mem_mib, most_gpus, most_cpus, most_mem = self._node(request, partitions)
+        fewest = (asked.gpus / most_gpus, asked.cpus / most_cpus, asked.mem_mib / most_mem)
+        width = request.nodes or max(1, *(int(np.ceil(part)) for part in fewest))
+        part = max(asked.cpus / cpus, asked.mem_mib / mem_mib) / width
+        if request.exclusive:
+            part = 1.0
+        elif asked.gpus and part <= MOST_OF_A_NODE:
+            part = 0.0
+        return float(max(asked.gpus, width * units * min(part, 1.0), 1.0))
+
+    def _node(self, request: Request, partitions: tuple[str, ...]) -> FloatArray:
+        """(6,) mean GPUs, CPUs and MiB of a node that the job could run on, and the most of each.
+        Where no node has GPUs, one node is one unit.
+        """
+        capacity = self._capacity
+        key = partitions, capacity.accepted(request)
+        if key not in self._nodes:
+            has = units_of(*key, capacity) > 0
+            if not has.any():
+                has = np.ones(len(capacity.names), dtype=bool)
+            gpus = capacity.total_gpus.sum(axis=0)[has]
+            columns = (gpus, capacity.total_cpus[has], capacity.total_mem_mib[has])
+            table = [np.mean(c) if len(c) else 0.0 for c in columns]
+            table += [np.max(c, initial=0) for c in columns]
+            if not table[0]:
+                table[0] = 1.0
+            self._nodes[key] = np.maximum(np.array(table, dtype=np.float64), [1e-9] * 3 + [1.0] * 3)
+        return self._nodes[key]
+
+
+# What the cluster offers to each job of a queue, for all jobs at once.
+#
+# The same rules as core/placement, one job at a time there, whole queues here; a property test
+# holds the two equal. Jobs that share one Request object and the same partitions are looked at
+# once.
+
+
+FUTURE_HORIZON_S: Final = 3_600.0
+WAYS_CAP: Final = 8
+_NEVER: Final = np.iinfo(np.int64).max
+_CELLS: Final = 2_000_000  # (shapes x nodes) looked at in one go: bounds the memory to a few MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Per job, shape (n,); cff is one number for the cluster.
+
+    fits: 1.0 if it could start now. ways: disjoint placements of its width now. free_gpus,
+    all_gpus, returning_gpus: of the types it accepts on the nodes of its partitions. idle_share:
+    nodes it may use that are wholly free, as a share of all it may use.
+    """
+
+    fits: FloatArray
+    ways: FloatArray
+    free_gpus: FloatArray
+    all_gpus: FloatArray
+    returning_gpus: FloatArray
+    idle_share: FloatArray
+    cff: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobShapes:
+    """The different jobs of a queue. firsts: a job of each shape. rows: (n,) the shapes."""
+
+    firsts: tuple[PendingJob, ...]
+    rows: IntArray
+
+
+def shapes_of(jobs: tuple[PendingJob, ...], capacity: Capacity) -> JobShapes:
+    """Group a queue by shape. Identity, not equality, of requests: hashing them costs more."""
+    known: dict[tuple[object, ...], int] = {}
+    kept = capacity.kept
+    rows = [
+        known.setdefault(
+            (id(job.request), job.partitions, job.required_nodes, job.excluded_nodes, kept.of(job)),
+            len(known),
+        )
+        for job in jobs
+    ]
+    firsts = dict(zip(rows, jobs, strict=True)).values()
+    return JobShapes(tuple(firsts), np.array(rows, dtype=np.int64))
+
+
+def survey(shapes: JobShapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
+    """Look at the free state once for each shape; (n,) arrays, one entry per job."""
+    table = np.zeros((len(shapes.firsts), 6))
+    returning = returning_gpus(snapshot, capacity)
+    together: dict[tuple[object, ...], list[int]] = {}
+    for at, job in enumerate(shapes.firsts):
+        nodes = job.partitions, job.required_nodes, job.excluded_nodes, job.request.outside
+        together.setdefault((*nodes, capacity.kept.of(job)), []).append(at)
+    step = max(1, _CELLS // max(1, len(capacity.names)))
+    for members in together.values():
+        first = shapes.firsts[members[0]]
+        left = capacity.without(capacity.kept.of(first))
+        member = left.wanted_by(first)
+        for start in range(0, len(members), step):
+            some = members[start : start + step]
+            requests = [shapes.firsts[at].request for at in some]
+            table[some] = _look(requests, member, left, returning)
+    fits, ways, free, every, back, idle = table[shapes.rows].T
+    return Survey(fits, ways, free, every, back, idle, fragmentation(capacity))
+
+
+def returning_gpus(snapshot: Snapshot, capacity: Capacity) -> IntArray:
+    """(T+1, N) GPUs that running jobs must return within the horizon, by their time limits."""
+    back: dict[tuple[int, int], int] = {}
+    horizon = snapshot.taken_at + FUTURE_HORIZON_S
+    for job in snapshot.running:
+        limit_s = job.request.time_limit_s
+        if limit_s is None or job.started_at + limit_s > horizon:
+            continue
+        for share in job.shares:
+            # a node that vanished from the answer takes its GPUs with it
+            column = capacity.index.get(share.node)
+            if column is not None and share.taken.gpus:
+                cell = capacity.row_on(share, column), column
+                back[cell] = back.get(cell, 0) + share.taken.gpus
+    table = np.zeros_like(capacity.total_gpus)
+    for cell, gpus in back.items():
+        table[cell] = gpus
+    return table
+
+
+def fragmentation(capacity: Capacity) -> float:
+    """CFF in [0, 1]: how far the free GPUs of usable nodes are scraps of partly used nodes."""
+    total = capacity.total_gpus.sum(axis=0)[capacity.usable]
+    free = capacity.free_gpus.sum(axis=0)[capacity.usable]
+    all_free = int(free.sum())
+    if all_free == 0:
+        return 0.0
+    return float(1.0 - (free * free / np.maximum(total, 1)).sum() / all_free)
+
+
+def _look(
+    requests: list[Request], member: BoolArray, capacity: Capacity, returning: IntArray
+) -> FloatArray:
+    """(k, 6): fits, ways, free, all, returning, idle share."""
+    places = _Places.of(member, capacity)
+    if not len(places.rows):
+        return np.zeros((len(requests), 6))
+    need = np.array([(r.total.gpus, r.total.cpus, r.total.mem_mib) for r in requests])
+    accepts = _accepts(requests, capacity)[:, places.rows]
+    widths = _widths(requests, need, accepts, places, capacity)
+    exclusive = np.array([r.exclusive for r in requests])
+    ways = _ways(need, widths, exclusive, places, capacity)
+    free_gpus, every, back, idle_nodes, nodes = (accepts @ places.sums(capacity, returning)).T
+    idle_share = idle_nodes / np.maximum(nodes, 1)
+    return np.column_stack([ways > 0, ways, free_gpus, every, back, idle_share])
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """GPUs of one type on one node of the partitions looked at, sorted by type: P pairs of R types.
+
+    row, column: (P,) of the capacity's arrays; the zero row has every node. starts, sizes: (R,) the
+    first pair of each of rows, and how many. usable, idle: (P,) whether Slurm starts jobs there,
+    and nothing runs.
+    """
+
+    member: BoolArray  # (N,) nodes of the partitions
+    row: IntArray
+    column: IntArray
+    rows: IntArray
+    starts: IntArray
+    sizes: IntArray
+    usable: BoolArray
+    idle: BoolArray
+
+    @classmethod
+    def of(cls, member: BoolArray, capacity: Capacity) -> "_Places":
+        has = member & (capacity.total_gpus > 0)
+        has[-1] = member
+        row, column = np.nonzero(has)
+        counts = np.count_nonzero(has, axis=1)
+        rows = np.flatnonzero(counts)
+        sizes = counts[rows]
+        usable = capacity.usable[column]
+        idle = usable & capacity.untouched()[column]
+        return cls(member, row, column, rows, np.cumsum(sizes) - sizes, sizes, usable, idle)
+
+    def sums(self, capacity: Capacity, returning: IntArray) -> IntArray:
+        """(R, 5) free, all, returning GPUs of each type; free and all nodes."""
+        row, column = self.row, self.column
+        table = np.ones((5, len(row)), dtype=np.int64)
+        table[0] = capacity.free_gpus[row, column] * self.usable
+        table[1] = capacity.total_gpus[row, column]
+        table[2] = returning[row, column] * self.usable
+        table[3] = self.idle
+        return np.add.reduceat(table, self.starts, axis=1).T
+
+    def count(self, some: BoolArray) -> IntArray:
+        """(k, P) -> (k, R) how many of each type."""
+        return np.add.reduceat(some, self.starts, axis=1, dtype=np.int64)
+
+
+def _ways(
+    need: IntArray, widths: IntArray, exclusive: BoolArray, places: _Places, capacity: Capacity
+) -> IntArray:
+    """(k,) disjoint sets of nodes that carry each need now, of the types where fewest nodes do;
+    need (k, 3), widths (k, R).
+    """
+    fewest = widths.min(axis=1, keepdims=True)  # (k, 1)
+    chosen = (widths == fewest) & (fewest < _NEVER)
+    wide = np.where(fewest < _NEVER, fewest, 1)
+    ok = np.where(exclusive[:, None], places.idle, places.usable)  # (k, P)
+    ok &= capacity.free_cpus[places.column] >= -(-need[:, 1:2] // wide)
+    ok &= capacity.free_mem_mib[places.column] >= -(-need[:, 2:] // wide)
+    gpus = capacity.free_gpus[places.row, places.column]
+    low, larger = np.divmod(need[:, :1], wide)
+    with_low = places.count(ok & (gpus >= low))
+    chosen &= with_low >= wide
+    if larger.any():
+        chosen &= places.count(ok & (gpus > low)) >= larger
+    found: IntArray = np.where(chosen, with_low // wide, 0).sum(axis=1)
+    return found
+
+
+def _accepts(requests: list[Request], capacity: Capacity) -> BoolArray:
+    """(k, T+1) which rows of GPU types each request may use."""
+    known: dict[tuple[bool, tuple[GpuType, ...]], BoolArray] = {}
+    rows = []
+    for request in requests:
+        key = (request.total.gpus > 0, request.gpu_types)
+        if key not in known:
+            known[key] = np.zeros(len(capacity.total_gpus), dtype=bool)
+            known[key][list(capacity.accepted(request))] = True
+        rows.append(known[key])
+    return np.array(rows)
+
+
+def _widths(
+    requests: list[Request],
+    need: IntArray,
+    accepts: BoolArray,
+    places: _Places,
+    capacity: Capacity,
+) -> IntArray:
+    """(k, R) nodes each request gets on each type; _NEVER where that type cannot carry it."""
+    asked = np.array([r.nodes or 0 for r in requests])[:, None]
+    column = places.column
+    amounts = np.empty((3, len(column)), dtype=np.int64)
+    amounts[0] = capacity.total_gpus[places.row, column]
+    amounts[1], amounts[2] = capacity.total_cpus[column], capacity.total_mem_mib[column]
+    most = np.maximum.reduceat(amounts, places.starts, axis=1)  # (3, R)
+    even = (most == np.minimum.reduceat(amounts, places.starts, axis=1)).all(axis=0)
+    by_amount = -(-need[:, :, None] // np.maximum(most, 1))  # (k, 3, R)
+    # GPUs alone decide where there are any
+    fewest = np.where(need[:, :1] > 0, by_amount[:, 0], by_amount.max(axis=1))
+    wide = np.where(asked > 0, asked, np.maximum(fewest, 1))
+    carried = accepts & (wide <= places.sizes)
+    carried &= (-(-need[:, :, None] // wide[:, None]) <= most).all(axis=1)
+    # uneven nodes, or a share too large in CPUs or memory: look node count by node count
+    unsure = accepts & ~(carried & even) & ((asked == 0) | ~even)
+    for i, at in np.argwhere(unsure) if unsure.any() else ():
+        count = width_on(requests[i], int(places.rows[at]), places.member, capacity)
+        wide[i, at], carried[i, at] = count, count > 0
+    return np.where(carried, wide, _NEVER)

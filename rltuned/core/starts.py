@@ -8,14 +8,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.core.arrivals import DAY_S, NO_ARRIVALS, Arrival, Arrivals
-from rltuned.core.constraints import why_outside
-from rltuned.core.forecast import DRAWS, PlayedJob, play_forward, quantiles
+from rltuned.core.capacity import why_outside
+from rltuned.core.forecast import (
+    DAY_S,
+    DRAWS,
+    NO_ARRIVALS,
+    Arrival,
+    Arrivals,
+    PlayedJob,
+    play_forward,
+    quantiles,
+)
 from rltuned.core.line import THROTTLED, Line
 from rltuned.core.pools import waiting_tasks
-from rltuned.domain.context import RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RunTimes, Snapshot
 from rltuned.domain.units import JobId
 
 MOST: Final = 1_000

@@ -8,17 +8,15 @@ from typing import Final
 from pydantic import ConfigDict
 
 from rltuned.core.decide import Decision
-from rltuned.daemon.canary.breaker import demoted
+from rltuned.daemon.breaker import demoted
 from rltuned.daemon.foreign import FirstLooks, within
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
-from rltuned.domain.context import NO_CONTEXT, Context, Remembered
-from rltuned.domain.fields import OVERSUBSCRIBE, OWNED
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Backend, Clock, Outcome, Plan, Result
+from rltuned.domain.plan import OVERSUBSCRIBE, OWNED, Backend, Clock, Outcome, Plan, Result
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot, Unreadable
+from rltuned.domain.snapshot import NO_CONTEXT, Context, Remembered, Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.cycles import CycleObservation, Document

@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.core.decide import Decision, Entry, Knobs
-from rltuned.core.explaining import sentence
 from rltuned.core.features import COLUMNS
+from rltuned.core.line import sentence
+from rltuned.core.order import class_of
 from rltuned.core.placement import Placement
 from rltuned.core.refusals import Refusal
-from rltuned.core.sla import class_of
 from rltuned.core.standing import Place, priority_order
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.groups import Groups, place_of
-from rltuned.daemon.sums import in_line
-from rltuned.domain.context import Context
+from rltuned.daemon.report import in_line
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import changes_of

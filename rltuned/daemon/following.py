@@ -11,11 +11,10 @@ Beyond a trial, a circuit breaker that opens for longer waits takes a young gene
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.breaker import Cause
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.core.ladder import Switchback
+from rltuned.daemon import breaker
+from rltuned.daemon.breaker import Cause, Effect
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.errors import ModelError
 from rltuned.journal.store import Memory
 from rltuned.policies.generations import Generations

@@ -16,8 +16,8 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.core.arrivals import DAY_S, Arrival, Arrivals
 from rltuned.core.decide import Decision
+from rltuned.core.forecast import DAY_S, Arrival, Arrivals
 from rltuned.core.hindsight import Hindsight, corrected, finite
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.starts import (
@@ -38,13 +38,11 @@ from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.run_times import BUGS
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.what_if import LastForecast
-from rltuned.domain.context import Context, RunTime, RunTimes
 from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, RunTime, RunTimes, Snapshot
 from rltuned.domain.units import JobKey
-from rltuned.durable import write_whole
+from rltuned.files import owner_of, read_trusted, write_whole
 from rltuned.journal.store import hand_to_folder_owner
-from rltuned.trusted import owner_of, read_trusted
 
 FILE_NAME: Final = "forecast"
 VERSION: Final = 2

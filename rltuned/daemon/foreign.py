@@ -16,8 +16,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.priority import HIGHEST_BASIC, PriorityKind
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime

@@ -5,12 +5,9 @@ from typing import Any, Final
 
 from pydantic import ConfigDict
 
-from rltuned.core.group_forecast import GroupForecast
-from rltuned.core.groups import follow, forecasts, node_of
-from rltuned.domain.context import RunTimes
-from rltuned.domain.groups import GroupStore, JobPhase
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.core.groups import GroupForecast, follow, forecasts, node_of
+from rltuned.domain.jobs import GroupStore, JobPhase, PendingJob
+from rltuned.domain.snapshot import RunTimes, Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import Kept, Recall
 from rltuned.slurm.values import parse_dependency

@@ -15,9 +15,20 @@ from enum import StrEnum
 from typing import Final
 
 from rltuned.daemon.foreign import Number, foreign, unexplained, within
-from rltuned.domain.fields import NICE, PRIORITY, RELEASE, SITE_FACTOR, Action, Field
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Clock, Outcome, Plan, Result, Undoer
+from rltuned.domain.plan import (
+    NICE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
+    Clock,
+    Field,
+    Outcome,
+    Plan,
+    Result,
+    Undoer,
+)
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import (

@@ -13,20 +13,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.core.asked import Job, JobKey, key_of, partitions_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.limits import LimitMemory
-from rltuned.core.memory import RunTimeMemory, SizeOf, gpus_of
-from rltuned.core.sizes import Sizes
+from rltuned.core.memory import Job, JobKey, RunTimeMemory, SizeOf, gpus_of, key_of, partitions_of
+from rltuned.core.pools import Sizes
 from rltuned.daemon.logger import Log
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
-from rltuned.domain.runs import JobRun, RunNews
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import JobRun, RunNews
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, RltunedError
 from rltuned.journal.store import LEARNED_FILE, Learned, keep_learned, read_learned
-from rltuned.policies.feeding import feed, replay
 from rltuned.policies.files import read_archive
+from rltuned.policies.predictor import feed, replay
 
 SAVED_EVERY_S: Final = 600.0
 FIRST_WAIT_S: Final = 3.0

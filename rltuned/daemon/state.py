@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rltuned.daemon.canary.effect import Effect
+from rltuned.daemon.breaker import Effect
 
 FRESH_CYCLES: Final = 3
 """So many intervals after the last result the daemon is no longer ready."""

@@ -24,11 +24,10 @@ from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies import files
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.files import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.policies.generations import TUNED, Generations
-from rltuned.policies.named import hint, policy_named
-from rltuned.policies.plugins import Plugin, plugin_names
+from rltuned.policies.plugins import Plugin, hint, plugin_names, policy_named
 from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.keys import PolicyKeys, is_file_name
 from rltuned.slurm.backend import SlurmBackend

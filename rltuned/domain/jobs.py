@@ -1,13 +1,72 @@
 """Jobs as a scheduler may know them. No type here can hold a true run time."""
 
+import math
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
 
 from rltuned.domain.cluster import Resources
 from rltuned.domain.kinds import NO_KINDS, Kinds
 from rltuned.domain.priority import HIGHEST_BASIC
 from rltuned.domain.units import GpuType, JobId, JobKey, NodeName, UnixTime
+
+# Jobs that wait for each other: what Slurm says of one job, and what is kept of a whole group.
+
+
+AFTER_START: Final = frozenset({"after"})
+"""Kinds of edges that hold no longer once the parent has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """Which jobs one job waits for. parents: ids with the kind of the edge in Slurm's word
+    (`afterok`). whole: the edges say all of it, each must hold, and on success.
+    """
+
+    parents: tuple[tuple[JobId, str], ...] = ()
+    whole: bool = True
+
+
+class JobPhase(StrEnum):
+    """How far a job of a group has come."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+    """Slurm shows it no more, whether it ran or was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """A job or a whole array in a group; None = not known, or not yet.
+
+    parents: the kind of the edge by the parent's id, satisfied edges too. run_s: expected, by
+    `source`. high_s: the predictor's 90% quantile. most_s: by its limit. never: Slurm says that its
+    dependency can never be satisfied. started_at, ended_at: Unix times of the first start seen, and
+    of the first look without it.
+    """
+
+    parents: Mapping[int, str] = field(default_factory=dict)
+    whole: bool = True
+    user: str = ""
+    phase: JobPhase = JobPhase.WAITING
+    run_s: float | None = None
+    high_s: float | None = None
+    most_s: float | None = None
+    source: Literal["predicted", "limit", "unknown"] = "unknown"
+    never: bool = False
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStore:
+    """All groups of a cluster. jobs: by id, or the array's."""
+
+    jobs: Mapping[int, GroupJob] = field(default_factory=dict)
+    seen_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,3 +387,90 @@ def _longest(job: PendingJob) -> int:
     digits = max((len(n) for n in _NUMBER.findall(job.array.listed)), default=_DIGITS)
     listed = (2 * job.array.tasks + 2) // 3 * (digits + 1)
     return max(len(job.address), len(f"{job.array.array_job_id}_[]") + listed)
+
+
+# Runs of jobs: what is known of one, and what has happened since the last look.
+
+
+SHORTEST_S: Final = 10.0
+"""Of bounded slowdown: shorter jobs count as this long (docs/interfaces.md)."""
+
+RunKey = tuple[JobId, UnixTime]
+"""A run: a job's number and its start, since a job that is requeued runs again."""
+
+
+class Side(StrEnum):
+    """Whether a job became eligible while its delay was on. The value is the metric label."""
+
+    ON = "on"
+    OFF = "off"
+    """rltuned may order it, but did not: in an off block, or at a stage that writes nothing."""
+    OTHER = "other"
+    """Not for rltuned to order, or not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job. job: what it was while it ran, with its times and sizes. ended_at: None =
+    it runs, or its end is not known. suspended_s: within the run.
+    """
+
+    job: RunningJob
+    ended_at: UnixTime | None = None
+    suspended_s: float = 0.0
+    side: Side = Side.OTHER
+
+    def __post_init__(self) -> None:
+        if self.run_s < 0:
+            raise ValueError(f"job {self.job.job_id}: its times are out of order")
+
+    @property
+    def key(self) -> RunKey:
+        return self.job.job_id, self.job.started_at
+
+    @property
+    def run_s(self) -> float:
+        """How long it ran; nan = its end is not known."""
+        if self.ended_at is None:
+            return math.nan
+        return self.ended_at - self.job.started_at - self.suspended_s
+
+    @property
+    def wait_s(self) -> float | None:
+        """From when it was eligible to its start; None = Slurm does not say."""
+        since = self.job.waits_since
+        return None if since is None else max(0.0, self.job.started_at - since)
+
+    @property
+    def slowdown(self) -> float | None:
+        """Bounded slowdown; None = its wait or its end is not known."""
+        if self.wait_s is None or self.ended_at is None:
+            return None
+        return bounded_slowdown(self.wait_s, self.run_s)
+
+
+def bounded_slowdown(wait_s: float, length_s: float) -> float:
+    """Of a job that waited and ran for so many seconds."""
+    return max(1.0, (wait_s + length_s) / max(length_s, SHORTEST_S))
+
+
+@dataclass(frozen=True, slots=True)
+class RunNews:
+    """What has happened to runs since the last look. over: they run no more; one without an end was
+    requeued, or its end is not known. undecided: they do not run, and may run on.
+    """
+
+    started: tuple[JobRun, ...] = ()
+    over: tuple[JobRun, ...] = ()
+    undecided: tuple[RunningJob, ...] = ()
+
+    def __add__(self, later: "RunNews") -> "RunNews":
+        """As if there had been no look in between: without runs that began and ended there."""
+        over, began = ({run.key for run in some} for some in (later.over, self.started))
+        started = (run for run in self.started if run.key not in over)
+        ended = (run for run in later.over if run.key not in began)
+        return RunNews((*started, *later.started), (*self.over, *ended), later.undecided)
+
+    @property
+    def ended(self) -> tuple[JobRun, ...]:
+        return tuple(run for run in self.over if run.ended_at is not None)

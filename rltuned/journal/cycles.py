@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.store import reading

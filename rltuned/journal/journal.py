@@ -25,19 +25,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rltuned.domain.fields import Field
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.plan import Field, Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
-from rltuned.durable import write_whole
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
+from rltuned.files import flaw_of, owner_of, read_trusted, write_whole
 from rltuned.journal import cycles, owned, store
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.owned import OwnedRow
 from rltuned.journal.retention import Keeping, rotate, shrink
 from rltuned.journal.store import REMEDY, check_whole, hand_to_folder_owner
-from rltuned.trusted import flaw_of, owner_of, read_trusted
 
 LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0

@@ -13,9 +13,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from rltuned.domain.fields import OWNED, PRIORITY, SITE_FACTOR, Action, Field, Target, Value
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Outcome, Result
+from rltuned.domain.plan import (
+    OWNED,
+    PRIORITY,
+    SITE_FACTOR,
+    Action,
+    Field,
+    Outcome,
+    Result,
+    Target,
+    Value,
+)
 from rltuned.domain.units import JobId, JobKey, UnixTime
 
 KEPT: Final = 8

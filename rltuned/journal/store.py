@@ -21,10 +21,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.domain.kinds import SALT_BYTES
-from rltuned.durable import write_whole
 from rltuned.errors import JournalError, JournalLostError, JournalOtherError
+from rltuned.files import owner_of, read_secret, read_trusted, write_whole
 from rltuned.text import first_flaw
-from rltuned.trusted import owner_of, read_secret, read_trusted
 
 T = TypeVar("T")
 

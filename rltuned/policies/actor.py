@@ -7,21 +7,228 @@ digested and parsed, so that no other user can exchange it in between; see files
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from rltuned.core.capacity import BoolArray
-from rltuned.core.features import SCHEMA_ID, Float32Array, FloatArray, StateMatrix
-from rltuned.core.observation import sample_features
+from rltuned.core.features import (
+    MAX_QUEUE_SIZE,
+    OBSERVED,
+    SCHEMA_ID,
+    Float32Array,
+    FloatArray,
+    StateMatrix,
+    sample_features,
+)
 from rltuned.core.order import Wish
-from rltuned.core.queue_features import queue_features
+from rltuned.core.run_times import QUEUE_FEATURES, queue_features
 from rltuned.errors import ModelError
 from rltuned.policies import files
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import CARD_FILE, PARITY_FILE, WEIGHTS_FILE, Card
-from rltuned.policies.network import INPUTS, Kind, Network, outputs_of, shapes
+from rltuned.stats import Word, percent
+
+# The actor's forward pass in numpy: what the daemon runs.
+#
+# Source: RLTune section 3.2 and Fig. 9: a three-layer perceptron that slides over the jobs, with
+# the same weights for every row, so a queue of any length can be scored and the order of its rows
+# does not matter. `paper` reads the paper's windows (core/observation), `queue` all features and
+# where a job stands in its queue (core/queue_features), and corrects the two parts of a delay
+# apart. train/network has both for PyTorch, kernel/network compiled; a bundle's parity file holds
+# PyTorch's own scores, and every load compares them.
+
+
+Kind = Literal["paper", "queue"]
+Weights = Mapping[str, Float32Array]
+"""By PyTorch's names; a layer's weight is (outputs, inputs)."""
+LAYERS: Final = ("layers.0", "layers.2", "layers.4")
+INPUTS: Final[Mapping[Kind, int]] = {"paper": OBSERVED, "queue": QUEUE_FEATURES}
+"""How many features each kind reads."""
+MASKED: Final = -1e9
+"""Score of a row that is padding: its probability is zero in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """An actor's weights, as in `shapes`. They correct delays by exp(-reach) to exp(reach); with
+    reach 0 they correct no rule, and their score is the order, equal ones by submission. trust: see
+    `correction`.
+    """
+
+    kind: Kind
+    weights: Weights
+    reach: float
+    trust: float = 1.0
+
+    def forward(self, values: Float32Array, mask: BoolArray) -> Float32Array:
+        """(jobs, features) and (jobs,) -> (jobs, outputs) scores; rows left out: MASKED."""
+        return np.where(mask[:, None], perceptron(self.weights, values), np.float32(MASKED))
+
+    @property
+    def corrects(self) -> bool:
+        """Whether there is a rule that it corrects."""
+        return self.reach > 0.0
+
+    def factors(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(n,) what its scores (n, outputs) make of the two parts of the rule's delays, own seconds
+        and place; 1 at score 0, less for higher ones.
+        """
+        found = correction(self.reach, self.trust, scores)
+        return found[:, 0], found[:, -1]
+
+
+def correction(reach: float, trust: float, score: FloatArray) -> FloatArray:
+    """The factor on a delay of the rule. trust: of its logarithm, from 0, the rule, to 1, the actor
+    as trained. kernel/network compiles it, for one score at a time.
+    """
+    found: FloatArray = np.exp(-(trust * reach) * np.tanh(score))
+    return found
+
+
+def outputs_of(kind: Kind, reach: float) -> int:
+    """Scores per job: one for each part of a delay, or one for all that it does."""
+    return 2 if kind == "queue" and reach > 0.0 else 1
+
+
+def shapes(inputs: int, hidden: tuple[int, ...], outputs: int) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor of a perceptron, by its name; hidden: (H, K)."""
+    found: dict[str, tuple[int, ...]] = {}
+    widths = (inputs, *hidden)
+    for layer, units, width in zip(LAYERS, (*hidden, outputs), widths, strict=True):
+        found |= {f"{layer}.weight": (units, width), f"{layer}.bias": (units,)}
+    return found
+
+
+def perceptron(weights: Weights, values: Float32Array) -> Float32Array:
+    """(n, inputs) -> (n, outputs) of three layers."""
+    first, second, head = LAYERS
+    code = relu(dense(weights, first, values))
+    return dense(weights, head, relu(dense(weights, second, code)))
+
+
+def dense(weights: Weights, layer: str, values: Float32Array) -> Float32Array:
+    """(n, inputs) -> (n, outputs) of one linear layer."""
+    found: Float32Array = values @ weights[f"{layer}.weight"].T
+    found += weights[f"{layer}.bias"]
+    return found
+
+
+def relu(values: Float32Array) -> Float32Array:
+    """What is negative becomes 0, in place."""
+    return np.maximum(values, np.float32(0.0), out=values)
+
+
+# The paper of a model: what it is, what it was trained on, how well it did.
+#
+# A bundle is a folder with `actor.safetensors` (weights and nothing else), `card.json` (this) and
+# `parity.npz` (inputs with the scores that the trained network gave). No file of it can carry code.
+
+
+CARD_FILE: Final = "card.json"
+WEIGHTS_FILE: Final = "actor.safetensors"
+PARITY_FILE: Final = "parity.npz"
+FORMAT: Final = 2
+BUNDLE_NAME: Final = "[a-z0-9][a-z0-9._-]{0,63}"
+MAX_HIDDEN: Final = 4_096
+MAX_REACH: Final = 5.0
+
+
+HIDDEN_LAYERS: Final = 2
+
+
+class Architecture(BaseModel, extra="forbid", frozen=True):
+    """Enough to build the network before its weights are read. max_jobs: rows of the windows in
+    parity.npz; a queue may be longer.
+    """
+
+    kind: Kind
+    features: int = OBSERVED
+    predicted: bool = Field(default=False, description="reads predicted run times, as `queue` does")
+    hidden: tuple[int, ...] = Field(description="widths of the hidden layers")
+    reach: float = Field(
+        gt=0.0,
+        le=MAX_REACH,
+        description="ln of the largest factor on the delays of the rule `delay`",
+    )
+    max_jobs: Literal[256] = MAX_QUEUE_SIZE
+
+    @field_validator("hidden")
+    @classmethod
+    def _bounded(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
+        if not all(1 <= width <= MAX_HIDDEN for width in hidden):
+            raise ValueError(f"widths must be 1 to {MAX_HIDDEN}")
+        return hidden
+
+    @model_validator(mode="after")
+    def _reads_what_it_can(self) -> "Architecture":
+        if self.features != INPUTS[self.kind]:
+            raise ValueError(f"{self.kind} does not read {self.features} features")
+        if self.predicted != (self.kind == "queue"):
+            raise ValueError(f"{self.kind} does{' not' * self.predicted} read predictions")
+        if len(self.hidden) != HIDDEN_LAYERS:
+            raise ValueError(f"{self.kind} has {HIDDEN_LAYERS} hidden layers")
+        return self
+
+
+class Training(BaseModel, extra="forbid", frozen=True):
+    """How the weights came to be; enough to make them again."""
+
+    method: str
+    teacher: str
+    command: str
+    seed: int
+    settings: dict[str, int | float | str]
+    data: str
+    data_licence: str
+    seconds: float
+    machine: str
+
+
+class Verdict(BaseModel, extra="forbid", frozen=True):
+    """The model against the rule `delay`; of a training on windows that neither trained nor chose
+    anything. change: of the figure, geometric mean of the ratios less 1, -0.05 = 5% less, and its
+    95% interval over windows.
+    """
+
+    word: Word
+    change: float
+    low: float | None
+    high: float | None
+    windows: int
+    figure: str = "wait, slowdown and tail"
+
+    def __str__(self) -> str:
+        """For people."""
+        than = " than" if self.word != "no proven difference" else " from"
+        figures = percent(self.change, self.low, self.high)
+        where = f"on {self.windows} windows"
+        return f"{self.word}{than} the rule delay: {self.figure} {figures} {where}"
+
+
+class Card(BaseModel, extra="forbid", frozen=True):
+    """card.json."""
+
+    format: Literal[2]
+    name: str = Field(pattern=f"^{BUNDLE_NAME}$")
+    summary: str
+    schema_id: str
+    architecture: Architecture
+    files_sha256: dict[str, str]
+    rltuned_version: str
+    git_commit: str
+    torch_version: str
+    training: Training
+    results: dict[str, float]
+    verdict: Verdict | None = Field(default=None, description="null: not judged")
+    caveats: list[str]
+    ranges: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="smallest and largest value of each feature in sample windows of the training",
+    )
+
 
 MAX_WINDOWS: Final = 64
 """Of a self-test: it runs at every start."""

@@ -13,16 +13,130 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from rltuned.durable import sync_folder, write_whole
+from pydantic import BaseModel, ConfigDict, Field
+
 from rltuned.errors import ModelError
-from rltuned.policies import generation
-from rltuned.policies.files import check_folder, named, read
+from rltuned.files import sync_folder, write_whole
+from rltuned.policies.actor import load_actor
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.files import (
+    MAX_CARD_BYTES,
+    MODEL_PREFIX,
+    check_folder,
+    named,
+    parsed,
+    read,
+    read_sealed,
+)
+from rltuned.policies.predictor import load_predictor
+
+# One generation: an order that cannot change, in a folder that holds all that it needs.
+
+
+MANIFEST: Final = "generation.json"
+MODEL, PREDICTOR = "model", "predictor"
+NAME: Final = re.compile(r"gen-(\d{6,})-([0-9a-f]{12})")
+_FILE: Final = re.compile(rf"({MODEL}|{PREDICTOR})/(?!\.\.?$)[^/]+")
+
+
+class TunedOrder(BaseModel):
+    """generation.json without what the store adds: an order, and why it is there.
+
+    policy: a rule, or `model` for the bundle in model/; trust: see network.correction; those of
+    older releases have none, and their networks are as trained. site_predictor: predictor/ holds
+    one; else the predictor of the settings is used. verdict: one sentence.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: str
+    own: float = Field(ge=0, le=100, allow_inf_nan=False)
+    share: float = Field(ge=0, le=100, allow_inf_nan=False)
+    max_delay_s: float = Field(ge=0, le=31_536_000, allow_inf_nan=False)
+    trust: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
+    site_predictor: bool = False
+    label: str = ""
+    verdict: str = ""
+    made_at: float = 0.0
+    rltuned_version: str = ""
+
+
+class Manifest(TunedOrder):
+    """generation.json. files_sha256: of every other file, by its path in the folder."""
+
+    format: Literal[1]
+    number: int
+    files_sha256: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One that has passed every check. digest: SHA-256 of generation.json."""
+
+    path: Path
+    manifest: Manifest
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def policy_name(self) -> str:
+        """As policy.name has it, with the folder as models_dir."""
+        own = self.manifest.policy
+        return f"{MODEL_PREFIX}{MODEL}" if own == MODEL else own
+
+    @property
+    def predictor_name(self) -> str | None:
+        """As predictor.model has it, with the folder as models_dir; None = that of the settings."""
+        return PREDICTOR if self.manifest.site_predictor else None
+
+
+def read_generation(path: Path) -> Generation:
+    """A generation with all checks. Raises ModelError: names the file and what is wrong."""
+    with named(path):
+        if NAME.fullmatch(path.name) is None or not path.is_dir():
+            raise ModelError(f"model {path}: there is no such generation")
+        check_folder(path)
+        data = read(path / MANIFEST, MAX_CARD_BYTES)
+        digest = hashlib.sha256(data).hexdigest()
+        if not path.name.endswith(digest[:12]):
+            raise ModelError(
+                f"model {path / MANIFEST}: SHA-256 {digest[:12]}..., the folder's name says "
+                f"{path.name[-12:]}"
+            )
+        manifest = parsed(Manifest, path / MANIFEST, data)
+        checked(path, manifest)
+        return Generation(path, manifest, digest)
+
+
+def checked(path: Path, manifest: Manifest) -> None:
+    """Every file is as in the manifest and loads as in the daemon; raises ModelError."""
+    for name, wanted in manifest.files_sha256.items():
+        if _FILE.fullmatch(name) is None:
+            raise ModelError(f"model {path / MANIFEST}: {name!r} is no file of a generation")
+        read_sealed(path / name, wanted, f"{MANIFEST} says")
+    parts = {name.split("/")[0] for name in manifest.files_sha256}
+    if manifest.policy == MODEL:
+        load_actor(path / MODEL)
+        parts.discard(MODEL)
+    elif manifest.policy not in BASELINES:
+        raise ModelError(f"model {path / MANIFEST}: no rule named {manifest.policy!r}")
+    if manifest.site_predictor:
+        load_predictor(path / PREDICTOR)
+        parts.discard(PREDICTOR)
+    if parts:
+        raise ModelError(f"model {path}: holds {', '.join(sorted(parts))}, which nothing uses")
+
 
 TUNED: Final = "tuned"
 """The policy.name that follows `current`."""
@@ -52,7 +166,7 @@ class Generations:
                 found = [p.name for p in self.folder.iterdir()]
             except FileNotFoundError:
                 return []
-        return sorted((n for n in found if generation.NAME.fullmatch(n)), key=_number)
+        return sorted((n for n in found if NAME.fullmatch(n)), key=_number)
 
     def named_by(self, role: Role) -> str | None:
         """The generation that a link names; None = no such link. Raises ModelError."""
@@ -62,11 +176,11 @@ class Generations:
                 target = str(link.readlink())
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            if not generation.NAME.fullmatch(target):
+            if not NAME.fullmatch(target):
                 raise ValueError(f"leads to {target!r}, which is no generation")
             return target
 
-    def read(self, which: str) -> generation.Generation:
+    def read(self, which: str) -> Generation:
         """A generation by its name or role, with all checks. Raises ModelError."""
         name = which
         if which in ROLES:
@@ -74,11 +188,11 @@ class Generations:
             if found is None:
                 raise ModelError(f"model {self.folder / which}: there is no such generation")
             name = found
-        return generation.read_generation(self.folder / name)
+        return read_generation(self.folder / name)
 
     # -- changing ---------------------------------------------------------------------------------
 
-    def add(self, order: generation.TunedOrder, parts: Mapping[str, Path]) -> generation.Generation:
+    def add(self, order: TunedOrder, parts: Mapping[str, Path]) -> Generation:
         """Make a new generation. parts: folders, `model`, `predictor`. Raises ModelError."""
         with self._alone():
             for undone in self.folder.glob(f"{_UNDONE}*"):
@@ -90,20 +204,18 @@ class Generations:
             made = self.folder / f"{_UNDONE}{number}"
             made.mkdir()
             digests = _copied(parts, made)
-            manifest = generation.Manifest(
-                format=1, number=number, files_sha256=digests, **order.model_dump()
-            )
+            manifest = Manifest(format=1, number=number, files_sha256=digests, **order.model_dump())
             data = (manifest.model_dump_json(indent=1) + "\n").encode()
-            write_whole(made / generation.MANIFEST, data, 0o444)
+            write_whole(made / MANIFEST, data, 0o444)
             sync_folder(made)
             digest = hashlib.sha256(data).hexdigest()
-            generation.checked(made, manifest)
+            checked(made, manifest)
             place = self.folder / f"gen-{number:06d}-{digest[:12]}"
             made.rename(place)
             sync_folder(self.folder)
-            return generation.read_generation(place)
+            return read_generation(place)
 
-    def propose(self, name: str, *, at: float, why: str = "") -> generation.Generation:
+    def propose(self, name: str, *, at: float, why: str = "") -> Generation:
         """Make it the candidate. at: Unix seconds, for the log."""
         with self._alone():
             found = self.read(name)
@@ -111,9 +223,7 @@ class Generations:
             self._note("proposed", found.name, why, at)
             return found
 
-    def promote(
-        self, which: str = "candidate", *, at: float, why: str = ""
-    ) -> generation.Generation:
+    def promote(self, which: str = "candidate", *, at: float, why: str = "") -> Generation:
         """Put a generation in force, the last one becoming `previous`. Raises ModelError."""
         self.read(which)  # before a folder is made for the lock
         with self._alone():
@@ -128,7 +238,7 @@ class Generations:
                 self._drop("candidate")
             return found
 
-    def rollback(self, *, at: float, why: str = "") -> generation.Generation | None:
+    def rollback(self, *, at: float, why: str = "") -> Generation | None:
         """Go back to `previous`; None = nothing is in force any more. Raises ModelError."""
         self._in_force()
         with self._alone():
@@ -214,7 +324,7 @@ def _noted(line: str) -> dict[str, object]:
 
 
 def _number(name: str) -> int:
-    found = generation.NAME.fullmatch(name)
+    found = NAME.fullmatch(name)
     return int(found[1]) if found else 0
 
 

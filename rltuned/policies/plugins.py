@@ -11,6 +11,7 @@ Its code runs inside the daemon, with the daemon's rights; the bounds on delays 
 every policy (core/order). docs/write-a-policy.md shows one.
 """
 
+import difflib
 import hashlib
 import inspect
 import signal
@@ -27,7 +28,10 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Wish
 from rltuned.core.pools import Pools
 from rltuned.errors import ModelError, PolicyError, RltunedError
-from rltuned.trusted import flaws_on
+from rltuned.files import flaws_on
+from rltuned.policies.actor import Actor, load_actor
+from rltuned.policies.baselines import BASELINES, Baseline
+from rltuned.policies.files import MODEL_PREFIX, MODELS_DIR, bundle_at
 
 Table = TypeVar("Table", StateMatrix, Pools)
 PLUGIN_PREFIX: Final = "plugin:"
@@ -145,3 +149,28 @@ def _without_writing(table: Table) -> Table:
             changed[field.name] = value.copy()
             changed[field.name].flags.writeable = False
     return replace(table, **changed)
+
+
+# A policy by its name: a rule, `model:NAME` or `model:FOLDER`, `plugin:NAME`.
+
+
+def policy_named(
+    name: str, models_dir: Path = MODELS_DIR, trust: float = 1.0
+) -> Baseline | Actor | Plugin:
+    """The policy of a name; a model's is its folder or in models_dir. trust: of a network, see
+    load_actor. Raises ModelError.
+    """
+    if name in BASELINES:
+        return BASELINES[name]
+    if is_plugin(name):
+        return load_plugin(name)
+    if name.startswith(MODEL_PREFIX):
+        return load_actor(bundle_at(name, models_dir), trust)
+    raise ModelError(f"no policy {name!r}; {hint(name)}")
+
+
+def hint(name: str, *also: str) -> str:
+    """What may have been meant by a name that no policy has; also: further names."""
+    known = [*BASELINES, f"{MODEL_PREFIX}NAME", *plugin_names(), *also]
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rltuned.durable import write_whole
+from rltuned.files import write_whole
 from rltuned.policies.files import named
 from rltuned.policies.generations import FOLDER
 from rltuned.stats import percent, word_of

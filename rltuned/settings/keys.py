@@ -19,11 +19,10 @@ from pydantic import (
     model_validator,
 )
 
-from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.switchback import MOST_APART_S, Switchback
+from rltuned.core.ladder import MOST_APART_S, Ladder, Rung, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.journal.retention import Keeping
-from rltuned.policies.shelf import PREDICTOR_NAME
+from rltuned.policies.files import PREDICTOR_NAME
 from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import Bounds
 
@@ -461,16 +460,7 @@ class Settings(Keys):
 
     def knobs(self) -> "Knobs":
         """What `decide` is steered by; a canary narrows the scope to its partitions."""
-        # numpy, see above
-        from rltuned.core import (  # noqa: PLC0415
-            decide,
-            joint,
-            numbers,
-            order,
-            select,
-            sharing,
-            sla,
-        )  # fmt: skip
+        from rltuned.core import decide, joint, numbers, order, select  # noqa: PLC0415 - numpy
 
         scope, ladder, share = self.scope, self.ladder, self.oversubscribe
         canary = ladder.canary_partitions if ladder.stage == "canary" else []
@@ -491,9 +481,9 @@ class Settings(Keys):
                 max_changes=self.limits.max_changes,
                 hysteresis=self.limits.hysteresis,
             ),
-            sla=tuple(sla.SlaClass(*keys.name, keys.max_wait_s) for keys in self.sla),
+            sla=tuple(order.SlaClass(*keys.name, keys.max_wait_s) for keys in self.sla),
             placement=self.policy.placement,
-            tuning=joint.Tuning(sharing=sharing.Sharing(frozenset(share.scope))),
+            tuning=joint.Tuning(sharing=joint.Sharing(frozenset(share.scope))),
         )
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.errors import TraceError
-from rltuned.sim.habits import Habits, scripts_of, users_of
-from rltuned.sim.limits import Strength, draw_limits
+from rltuned.sim.limits import Habits, Strength, draw_limits, scripts_of, users_of
 from rltuned.sim.trace import Trace, TraceJob
 
 FloatArray = NDArray[np.float64]

@@ -17,10 +17,8 @@ from rltuned.domain.jobs import Share
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Pending, run_pass
-from rltuned.sim.fitting import EmptyCluster, in_partition
-from rltuned.sim.natural import Natural, Whole
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.dispatch import BackfillRule, Claim, Grounds, Natural, Pending, Whole, run_pass
+from rltuned.sim.trace import EmptyCluster, TraceJob, in_partition
 
 
 class EventKind(IntEnum):

@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rltuned.domain.context import RememberedBy, nothing
-from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Outcome, Plan
-from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import Snapshot, Unreadable
+from rltuned.domain.snapshot import RememberedBy, Snapshot, Unreadable, nothing
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call

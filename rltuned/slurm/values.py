@@ -14,8 +14,7 @@ from typing import Final
 
 from rltuned.domain.cluster import Resources, split_outside
 from rltuned.domain.cluster import expand_hosts as host_names
-from rltuned.domain.groups import Dependency
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import Dependency, PendingJob
 from rltuned.domain.units import JobId, NodeName, UnixTime
 
 _ABSENT: Final = frozenset(

@@ -11,17 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.domain.fields import (
+from rltuned.domain.jobs import ARGUMENT_LIMIT, FED_LIMIT, PendingJob, is_address
+from rltuned.domain.plan import (
     FIELDS,
+    HELD,
     NICE,
     PRIORITY,
     RELEASE,
     SITE_FACTOR,
     Action,
     Field,
+    Outcome,
+    Plan,
+    Result,
 )
-from rltuned.domain.jobs import ARGUMENT_LIMIT, FED_LIMIT, PendingJob, is_address
-from rltuned.domain.plan import HELD, Outcome, Plan, Result
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.reader import Reader

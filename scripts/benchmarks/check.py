@@ -25,7 +25,7 @@ import numpy as np
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.joint import place_jointly
-from rltuned.daemon.schedule import uncollected
+from rltuned.daemon.loop import uncollected
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rltuned import durable
+from rltuned import files
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
 from rltuned.lab.replay.trace_file import read_text
-from rltuned.lab.train import history
+from rltuned.lab.train import imitation
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import COLUMNS, SacctAnswer
 from rltuned.slurm.columns import FIELD
@@ -192,7 +192,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_with_the_bound(
     path = tmp_path / "sacct.txt.gz"
     path.write_bytes(gzip.compress(b"\n" * 100_000))
     for bound, ends in ((100_000, True), (99_999, False)):
-        monkeypatch.setattr(durable, "MOST_TEXT_BYTES", bound)
+        monkeypatch.setattr(files, "MOST_TEXT_BYTES", bound)
         for read_it in (lambda: list(lines_of(path)), lambda: read_text(path)):
             if ends:
                 read_it()
@@ -250,7 +250,7 @@ def test_rows_before_the_first_that_is_one_cost_themselves() -> None:
     assert len(named.records) == 1
 
 
-@pytest.mark.parametrize("required", [REQUIRED, history.COLUMNS, traces.COLUMNS])
+@pytest.mark.parametrize("required", [REQUIRED, imitation.COLUMNS, traces.COLUMNS])
 def test_the_documented_columns_are_enough_for_every_reader(required: tuple[str, ...]) -> None:
     found = read_history(["|".join(COLUMNS), line()], "rows", UTC, required=required)
     assert len(found.records) == 1

@@ -9,8 +9,7 @@ import pytest
 from rltuned.core.decide import give_back
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import OVERSUBSCRIBE
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import OVERSUBSCRIBE, Plan, Result
 from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
 from rltuned.slurm.run import SlurmCli

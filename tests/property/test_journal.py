@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.domain.fields import Action
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import Action, Outcome, Plan, Result
 from rltuned.journal.journal import Journal
 from rltuned.journal.owned import KEPT
 from rltuned.journal.retention import Keeping

@@ -23,8 +23,7 @@ from rltuned.lab.replay.protocol import CLAIRVOYANT, CLAIRVOYANT_AREA, Protocol,
 from rltuned.lab.replay.run import schedule_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend, snapshot_of
-from rltuned.sim.dispatch import Pending
-from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.dispatch import AGE_ONLY, Natural, Pending
 from rltuned.sim.world import World
 
 Ranking = Callable[[World], Sequence[Pending]]

@@ -15,7 +15,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import schedule_of, simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.world import Rules
 from tests.sim.worlds import crowd
 

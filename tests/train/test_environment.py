@@ -22,7 +22,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.environment import NAME, REACH, QueueEnv, QueueVectorEnv
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from tests import needs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
-from rltuned.lab.backtest.play import as_daemon
+from rltuned.lab.backtest.study import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
 from rltuned.lab.compare import JobScores
 from rltuned.lab.tune import search as searching
@@ -23,8 +23,8 @@ from rltuned.lab.tune.night import price_words, training_before
 from rltuned.lab.tune.search import Alternatives, Candidate, Period, Searched, search
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.browser import check_page
 from tests.configs import settings_file

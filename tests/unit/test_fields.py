@@ -12,8 +12,7 @@ from rltuned.cli.history import what
 from rltuned.core.decide import give_back
 from rltuned.daemon.lease import Handover, pack, unpack
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import FIELDS, KINDS, PRIORITY, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import FIELDS, KINDS, PRIORITY, Plan, Result, target_of
 from rltuned.domain.units import UnixTime
 from rltuned.journal.cycles import changes_of
 from rltuned.journal.journal import Journal

@@ -10,13 +10,12 @@ from rltuned.core.memory import LEAST_ENDS, RunTimeMemory
 from rltuned.core.select import Scope
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
-from rltuned.domain.context import Context
-from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
-from rltuned.domain.runs import JobRun, RunNews
+from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunNews, RunningJob
+from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, job, node, running, snapshot
 from tests.scenes import DAY, HOUR, Scene
 

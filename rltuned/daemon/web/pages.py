@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from rltuned.core import refusals
-from rltuned.daemon.canary.effect import FEWEST
+from rltuned.daemon.breaker import FEWEST
 from rltuned.daemon.state import STATES, HealthState
 from rltuned.daemon.web.series import RANGES, RangeView, Series
 from rltuned.daemon.web.status import Board

@@ -12,19 +12,17 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rltuned import __version__
-from rltuned.core.decide import Decision
-from rltuned.core.entry import Entry
-from rltuned.core.explaining import sentence
-from rltuned.core.reasons import reason_of
+from rltuned.core.decide import Decision, Entry
+from rltuned.core.line import sentence
+from rltuned.core.select import reason_of
 from rltuned.core.standing import Place, PriorityOrder, priority_order
 from rltuned.core.starts import Expected, start_document
-from rltuned.daemon.canary.effect import FEWEST
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.breaker import FEWEST
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.documents import place_document
 from rltuned.daemon.groups import documents, edges_left_out, open_of, phases
-from rltuned.daemon.report import CycleReport
+from rltuned.daemon.report import GPU_STATES, CycleReport, Sums, in_line, tasks
 from rltuned.daemon.state import STATES, Condition, Health, HealthState
-from rltuned.daemon.sums import GPU_STATES, Sums, in_line, tasks
 from rltuned.daemon.web.series import LONGEST_S, Series
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.cluster import Node

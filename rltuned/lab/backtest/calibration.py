@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.compare import Change, change_of_mean
+from rltuned.lab.compare import Change, FloatArray, change_of_mean, stretches_of
 from rltuned.lab.replay.play import Played
-from rltuned.lab.stats import FloatArray, stretches_of
 from rltuned.sim.limits import spearman
 
 NEAR_S: Final = 60.0

@@ -8,10 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.lab.backtest.past import Past
-from rltuned.lab.compare import Change, change_of_longest, change_of_mean, change_of_quantile
+from rltuned.lab.compare import (
+    Change,
+    FloatArray,
+    Stretches,
+    change_of_longest,
+    change_of_mean,
+    change_of_quantile,
+    stretches_of,
+)
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
-from rltuned.lab.stats import FloatArray, Stretches, stretches_of
 
 TOLERANCE_S: Final = 60.0
 """A job is better or worse off when its wait differs by more than this; one cycle."""

@@ -20,8 +20,7 @@ from rltuned.errors import TooLittleError, TraceError
 from rltuned.lab.backtest.site import SiteModel, noted, residual_priority, without_unused
 from rltuned.lab.replay.metrics import FloatArray
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import EmptyCluster, TraceJob
 from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, SacctAnswer, SacctRecord
 from rltuned.slurm.values import expand_hosts
 from rltuned.text import counted

@@ -15,14 +15,12 @@ from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
-from rltuned.lab.cli.options import check_folder
-from rltuned.lab.cli.progress import progress
-from rltuned.lab.compare import Paired
+from rltuned.lab.cli.options import check_folder, progress
+from rltuned.lab.compare import SHARES, Paired
 from rltuned.lab.replay.protocol import Mode, Protocol
-from rltuned.lab.stats import SHARES
 from rltuned.lab.train.settings import LOADS, NAMES, RULES
 from rltuned.policies.actor import Actor
-from rltuned.sim.presets import cluster_named
+from rltuned.sim.cluster import cluster_named
 from rltuned.sim.world import Rules
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without

@@ -15,12 +15,11 @@ import typer
 
 from rltuned.cli.flags import warn
 from rltuned.daemon.clock import SystemClock
-from rltuned.durable import whole_folder
 from rltuned.errors import TraceError
+from rltuned.files import whole_folder
 from rltuned.journal.cycles import recorded
-from rltuned.lab.backtest.collect import PACKED, collect
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.sacct_files import lines_of, read_history
+from rltuned.lab.backtest.sacct_files import PACKED, collect, lines_of, read_history
 from rltuned.lab.backtest.site import HISTORY, read_site_model, with_own_backfill
 from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
 from rltuned.settings.keys import SlurmKeys

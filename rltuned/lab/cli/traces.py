@@ -13,25 +13,23 @@ from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
-from rltuned.lab.cli.options import shown_trace, warn_of_bad
-from rltuned.lab.cli.progress import Bars, progress
-from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
-from rltuned.lab.replay.readers.clusters import (
+from rltuned.lab.cli.options import Bars, progress, shown_trace, warn_of_bad
+from rltuned.lab.replay.fetch import SOURCES, fetch
+from rltuned.lab.replay.readers import (
+    ParsedTrace,
+    finish,
     read_helios,
+    read_openb,
+    read_pai,
     read_philly_csv,
     read_philly_log,
     read_swf,
 )
-from rltuned.lab.replay.readers.fetch import SOURCES, fetch
-from rltuned.lab.replay.readers.rows import ParsedTrace, finish
-from rltuned.lab.replay.reshape import cut, describe, jittered, scale
-from rltuned.lab.replay.trace_file import write_trace
-from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import EmptyCluster
+from rltuned.lab.replay.trace_file import cut, describe, jittered, scale, write_trace
+from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
 from rltuned.sim.limits import Strength
-from rltuned.sim.presets import PRESETS, cluster_named
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Bad, Trace, TraceJob
+from rltuned.sim.trace import Bad, EmptyCluster, Trace, TraceJob
 from rltuned.slurm.accounting import OF_A_TRACE, STEPS, SacctRecord
 from rltuned.text import counted
 

@@ -23,16 +23,16 @@ from rltuned.daemon.wiring import (
 )
 from rltuned.errors import ModelError, RltunedError, SettingsError, TooLittleError, TraceError
 from rltuned.journal.store import FILE_NAME
-from rltuned.lab.backtest.collect import check_new
 from rltuned.lab.backtest.past import Past, Span
+from rltuned.lab.backtest.sacct_files import check_new
 from rltuned.lab.cli import site_files
-from rltuned.lab.cli.progress import Bars, progress
-from rltuned.lab.stats import DAY_S
+from rltuned.lab.cli.options import Bars, progress
+from rltuned.lab.compare import DAY_S
 from rltuned.policies.actor import Actor
+from rltuned.policies.files import bundle_at, shipped_predictor
 from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import bundle_at, shipped_predictor
 from rltuned.policies.tune_state import LastWeek, TuneState, write_state
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.values import asked_span_s
@@ -213,8 +213,8 @@ def _asked_of_slurm(
 
 def _last_week(loaded: Loaded, past: Past, show: site_files.Show, *, dry_run: bool) -> LastWeek:
     """What the order in force would have done last week, for the daemon to show from now on."""
-    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
-    from rltuned.lab.tune.last_week import replayed  # noqa: PLC0415
+    from rltuned.lab.backtest.study import as_daemon  # noqa: PLC0415 - numba
+    from rltuned.lab.tune.night import replayed  # noqa: PLC0415
 
     show("replaying last week", 0.0)
     order, daemon = _candidate(loaded), as_daemon(loaded.settings)
@@ -306,7 +306,7 @@ def _candidate(loaded: Loaded) -> "Candidate":
 def _spend(
     loaded: Loaded, past: Past, plan: "NightPlan", show: Callable[[str, float], None]
 ) -> "Night":
-    from rltuned.lab.backtest.play import as_daemon  # noqa: PLC0415 - numba
+    from rltuned.lab.backtest.study import as_daemon  # noqa: PLC0415 - numba
     from rltuned.lab.tune.night import spend  # noqa: PLC0415
 
     def report(what: str, part: float) -> None:

@@ -14,7 +14,7 @@ from numba.core.compiler import Compiler
 from numpy.typing import NDArray
 
 from rltuned import __version__
-from rltuned.durable import write_whole
+from rltuned.files import write_whole
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rltuned.core.numbers import AHEAD_S, EPOCH_S, FIRST_HYSTERESIS
 from rltuned.core.order import NEUTRAL_FOR_S, NEUTRAL_LOOK_S, NEUTRAL_OFF, NEUTRAL_OVER_S
-from rltuned.domain.fields import MAX_PRIORITY, MAX_SITE_FACTOR
+from rltuned.domain.plan import MAX_PRIORITY, MAX_SITE_FACTOR
 from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
@@ -21,9 +21,8 @@ from rltuned.lab.kernel.compiler import (
     in_place,
 )
 from rltuned.lab.kernel.demand import Demand, in_turns, median_of_users, users_among
-from rltuned.lab.kernel.queue import PENDING, PendingQueue, place_of, rank
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, natural, scores, wishes
-from rltuned.lab.kernel.state import Setup, State
+from rltuned.lab.kernel.state import PENDING, PendingQueue, Setup, State, place_of, rank
 
 DELAY, SINCE, RUNNING, SEEN = 0, 1, 2, 3
 """Places in Cycles.neutral, as in NeutralDelay; SEEN < 0: none has been found yet."""

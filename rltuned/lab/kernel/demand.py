@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import influence, limits
+from rltuned.core import backlog, limits
 from rltuned.lab.kernel.compiler import (
     BoolArray,
     FloatArray,
@@ -19,10 +19,10 @@ from rltuned.lab.kernel.compiler import (
     with_inner,
 )
 
-leader = in_place(influence.leader)
-median_of_users = compiled(influence.median_of_users)
-in_turns = compiled(influence.in_turns)
-moves_more = in_place(influence.moves_more)
+leader = in_place(backlog.leader)
+median_of_users = compiled(backlog.median_of_users)
+in_turns = compiled(backlog.in_turns)
+moves_more = in_place(backlog.moves_more)
 _use_without = in_place(limits.use_without)
 note_use = in_place(with_inner(limits.note_use, use_without=_use_without, moves_more=moves_more))
 use_of = in_place(with_inner(limits.use_of, use_without=_use_without))

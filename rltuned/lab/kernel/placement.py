@@ -3,8 +3,24 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from rltuned.lab.kernel.compiler import BoolArray, IntArray, compiled, in_place
-from rltuned.lab.kernel.state import Free, Hardware, Shapes, Shares
+from rltuned.lab.kernel.state import (
+    PASS,
+    RUNNING,
+    STARTS,
+    Free,
+    Hardware,
+    Setup,
+    Shapes,
+    Shares,
+    State,
+    Verdicts,
+    copy_free,
+    later_of,
+    stamp,
+)
 
 NOWHERE = 1 << 62
 """Rank of a placement that does not exist."""
@@ -292,3 +308,211 @@ def move(
         free.gpus[node] += sign * shares.gpus[at]
         free.cpus[node] += sign * shares.cpus[at]
         free.mem_mib[node] += sign * shares.mem_mib[at]
+
+
+# One EASY pass, with memory of what cannot have changed; core/backfill has it in numpy.
+
+
+@in_place
+def may_start(
+    verdicts: Verdicts,
+    family: int,
+    width: int,
+    latest_end: float,
+    passed: int,
+    moment: int,
+    headed: bool,
+) -> bool:
+    """Whether a job might start, or become a head by not fitting, for all that is known of its
+    family. passed, moment: the pass, and its stamp; headed: its partition has a head.
+    """
+    if headed:
+        if verdicts.failed[family] == passed and width >= verdicts.failed_from[family]:
+            return False
+    elif width > verdicts.fits_to[family]:
+        return True
+    is_refused = verdicts.refused[family] == moment and width >= verdicts.refused_from[family]
+    return bool(not is_refused or latest_end <= verdicts.until_s[family])
+
+
+@in_place
+def consider(setup: Setup, state: State, now: float, job: int) -> bool:
+    """Start the job if it may start now; else it may become its partition's head."""
+    shape = setup.jobs.shape[job]
+    partition = setup.shapes.partition[shape]
+    latest_end = now + setup.jobs.limit_s[job]
+    heads, restraint = restraints(setup, state, latest_end, partition)
+    if has_failed(setup.shapes, state, shape) or not place(
+        setup.shapes, shape, setup.hardware, state.free, setup.spread, state.chosen
+    ):
+        note_failed(setup.shapes, state, shape)
+        if state.head[partition] < 0:
+            reserve(setup, state, job)
+        return False
+    if heads > 0 and not setup.easy:
+        _note_refused(setup.shapes, state, shape, -np.inf)
+        return False
+    record(setup.shapes, shape, setup.hardware, state.chosen, setup.jobs.offset[job], state.shares)
+    if restraint:
+        until_s = harmless_until(setup, state, job, latest_end)
+        if latest_end > until_s:
+            _note_refused(setup.shapes, state, shape, until_s)
+            return False
+    start(setup, state, now, job)
+    return True
+
+
+@in_place
+def has_failed(shapes: Shapes, state: State, shape: int) -> bool:
+    """Whether it is known that a shape does not fit, in this pass."""
+    verdicts, family = state.verdicts, shapes.family[shape]
+    known = verdicts.failed[family] == state.counters[PASS]
+    return bool(known and shapes.width[shape] >= verdicts.failed_from[family])
+
+
+@in_place
+def note_failed(shapes: Shapes, state: State, shape: int) -> None:
+    """A shape does not fit: nor will it in this pass, which only takes."""
+    verdicts, family, width = state.verdicts, shapes.family[shape], shapes.width[shape]
+    if verdicts.failed[family] == state.counters[PASS]:
+        width = min(width, verdicts.failed_from[family])
+    verdicts.failed[family], verdicts.failed_from[family] = state.counters[PASS], width
+
+
+@in_place
+def _note_refused(shapes: Shapes, state: State, shape: int, until_s: float) -> None:
+    """A shape that fits may start only if it ends by a time, until the next one starts."""
+    verdicts, family, width = state.verdicts, shapes.family[shape], shapes.width[shape]
+    moment, fits_to = stamp(state), width
+    if verdicts.refused[family] == moment:
+        verdicts.fits_to[family] = max(width, verdicts.fits_to[family])
+        if width >= verdicts.refused_from[family]:
+            return
+        fits_to = verdicts.fits_to[family]
+    verdicts.refused[family], verdicts.refused_from[family] = moment, width
+    verdicts.fits_to[family], verdicts.until_s[family] = fits_to, until_s
+
+
+@in_place
+def restraints(setup: Setup, state: State, latest_end: float, partition: int) -> tuple[int, bool]:
+    """How many heads are near, and whether the job would outlast one's shadow time."""
+    heads, restraint = 0, False
+    for other in range(len(state.head)):
+        if state.head[other] >= 0 and setup.hardware.near[partition, other]:
+            heads += 1
+            restraint = restraint or latest_end > state.shadow_s[other]
+    return heads, restraint
+
+
+@in_place
+def harmless_until(setup: Setup, state: State, job: int, latest_end: float) -> float:
+    """By when a job must end where it is recorded to go: the first shadow time of those heads that
+    would not fit beside it then; infinite = it may take as long as it does.
+    """
+    shape = setup.jobs.shape[job]
+    offset, width = setup.jobs.offset[job], setup.shapes.width[shape]
+    near, until_s = setup.hardware.near[setup.shapes.partition[shape]], np.inf
+    for other in range(len(state.head)):
+        head, shadow_s = state.head[other], state.shadow_s[other]
+        if head < 0 or not near[other] or latest_end <= shadow_s or shadow_s >= until_s:
+            continue
+        later = later_of(state, other)
+        move(setup.hardware, later, state.shares, offset, width, -1)
+        if not fits(setup.shapes, setup.jobs.shape[head], setup.hardware, later):
+            until_s = shadow_s
+        move(setup.hardware, later, state.shares, offset, width, 1)
+    return until_s
+
+
+@in_place
+def start(setup: Setup, state: State, now: float, job: int) -> None:
+    """The job runs on the nodes that are recorded for it."""
+    offset, width = setup.jobs.offset[job], setup.shapes.width[setup.jobs.shape[job]]
+    latest_end = now + setup.jobs.limit_s[job]
+    move(setup.hardware, state.free, state.shares, offset, width, -1)
+    for other in range(len(state.head)):
+        if state.head[other] >= 0 and latest_end > state.shadow_s[other]:
+            move(setup.hardware, later_of(state, other), state.shares, offset, width, -1)
+    count = state.counters[RUNNING]
+    at = np.searchsorted(state.latest[:count], latest_end)
+    for i in range(count, at, -1):
+        state.latest[i], state.running[i] = state.latest[i - 1], state.running[i - 1]
+    state.latest[at], state.running[at] = latest_end, job
+    state.start_s[job] = now
+    state.counters[RUNNING] += 1
+    state.counters[STARTS] += 1
+
+
+@in_place
+def finish(setup: Setup, state: State, job: int) -> None:
+    """A running job ends and returns what it holds."""
+    shape = setup.jobs.shape[job]
+    offset, width = setup.jobs.offset[job], setup.shapes.width[shape]
+    move(setup.hardware, state.free, state.shares, offset, width, 1)
+    count = state.counters[RUNNING]
+    at = np.searchsorted(state.latest[:count], state.start_s[job] + setup.jobs.limit_s[job])
+    while state.running[at] != job:
+        at += 1
+    for i in range(at, count - 1):
+        state.latest[i], state.running[i] = state.latest[i + 1], state.running[i + 1]
+    state.counters[RUNNING] -= 1
+
+
+@in_place
+def reserve(setup: Setup, state: State, job: int) -> None:
+    """Make the job its partition's head: when will it fit at the latest, and beside whom?"""
+    shape = setup.jobs.shape[job]
+    partition = setup.shapes.partition[shape]
+    state.head[partition] = job
+    later = later_of(state, partition)
+    copy_free(state.free, later)
+    needed = _ends_needed(setup, state, shape, later)
+    if needed < 0:
+        state.shadow_s[partition] = np.inf
+        return
+    state.shadow_s[partition] = state.latest[needed - 1]
+    together = needed
+    while together < state.counters[RUNNING] and state.latest[together] == state.latest[needed - 1]:
+        together += 1
+    _shift(setup, state, later, needed, together)
+
+
+@in_place
+def _ends_needed(setup: Setup, state: State, shape: int, later: Free) -> int:
+    """How many running jobs, by latest end, must be gone for the shape to fit; -1 = never.
+
+    Leaves in `later` what is free then. Gallops ahead, then halves the last stride: the cost
+    follows how far ahead the answer lies, not how many jobs run.
+    """
+    hardware, shapes, running = setup.hardware, setup.shapes, state.counters[RUNNING]
+    low, high, stride = 0, 0, 1
+    while True:
+        if high == running:
+            return -1
+        low, high = high, min(running, high + stride)
+        _shift(setup, state, later, low, high)
+        if fits(shapes, shape, hardware, later):
+            break
+        stride *= 2
+    at = high  # what `later` stands at; fits at high, not at low
+    while high - low > 1:
+        middle = (low + high) // 2
+        _shift(setup, state, later, at, middle)
+        at = middle
+        if fits(shapes, shape, hardware, later):
+            high = middle
+        else:
+            low = middle
+    _shift(setup, state, later, at, high)
+    return int(high)
+
+
+@in_place
+def _shift(setup: Setup, state: State, later: Free, old: int, new: int) -> None:
+    """Turn `running[:old]` gone into `running[:new]` gone."""
+    first, last, sign = (old, new, 1) if new > old else (new, old, -1)
+    shape_of, offset, width = setup.jobs.shape, setup.jobs.offset, setup.shapes.width
+    running = state.running
+    for i in range(first, last):
+        job = running[i]
+        move(setup.hardware, later, state.shares, offset[job], width[shape_of[job]], sign)

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import queue_features
+from rltuned.core import run_times
 from rltuned.core.features import COLUMN, UNLIMITED_AS_S
-from rltuned.core.queue_features import FIRST_QUANTILE
-from rltuned.core.run_times import QUANTILES
+from rltuned.core.run_times import FIRST_QUANTILE, QUANTILES
 from rltuned.lab.kernel.compiler import (
     Float32Array,
     FloatArray,
@@ -24,8 +23,17 @@ from rltuned.lab.kernel.demand import (
     places_of,
     use_of,
 )
-from rltuned.lab.kernel.features import Features, StaticFeatures, look
-from rltuned.lab.kernel.network import AGENT, QUEUE, Net, corrects, factor, forward
+from rltuned.lab.kernel.features import (
+    AGENT,
+    QUEUE,
+    Features,
+    Net,
+    StaticFeatures,
+    corrects,
+    factor,
+    forward,
+    look,
+)
 from rltuned.lab.kernel.run_times import (
     FIRST_X,
     MEAN_S,
@@ -41,7 +49,7 @@ FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
 predicted areas, the rule `delay` with predictions, delays of a rule that needs none, a network, and
 whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
-_fill_queue_columns = compiled(queue_features.fill_queue_columns)
+_fill_queue_columns = compiled(run_times.fill_queue_columns)
 
 
 class Eyes(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.core import influence, limits, run_times
+from rltuned.core import backlog, limits, run_times
 from rltuned.core.limits import LIMIT_SUMS
 from rltuned.core.run_times import (
     ERROR_COUNT,
@@ -32,7 +32,7 @@ from rltuned.lab.kernel.demand import moves_more
 note_submit = in_place(run_times.note_submit)
 note_start = in_place(run_times.note_start)
 note_stop = in_place(run_times.note_stop)
-_standing = in_place(influence.standing)
+_standing = in_place(backlog.standing)
 note_end = in_place(
     with_inner(
         run_times.note_end,

@@ -21,20 +21,21 @@ from rltuned.core.slurm_plan import (
     TESTED,
     Parameters,
 )
-from rltuned.lab.kernel.backfill import has_failed, note_failed, start
 from rltuned.lab.kernel.compiler import BoolArray, IntArray, ascending, compiled, in_place
-from rltuned.lab.kernel.placement import fits, move, place, record
-from rltuned.lab.kernel.queue import PENDING, PendingQueue, dequeue
+from rltuned.lab.kernel.placement import fits, has_failed, move, note_failed, place, record, start
 from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, scores
 from rltuned.lab.kernel.state import (
     CHANGED,
     CUT,
+    PENDING,
     RUNNING,
     Free,
+    PendingQueue,
     Setup,
     State,
     begin_pass,
     copy_free,
+    dequeue,
     later_of,
 )
 

@@ -11,26 +11,21 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rltuned.core.asked import Job, key_of
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.limits import LimitMemory
-from rltuned.core.memory import RunTimeMemory
-from rltuned.core.sizes import Sizes
-from rltuned.domain.context import NO_CONTEXT, Context, Remembered, RunTimes
-from rltuned.domain.fields import RELEASE, Action
-from rltuned.domain.jobs import Ownership, RunningJob
+from rltuned.core.memory import Job, RunTimeMemory, key_of
+from rltuned.core.pools import Sizes
+from rltuned.domain.jobs import JobRun, Ownership, RunningJob
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.plan import RELEASE, Action
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, Remembered, RunTimes, Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import TraceError
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.policies.feeding import feed
-from rltuned.policies.predictor import Predictor
+from rltuned.policies.predictor import Predictor, feed
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.fitting import EmptyCluster, in_partition
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import EmptyCluster, TraceJob, in_partition
 from rltuned.sim.world import World
 
 if TYPE_CHECKING:  # the demo runs without numba

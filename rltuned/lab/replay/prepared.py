@@ -9,28 +9,25 @@ import numpy as np
 from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
-from rltuned.core.pools import units_of
-from rltuned.core.queue_features import (
+from rltuned.core.pools import Sizes, units_of
+from rltuned.core.run_times import (
     FIRST_OF_QUEUE,
     FIRST_QUANTILE,
+    QUANTILES,
     QUEUE_FEATURES,
     quantile_columns,
 )
-from rltuned.core.run_times import QUANTILES
-from rltuned.core.sizes import Sizes
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
-from rltuned.lab.kernel.features import Features, StaticFeatures
-from rltuned.lab.kernel.network import PAPER, QUEUE, Net
+from rltuned.lab.kernel.features import PAPER, QUEUE, Features, Net, StaticFeatures
 from rltuned.lab.kernel.ranking import NO_EYES, Eyes
 from rltuned.lab.kernel.state import Hardware, Jobs, Shapes
-from rltuned.policies.network import LAYERS, Network
+from rltuned.policies.actor import LAYERS, Network
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import EmptyCluster, idle, in_partition
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import EmptyCluster, TraceJob, idle, in_partition
 
 SLOTS_OF_THE_MOMENT = (2, 5, 6, 7, 8, 10, 11, 12)
 """Columns of the features that change while a job waits; kernel/features fills them in."""

@@ -11,10 +11,9 @@ from rltuned.core.order import Order, Policy
 from rltuned.core.select import Scope
 from rltuned.errors import TraceError
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.named import hint, policy_named
-from rltuned.policies.plugins import PLUGIN_PREFIX
+from rltuned.policies.files import MODEL_PREFIX, shipped_predictor
+from rltuned.policies.plugins import PLUGIN_PREFIX, hint, policy_named
 from rltuned.policies.predictor import Predictor, load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, shipped_predictor
 from rltuned.settings.keys import PolicyKeys
 
 Mode = Literal["event", "cycle"]

@@ -18,9 +18,8 @@ from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE, Protocol, by_default
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.dispatch import AGE_ONLY, Natural
+from rltuned.sim.trace import EmptyCluster, TraceJob
 from rltuned.sim.world import Fault, Rules, World
 
 

@@ -22,7 +22,7 @@ from rltuned.core.features import (
 from rltuned.core.limits import USE_SUMS
 from rltuned.core.order import Order, clip_s
 from rltuned.core.pools import Pools, numbered, shared
-from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
+from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.demand import Demand
@@ -30,10 +30,10 @@ from rltuned.lab.kernel.features import StaticFeatures
 from rltuned.lab.kernel.run_times import Layers
 from rltuned.lab.kernel.state import Jobs
 from rltuned.lab.replay.prepared import Prepared, prepare, sight_of
-from rltuned.lab.replay.reshape import demand
+from rltuned.lab.replay.trace_file import demand
 from rltuned.policies.baselines import Baseline
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.natural import Natural
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Rules, World
 

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from rltuned.lab.compare import Change
-from rltuned.lab.stats import SHARES, FloatArray
+from rltuned.lab.compare import SHARES, Change, FloatArray
 
 INK, MUTED, GRID, PALE = "#010101", "#020202", "#030303", "#040404"
 """Stand-ins, replaced by variables of the style sheet."""

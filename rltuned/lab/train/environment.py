@@ -24,10 +24,9 @@ from rltuned.core.features import NUM_FEATURES
 from rltuned.errors import TraceError
 from rltuned.lab.kernel import loop
 from rltuned.lab.kernel.compiler import BoolArray, Float32Array, FloatArray
-from rltuned.lab.kernel.network import AGENT
-from rltuned.lab.kernel.queue import empty_queue
+from rltuned.lab.kernel.features import AGENT
 from rltuned.lab.kernel.ranking import FIXED, NET, NO_EYES
-from rltuned.lab.kernel.state import empty_state
+from rltuned.lab.kernel.state import empty_queue, empty_state
 from rltuned.lab.replay.orders import in_cycles
 from rltuned.lab.replay.play import faults_of, setup_of
 from rltuned.lab.replay.prepared import eyes_on
@@ -35,7 +34,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.presets import cluster_named
+from rltuned.sim.cluster import cluster_named
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from rltuned.sim.world import Rules

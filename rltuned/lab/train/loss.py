@@ -18,7 +18,7 @@ from torch import Tensor
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.train.network import placed_by, read_by, spans
 from rltuned.lab.train.rollout import Batch
-from rltuned.policies.network import Kind
+from rltuned.policies.actor import Kind
 
 ROWS_AT_ONCE: Final = 8192
 """What a network makes of so many rows stays in a core's cache."""

@@ -31,12 +31,12 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from rltuned.core.order import Policy
-from rltuned.durable import write_whole
 from rltuned.errors import ModelError, TraceError
+from rltuned.files import write_whole
+from rltuned.lab.compare import mean_with_ends
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.loss import Aim, chances, losses, parts_of
 from rltuned.lab.train.network import (
     TorchActor,
@@ -60,8 +60,7 @@ from rltuned.lab.train.rollout import (
 )
 from rltuned.lab.train.run import Found, Interval, Run, check_name, export_best, held_out
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, PpoSettings, described
-from rltuned.policies.actor import load_actor
-from rltuned.policies.card import Card
+from rltuned.policies.actor import Card, load_actor
 
 LAST: Final = "last.safetensors"
 BEST: Final = "best.safetensors"

@@ -23,7 +23,7 @@ from rltuned.core.features import LIMIT_FULL_S
 from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import BoolArray
 from rltuned.lab.kernel.run_times import RunTimes, replay
-from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
+from rltuned.lab.replay.orders import known_of, layers_of, runs_of
 from rltuned.lab.replay.scenario import Foreseen
 from rltuned.policies.predictor import HIDDEN, Predictor
 from rltuned.sim.trace import TraceJob

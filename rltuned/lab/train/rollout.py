@@ -29,8 +29,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.order import DEFAULT, Order, Policy
-from rltuned.core.queue_features import QUEUE_FEATURES
-from rltuned.lab.kernel.choices import Desk
+from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.episode import (
     TAPE_CANDIDATES,
@@ -38,11 +37,11 @@ from rltuned.lab.kernel.episode import (
     TAPE_FULL,
     TAPE_PASSES,
     TAPE_ROWS,
+    Desk,
     Tape,
     episode,
 )
-from rltuned.lab.kernel.features import StaticFeatures
-from rltuned.lab.kernel.network import Net
+from rltuned.lab.kernel.features import Net, StaticFeatures
 from rltuned.lab.kernel.state import Setup, State, empty_state
 from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.orders import play, ruled
@@ -51,7 +50,7 @@ from rltuned.lab.replay.prepared import room_for
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default, policy_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.settings import Objective, PpoSettings
-from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.dispatch import AGE_ONLY, Natural
 
 MULTIFACTOR: Final = Natural(kind="multifactor")
 CYCLES: Final = Protocol(mode="cycle")

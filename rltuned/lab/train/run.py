@@ -16,8 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from rltuned.core.features import COLUMN, COLUMNS
-from rltuned.core.observation import FIXED, MAX_QUEUE_SIZE
+from rltuned.core.features import COLUMN, COLUMNS, FIXED, MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
@@ -30,8 +29,15 @@ from rltuned.lab.train.evaluate import (
     objective_over,
     verdict_of,
 )
-from rltuned.lab.train.export import PARITY_WINDOWS, Ranges, export_bundle
-from rltuned.lab.train.network import TorchActor, network_of, policy_of, read_by
+from rltuned.lab.train.network import (
+    PARITY_WINDOWS,
+    Ranges,
+    TorchActor,
+    export_bundle,
+    network_of,
+    policy_of,
+    read_by,
+)
 from rltuned.lab.train.rollout import Recorder, play_policy, play_sampled, windows_between
 from rltuned.lab.train.settings import (
     FEWEST_JOBS,
@@ -44,8 +50,7 @@ from rltuned.lab.train.settings import (
     described,
 )
 from rltuned.lab.train.sources import DatasetSource
-from rltuned.policies.card import BUNDLE_NAME, Card, Training, Verdict
-from rltuned.policies.network import INPUTS, Kind
+from rltuned.policies.actor import BUNDLE_NAME, INPUTS, Card, Kind, Training, Verdict
 from rltuned.policies.predictor import Predictor
 
 S = TypeVar("S", PpoSettings, EvolutionSettings)

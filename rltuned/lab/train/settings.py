@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE
+from rltuned.policies.actor import MAX_REACH, Kind
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import MAX_REACH
-from rltuned.policies.network import Kind
 
 Objective = Literal["wait", "bsld", "jct", "utilisation", "tail", "mix"]
 """What an episode costs, see train/rollout.cost_at."""

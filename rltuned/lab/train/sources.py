@@ -22,10 +22,8 @@ from rltuned.lab.replay.scenario import Foreseen, Scenario
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.predictor import Fitted, fit, foreseen, garbled
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.habits import Habits
-from rltuned.sim.limits import Strength
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import Cluster, idle_node, preset
+from rltuned.sim.limits import Habits, Strength
 from rltuned.sim.synth import Marginals, jobs_of, synthesize
 from rltuned.sim.trace import Trace, TraceJob
 

@@ -12,15 +12,13 @@ from typing import Any, Final
 from rltuned import __version__
 from rltuned.daemon.clock import SystemClock
 from rltuned.lab.backtest.study import VERDICTS
-from rltuned.lab.compare import Change, Comparison, JobScores
+from rltuned.lab.compare import DAY_S, Change, Comparison, JobScores
 from rltuned.lab.report import plots
-from rltuned.lab.stats import DAY_S
-from rltuned.lab.train.export import export_predictor
+from rltuned.lab.train.network import export_predictor
 from rltuned.lab.tune.journal_history import Sources
 from rltuned.lab.tune.night import Night
 from rltuned.lab.tune.search import Candidate
-from rltuned.policies.generation import MODEL, PREDICTOR, Generation, TunedOrder
-from rltuned.policies.generations import Generations
+from rltuned.policies.generations import MODEL, PREDICTOR, Generation, Generations, TunedOrder
 from rltuned.policies.tune_state import TuneState, Verdict, read_state, write_state
 from rltuned.report import render
 from rltuned.settings import Settings

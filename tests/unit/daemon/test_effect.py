@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from rltuned.daemon.canary.effect import FEWEST, Effect
+from rltuned.daemon.breaker import FEWEST, Effect
 from tests.builders import sure
 
 

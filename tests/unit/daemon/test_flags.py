@@ -6,17 +6,15 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.joint import Tuning
+from rltuned.core.joint import Sharing, Tuning
+from rltuned.core.ladder import Switchback
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
-from rltuned.core.switchback import Switchback
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.context import Context
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import OVERSUBSCRIBE, PRIORITY, Action, Plan, Result, target_of
 from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.snapshot import Context
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot

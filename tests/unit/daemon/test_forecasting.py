@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rltuned.cli.status import forecast
-from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.hindsight import Hindsight, Scales, corrected
 from rltuned.core.line import present_line
 from rltuned.core.select import Scope

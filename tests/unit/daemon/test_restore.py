@@ -19,9 +19,8 @@ from rltuned.daemon.restore import (
     restore_shown,
     unknown_numbers,
 )
-from rltuned.domain.fields import NICE, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import NICE, RELEASE, SITE_FACTOR, Action, Result, target_of
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError

@@ -6,28 +6,27 @@ A value that is not known is NaN, never 0: no job was ranked, or the model's car
 import math
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disable_created_metrics
 
 from rltuned import __version__
 from rltuned.core.decide import Decision
-from rltuned.core.evidence import Evidence
 from rltuned.core.features import COLUMNS, StateMatrix
 from rltuned.core.joint import SolveStatus
-from rltuned.core.ladder import Rung
+from rltuned.core.ladder import Evidence, Rung
 from rltuned.core.refusals import Refusal
-from rltuned.daemon.canary.breaker import Cause
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.metrics.table import FREE, PARTITIONS, Row, counter, gauge, histogram, of
+from rltuned.daemon.breaker import Cause, Effect
+from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.metric_table import FREE, PARTITIONS, Row, Table, counter, gauge, histogram, of
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
-from rltuned.daemon.state import HealthState
-from rltuned.domain.fields import KINDS
-from rltuned.domain.plan import Result
-from rltuned.domain.runs import JobRun, Side
+from rltuned.daemon.state import Health, HealthState
+from rltuned.domain.jobs import JobRun, Side
+from rltuned.domain.plan import KINDS, Result
+from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.site import Figure
 
 STAGE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -404,3 +403,104 @@ ROWS: Final[tuple[Row, ...]] = (
         "Nights of `rltuned tune` in a row that did not come to their end.",
     ),
 )
+
+
+# All metrics of the daemon on one registry: fed by cycles, and by what else happens.
+
+
+class OfCluster(CollectorRegistry):
+    """The series of another registry with the label `cluster`, once its name is known."""
+
+    def __init__(self, source: CollectorRegistry) -> None:
+        super().__init__(auto_describe=False)
+        self._source = source
+        self.cluster = ""
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; those of the source stay as they are."""
+        for family in self._source.collect():
+            if self.cluster:
+                mine = {"cluster": self.cluster}
+                family.samples = [s._replace(labels=mine | s.labels) for s in family.samples]
+            yield family
+
+
+class Metrics:
+    """All metrics of the daemon on one registry; /metrics shows them as `exposed`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # they would double the series and say nothing that is used here
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry
+        ProcessCollector(registry=registry)
+        self.exposed = OfCluster(registry)
+        self._table = Table((*ROWS, *DECISION, *JOBS), registry)
+        self._policy: tuple[str, ...] | None = None
+        self._ranges: Ranges = {}
+
+    def update(self, report: CycleReport) -> None:
+        if report.snapshot is not None:
+            self.exposed.cluster = report.snapshot.cluster
+        for partition in report.snapshot.partitions if report.snapshot else ():
+            self._table.show(partition.name)
+        self._table.read(report)
+        if report.decision is not None:
+            self._set(feature_outside_training_ratio=outside(report.decision.matrix, self._ranges))
+
+    def state(self, health: Health) -> None:
+        self._set(mode={condition.state: 1 for condition in health.conditions})
+
+    def show(self, partition: str) -> None:
+        """Give a partition its series, if it is new and there are not too many."""
+        self._table.show(partition)
+
+    def loaded(
+        self,
+        name: str,
+        *,
+        at: float,
+        trust: float | None = None,
+        digest: str = "",
+        schema: str = "",
+        in_place_of: str = "",
+        ranges: Ranges | None = None,
+        stage: Rung = Rung.OBSERVE,
+        generation: str = "",
+        classes: Collection[str] = (),
+    ) -> None:
+        """Settings and model were loaded. trust: see Policy. digest: empty = a rule. in_place_of:
+        the model that a rule stands in for; empty = none. ranges: of the model's training; None =
+        not known. generation: that is in force; empty = none.
+        """
+        policy = (name, digest, schema, "" if trust is None else f"{trust:g}", in_place_of)
+        if self._policy not in {None, policy}:
+            self._table.clear("rltuned_policy_info")
+        self._policy = policy
+        self._ranges = ranges or {}
+        self._set(
+            policy_info={policy: 1},
+            model_generation=int(generation.split("-")[1]) if generation else 0,
+            feature_outside_training_ratio={},
+            stage={stage: 1},
+            config_last_reload_successful=1,
+            config_last_reload_success_timestamp_seconds=at,
+            sla_jobs=dict.fromkeys(classes, 0),
+            sla_breaches=dict.fromkeys(classes, 0),
+        )
+
+    def not_loaded(self) -> None:
+        self._set(config_last_reload_successful=0)
+
+    def tuned(self, state: TuneState) -> None:
+        self._set(tune_failed_nights=state.failed)
+
+    def command(self, command: str, seconds: float, *, ok: bool) -> None:
+        name = command if command in COMMANDS else "other"
+        self._set(
+            slurm_command_duration_seconds={name: [seconds]},
+            slurm_command_errors=None if ok else {name: 1},
+        )
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            self._table.put(f"rltuned_{name}", value)
