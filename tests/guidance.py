@@ -4,8 +4,7 @@ import time
 from dataclasses import dataclass
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.joint import Sharing, Tuning
-from rltuned.core.milp import Budget
+from rltuned.core.milp import Budget, Sharing, Tuning
 from rltuned.core.select import Scope
 from rltuned.domain.plan import OVERSUBSCRIBE, Result
 from rltuned.policies.baselines import BASELINES

@@ -6,8 +6,8 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from rltuned.cli.asking import real_slurm
 from rltuned.cli.plan import known
-from rltuned.cli.world import real_slurm
 from rltuned.core.decide import decide
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from rltuned import __version__
+from rltuned.cli.asking import real_slurm
 from rltuned.cli.check_slurm import CONTROLLERS, QUEUE, facts_of
 from rltuned.cli.flags import (
     ConfigOption,
@@ -22,7 +23,6 @@ from rltuned.cli.flags import (
     settings_of,
     warn,
 )
-from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name, trust_in_vain
 from rltuned.errors import BackendError, SettingsError, SnapshotError

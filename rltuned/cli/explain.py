@@ -9,10 +9,9 @@ from urllib.parse import urlencode
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import PLAYED_S, ask_about, is_private, old
+from rltuned.cli.asking import PLAYED_S, ask_about, is_private, old, open_world
 from rltuned.cli.history import lines_of
 from rltuned.cli.plan import ALONE, NOT_KNOWN, Look, look
-from rltuned.cli.world import open_world
 from rltuned.core.line import advised_nodes
 from rltuned.core.refusals import BY_LABEL, Refusal
 from rltuned.core.starts import NEVER, expectation

@@ -8,9 +8,9 @@ from typing import Any, Final
 import typer
 
 from rltuned.cli import flags
+from rltuned.cli.asking import open_world
 from rltuned.cli.plan import STANDING_STILL, grouped, predicting
 from rltuned.cli.tables import Column, console, show_table
-from rltuned.cli.world import open_world
 from rltuned.core.groups import MOST_EDGES
 from rltuned.daemon.groups import Groups, documents, edges_left_out
 from rltuned.domain.snapshot import Snapshot

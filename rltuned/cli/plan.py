@@ -11,25 +11,22 @@ from typing import Any, Final
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import ask_about, is_private, old
+from rltuned.cli.asking import ask_about, is_private, old, open_world
 from rltuned.cli.tables import console, left_alone, show_jobs
-from rltuned.cli.world import open_world
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
-from rltuned.core.hindsight import Scales, corrected
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.refusals import Refusal
-from rltuned.core.starts import Expected, arrivals_of, expected_of
+from rltuned.core.starts import Expected, Scales, arrivals_of, corrected, expected_of
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import plan_document
 from rltuned.daemon.forecasting import FRESH_S, read_file
 from rltuned.daemon.groups import Groups, kept_groups, looked
-from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.what_if import OtherRequest, what_if
-from rltuned.daemon.wiring import Rig, build_rig, run_times_of
+from rltuned.daemon.wiring import Rig, as_if_on, build_rig, kept_salt, run_times_of
 from rltuned.domain.jobs import GroupStore, PendingJob
 from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTimes, Snapshot
 from rltuned.domain.units import JobId

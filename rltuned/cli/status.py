@@ -10,7 +10,7 @@ import typer
 from rltuned.cli.asking import ask, is_private
 from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of
 from rltuned.cli.history import what
-from rltuned.core.hindsight import SHOWN
+from rltuned.core.starts import SHOWN
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import kept_state
 from rltuned.errors import SettingsError

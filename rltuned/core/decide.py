@@ -14,8 +14,7 @@ import numpy as np
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import FloatArray, StateMatrix, encode
-from rltuned.core.joint import JointPlacement, Tuning, place_jointly
-from rltuned.core.milp import Solver
+from rltuned.core.milp import JointPlacement, Solver, Tuning, place_jointly
 from rltuned.core.numbers import IntArray, Shortage, Writing
 from rltuned.core.order import (
     Delays,
@@ -29,10 +28,12 @@ from rltuned.core.order import (
 )
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import (
+    PriorityOrder,
     Ranked,
     is_spent,
     make_plan,
     own_priorities,
+    priority_order,
     rank,
     scale,
     undo,
@@ -40,7 +41,6 @@ from rltuned.core.planning import (
 )
 from rltuned.core.refusals import Consequence, Refusal
 from rltuned.core.select import Reservations, Scope, Selection, cannot_start, select
-from rltuned.core.standing import PriorityOrder, priority_order
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     OVERSUBSCRIBE,

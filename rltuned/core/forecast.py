@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.backfill import OVERDUE_S
 from rltuned.core.capacity import Capacity, allowed
 from rltuned.core.lanes import (
     FreeNodes,
@@ -28,6 +27,7 @@ from rltuned.core.lanes import (
     lane_of,
     taken_by,
 )
+from rltuned.core.placement import OVERDUE_S
 from rltuned.core.pools import numbered
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob

@@ -8,9 +8,9 @@ import numpy as np
 
 from rltuned.core.decide import Decision
 from rltuned.core.features import EXPECTED, StateMatrix
+from rltuned.core.planning import tier_of, tiers_of
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Reservations, cannot_start
-from rltuned.core.standing import tier_of, tiers_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
 from rltuned.domain.units import JobId

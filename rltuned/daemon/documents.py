@@ -9,8 +9,8 @@ from rltuned.core.features import COLUMNS
 from rltuned.core.line import sentence
 from rltuned.core.order import class_of
 from rltuned.core.placement import Placement
+from rltuned.core.planning import Place, priority_order
 from rltuned.core.refusals import Refusal
-from rltuned.core.standing import Place, priority_order
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.groups import Groups, place_of
 from rltuned.daemon.report import in_line

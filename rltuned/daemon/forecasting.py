@@ -18,16 +18,18 @@ from typing import Any, Final
 
 from rltuned.core.decide import Decision
 from rltuned.core.forecast import DAY_S, Arrival, Arrivals
-from rltuned.core.hindsight import Hindsight, corrected, finite
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.starts import (
     ARRIVALS,
     MOST,
     Expected,
+    Hindsight,
     Start,
     arrivals_of,
     bare,
     come_of,
+    corrected,
+    finite,
     to_play,
     told,
     waiting,

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disab
 from rltuned import __version__
 from rltuned.core.decide import Decision
 from rltuned.core.features import COLUMNS, StateMatrix
-from rltuned.core.joint import SolveStatus
 from rltuned.core.ladder import Evidence, Rung
+from rltuned.core.milp import SolveStatus
 from rltuned.core.refusals import Refusal
 from rltuned.daemon.breaker import Cause, Effect
 from rltuned.daemon.canary import CanaryStatus

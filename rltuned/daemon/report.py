@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 from rltuned import errors
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.features import StateMatrix, encode
+from rltuned.core.planning import PriorityOrder
 from rltuned.core.pools import waiting_tasks
 from rltuned.core.select import Reservations, cannot_start
-from rltuned.core.standing import PriorityOrder
 from rltuned.daemon.breaker import Effect
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.following import RoleChange

@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from rltuned.core.decide import Decision, decide
 from rltuned.core.forecast import Arrivals
-from rltuned.core.hindsight import Scales, corrected
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.placement import ceil_div
-from rltuned.core.starts import Expected, ToPlay, expectation, expected_of
+from rltuned.core.starts import Expected, Scales, ToPlay, corrected, expectation, expected_of
 from rltuned.daemon.child import ChildError, IdleChild
 from rltuned.daemon.documents import find_job
 from rltuned.daemon.logger import make_log

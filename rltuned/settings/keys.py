@@ -460,7 +460,7 @@ class Settings(Keys):
 
     def knobs(self) -> "Knobs":
         """What `decide` is steered by; a canary narrows the scope to its partitions."""
-        from rltuned.core import decide, joint, numbers, order, select  # noqa: PLC0415 - numpy
+        from rltuned.core import decide, milp, numbers, order, select  # noqa: PLC0415 - numpy
 
         scope, ladder, share = self.scope, self.ladder, self.oversubscribe
         canary = ladder.canary_partitions if ladder.stage == "canary" else []
@@ -483,7 +483,7 @@ class Settings(Keys):
             ),
             sla=tuple(order.SlaClass(*keys.name, keys.max_wait_s) for keys in self.sla),
             placement=self.policy.placement,
-            tuning=joint.Tuning(sharing=joint.Sharing(frozenset(share.scope))),
+            tuning=milp.Tuning(sharing=milp.Sharing(frozenset(share.scope))),
         )
 
 

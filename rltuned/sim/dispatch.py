@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rltuned.core.backfill import JobEnd, easy_backfill
 from rltuned.core.capacity import BoolArray, Capacity
-from rltuned.core.placement import PlacementRule, place_request
+from rltuned.core.placement import JobEnd, PlacementRule, easy_backfill, place_request
 from rltuned.domain.cluster import Node, Partition, Resources
 from rltuned.domain.jobs import Request, Share
 from rltuned.domain.priority import PrioritySystem

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.joint import Sharing, SolveStatus, Tuning, place_jointly
-from rltuned.core.milp import Budget
+from rltuned.core.milp import Budget, Sharing, SolveStatus, Tuning, place_jointly
 from rltuned.core.placement import place
 from rltuned.daemon.loop import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs
-from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible, simulate
-from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.scenario import Protocol, Scenario
 from rltuned.lab.replay.trace_file import read_trace, scale
 from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor

@@ -26,11 +26,10 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray
 from rltuned.core.forecast import HORIZON_S, Arrival, Arrivals
-from rltuned.core.hindsight import Hindsight, corrected
 from rltuned.core.line import proposed_line
 from rltuned.core.memory import RunTimeMemory
 from rltuned.core.pools import Sizes
-from rltuned.core.starts import Start, expected_of
+from rltuned.core.starts import Hindsight, Start, corrected, expected_of
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import JobRun, PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Context, RunTime, Snapshot

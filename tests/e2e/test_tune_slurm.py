@@ -76,7 +76,7 @@ def keep_machine_code(cache: Path) -> None:
 
     from rltuned.lab.kernel import loop  # noqa: PLC0415
 
-    subprocess.run([sys.executable, "-m", "rltuned.lab.cli.compile"], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "rltuned.lab.cli.simulate"], check=True, timeout=600)
     own = Path(loop.play.stats.cache_path)  # type: ignore[attr-defined]
     place = cache / UserProvidedCacheLocator.get_suitable_cache_subpath(loop.__file__)  # type: ignore[no-untyped-call]
     place.mkdir(parents=True)

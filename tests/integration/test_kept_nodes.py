@@ -9,11 +9,10 @@ import pytest
 
 from rltuned.core.decide import Decision, Entry, Knobs, decide
 from rltuned.core.forecast import NO_ARRIVALS
-from rltuned.core.hindsight import Scales
 from rltuned.core.line import THROTTLED, proposed_line
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.starts import Start, expected_of
+from rltuned.core.starts import Scales, Start, expected_of
 from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.domain.snapshot import NO_CONTEXT
 from rltuned.domain.units import JobId

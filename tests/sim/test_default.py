@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default, policy_of
 from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import DAEMON, Protocol, by_default, policy_of
 from rltuned.policies.actor import Actor
 from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor

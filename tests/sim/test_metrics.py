@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.lab.cli.simulate import steps
 from rltuned.lab.replay.metrics import (
     Schedule,
     bound,
@@ -14,9 +13,9 @@ from rltuned.lab.replay.metrics import (
     mean_fragmentation,
     score,
 )
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.plot import steps
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.scenario import Protocol, Scenario
 from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from tests.examples import examples

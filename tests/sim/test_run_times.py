@@ -19,8 +19,7 @@ from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.kernel.run_times import replay
 from rltuned.lab.replay.orders import known_of, layers_of, play, runs_of
-from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.scenario import Protocol, Scenario
 from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.files import shipped_predictor

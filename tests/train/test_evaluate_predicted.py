@@ -8,7 +8,7 @@ import pytest
 from rltuned.core.features import encode
 from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
 from rltuned.domain.snapshot import Context, RunTime
-from rltuned.lab.replay.protocol import Mode, Protocol
+from rltuned.lab.replay.scenario import Mode, Protocol
 from rltuned.lab.train.evaluate import EvaluationPlan, contestant_of, evaluate_on, plays_of
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.ppo import perform

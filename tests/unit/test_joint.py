@@ -8,9 +8,17 @@ import pytest
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, PlacementMode, decide
-from rltuned.core.joint import JointPlacement, Sharing, SolveStatus, Tuning, blocker, place_jointly
-from rltuned.core.joint import SharingBlocker as Blocker
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp import (
+    Budget,
+    JointPlacement,
+    Sharing,
+    Solver,
+    SolveStatus,
+    Tuning,
+    blocker,
+    place_jointly,
+)
+from rltuned.core.milp import SharingBlocker as Blocker
 from rltuned.core.numbers import Writing
 from rltuned.core.placement import place
 from rltuned.core.select import Scope

@@ -14,8 +14,8 @@ from typing import Any, Final
 from rltuned import __version__
 from rltuned.core.decide import Decision, Entry
 from rltuned.core.line import sentence
+from rltuned.core.planning import Place, PriorityOrder, priority_order
 from rltuned.core.select import reason_of
-from rltuned.core.standing import Place, PriorityOrder, priority_order
 from rltuned.core.starts import Expected, start_document
 from rltuned.daemon.breaker import FEWEST
 from rltuned.daemon.canary import CanaryStatus

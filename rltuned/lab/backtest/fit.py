@@ -141,7 +141,6 @@ def fit_site(
     )
     if learned == "predictor":
         return None, fitted, f"{text}. The orders themselves are the shipped ones"
-    from rltuned.lab.backtest.fit import fit_order  # noqa: PLC0415 - brings numba
 
     bundle, order = fit_order(
         past, model, fitted.predictor, out, minutes=minutes, seed=seed, report=report

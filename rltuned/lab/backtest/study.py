@@ -11,17 +11,15 @@ from rltuned import __version__
 from rltuned.core.decide import Policy
 from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.units import JobId
-from rltuned.lab.backtest.calibration import Calibration, Match, calibrate
-from rltuned.lab.backtest.outcome import OrderOutcome, outcome_of
+from rltuned.lab.backtest.outcome import Calibration, Match, OrderOutcome, calibrate, outcome_of
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.site import backfill_text, line_to_write
 from rltuned.lab.compare import change_of_longest, change_of_mean, stretches_of
 from rltuned.lab.kernel.state import Shares
-from rltuned.lab.replay.decided import DecidedWorld, Learning
 from rltuned.lab.replay.orders import in_cycles, layers_of
 from rltuned.lab.replay.play import Played, run
-from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
-from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.run import DecidedWorld, Learning
+from rltuned.lab.replay.scenario import BY_DEFAULT, Protocol, Scenario, by_default
 from rltuned.lab.report import plots
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin

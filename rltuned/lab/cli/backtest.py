@@ -23,7 +23,7 @@ from rltuned.lab.backtest.sacct_files import check_new
 from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.options import Bars, progress
 from rltuned.lab.compare import Change
-from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT, Protocol
+from rltuned.lab.replay.scenario import BY_DEFAULT, DEFAULT, Protocol
 from rltuned.lab.train.settings import Learned
 from rltuned.policies.actor import Actor
 from rltuned.policies.files import MODEL_PREFIX, bundle_at, shipped_predictor

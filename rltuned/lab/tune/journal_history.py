@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.daemon.canary import JobTracker
 from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import JobTracker, Snapshot
 from rltuned.journal.cycles import CycleObservation
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 

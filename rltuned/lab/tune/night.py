@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.errors import TooLittleError, TraceError
-from rltuned.lab.backtest.calibration import Calibration, calibrate
+from rltuned.lab.backtest.outcome import Calibration, calibrate
 from rltuned.lab.backtest.past import FEWEST as FEWEST_JOBS
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.site import with_own_backfill
@@ -24,7 +24,7 @@ from rltuned.lab.compare import (
     pooled,
     stretches_of,
 )
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Protocol
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.search import (
     LEAST,

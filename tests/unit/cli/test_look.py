@@ -9,8 +9,7 @@ from rltuned.cli import plan
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.hindsight import Hindsight
-from rltuned.core.starts import Expected, Start
+from rltuned.core.starts import Expected, Hindsight, Start
 from rltuned.daemon.forecasting import FRESH_S
 from rltuned.daemon.run_times import LimitUseLearner
 from rltuned.daemon.what_if import OtherRequest

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rltuned.core.ladder import MOST_APART_S, Switchback
-from rltuned.daemon.canary import HORIZON_S, Blocks, JobTracker, Pair, Touched
+from rltuned.daemon.breaker import HORIZON_S, Blocks, Pair, Touched
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob, Side
-from rltuned.domain.snapshot import Unreadable
+from rltuned.domain.snapshot import JobTracker, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, request, running, snapshot
 

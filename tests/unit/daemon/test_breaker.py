@@ -7,8 +7,7 @@ import pytest
 
 from rltuned.core.ladder import Evidence
 from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Breaker, Cause
-from rltuned.daemon.canary import Pair, PairFigure
+from rltuned.daemon.breaker import Breaker, Cause, Pair, PairFigure
 from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.joint import Sharing, Tuning
 from rltuned.core.ladder import Switchback
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.daemon.restore import Fate, restore

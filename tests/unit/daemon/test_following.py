@@ -11,8 +11,8 @@ import pytest
 
 from rltuned.core.select import select
 from rltuned.daemon import breaker
-from rltuned.daemon.breaker import BREAKERS, Breaker, Breakers, Cause
-from rltuned.daemon.canary import CanaryStatus, Pair, PairFigure, sides_of
+from rltuned.daemon.breaker import BREAKERS, Breaker, Breakers, Cause, Pair, PairFigure
+from rltuned.daemon.canary import CanaryStatus, sides_of
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.following import PAIRS, YOUNG_S, Following, RoleChange, Turn
 from rltuned.daemon.wiring import build_rig, in_force

@@ -7,8 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs
-from rltuned.core.joint import Sharing, Tuning
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp import Budget, Sharing, Solver, Tuning
 from rltuned.core.select import Scope
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics

@@ -15,11 +15,10 @@ import pytest
 from rltuned.core.memory import Job, JobKey, Logits, RunTimeMemory
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
-from rltuned.daemon.canary import JobTracker
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
 from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
-from rltuned.domain.snapshot import NO_CONTEXT, RunTime, Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, JobTracker, RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.store import LEARNED_FILE as FILE_NAME

@@ -11,9 +11,8 @@ import pytest
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.forecast import NO_ARRIVALS
-from rltuned.core.hindsight import Scales
 from rltuned.core.line import present_line
-from rltuned.core.starts import to_play
+from rltuned.core.starts import Scales, to_play
 from rltuned.daemon import what_if as module
 from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.what_if import (
