@@ -22,7 +22,16 @@ from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.surroundings import (
+from rltuned.daemon.surroundings import doubts
+from rltuned.daemon.systemd import is_paused
+from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
+from rltuned.files import user_name
+from rltuned.journal.journal import Journal
+from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
+from rltuned.policies.actor import Actor
+from rltuned.settings import Loaded
+from rltuned.slurm.config_checks import (
     FAIL,
     OK,
     WARN,
@@ -32,18 +41,9 @@ from rltuned.daemon.surroundings import (
     Lazy,
     Question,
     answers,
-    doubts,
     otherwise,
     wrong,
 )
-from rltuned.daemon.systemd import is_paused
-from rltuned.daemon.web.server import MetricsServer
-from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
-from rltuned.files import user_name
-from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
-from rltuned.policies.actor import Actor
-from rltuned.settings import Loaded
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
 
