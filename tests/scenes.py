@@ -13,8 +13,8 @@ from rltuned.domain.jobs import JobRun, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor, replay
+from rltuned.policies.shelf import shipped_predictor
 from tests.builders import job, request
 
 HOUR, DAY = 3_600.0, 86_400.0

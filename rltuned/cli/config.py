@@ -27,7 +27,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import check_policy_name, trust_in_vain
 from rltuned.errors import BackendError, SettingsError, SnapshotError
 from rltuned.files import sync_folder
-from rltuned.policies.files import from_root
+from rltuned.policies.shelf import from_root
 from rltuned.settings import Flag, from_flags, load
 from rltuned.settings.reference import KeyLine, draft, header, toml
 from rltuned.settings.reference import example as example_text

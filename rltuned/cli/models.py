@@ -10,7 +10,6 @@ from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, sa
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import ModelError, SettingsError
 from rltuned.policies.actor import CARD_FILE, load_actor
-from rltuned.policies.files import folders
 from rltuned.policies.generations import (
     FOLDER,
     MANIFEST,
@@ -22,6 +21,7 @@ from rltuned.policies.generations import (
 )
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import folders
 from rltuned.settings import Loaded, Settings
 
 app = typer.Typer(no_args_is_help=True)

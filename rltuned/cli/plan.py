@@ -23,10 +23,11 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import plan_document
 from rltuned.daemon.forecasting import FRESH_S, read_file
 from rltuned.daemon.groups import Groups, kept_groups, looked
+from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.what_if import OtherRequest, what_if
-from rltuned.daemon.wiring import Rig, as_if_on, build_rig, kept_salt, run_times_of
+from rltuned.daemon.wiring import Rig, build_rig, run_times_of
 from rltuned.domain.jobs import GroupStore, PendingJob
 from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTimes, Snapshot
 from rltuned.domain.units import JobId

@@ -15,6 +15,7 @@ from rltuned import errors
 from rltuned.cli.flags import ConfigOption, JsonOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.foreign import NAMED, foreign, in_words
+from rltuned.daemon.kept_settings import last_settings
 from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.restore import (
     Effort,
@@ -27,7 +28,6 @@ from rltuned.daemon.restore import (
 )
 from rltuned.daemon.restore import restore as give_back
 from rltuned.daemon.systemd import SignalFlags, is_paused, listening
-from rltuned.daemon.wiring import last_settings
 from rltuned.domain.plan import PRIORITY
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal

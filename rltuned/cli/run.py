@@ -17,6 +17,7 @@ from rltuned.core.starts import Expected
 from rltuned.daemon.child import IdleChild
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
+from rltuned.daemon.kept_settings import keep_settings, salted
 from rltuned.daemon.lease import open_lease
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
@@ -29,15 +30,7 @@ from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_in
 from rltuned.daemon.web.server import Answers, Endpoint, MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.what_if import WhatIf
-from rltuned.daemon.wiring import (
-    Rig,
-    build_rig,
-    keep_settings,
-    memory_of,
-    reloaded,
-    run_times_of,
-    salted,
-)
+from rltuned.daemon.wiring import Rig, build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.cycles import CycleRow

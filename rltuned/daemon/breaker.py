@@ -32,8 +32,6 @@ from rltuned.stats import Word, t95, word_of
 
 HORIZON_S: Final = 86_400.0
 """A longer wait counts as this: the verdict on a pair must come some day."""
-
-
 Means = Mapping[str, float]
 """By user."""
 

@@ -107,8 +107,6 @@ class Context:
 
 
 NO_CONTEXT: Final = Context()
-
-
 SNAPSHOT_VERSION = 1
 UNREADABLE_KINDS: Final = ("job", "node", "partition", "reservation")
 _NO_JOB = JobId(0)
@@ -227,20 +225,12 @@ def _refuse_twice(what: str, names: Sequence[int | str]) -> None:
 
 
 APART_S: Final = 600.0
-
-
 APART_SHARE: Final = 0.1
 """Looks further apart than both, the second of the time that the job ran, do not show its end."""
-
-
 LIMBO_S: Final = 600.0
 """A job that is completing ends sooner; of one that is suspended longer the end is not known."""
-
-
 _CLOCK_S: Final = 1.0
 """Slurm's times are whole seconds."""
-
-
 _UNKNOWN: Final = JobId(0)
 
 

@@ -27,16 +27,9 @@ from rltuned.errors import ModelError
 from rltuned.files import sync_folder, write_whole
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import (
-    MAX_CARD_BYTES,
-    MODEL_PREFIX,
-    check_folder,
-    named,
-    parsed,
-    read,
-    read_sealed,
-)
+from rltuned.policies.files import MAX_CARD_BYTES, check_folder, named, parsed, read, read_sealed
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX
 
 # One generation: an order that cannot change, in a folder that holds all that it needs.
 

@@ -31,7 +31,7 @@ from rltuned.errors import ModelError, PolicyError, RltunedError
 from rltuned.files import flaws_on
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
-from rltuned.policies.files import MODEL_PREFIX, MODELS_DIR, bundle_at
+from rltuned.policies.shelf import MODEL_PREFIX, MODELS_DIR, bundle_at
 
 Table = TypeVar("Table", StateMatrix, Pools)
 PLUGIN_PREFIX: Final = "plugin:"

@@ -22,7 +22,7 @@ from pydantic import (
 from rltuned.core.ladder import MOST_APART_S, Ladder, Rung, Switchback
 from rltuned.domain.kinds import KIND_NAMES, KindName
 from rltuned.journal.retention import Keeping
-from rltuned.policies.files import PREDICTOR_NAME
+from rltuned.policies.shelf import PREDICTOR_NAME
 from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import Bounds
 

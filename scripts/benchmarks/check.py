@@ -26,8 +26,9 @@ import numpy as np
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.milp import place_jointly
 from rltuned.daemon.loop import uncollected
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import load_actor
 from rltuned.solver import Cbc
 from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer

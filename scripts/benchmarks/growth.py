@@ -22,8 +22,9 @@ from matplotlib.ticker import NullFormatter
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import DAEMON, Protocol, Scenario, by_default
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import TraceJob

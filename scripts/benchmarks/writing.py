@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.decide import Knobs
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible, simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import read_trace, scale
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.backend import demo_trace
 from rltuned.sim.cluster import Cluster, preset, read_cluster
 from rltuned.sim.dispatch import AGE_ONLY

@@ -16,8 +16,8 @@ from itertools import product
 import numpy as np
 
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import TraceJob
 from scripts.studies import plays

@@ -35,8 +35,8 @@ from rltuned.domain.jobs import JobRun, PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import feed, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.dispatch import AGE_ONLY
 from scripts.studies import plays
 from scripts.studies.delays import trace_of

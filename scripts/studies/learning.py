@@ -40,7 +40,8 @@ from rltuned.core.features import FIXED, LIMIT_FULL_S, OBSERVED, FloatArray
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.compare import geometric, mean_with_ends, paired
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import Learner, Report, train
 from rltuned.lab.train.rollout import play_policy, total

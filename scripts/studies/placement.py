@@ -27,8 +27,9 @@ import numpy as np
 from rltuned.core.milp import Budget, Sharing, Tuning
 from rltuned.lab.compare import paired
 from rltuned.lab.replay.metrics import score
+from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario, jointly
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import scale
 from rltuned.sim.cluster import preset
 from rltuned.sim.dispatch import AGE_ONLY

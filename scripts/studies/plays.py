@@ -32,8 +32,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import scale
 from rltuned.lab.train.predictor import fit
 from rltuned.policies.baselines import BASELINES, Baseline
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import AGE_ONLY, BackfillRule, Natural
 from rltuned.sim.limits import draw_limits

@@ -37,8 +37,8 @@ from rltuned.core.features import FloatArray
 from rltuned.core.run_times import INPUTS, plan_s
 from rltuned.lab.kernel.run_times import Layers, replay
 from rltuned.lab.replay.orders import known_of, layers_of, runs_of
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.limits import round_up
 from rltuned.sim.trace import TraceJob
 from scripts.studies import plays

@@ -52,8 +52,8 @@ from rltuned.lab.train.predictor import fit
 from rltuned.lab.tune.night import COPIES, NightPlan, price_broken, spend, split_of, verdict
 from rltuned.lab.tune.search import Candidate, Period
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node, preset, read_cluster
 from rltuned.sim.dispatch import Natural

@@ -13,8 +13,8 @@ from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.train.predictor import fit
 from rltuned.policies.actor import load_actor
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from tests.backtest.worlds import cluster, jobs
 from tests.builders import sure
 from tests.histories import EPOCH, rows, save_site

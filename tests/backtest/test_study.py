@@ -18,7 +18,7 @@ from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.backtest.study import play_natural, play_ours, play_plugged, run_study, scenario_of
 from rltuned.lab.replay.play import Played
-from rltuned.lab.replay.scenario import Protocol
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site

@@ -17,7 +17,7 @@ from rltuned.core.ladder import Ladder, Rung, Switchback
 from rltuned.core.select import Scope
 from rltuned.daemon.breaker import Cause
 from rltuned.daemon.canary import CanaryStatus, Monitor
-from rltuned.daemon.wiring import kept_salt, salted
+from rltuned.daemon.kept_settings import kept_salt, salted
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.domain.priority import PrioritySystem

@@ -13,7 +13,7 @@ from rltuned.daemon.report import Sums, sums_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.lab.replay.scenario import policy_of
+from rltuned.lab.replay.protocol import policy_of
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot, sure
 from tests.examples import examples

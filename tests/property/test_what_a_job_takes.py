@@ -6,8 +6,8 @@ from rltuned.core.features import encode
 from rltuned.lab.replay.orders import known_of, layers_of
 from rltuned.lab.replay.prepared import pending_jobs
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import TraceJob, idle
 from tests.examples import examples

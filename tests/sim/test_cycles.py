@@ -11,8 +11,9 @@ from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order, SlaClass
 from rltuned.core.select import Scope
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import AGE_ONLY, Natural
 from rltuned.sim.trace import TraceJob

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default, policy_of
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import DAEMON, Protocol, by_default, policy_of
 from rltuned.policies.actor import Actor
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.sim.worlds import assert_alike, crowd
 

@@ -6,8 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.trace import TraceJob
 from tests.sim import worlds
 

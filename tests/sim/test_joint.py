@@ -8,8 +8,9 @@ import pytest
 from rltuned.core.milp import Budget, Sharing, Tuning
 from rltuned.errors import TraceError
 from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario, jointly
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from rltuned.solver import Cbc

@@ -13,8 +13,9 @@ from rltuned.core.order import DEFAULT, Order, Wish
 from rltuned.journal.cycles import encode_snapshot
 from rltuned.lab.kernel.ranking import FIXED, STATIC
 from rltuned.lab.replay import orders, play
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster

@@ -14,8 +14,9 @@ from rltuned.lab.replay.metrics import (
     score,
 )
 from rltuned.lab.replay.plot import steps
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from tests.examples import examples

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
+from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Mode, Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import AGE_ONLY

@@ -10,8 +10,9 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import play_decided, schedule_of, simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
 from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.world import Rules

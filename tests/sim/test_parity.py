@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.kernel.placement import MANY_FROM
+from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import CLAIRVOYANT, Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node, preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import EmptyCluster, TraceJob

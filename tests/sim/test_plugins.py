@@ -6,10 +6,11 @@ import pytest
 
 from rltuned.core import memory
 from rltuned.errors import TraceError
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
-from rltuned.policies.files import shipped_predictor
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from tests.packages import install

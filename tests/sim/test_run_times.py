@@ -19,11 +19,12 @@ from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.kernel.run_times import replay
 from rltuned.lab.replay.orders import known_of, layers_of, play, runs_of
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import preset
 from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.limits import Habits

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import CLAIRVOYANT, Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World

@@ -13,8 +13,9 @@ from rltuned.cli import app
 from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.dispatch import AGE_ONLY

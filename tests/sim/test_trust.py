@@ -14,8 +14,9 @@ from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
+from rltuned.lab.replay.protocol import DAEMON, Protocol, policy_of
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import DAEMON, Protocol, Scenario, policy_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.rollout import play_policy
 from rltuned.policies.actor import Actor

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import EmptyCluster, TraceJob
 from rltuned.sim.world import Rules

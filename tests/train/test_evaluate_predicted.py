@@ -8,7 +8,7 @@ import pytest
 from rltuned.core.features import encode
 from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
 from rltuned.domain.snapshot import Context, RunTime
-from rltuned.lab.replay.scenario import Mode, Protocol
+from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.evaluate import EvaluationPlan, contestant_of, evaluate_on, plays_of
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.ppo import perform
@@ -17,8 +17,8 @@ from rltuned.lab.train.run import Run, Validation
 from rltuned.lab.train.settings import PpoSettings
 from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.actor import load_actor
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from tests.train.worlds import random_ground
 
 PLAIN = random_ground("testbed", 21, 700)

@@ -40,8 +40,8 @@ from rltuned.lab.train.settings import EvolutionSettings
 from rltuned.lab.train.sources import DatasetSource, nothing
 from rltuned.policies.actor import NetworkPolicy, Verdict, load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
 from tests.builders import sure
 from tests.train.worlds import random_ground

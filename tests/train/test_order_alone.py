@@ -8,7 +8,7 @@ import torch
 
 from rltuned.core.features import encode
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.replay.scenario import Protocol
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.loss import part_of
 from rltuned.lab.train.network import TorchActor, network_of, policy_of

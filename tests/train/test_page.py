@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rltuned.lab.replay.scenario import Protocol
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.evaluate import EvaluationPlan, evaluate_on
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.pages import write_page

@@ -15,8 +15,8 @@ from rltuned.lab.cli.train import app
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.network import export_predictor
 from rltuned.lab.train.predictor import examples_of, fit, foreseen
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import CARD_FILE, PARITY_FILE, PREDICTOR_FILE, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace, TraceJob
 from tests.browser import check_page
 

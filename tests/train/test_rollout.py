@@ -7,7 +7,8 @@ import torch
 from rltuned.core.features import NUM_FEATURES, encode, sample_features
 from rltuned.lab.kernel.episode import QUEUED, advance, choose, score_rows, see
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import demand
 from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.lab.train.rollout import MULTIFACTOR, Recorder, play_rule, play_sampled, tables

@@ -23,8 +23,8 @@ from rltuned.lab.tune.night import price_words, training_before
 from rltuned.lab.tune.search import Alternatives, Candidate, Period, Searched, search
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.browser import check_page
 from tests.configs import settings_file

@@ -14,8 +14,8 @@ from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunNews, RunningJ
 from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, job, node, running, snapshot
 from tests.scenes import DAY, HOUR, Scene
 

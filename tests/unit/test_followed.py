@@ -19,8 +19,8 @@ from rltuned.domain.jobs import JobRun, PendingJob, Request, RunNews, RunningJob
 from rltuned.domain.kinds import Kinds
 from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import feed, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, snapshot
 from tests.examples import examples
 

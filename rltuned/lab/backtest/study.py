@@ -18,8 +18,9 @@ from rltuned.lab.compare import change_of_longest, change_of_mean, stretches_of
 from rltuned.lab.kernel.state import Shares
 from rltuned.lab.replay.orders import in_cycles, layers_of
 from rltuned.lab.replay.play import Played, run
+from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
 from rltuned.lab.replay.run import DecidedWorld, Learning
-from rltuned.lab.replay.scenario import BY_DEFAULT, Protocol, Scenario, by_default
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.report import plots
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin

@@ -23,13 +23,13 @@ from rltuned.lab.backtest.sacct_files import check_new
 from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.options import Bars, progress
 from rltuned.lab.compare import Change
-from rltuned.lab.replay.scenario import BY_DEFAULT, DEFAULT, Protocol
+from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT, Protocol
 from rltuned.lab.train.settings import Learned
 from rltuned.policies.actor import Actor
-from rltuned.policies.files import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.policies.generations import TUNED
 from rltuned.policies.plugins import Plugin, is_plugin, policy_named
 from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.stats import percent

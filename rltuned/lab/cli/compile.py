@@ -13,8 +13,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.rollout import Recorder, play_sampled
 from rltuned.policies.actor import load_actor
-from rltuned.policies.files import MODELS_DIR, find_bundle, shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import MODELS_DIR, find_bundle, shipped_predictor
 from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 

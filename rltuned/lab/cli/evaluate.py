@@ -17,7 +17,7 @@ from rltuned.errors import TraceError
 from rltuned.lab.cli import options
 from rltuned.lab.cli.options import check_folder, progress
 from rltuned.lab.compare import SHARES, Paired
-from rltuned.lab.replay.scenario import Mode, Protocol
+from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.settings import LOADS, NAMES, RULES
 from rltuned.policies.actor import Actor
 from rltuned.sim.cluster import cluster_named

@@ -18,8 +18,8 @@ from rltuned.core.order import Order, Policy
 from rltuned.core.slurm_plan import Parameters, with_parameter
 from rltuned.errors import ModelError, SettingsError, TraceError
 from rltuned.lab.replay.trace_file import read_trace
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import Bad, Trace
 from rltuned.stats import percent

@@ -23,8 +23,7 @@ from rltuned.lab.replay.metrics import (
     scores_of,
     write_jobs,
 )
-from rltuned.lab.replay.play import watching
-from rltuned.lab.replay.scenario import BY_DEFAULT, Mode, Protocol, jointly, policy_of
+from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, policy_of, watching
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
 from rltuned.sim.dispatch import AGE_ONLY, Natural

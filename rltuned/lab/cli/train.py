@@ -39,8 +39,8 @@ from rltuned.lab.train.settings import (
 )
 from rltuned.policies.actor import Kind
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.files import shipped_predictor
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import cluster_named
 
 if TYPE_CHECKING:

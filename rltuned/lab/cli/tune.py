@@ -29,10 +29,10 @@ from rltuned.lab.cli import site_files
 from rltuned.lab.cli.options import Bars, progress
 from rltuned.lab.compare import DAY_S
 from rltuned.policies.actor import Actor
-from rltuned.policies.files import bundle_at, shipped_predictor
 from rltuned.policies.generations import FOLDER
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import bundle_at, shipped_predictor
 from rltuned.policies.tune_state import LastWeek, TuneState, write_state
 from rltuned.settings import Loaded, Settings
 from rltuned.slurm.values import asked_span_s

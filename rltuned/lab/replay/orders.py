@@ -37,7 +37,8 @@ from rltuned.lab.kernel.ranking import (
 from rltuned.lab.kernel.run_times import FORESEEN, NOTHING_KNOWN, Layers, RunTimes
 from rltuned.lab.replay.play import Played, run
 from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs
-from rltuned.lab.replay.scenario import CLAIRVOYANT_AREA, FUTURE, Protocol, Scenario
+from rltuned.lab.replay.protocol import CLAIRVOYANT_AREA, FUTURE, Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import LAYERS, NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
 from rltuned.policies.predictor import Predictor

@@ -1,14 +1,7 @@
 """A scenario played by the kernel: who orders, and what came of it."""
 
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, TypeVar
 
 import numpy as np
 
@@ -25,45 +18,13 @@ from rltuned.lab.kernel.loop import Faults, Log
 from rltuned.lab.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN
 from rltuned.lab.kernel.state import NO_PLAN, Setup, Shares, Slurm, empty_queue, empty_state
+from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import NodeFault
 
 # How far a long play is: the kernel runs in a thread, and what it leaves behind is counted.
-
-
-T = TypeVar("T")
-Watcher = Callable[[float, float], None]
-"""Called during a play with the part of its jobs that have started, and about how many seconds are
-left if the others take as long."""
-LOOK_S: Final = 2.0
-_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-
-
-@contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    """Let a watcher know of the plays in here that take longer than LOOK_S."""
-    token = _WATCHER.set(watcher)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
-
-
-def watched(play: Callable[[], T], part: Callable[[], float]) -> T:
-    """What a play returns. part: how much of it is done, asked for meanwhile."""
-    watcher = _WATCHER.get()
-    if watcher is None:
-        return play()
-    began = time.perf_counter()
-    with ThreadPoolExecutor(1) as thread:
-        played = thread.submit(play)
-        while not wait_for([played], LOOK_S).done:
-            done = part()
-            if done > 0.0:
-                watcher(done, (time.perf_counter() - began) * (1.0 - done) / done)
-        return played.result()
 
 
 CHANGES = {NodeFault.FAIL: loop.FAIL, NodeFault.DRAIN: loop.DRAIN, NodeFault.RESUME: loop.RESUME}

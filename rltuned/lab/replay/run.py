@@ -24,14 +24,8 @@ from rltuned.errors import TraceError
 from rltuned.lab.replay.metrics import FloatArray, Schedule
 from rltuned.lab.replay.orders import play
 from rltuned.lab.replay.play import Played, load
-from rltuned.lab.replay.scenario import (
-    BY_DEFAULT,
-    FUTURE,
-    Protocol,
-    Scenario,
-    by_default,
-    policy_of,
-)
+from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE, Protocol, by_default, policy_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import Predictor, feed
 from rltuned.sim.backend import SimBackend

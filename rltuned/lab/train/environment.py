@@ -30,8 +30,9 @@ from rltuned.lab.kernel.state import empty_queue, empty_state
 from rltuned.lab.replay.orders import in_cycles
 from rltuned.lab.replay.play import faults_of, setup_of
 from rltuned.lab.replay.prepared import eyes_on
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.cluster import cluster_named
 from rltuned.sim.synth import synthesize

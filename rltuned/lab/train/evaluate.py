@@ -17,13 +17,14 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.lab.compare import SHARES, Change, Paired, objective_logs, of_logs, paired
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
+from rltuned.lab.replay.protocol import FUTURE, Protocol
 from rltuned.lab.replay.run import play_plugged, scheduled
-from rltuned.lab.replay.scenario import FUTURE, Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import play_policy
 from rltuned.lab.train.settings import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS, RULE, RULES
 from rltuned.policies.actor import Actor, Verdict, load_actor
-from rltuned.policies.files import bundle_at
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
+from rltuned.policies.shelf import bundle_at
 from rltuned.sim.dispatch import AGE_ONLY
 
 SINGLE: Final = ("wait_s", "bsld", "jct_s")

@@ -33,7 +33,8 @@ from rltuned.files import write_whole
 from rltuned.lab.compare import mean_with_ends
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.network import TorchActor, module_of, policy_of
 from rltuned.lab.train.rollout import CYCLES, draw_window, play_policy
 from rltuned.lab.train.run import Found, Interval, Run, check_name, export_best, held_out

@@ -18,7 +18,7 @@ from rltuned.core import run_times
 from rltuned.core.order import DEFAULT
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.compare import LARGER_IS_BETTER
-from rltuned.lab.replay.scenario import CLAIRVOYANT, FUTURE
+from rltuned.lab.replay.protocol import CLAIRVOYANT, FUTURE
 from rltuned.lab.report import plots
 from rltuned.lab.train.evaluate import Evaluation, everywhere, headline, is_proven
 from rltuned.lab.train.predictor import HELD_OUT, Examples, examples_of, pinball

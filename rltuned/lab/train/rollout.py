@@ -47,7 +47,8 @@ from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.orders import play, ruled
 from rltuned.lab.replay.play import setup_of
 from rltuned.lab.replay.prepared import room_for
-from rltuned.lab.replay.scenario import BY_DEFAULT, Protocol, Scenario, by_default, policy_of
+from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default, policy_of
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.settings import Objective, PpoSettings
 from rltuned.sim.dispatch import AGE_ONLY, Natural
 

@@ -19,7 +19,8 @@ import torch
 from rltuned.core.features import COLUMN, COLUMNS, FIXED, MAX_QUEUE_SIZE
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.evaluate import (
     DIGITS,
     Evaluation,

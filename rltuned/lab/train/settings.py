@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from rltuned.lab.replay.scenario import BY_DEFAULT, FUTURE
+from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE
 from rltuned.policies.actor import MAX_REACH, Kind
 from rltuned.policies.baselines import BASELINES
 

@@ -14,7 +14,7 @@ from rltuned.core.order import DEFAULT, Order, Policy
 from rltuned.errors import TooLittleError
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.compare import Comparison, JobScores
-from rltuned.lab.replay.scenario import BY_DEFAULT, Protocol, policy_of
+from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, policy_of
 from rltuned.lab.tune.night import (
     change_of,
     check_part,

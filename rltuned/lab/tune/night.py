@@ -24,7 +24,7 @@ from rltuned.lab.compare import (
     pooled,
     stretches_of,
 )
-from rltuned.lab.replay.scenario import Protocol
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.search import (
     LEAST,

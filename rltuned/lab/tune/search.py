@@ -20,7 +20,8 @@ from rltuned.lab.backtest.study import play_natural, play_ours, scenario_of
 from rltuned.lab.compare import DAY_S, Comparison, FloatArray, JobScores, Stretches, compared
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import Predictor

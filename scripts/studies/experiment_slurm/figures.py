@@ -7,10 +7,11 @@ import numpy as np
 
 from rltuned.core.milp import Sharing, Tuning
 from rltuned.lab.replay.metrics import Schedule, score
+from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.run import simulate
-from rltuned.lab.replay.scenario import Protocol, Scenario, jointly
-from rltuned.policies.files import shipped_predictor
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.solver import Cbc

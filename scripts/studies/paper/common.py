@@ -14,8 +14,9 @@ import numpy as np
 from rltuned.core.features import FloatArray
 from rltuned.lab.compare import Paired, paired
 from rltuned.lab.replay.metrics import slowdown
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import possible
-from rltuned.lab.replay.scenario import Protocol, Scenario
+from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.rollout import play_policy, windows_between
 from rltuned.lab.train.settings import PpoSettings

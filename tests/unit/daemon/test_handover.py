@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.lease import HANDOVER_FILE, Lease, published, unpack
 from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.wiring import Rig, keep_settings, last_settings
+from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Result
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.journal import Journal

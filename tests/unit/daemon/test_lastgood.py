@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.cli.restore import _settings
-from rltuned.daemon.wiring import keep_settings, last_settings
+from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.errors import SettingsError
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import SETTINGS

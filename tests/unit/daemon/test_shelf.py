@@ -17,7 +17,7 @@ from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.store import FILE_NAME
-from rltuned.policies import files
+from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
 from rltuned.settings import Flag, Settings, load
 from tests.builders import NOW, snapshot
@@ -99,12 +99,12 @@ def test_bundles_are_found_where_pip_puts_them(
 ) -> None:
     absent, installed = tmp_path / "absent", tmp_path / "share"
     (installed / "rltune").mkdir(parents=True)
-    monkeypatch.setattr(files, "_INSTALLED", installed)
-    monkeypatch.setattr(files, "MODELS_DIR", absent)
-    assert files.find_bundle(absent, "rltune") == installed / "rltune"
-    assert files.find_bundle(absent, "gone") == absent / "gone"
+    monkeypatch.setattr(shelf, "_INSTALLED", installed)
+    monkeypatch.setattr(shelf, "MODELS_DIR", absent)
+    assert shelf.find_bundle(absent, "rltune") == installed / "rltune"
+    assert shelf.find_bundle(absent, "gone") == absent / "gone"
     absent.mkdir()
-    assert files.find_bundle(absent, "rltune") == absent / "rltune"
+    assert shelf.find_bundle(absent, "rltune") == absent / "rltune"
 
 
 def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
