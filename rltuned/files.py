@@ -1,7 +1,4 @@
-"""Files: how they are written whole, and which are read.
-
-A power cut leaves the old file or the new one.
-"""
+"""Files: those that are there whole or not at all, and those that nobody else can change."""
 
 import errno
 import glob

@@ -4,7 +4,8 @@ Moment 0 is now, moment m > 0 is when the first m of the next ends have come, al
 before the next cycle. Of the first jobs nothing runs at moment m but what starts now or at m
 itself: it is not known how many ends come, so every number of them is looked at by itself, while a
 job shares its nodes at all moments or at none. docs/adr/0008 has the formulas. To solve is
-the business of the Solver port: nothing here starts a process or waits.
+the business of the Solver port: nothing here starts a process or waits. No number follows from it:
+what reaches Slurm are the flags of exclusive jobs that are to share, and Slurm chooses the nodes.
 """
 
 import math
@@ -257,12 +258,6 @@ def _overdrawn(free: Capacity, live: Sequence[Way], more: tuple[Share, ...] = ()
     except ValueError as error:
         return str(error)
     return ""
-
-
-# The first jobs of the new order placed together: when the program is solved, and what it means.
-#
-# No number follows from it: the order stays that of the delays. What reaches Slurm are the flags of
-# exclusive jobs that are to share; Slurm chooses the nodes of every job itself.
 
 
 # OverSubscribe guidance: which exclusive jobs may share their nodes. core/milp says which should.

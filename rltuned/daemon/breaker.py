@@ -1,4 +1,4 @@
-"""Does it help? The waits in on blocks beside those in off blocks, with an interval by pairs.
+"""Blocks with and without delays, what they say of the waits, and the circuit breakers.
 
 A coin decided which block of a pair was on, so the mean difference of the pairs is the effect of
 delays, whatever the queue did meanwhile; pairs, not jobs, are what chance may vary.
@@ -29,6 +29,15 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal.store import Kept, Memory, Recall
 from rltuned.stats import Word, t95, word_of
+
+# Pairs of an on block and an off block, and how long the users of each waited.
+#
+# A job counts in the block in which it became eligible, unless that was in the washout. A job that
+# still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
+# others have changed or held (Touched), one that was requeued, and one that left without being seen
+# to run. Only pairs that were watched and written without a gap are decided: a restart, a stage
+# that writes nothing or a long pause between two cycles forgets all that is not decided yet.
+
 
 HORIZON_S: Final = 86_400.0
 """A longer wait counts as this: the verdict on a pair must come some day."""

@@ -1,8 +1,4 @@
-"""Which runs began and ended between two looks: the one place that follows runs of jobs.
-
-A run is a job's number and its start; a task of an array is a job of its own. Slurm says when a run
-began, so a lost cycle costs no start. Nobody says when it ended: that lies between two looks.
-"""
+"""What is learned at each stage: the waits of jobs, and whether delays do harm."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,20 +22,6 @@ from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import JobTracker, Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal.store import Memory
-
-# Pairs of an on block and an off block, and how long the users of each waited.
-#
-# A job counts in the block in which it became eligible, unless that was in the washout. A job that
-# still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
-# others have changed or held (Touched), one that was requeued, and one that left without being seen
-# to run. Only pairs that were watched and written without a gap are decided: a restart, a stage
-# that writes nothing or a long pause between two cycles forgets all that is not decided yet.
-
-
-# -- Jobs that others have changed -----------------------------------------------------------------
-
-
-# What is learned at each stage: the waits of jobs, and whether delays do harm.
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,12 +268,3 @@ def run_times_of(
         history=backend.ended_jobs if isinstance(backend, SlurmBackend) else None,
         salt=hashlib.sha256(secret).hexdigest()[:16],
     )
-
-
-# Settings in the journal, which the service alone can read.
-#
-# The switchback's salt is drawn once: a user who knew it could tell when delays will be on, and
-# submit accordingly. Each of two daemons of one cluster has its own; blocks that end in a handover
-# are no evidence anyway. And the settings that the daemon last ran with: a file that was damaged
-# while the daemon ran stops the next start, and the service then gives everything back; that must
-# not fail for the same reason.

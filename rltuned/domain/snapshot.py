@@ -224,6 +224,12 @@ def _refuse_twice(what: str, names: Sequence[int | str]) -> None:
         seen.add(name)
 
 
+# Which runs began and ended between two looks: the one place that follows runs of jobs.
+#
+# A run is a job's number and its start; a task of an array is a job of its own. Slurm says when a
+# run began, so a lost cycle costs no start. Nobody says when it ended: that lies between two looks.
+
+
 APART_S: Final = 600.0
 APART_SHARE: Final = 0.1
 """Looks further apart than both, the second of the time that the job ran, do not show its end."""

@@ -189,6 +189,3 @@ def _promised(data: bytes) -> dict[str, tuple[object, object]]:
     if not all(isinstance(entry, dict) for entry in entries.values()):
         raise TypeError("the header holds no tables")
     return {name: (entry.get("dtype"), entry.get("shape")) for name, entry in entries.items()}
-
-
-# How a policy names a model bundle, and where those lie that come with rltuned.

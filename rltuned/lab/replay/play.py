@@ -24,9 +24,6 @@ from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import NodeFault
 
-# How far a long play is: the kernel runs in a thread, and what it leaves behind is counted.
-
-
 CHANGES = {NodeFault.FAIL: loop.FAIL, NodeFault.DRAIN: loop.DRAIN, NodeFault.RESUME: loop.RESUME}
 
 

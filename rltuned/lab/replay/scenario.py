@@ -37,8 +37,6 @@ from rltuned.sim.dispatch import Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, Rules, World
 
-# How a comparison is run: who ranks, when, and within which bounds; and policies by name.
-
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
