@@ -26,7 +26,7 @@ from rltuned.daemon.restore import (
     restore_shown,
     unknown_numbers,
 )
-from rltuned.daemon.restore import restore as give_back
+from rltuned.daemon.restore import restore as restore_jobs
 from rltuned.daemon.systemd import SignalFlags, is_paused, listening
 from rltuned.domain.plan import PRIORITY
 from rltuned.domain.snapshot import Snapshot
@@ -183,7 +183,7 @@ class _Work:
         elsewhere = self.lease.before_restore(self.journal) if self.lease else ""
         if elsewhere:
             self._warn(f"what {elsewhere} has taken over is restored there")
-        items = give_back(self.undoer, self.journal, self.clock, self.asked, self.effort)
+        items = restore_jobs(self.undoer, self.journal, self.clock, self.asked, self.effort)
         if self.lease is not None:
             self.lease.after_restore(self.journal)
         self._report(items)

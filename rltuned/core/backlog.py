@@ -3,7 +3,7 @@
 
 | word          | symbol | unit  | what it is                                                     |
 |---------------|--------|-------|----------------------------------------------------------------|
-| size          | m      | GPUs  | what a job takes away from others; at least 1 (core/sizes)     |
+| size          | m      | GPUs  | what a job takes away from others; at least 1 (core/pools)     |
 | length        | L      | s     | its time limit, at most LONGEST_S, and that where it has none  |
 | expected time | e      | s     | its predicted mean run time; else L x the site's use of limits |
 | plan          | p      | s     | what the rule goes by, see core/run_times.plan_s; else L       |
@@ -26,12 +26,12 @@ A job's work is spread evenly over the GPUs of its own pool, so that no work cou
 pools overlap. Only jobs that rltuned may order now are counted: what is held, or waits for another
 job or for a quota, needs nothing of the cluster yet.
 
-No user moves others by more than all others together (core/influence): the jobs of the user with
+No user moves others by more than all others together (see below): the jobs of the user with
 the most work count for others at most as much as the work of all others, and in places likewise its
 number of tasks. For its own jobs they count whole, so that its numbers do not jump when a second
 user comes or goes.
 
-The functions work on arrays alone; core/pools and core/sizes make those of a queue and a cluster.
+The functions work on arrays alone; core/pools and core/pools make those of a queue and a cluster.
 The simulator has both functions in loops (kernel/demand), equal to the last bit.
 """
 

@@ -63,7 +63,7 @@ from rltuned.text import span
 class Entry:
     """One chosen job in a decision; placement is None beyond the top K.
 
-    Ranks count from 1 among all jobs that Slurm could start, as core/standing: rank_before by
+    Ranks count from 1 among all jobs that Slurm could start, as core/planning: rank_before by
     Slurm's own priorities, without rltuned's; rank_wished by those that rltuned proposes. The place
     in force is Decision.standing's. in_force_s: the delay that its present number stands for.
     current, proposed, settled: its priority now, by its delay, and after this plan. changes: this
@@ -121,7 +121,7 @@ class Entry:
         return f"{self.moves}: {self.what}, waited {span(self.wait_s)}, {fits}; {self.bound}"
 
 
-__all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "give_back", "greedy", "span"]
+__all__ = ["Decision", "Entry", "Knobs", "Policy", "decide", "greedy", "span", "undo_plan"]
 
 _NO_POINTS: Final = (
     "no delay can be written here: waiting is worth no points (PriorityWeightAge); what was "
@@ -284,7 +284,7 @@ def _why_unwritable(snapshot: Snapshot) -> str:
     return _PLUGIN.format(plugin=plugin) if plugin else _NO_POINTS
 
 
-def give_back(snapshot: Snapshot) -> Plan:
+def undo_plan(snapshot: Snapshot) -> Plan:
     """What takes back all that rltuned holds of pending jobs; no order comes in its place."""
     pending = snapshot.pending
     return Plan((*_undone(pending), *undo_words(pending, *WORDS)))

@@ -121,7 +121,7 @@ class StateMatrix:
     length_s, expected_s, backlog_s: m, L, e and B of core/backlog; pools: who competes. slack_s:
     seconds that the job could still wait and end before its deadline; inf = it has none. run_s:
     (n, 5) what is predicted of the run time: plan, mean and quantiles of 10, 50 and 90%
-    (domain/context); NaN = nothing.
+    (domain/snapshot); NaN = nothing.
     """
 
     jobs: tuple[PendingJob, ...]

@@ -1,7 +1,7 @@
 """When waiting jobs start: the present queue played forward, many times, with run times drawn.
 
 A play knows at each moment what Slurm knows: free nodes, the order, time limits. Its passes are
-those of core/backfill, EASY with a reservation for the first job of each partition that does not
+those of core/placement, EASY with a reservation for the first job of each partition that does not
 fit; drawn ends free nodes, limits make reservations. Jobs that still arrive come as on one of the
 last days, and stand where their delay puts them.
 """
@@ -377,7 +377,7 @@ class _Play:
                 self._in_lane[ground.lanes[job].number] += 1
 
     def _pass(self, now: float) -> None:
-        """Slurm's own pass over the queue; see core/backfill.easy_backfill."""
+        """Slurm's own pass over the queue; see core/placement.easy_backfill."""
         heads = _Heads(self._running, self._free, self._ground.overlap)
         still = []
         # while nothing starts: where a lane has room, and from which limit on its jobs may not

@@ -4,7 +4,7 @@ The sums are kept for all users together and for each, in the rows of one table:
 them, and jobs of no known user are in that alone.
 
 Whether limits tell run times is said by all jobs but those of the user who moves it most, see
-core/influence, and believed as far as _BEYOND from the mean of what the jobs of each user say: k of
+core/backlog, and believed as far as _BEYOND from the mean of what the jobs of each user say: k of
 n users move that mean by at most 2 k / n, however many jobs they end. It holds from _USERS_LEAST
 users on. What is used of limits leaves out the one user alone.
 """

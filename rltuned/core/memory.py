@@ -222,7 +222,7 @@ others' together, orders go by limits: a guess from other clusters alone orders 
 their limits do. From about here on it orders them better in most of the parts of four public traces
 that were tried (docs/results.md)."""
 SizeOf = Callable[[Request, tuple[str, ...]], float]
-"""What a request takes away from others in these partitions, in GPUs; see core/sizes."""
+"""What a request takes away from others in these partitions, in GPUs; see core/pools."""
 Logits = Callable[[runs.Float32Array], runs.FloatArray]
 """(n, INPUTS) -> (n, BINS): the predictor's network."""
 

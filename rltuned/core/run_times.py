@@ -48,7 +48,7 @@ KEYS: Final = (
 """What jobs are likened by. twin: the same user, account, partition, GPUs and limit; burst: twins
 that come within BURST_S of one another. From partition on each is of one user."""
 SHARED: Final = 5
-"""The first of them are of all users; in these a user counts once, see core/influence."""
+"""The first of them are of all users; in these a user counts once, see core/backlog."""
 SLOTS: Final = len(KEYS) + 3
 """Rows of a job: its kinds, then what its user has of gpus_limit, account and account_gpus."""
 PARTS: Final = np.array([KEYS.index("user"), KEYS.index("user_gpus"), *range(len(KEYS), SLOTS)])

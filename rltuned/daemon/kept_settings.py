@@ -3,7 +3,7 @@
 The switchback's salt is drawn once: a user who knew it could tell when delays will be on, and
 submit accordingly. Each of two daemons of one cluster has its own; blocks that end in a handover
 are no evidence anyway. And the settings that the daemon last ran with: a file that was damaged
-while the daemon ran stops the next start, and the service then gives everything back; that must
+while the daemon ran stops the next start, and the service then restores everything; that must
 not fail for the same reason.
 """
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from rltuned import errors
-from rltuned.core.decide import Decision, decide, give_back
+from rltuned.core.decide import Decision, decide, undo_plan
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary import CanaryStatus, Monitor
@@ -358,7 +358,7 @@ class Loop:
             return report.decision.plan if report.decision is not None else None
         doubt = report.why(*_BEFORE_WRITING)
         if report.mode in _GIVES_BACK and not doubt:
-            left = give_back(report.snapshot) if report.snapshot is not None else Plan()
+            left = undo_plan(report.snapshot) if report.snapshot is not None else Plan()
             return None if left.is_empty else left
         return None
 

@@ -172,7 +172,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
             partition=partition,
             cause=str(breaker.cause),
             detail=breaker.detail,
-            then="its jobs get their own standing back; rltuned breaker reset closes it",
+            then="its jobs are restored; rltuned breaker reset closes it",
         )
 
 

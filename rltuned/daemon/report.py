@@ -181,7 +181,7 @@ _NAMED: Final = 3
 @dataclass(frozen=True, slots=True)
 class ForecastStatus:
     """For metrics and the status page. at: Unix time of the last one; None = none yet. jobs: with
-    an expected start. coverage, error_s: of the last past ones, see core/hindsight. past: how many.
+    an expected start. coverage, error_s: of the last past ones, see core/starts. past: how many.
     """
 
     at: float | None = None

@@ -16,7 +16,7 @@ from rltuned.domain.units import JobId, JobKey, UnixTime
 # A row says how a value is named, read, bounded, written and undone. The two rows of `release` are
 # what undoes `priority`: they are written, but never owned. A row that is added is written, kept,
 # handed over, shown and restored. What decides to write it is in core, and so is the mark of a word
-# by which `give_back` knows it; an older state folder takes a new name with a step of its schema.
+# by which `undo_plan` knows it; an older state folder takes a new name with a step of its schema.
 
 
 MAX_PRIORITY = 4_294_967_293

@@ -1,7 +1,7 @@
 """Two orders on the same jobs: by how much do they differ, how surely, and in one word.
 
 One comparison for all: backtest, evaluate, tune and the studies. Both sides are paired
-by what chance may vary, days, windows, copies or blocks (lab/stats), and a change is own / base
+by what chance may vary, days, windows, copies or blocks and a change is own / base
 - 1: -0.1 = ten percent less, and less is better but for utilisation.
 
 | of what                              | function              | interval                        |

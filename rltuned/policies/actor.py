@@ -35,9 +35,9 @@ from rltuned.stats import Word, percent
 #
 # Source: RLTune section 3.2 and Fig. 9: a three-layer perceptron that slides over the jobs, with
 # the same weights for every row, so a queue of any length can be scored and the order of its rows
-# does not matter. `paper` reads the paper's windows (core/observation), `queue` all features and
-# where a job stands in its queue (core/queue_features), and corrects the two parts of a delay
-# apart. train/network has both for PyTorch, kernel/network compiled; a bundle's parity file holds
+# does not matter. `paper` reads the paper's windows (core/features), `queue` all features and
+# where a job stands in its queue (core/run_times), and corrects the two parts of a delay
+# apart. train/network has both for PyTorch, kernel/features compiled; a bundle's parity file holds
 # PyTorch's own scores, and every load compares them.
 
 
@@ -82,7 +82,7 @@ class Network:
 
 def correction(reach: float, trust: float, score: FloatArray) -> FloatArray:
     """The factor on a delay of the rule. trust: of its logarithm, from 0, the rule, to 1, the actor
-    as trained. kernel/network compiles it, for one score at a time.
+    as trained. kernel/features compiles it, for one score at a time.
     """
     found: FloatArray = np.exp(-(trust * reach) * np.tanh(score))
     return found

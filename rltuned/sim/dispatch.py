@@ -1,4 +1,4 @@
-"""One scheduling pass of the simulated Slurm: core/backfill's, with whole nodes.
+"""One scheduling pass of the simulated Slurm: core/placement's, with whole nodes.
 
 docs/simulator.md explains the rules with worked examples. Nothing here sees a run time: promises
 about the future rest on time limits alone, as in Slurm.
@@ -135,7 +135,7 @@ class Grounds:
 
 @dataclass(frozen=True, slots=True)
 class _InLine:
-    """A job of the queue as core/backfill sees it."""
+    """A job of the queue as core/placement sees it."""
 
     job: Pending
     member: BoolArray

@@ -5,7 +5,7 @@
     python -m scripts.studies.delays table | draw
 
 Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
-site that orders by age alone (sim/natural.AGE_ONLY), with the same placement (pack) and backfill
+site that orders by age alone (sim/dispatch.AGE_ONLY), with the same placement (pack) and backfill
 (EASY). Orders that go by run times have the shipped predictor, which has met none of these jobs.
 Limits are the trace's own, or drawn to tell little (weak) or nothing (none).
 

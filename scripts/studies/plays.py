@@ -1,6 +1,6 @@
 """What the studies of orders share: one play in the daemon's cycles, and runs kept as JSON lines.
 
-A site orders by age alone (sim/natural.AGE_ONLY). What an order knows of run times is `limit`: the
+A site orders by age alone (sim/dispatch.AGE_ONLY). What an order knows of run times is `limit`: the
 limits alone; `shipped`: a predictor that has met no job of the cluster; `site`: one fitted to the
 first jobs of the trace; `true`: the run times themselves, which no scheduler can have.
 """

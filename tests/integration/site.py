@@ -104,7 +104,7 @@ class Site:
         self.neutral = decision.neutral
         return decision, outcomes
 
-    def give_back(self) -> set[Fate]:
+    def undo_plan(self) -> set[Fate]:
         undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
         found = restore(undoer, self.journal, SystemClock())
         print(*found, sep="\n")  # noqa: T201 - pytest shows it when a test fails

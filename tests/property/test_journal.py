@@ -73,7 +73,7 @@ class JournalMachine(RuleBasedStateMachine):
                 del self.open[number, "site_factor"]
 
     @rule(number=JOBS, result=RESULTS)
-    def give_back(self, number: int, result: Result | None) -> None:
+    def undo_plan(self, number: int, result: Result | None) -> None:
         self._write(release(self._job(number)), result)
         if result is Result.APPLIED:
             self.open.pop((number, "priority"), None)

@@ -165,7 +165,7 @@ class UndoMachine(RuleBasedStateMachine):
         return "gpu"
 
     def teardown(self) -> None:
-        self.give_back()
+        self.undo_plan()
         self.journal.close()
         self.place.cleanup()
 
@@ -336,7 +336,7 @@ class UndoMachine(RuleBasedStateMachine):
         assert left.keys() <= self.named, "restore ends with 0 beside numbers of rltuned"
 
     @rule()
-    def give_back(self) -> None:
+    def undo_plan(self) -> None:
         """As an administrator does it who wants nothing left: no job is held by then."""
         self.slurm.held.clear()
         self.slurm.lacks.clear()
@@ -432,7 +432,7 @@ class TwoInstancesMachine(UndoMachine):
 
     def teardown(self) -> None:
         with self.other():
-            self.give_back()
+            self.undo_plan()
             self.journal.close()
         super().teardown()
 

@@ -84,7 +84,7 @@ def play_ours(past: Past, scenario: Scenario, policy: Policy, protocol: Protocol
     return replace(played, cycles=[row for row in played.cycles if row[0] <= last_s])
 
 
-# A policy of another package on a site's history: what backtest/play does, with objects in place
+# A policy of another package on a site's history: the same with objects in place
 # of the kernel, which cannot call it. It takes a hundred times as long.
 
 

@@ -121,7 +121,7 @@ def moment(text: str | None) -> float | None:
 def collect_live(
     slurm: SlurmKeys, folder: Path, span: Span, show: Show, *, has_other: bool = False
 ) -> None:
-    """Save the live site's files in a new folder; has_other: see backtest/collect.
+    """Save the live site's files in a new folder; has_other: see backtest/sacct_files.
 
     Raises:
         BackendError: a command failed.

@@ -1,5 +1,5 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
-"""What a network sees of the queue: the numbers of core/features and core/survey, compiled."""
+"""What a network sees of the queue: the numbers of core/features and core/pools, compiled."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class StaticFeatures(NamedTuple):
     """What a policy may know and what never changes. S shapes, P partitions, T GPU types, n jobs.
 
     wanted: (S, T+1) rows of GPU types that a request accepts. all_gpus, nodes: (P, T+1) of the
-    hardware. fixed: (n, F) the columns of core/queue_features that do not depend on the moment,
+    hardware. fixed: (n, F) the columns of core/run_times that do not depend on the moment,
     others zero.
     """
 
@@ -181,7 +181,7 @@ def _rows(
         rows[at, 12] = scraps
 
 
-# policies/network, compiled: scores of a whole queue in one go.
+# policies/actor, compiled: scores of a whole queue in one go.
 
 
 PAPER, QUEUE, AGENT = 0, 1, 2

@@ -310,7 +310,7 @@ def move(
         free.mem_mib[node] += sign * shares.mem_mib[at]
 
 
-# One EASY pass, with memory of what cannot have changed; core/backfill has it in numpy.
+# One EASY pass, with memory of what cannot have changed; core/placement has it in numpy.
 
 
 @in_place

@@ -53,7 +53,7 @@ _fill_queue_columns = compiled(run_times.fill_queue_columns)
 
 
 class Eyes(NamedTuple):
-    """How a network sees the queue. scores: (n, 2) see kernel/network.forward."""
+    """How a network sees the queue. scores: (n, 2) see kernel/features.forward."""
 
     sight: StaticFeatures
     features: Features
@@ -290,7 +290,7 @@ def _fill_quantiles(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None
 
 @in_place
 def natural(ranking: Ranking, job: int, wait_s: float) -> float:
-    """sim/natural.Natural.priority under multifactor, in the order of its sum."""
+    """sim/dispatch.Natural.priority under multifactor, in the order of its sum."""
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
     points = ranking.terms[job, 0] + age + ranking.terms[job, 1] + ranking.terms[job, 2]
     return max(1.0, float(math.floor(points)))

@@ -75,7 +75,7 @@ def known_of(jobs: Sequence[TraceJob], layers: Layers, size: FloatArray | None =
 
 
 def slots_of(jobs: Sequence[TraceJob]) -> IntArray:
-    """(n, SLOTS) the kinds of each job, see core/asked.kinds_of, as numbers from 0; -1 where the
+    """(n, SLOTS) the kinds of each job, see core/memory.kinds_of, as numbers from 0; -1 where the
     trace does not say.
     """
     numbers: dict[object, int] = {}

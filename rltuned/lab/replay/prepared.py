@@ -220,7 +220,7 @@ def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> 
 def _fixed(
     jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str], snapshot: Snapshot
 ) -> Float32Array:
-    """What core/queue_features makes of each job alone, unpredicted: without the columns of the
+    """What core/run_times makes of each job alone, unpredicted: without the columns of the
     moment and of the queue.
     """
     pending = pending_jobs(jobs, prepared, partitions)

@@ -1,7 +1,7 @@
 """Is it better? Learned policies beside every rule, on the same windows, with intervals.
 
 All policies get the same jobs, placement and backfill, and are greedy: nothing is sampled. Windows
-are the unit of chance (see lab/stats): how they were cut decides what an interval means, so
+are the unit of chance (see lab/compare): how they were cut decides what an interval means, so
 the result says it.
 """
 

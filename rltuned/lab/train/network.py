@@ -1,6 +1,6 @@
 """Networks as PyTorch modules: the actors that training fits, and the critics that judge moments.
 
-policies/network runs an actor's weights without PyTorch. A critic is used in training only, never
+policies/actor runs an actor's weights without PyTorch. A critic is used in training only, never
 shipped. `paper`: a three-layer perceptron over the flat 256 x 5 critic vector, zeros where no job
 waits; it depends on the order of the rows, as the paper's does. `queue`: Deep Sets over all that
 the `queue` actor reads; the order of its rows does not matter.

@@ -42,7 +42,7 @@ class PpoSettings:
 
     Attributes:
         network: which one.
-        reach: of a correction, see policies/network; 0 = the score is the order.
+        reach: of a correction, see policies/actor; 0 = the score is the order.
         hidden: widths of the actor's hidden layers.
         epochs, batches: updates, and episodes in each.
         learning_rate: of the actor, falling linearly to a tenth; the critic's is three times it.

@@ -3,7 +3,7 @@
 QSSF orders by predicted GPU time: `site` predicts run times by a predictor fitted to the part that
 RLTune learns from, `limit` takes the time limits. This copy of Philly's trace names no users, so
 a prediction goes by GPUs and limit. The actor of Table 8 begins as QSSF by limits and sees no
-prediction. Slurm's multifactor is that of a usual site (sim/natural); the actor beside it is the
+prediction. Slurm's multifactor is that of a usual site (sim/dispatch); the actor beside it is the
 one trained from `fcfs`. Figure 17 is one stretch of LONG consecutive jobs at LONG_LOAD, with an
 interval over stretches of arrival.
 """

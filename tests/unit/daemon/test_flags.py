@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.decide import Knobs, decide, give_back
+from rltuned.core.decide import Knobs, decide, undo_plan
 from rltuned.core.ladder import Switchback
 from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.refusals import Refusal
@@ -87,7 +87,7 @@ def test_a_job_that_guidance_leaves_is_isolated_again(
 
 def test_a_lower_stage_isolates_it_again(journal: Journal) -> None:
     world = shared_job(journal)
-    assert give_back(marked_by(journal, world.world)).actions == (
+    assert undo_plan(marked_by(journal, world.world)).actions == (
         Action(OVERSUBSCRIBE, target_of(exclusive()), "YES", "NO"),
     )
 
@@ -109,14 +109,14 @@ def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
 def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
     world = FakeBackend(snapshot(exclusive(flag=word)))
     noted(journal, set_flag(exclusive(flag=word), "YES"), by=world.apply)
-    assert not give_back(marked_by(journal, world.world)).actions
+    assert not undo_plan(marked_by(journal, world.world)).actions
 
 
 def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     world.put(exclusive(flag="NO"))
-    assert not give_back(marked_by(journal, world.world)).actions
+    assert not undo_plan(marked_by(journal, world.world)).actions
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
     assert "OverSubscribe is NO, rltuned wrote YES" in item.detail
