@@ -1,7 +1,6 @@
 """docs/cli.md, docs/metrics.md and docs/configuration.md, from commands, registry and keys."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,62 +10,35 @@ from pydantic.fields import FieldInfo
 
 from rltuned.daemon.metrics import Metrics
 from rltuned.settings.reference import fields_of, header, tables, toml, type_text
-from scripts.tools.reference.commands import Command, Parameter, commands
+from scripts.tools.reference.commands import Command, commands
 
 _INTRO = """\
 # Commands
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`rltuned COMMAND --help` and `man rltuned` print the same, with all exit codes. Here are those that
-do not just mean 0 = done, 1 = no usable answer, or 2 = options, settings, a model or a file cannot
-be used ([all](interfaces.md#exit-codes); [JSON documents](interfaces.md#json-for-programs)). In
-brackets: the default.
-
-## Shared options
-
-A command that names one of these below without a description means:
-
+`rltuned COMMAND --help` and `man rltuned` say what each option means, with its default. Of the exit
+codes only those are here that do not just mean 0 = done, 1 = no usable answer, or 2 = options,
+settings, a model or a file cannot be used ([all](interfaces.md#exit-codes); [JSON
+documents](interfaces.md#json-for-programs)).
 """
 _CODES: Final = re.compile(r"Exit codes: (\d = .*?)\.(?= [A-Z]|$)")
 _PLAIN: Final = re.compile(
     r"0 = |1 = .* no usable answer$|2 = .* cannot be (used|read|written)( at all)?$"
 )
 """What the beginning of the page says of every command."""
-_RANGE: Final = re.compile(r" ?\(from [^)]*\)$")
-"""The bounds of a number: --help has them."""
-_ALIKE = 2
-"""An option that so many commands have alike is described once."""
 
 
 def cli() -> str:
     """The text of docs/cli.md."""
-    found = commands()
-    shared = _shared(found)
-    parts = [_INTRO, *(_row(row) for row in shared)]
-    for top in found:
+    parts = [_INTRO]
+    for top in commands():
         for one in top.all():
-            parts.extend(_section(one, shared))
+            parts.extend(_section(one))
     return "".join(parts)
 
 
-def _shared(found: tuple[Command, ...]) -> list[Parameter]:
-    """The options that three commands or more have alike; of two with one name the commoner."""
-    uses = Counter(
-        row
-        for top in found
-        for one in top.all()
-        for row in one.parameters
-        if not (row.required or row.is_argument)
-    )
-    known: dict[str, Parameter] = {}
-    for row, count in uses.most_common():
-        if count >= _ALIKE:
-            known.setdefault(row.names[0], row)
-    return list(known.values())
-
-
-def _section(command: Command, shared: list[Parameter]) -> Iterator[str]:
+def _section(command: Command) -> Iterator[str]:
     depth = command.path.count(" ") + 1
     yield f"\n{'#' * depth} {command.path}\n\n"
     yield "\n\n".join(filter(None, map(_about, command.about))) + "\n"
@@ -74,11 +46,8 @@ def _section(command: Command, shared: list[Parameter]) -> Iterator[str]:
         return
     if any(row.is_argument for row in command.parameters):
         yield f"\n`{command.usage}`\n"
-    if command.parameters:
-        yield "\n"
-        yield from (_row(row) for row in command.parameters if row not in shared)
-    if alike := [f"`{row.names[0]}`" for row in command.parameters if row in shared]:
-        yield f"- [shared](#shared-options): {', '.join(alike)}\n"
+    if options := [f"`{row.names[0]}`" for row in command.parameters if not row.is_argument]:
+        yield f"\nOptions: {', '.join(options)}\n"
 
 
 def _about(text: str) -> str:
@@ -89,18 +58,6 @@ def _about(text: str) -> str:
         return f"Exit codes: {'; '.join(rows)}." if rows else ""
 
     return _CODES.sub(left, text).strip()
-
-
-def _row(parameter: Parameter) -> str:
-    takes = "" if parameter.is_argument or not parameter.kind else f" {parameter.kind}"
-    note = _RANGE.sub("", parameter.help).rstrip(".")
-    names = ", ".join(f"`{name}`" for name in parameter.names[:-1])
-    row = f"- {names + ', ' if names else ''}`{parameter.names[-1]}{takes}`"
-    if parameter.required and not parameter.is_argument:
-        row += " (required)"
-    elif parameter.default:
-        row += f" (`{parameter.default}`)"
-    return f"{row}: {note}\n" if note else f"{row}\n"
 
 
 _METRICS = """\
