@@ -29,7 +29,6 @@ WEIGHTED = Natural(kind="multifactor", max_age_s=3_600.0)
 NATURALS = (AGE_ONLY, WEIGHTED, replace(WEIGHTED, age_weight=0), Natural())
 BUSY_CYCLES = 50
 AT_ONCE = Scope(min_age_s=0.0)
-DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -121,19 +120,6 @@ def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
 
 
 @examples(100)
-@given(cases(), sites(), st.sampled_from(STATIC))
-def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
-    case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
-) -> None:
-    window = stretched(*case, site)
-    window, protocol = window.ordered_by(AGE_ONLY), site.protocol()
-    plain = plainly(window, policy, protocol)
-    fast = simulate(window, policy, protocol)
-    worlds.assert_alike(plain, fast)
-    assert plain.writes == fast.writes
-
-
-@examples(100)
 @given(cases(), sites(), st.sampled_from(("delay", "saf", "qssf", "fit_first")), st.data())
 def test_nodes_that_fail_under_the_daemon_give_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str, data: st.DataObject
@@ -174,24 +160,6 @@ def test_days_of_a_long_queue_give_the_same(policy: str, cap: int) -> None:
     worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
     assert (fast.writes == 0) == (policy == "fcfs")
-
-
-@pytest.mark.parametrize("factors", [(1, 0), (3, 1), (0, 0)])
-def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
-    factors: tuple[int, int],
-) -> None:
-    where = worlds.cluster(("n", 4), partitions=("p", "q"))
-    weighed = tuple(
-        replace(p, priority_factor=f) for p, f in zip(where.partitions, factors, strict=True)
-    )
-    where = replace(where, partitions=weighed)
-    jobs = [
-        worlds.job(f"j{i}", float(i), 50.0 + i, 1 + i % 4, partition="pq"[i % 2]) for i in range(20)
-    ]
-    site = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0))
-    window, protocol = Scenario.of(where, jobs, site.rules), site.protocol()
-    plain = plainly(window, "saf", protocol)
-    worlds.assert_alike(plain, simulate(window, "saf", protocol))
 
 
 @pytest.mark.parametrize("policy", ["model:rltune", "model:rltune-paper", "fit_first"])

@@ -136,19 +136,6 @@ def test_a_cycle_that_gives_the_natural_order_changes_nothing(
 
 
 @calm
-@given(case=cases(most=15), rule=st.sampled_from(["sjf", "saf"]))
-def test_a_rule_by_name_and_the_same_rule_learned_agree_in_cycle_mode(
-    case: Case, rule: str
-) -> None:
-    where, jobs = case
-    window = Scenario.of(where, jobs, Rules(natural=AGE_ONLY))
-    cycle = Protocol("cycle", 5.0, knobs=WHOLE)
-    named = simulate(window, rule, cycle)
-    learned = as_schedule(play_decided(window, Learned(rule), cycle), window)
-    assert named.start_s.tolist() == learned.start_s.tolist()
-
-
-@calm
 @given(case=cases(), stop=st.integers(0, 60), stretch=st.sampled_from([0.5, 3.0]))
 def test_the_future_changes_no_plan(case: Case, stop: int, stretch: float) -> None:
     """Two worlds that differ only in what is not yet revealed show the same and decide the same."""
@@ -173,17 +160,6 @@ def test_the_future_changes_no_plan(case: Case, stop: int, stretch: float) -> No
     assert encode_snapshot(seen) == encode_snapshot(unseen)
     policy = BASELINES["wfp3"]
     assert decide(seen, policy, WHOLE).plan == decide(unseen, policy, WHOLE).plan
-
-
-@calm
-@given(case=cases(most=15))
-def test_the_same_world_twice_gives_the_same_snapshots(case: Case) -> None:
-    where, jobs = case
-    first, second = World(where, jobs), World(where, jobs)
-    while first.next_time() is not None:
-        first.step()
-        second.step()
-        assert encode_snapshot(snapshot_of(first)) == encode_snapshot(snapshot_of(second))
 
 
 @calm

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from rltuned.lab.replay.protocol import DAEMON, Protocol, policy_of
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.rollout import play_policy
-from rltuned.policies.actor import Actor
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
@@ -44,15 +41,6 @@ def test_without_trust_the_same_jobs_start_as_under_the_rule(protocol: Protocol)
     whole = simulate(played, NETWORK, protocol, trust=1.0)
     assert whole.start_s.tobytes() == simulate(played, NETWORK, protocol).start_s.tobytes()
     assert whole.start_s.tobytes() != rule.start_s.tobytes()
-
-
-def test_half_of_the_trust_is_half_of_the_reach() -> None:
-    half = policy_of(NETWORK, 0.5)
-    assert isinstance(half, Actor)
-    net = half.network
-    short = Actor(half.card, half.digest, replace(net, trust=1.0, reach=0.5 * net.reach))
-    ours, theirs = (play_policy(window(), one, DAEMON) for one in (half, short))
-    assert ours.tobytes() == theirs.tobytes()
 
 
 @pytest.mark.parametrize("trust", [0.0, 0.25, 0.7])

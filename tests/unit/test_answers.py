@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from rltuned.domain.context import Remembered
 from rltuned.domain.fields import SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership
@@ -23,11 +21,6 @@ def test_made_up_cluster_is_read_whole(tmp_path: Path) -> None:
     assert [n.name for n in snapshot.nodes if not n.schedulable] == ["gpu0000"]
     assert {p.name for p in snapshot.partitions} == {"gpu", "sla"}
     assert snapshot == it.observe()
-
-
-def test_more_running_jobs_than_nodes(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="3 running jobs on 2 nodes"):
-        write_programs(tmp_path, pending=0, running=3, nodes=2)
 
 
 def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:

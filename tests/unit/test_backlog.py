@@ -11,9 +11,8 @@ from rltuned.core.backlog import USE_GUESS
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.core.influence import leader
 from rltuned.core.limits import LimitMemory
-from rltuned.core.pools import Pools, pools_of, shared
+from rltuned.core.pools import Pools, shared
 from rltuned.core.sizes import Sizes
 from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import PendingJob, Request
@@ -216,14 +215,6 @@ def plain(amounts: Mapping[int, float], names: Sequence[str], viewer: int, *, kn
     return sum(amount * factor(names[j]) for j, amount in amounts.items())
 
 
-def test_no_user_counts_for_more_than_all_others() -> None:
-    assert leader(np.array([3.0, 10.0, 4.0])) == (1, 0.7)
-    assert leader(np.array([3.0, 6.0, 4.0])) == (1, 1.0)
-    assert leader(np.array([5.0])) == (0, 1.0), "alone"
-    assert leader(np.zeros(0)) == (-1, 1.0)
-    assert leader(np.zeros(3))[1] == 1.0
-
-
 def victims() -> list[PendingJob]:
     """Twenty jobs of ten users, from ten minutes to 30 hours."""
     return [
@@ -293,11 +284,3 @@ def test_for_equal_requests_of_one_user_a_shorter_limit_costs_no_more() -> None:
     named = found("ann")
     assert named == sorted(named)
     assert found("") != sorted(found("")), "jobs of no known user are compared with none"
-
-
-def test_pools_are_those_of_the_nodes_that_slurm_starts_jobs_on() -> None:
-    nodes = [node("p1", gpus=4), node("p2", gpus=8, schedulable=False)]
-    seen = snapshot(job(1, gpus=1), job(2, gpus=0, cpus=1), nodes=nodes)
-    pools = pools_of(seen.pending, Capacity.of(seen), {})
-    assert pools.gpus.tolist()[0] == 4.0
-    assert pools.overlap[0, 1] == 1.0

@@ -206,36 +206,9 @@ def owned(job_id: int, delay_s: float, *, user: str = "ann") -> PendingJob:
     return waiting(job_id, priority=9_000 + value, site_factor=value, owned=mine, user=user)
 
 
-def test_no_user_holds_the_cap() -> None:
-    """In review 24 jobs that toggled their limit kept everyone's first write waiting for ever."""
-    toggled = [owned(n, 100.0, user="eve") for n in range(1, 25)]
-    new = [waiting(100 + n, priority=9_000, user=name) for n, name in enumerate("ab")]
-    found = numbers(*toggled, *new)
-    user = np.array([0] * 24 + [1, 2])
-    found = replace(found, user=user, users=3, stale=np.ones(26, dtype=bool))
-    delays_s = [600_000.0] * 24 + [2_000.0] * 2
-    value, left = settled(found, delays_s, max_changes=4)
-    assert value[24:] == [-200, -200]
-    assert len(left) == 22
-    alone = replace(found, user=None, users=0)
-    assert settled(alone, delays_s, max_changes=4)[0][24:] == [-200, -200], (
-        "first writes come first"
-    )
-
-
 def test_of_one_user_first_writes_come_first_then_the_largest_errors() -> None:
     queue = [owned(1, 100.0), owned(2, 100.0), waiting(3, priority=9_000)]
     found = replace(numbers(*queue), user=np.zeros(3, dtype=np.int64), users=1)
     for cap, written in enumerate([set(), {2}, {1, 2}, {0, 1, 2}]):
         value, _ = settled(found, [5_000.0, 9_000.0, 500.0], max_changes=cap)
         assert {at for at in range(3) if value[at] != found.value[at]} == written
-
-
-def test_a_job_beyond_its_budget_is_only_put_further_back() -> None:
-    """In review the 29th change of its limit left a 7 d job 17,000 points above its place."""
-    longer, shorter = owned(1, 100.0), owned(2, 90_000.0)
-    found = replace(numbers(longer, shorter), spent=np.ones(2, dtype=bool))
-    done = settle(found, np.array([60_000.0, 100.0]), np.full(2, 1e9), Writing())
-    assert done.value.tolist() == [-6_000, -9_000]
-    assert done.waiting.tolist() == []
-    assert done.withheld.tolist() == [1]

@@ -13,10 +13,8 @@ from rltuned.core.pools import Pools, numbered
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.errors import PolicyError
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, snapshot, sure
-from tests.fakes import BrokenPolicy
 
 HOUR, DAY = 3_600.0, 86_400.0
 
@@ -49,12 +47,6 @@ def test_classic_rules_as_delays() -> None:
 def test_a_job_that_fits_now_is_not_delayed_by_fit_first() -> None:
     fits, wide = job(1, gpus=1, time_limit_s=HOUR), job(2, gpus=64, time_limit_s=HOUR)
     assert delays("fit_first", fits, wide, order=Order(share=0.0)) == [0.0, 8 * HOUR]
-
-
-def test_no_policy_asks_for_more_than_the_clip_or_max_delay() -> None:
-    order = Order(own=100.0, share=0.0, clip=1.0, max_delay_s=2 * DAY)
-    short, long = job(1, gpus=4, time_limit_s=60.0), job(2, gpus=1, time_limit_s=30 * DAY)
-    assert delays("saf", short, long, order=order) == [120.0, 2 * DAY]
 
 
 def test_a_job_that_has_no_room_below_bounds_no_other() -> None:
@@ -122,12 +114,6 @@ def test_a_deadline_gains_nothing_before_it_is_near_and_then_the_neutral_place()
     assert asked(waited_s=9 * HOUR, slack_s=0.0, limit_s=HOUR) == 0.1 * HOUR, "no later than before"
 
 
-def test_delays_that_are_not_finite_are_refused() -> None:
-    seen = snapshot(job(1))
-    with pytest.raises(PolicyError, match="gave job 1 no finite own_s"):
-        bounded(BrokenPolicy(), encode(seen.pending, seen), DEFAULT)
-
-
 def of_users(*names: str) -> Pools:
     """Jobs of these users on one pool."""
     user, users = numbered(names)
@@ -137,18 +123,6 @@ def of_users(*names: str) -> Pools:
 
 def one_user(jobs: int) -> Pools:
     return of_users(*["ann"] * jobs)
-
-
-def test_a_thousand_jobs_of_one_user_move_the_neutral_delay_as_one_does() -> None:
-    """In review a thousand jobs of a minute set it to 6 s, from 17,280 s, for two weeks."""
-    honest = np.linspace(0.8, 1.2, 13) * 17_280.0
-    names = [f"u{n}" for n in range(13)]
-    calm = next_neutral(None, honest, of_users(*names), 0.0)
-    delays_s = np.concatenate([honest, np.full(1_000, 6.0)])
-    flooded = next_neutral(None, delays_s, of_users(*names, *["eve"] * 1_000), 0.0)
-    assert calm is not None
-    assert calm.delay_s == 17_280.0
-    assert sure(flooded).delay_s >= 0.97 * calm.delay_s
 
 
 def after(before: NeutralDelay, delay_s: float, now: float) -> NeutralDelay:

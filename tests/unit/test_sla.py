@@ -6,19 +6,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.order import Order
 from rltuned.core.sla import SlaClass, class_of
 from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.domain.context import Context
-from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import SettingsError
-from rltuned.policies.baselines import BASELINES
 from rltuned.settings import load
 from tests.builders import NOW, job, running, snapshot
 from tests.configs import settings_file
@@ -39,29 +34,11 @@ def fast(job_id: int, waited_s: float, **rest: object) -> PendingJob:
     return waiting(job_id, waited_s, account="fast", **rest)
 
 
-def decided(*jobs: PendingJob, neutral_s: float) -> Decision:
-    knobs = Knobs(sla=(FAST,), order=Order(own=1.0, share=0.0))
-    neutral = NeutralDelay(neutral_s, NOW, neutral_s, NOW)
-    seen, context = snapshot(*jobs, priorities=SYSTEM), Context(neutral=neutral)
-    return decide(seen, BASELINES["sjf"], knobs, context=context)
-
-
-def factors(decision: Decision) -> dict[int, int]:
-    return {int(a.target.job_id): a.new for a in decision.plan.actions if a.field is SITE_FACTOR}
-
-
 def test_a_job_of_several_partitions_is_in_no_class_that_is_named_by_one() -> None:
     classes = (SlaClass("partition", "fast", 60.0), SlaClass("qos", "normal", 900.0))
     assert class_of(job(1, partition="fast"), classes) is classes[0]
     assert class_of(job(1, partitions=("fast", "gpu")), classes) is classes[1]
     assert class_of(job(1, partitions=("fast", "gpu"), qos="low"), classes) is None
-
-
-def test_a_job_of_a_class_never_steps_back() -> None:
-    found = decided(waiting(1, 600.0), fast(2, 60.0), neutral_s=1_000.0)
-    delays = {int(e.job.job_id): (e.delay_s, e.upper_s) for e in found.entries}
-    assert delays == {1: (3_600.0, 3_600.0), 2: (0.0, 0.0)}
-    assert factors(found) == {1: 100 - 360, 2: 100}
 
 
 def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.limits import LimitMemory
 from tests.examples import examples
-from tests.scenes import DAY, HOUR, Scene, honest, honest_limits
+from tests.scenes import DAY, Scene, honest, honest_limits
 
 BEYOND = 0.1
 MINUTE = 60.0
@@ -83,14 +83,3 @@ def test_k_of_n_users_move_it_by_no_more_than_their_part(
     few = sum(mine) / n  # attackers with too few ends have no say
     assert share_of(min(low, few) - slack) - BEYOND <= known.share
     assert known.share <= share_of(max(high, few) + slack) + BEYOND
-
-
-def test_the_users_own_figures_are_written_and_read_again() -> None:
-    scene = Scene()
-    honest(scene, users=12, jobs=25)
-    again = scene.restored()
-    for one in (scene, again):
-        one.ends("evil", [MINUTE] * 200, MINUTE, gap_s=0.05)
-        one.ends("more", [MINUTE] * 200, MINUTE, gap_s=0.05)
-    assert again.memory.limit_share == scene.memory.limit_share < 0.7
-    assert scene.told("u1", 4 * HOUR).plan_s > 0

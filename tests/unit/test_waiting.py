@@ -5,16 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.core.select import Scope
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Request
 from rltuned.domain.units import UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.request import Requests
-from tests.builders import NOW, job, node, running, snapshot, sure
-from tests.fakes import ConstantOrder
+from tests.builders import NOW, job, node, running, snapshot
 from tests.unit.slurm.rows import row
 
 
@@ -41,18 +38,6 @@ def test_begin_buys_no_age() -> None:
     assert np.array_equal(matrix.values[0], other.values[0])
     scores = BASELINES["fcfs"].score(matrix)
     assert scores[1] > scores[0]
-
-
-def test_a_job_whose_deadline_is_near_is_not_put_back() -> None:
-    jobs = [
-        job(i, priority=500 - i, submitted_at=NOW - 600, time_limit_s=3_600.0) for i in range(1, 6)
-    ]
-    jobs[0] = replace(jobs[0], deadline_at=UnixTime(NOW + 3_600 + 300))
-    seen = snapshot(*jobs, nodes=[node()])
-    found = decide(seen, ConstantOrder((5, 4, 3, 2, 1)), Knobs(Scope()))
-    delays = {int(e.job.job_id): e.delay_s for e in found.entries}
-    assert delays[1] == sure(found.neutral).delay_s, "as without a number"
-    assert delays[1] < delays[2]
 
 
 def ranged(**changed: str) -> Request:
