@@ -82,16 +82,6 @@ def test_gone_and_refused(slurm: SlurmLab) -> None:
     assert job(it.observe(), held).priority == 0
 
 
-def test_job_that_started_meanwhile_is_gone(slurm: SlurmLab) -> None:
-    first, _ = block(slurm)
-    waiting = slurm.sbatch(*FULL, "-wp1")
-    it = backend(slurm)
-    plan = Plan((set_priority(job(it.observe(), waiting), 9_000),))
-    slurm.run("scancel", str(first))
-    slurm.wait_for(lambda: slurm.state(waiting) == "R", "it runs")
-    assert results(it.apply(plan)) == [Result.GONE]
-
-
 def test_another_job_under_the_same_number_is_gone_not_changed_by_release(slurm: SlurmLab) -> None:
     block(slurm)
     waiting = slurm.sbatch(*FULL)
@@ -287,20 +277,6 @@ def test_a_job_that_was_reported_to_share_keeps_others_off_again(slurm: SlurmLab
     beside_alone, beside_plain = slurm.sbatch("-n1", "-wp1"), slurm.sbatch("-n1", "-wk1")
     slurm.wait_for(lambda: slurm.state(beside_plain) == "R", "it runs beside a plain job")
     assert slurm.state(beside_alone) == "PD"
-
-
-def test_odd_address_reaches_nobody(slurm: SlurmLab) -> None:
-    block(slurm)
-    waiting = slurm.sbatch(*FULL)
-    it = backend(slurm)
-    found = job(it.observe(), waiting)
-    odd = f"{waiting} Priority=1\nshutdown"
-    plan = Plan((Action(PRIORITY, Target(found.job_id, found.submitted_at, odd), 1, 9, 0),))
-    outcomes = it.apply(plan)
-    assert results(outcomes) == [Result.REFUSED]
-    assert "nothing was sent" in outcomes[0].detail
-    assert slurm.controller_up()
-    assert job(it.observe(), waiting).priority != 1
 
 
 def test_no_rights_is_refused_not_failed(slurm: SlurmLab) -> None:

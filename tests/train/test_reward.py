@@ -30,15 +30,6 @@ def at(objective: Objective, *times: float) -> list[float]:
     return found
 
 
-def test_totals_are_the_metrics() -> None:
-    wait = START - SUBMIT
-    slowdown = np.maximum(1.0, (wait + DURATION) / np.maximum(DURATION, 10.0))
-    assert at("wait", np.inf) == pytest.approx([wait.mean()])
-    assert at("bsld", np.inf) == pytest.approx([slowdown.mean() - 1.0])
-    assert at("jct", np.inf) == pytest.approx([(wait + DURATION).mean()])
-    assert at("utilisation", np.inf) == [300.0]
-
-
 def test_costs_grow_while_somebody_waits() -> None:
     assert at("wait", 0.0, 10.0, 20.0, 25.0, 100.0) == pytest.approx(
         [0.0, 0.0, 10 / 3, 20 / 3, 95 / 3]
@@ -53,8 +44,8 @@ def test_dense_rewards_sum_to_the_metric(objective: Objective) -> None:
     assert costs[0] + np.diff(costs).sum() == pytest.approx(costs[-1])
 
 
-def test_what_a_second_costs_may_differ_by_job() -> None:
-    price = np.array([7.0, 1.0, 20.0])
+@pytest.mark.parametrize("price", [np.ones(3), np.array([7.0, 1.0, 20.0])])
+def test_totals_are_the_metrics_and_a_second_may_cost_more_by_job(price: np.ndarray) -> None:
     window, end = replace(WINDOW, price=price), np.array([np.inf])
     wait_s = START - SUBMIT
     slowdown = np.maximum(1.0, (wait_s + DURATION) / np.maximum(DURATION, 10.0))
@@ -67,6 +58,7 @@ def test_what_a_second_costs_may_differ_by_job() -> None:
     for objective, costs in wanted.items():
         found = cost_at(objective, end, START, window)  # type: ignore[arg-type]
         assert found == pytest.approx([costs.mean()]), objective
+    assert at("utilisation", np.inf) == [300.0]
 
 
 def test_a_window_has_the_prices_of_its_jobs() -> None:

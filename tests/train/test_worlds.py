@@ -1,14 +1,12 @@
 """Random worlds: reproducible, playable, wide; and the courses that are made of them."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.core.run_times import LOG_FULL
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.train.rollout import play_rule
 from rltuned.lab.train.run import Validation, held_out
 from rltuned.lab.train.settings import LEARN_UNTIL
 from rltuned.lab.train.sources import (
@@ -78,10 +76,3 @@ def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> No
         limit_s = np.array([job.time_limit_s for job in source.scenario.jobs])
         for found in answers:
             assert (np.expm1(found.quantiles * LOG_FULL) <= limit_s[:, None] * 1.001 + 1).all()
-
-
-@pytest.mark.parametrize("rule", ["fcfs", "saf"])
-def test_rules_play_in_worlds(rule: str) -> None:
-    [source] = drawn(5, 1, jobs=200)
-    starts = play_rule(source.scenario.cut(0, 150, load=1.0), rule)
-    assert np.isfinite(starts).all()
