@@ -1,5 +1,7 @@
 """The compiled twin of features, networks and dispatch says the same as the originals."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,20 @@ from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import demand
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.network import TorchActor, network_of
-from rltuned.lab.train.rollout import MULTIFACTOR, Recorder, play_rule, play_sampled, tables
+from rltuned.lab.train.imitation import random_snapshot
+from rltuned.lab.train.loss import part_of
+from rltuned.lab.train.network import TorchActor, network_of, policy_of
+from rltuned.lab.train.rollout import (
+    MULTIFACTOR,
+    Recorder,
+    compete,
+    join,
+    play_policy,
+    play_rule,
+    play_sampled,
+    tables,
+)
+from rltuned.lab.train.settings import PpoSettings
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -154,3 +168,72 @@ def test_stretching_meets_the_load() -> None:
         jobs = window.prepared.jobs
         gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
         assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)
+
+
+PURE = Protocol(bounded=False)
+KINDS = pytest.mark.parametrize("kind", ["paper", "queue"])
+
+
+def ordering(kind: Kind, scale: float = 1.0) -> TorchActor:
+    """An order of its own; scale: of its scores."""
+    torch.manual_seed(4)
+    module = TorchActor(kind, (8, 8))
+    last = [m for m in module.modules() if isinstance(m, torch.nn.Linear)][-1]
+    torch.nn.init.normal_(last.weight, 0.0, scale)
+    return module
+
+
+@KINDS
+@pytest.mark.parametrize("cluster", ["two", "testbed"])
+def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> None:
+    blank = policy_of(TorchActor(kind, (8, 8)))
+    for seed, rules in enumerate([Rules(), Rules(backfill="none")]):
+        window = random_ground(cluster, seed, rules=rules).cut(10, 100, load=1.5)
+        found = play_policy(window, blank, PURE)
+        np.testing.assert_array_equal(found, play_rule(window, "fcfs"))
+
+
+@KINDS
+def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
+    policy = policy_of(ordering(kind))
+    window = random_ground("testbed", 2).cut(10, 100, load=1.5)
+    world = play_direct(window, policy, PURE).world
+    wanted = [world.finished[i + 1].started_at for i in range(len(window))]
+    found = play_policy(window, policy, PURE)
+    np.testing.assert_array_equal(found, wanted)
+    assert (found != play_rule(window, "fcfs")).any()
+
+
+@KINDS
+def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
+    loud = ordering(kind, scale=1e7)
+    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
+    start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
+    np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
+
+
+@KINDS
+def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
+    actor = ordering(kind)
+    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
+    settings = PpoSettings(reference="group", rollouts=2)
+    batch = join(compete(window, net_of(network_of(actor)), settings, 1, Recorder()))
+    part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
+    with torch.no_grad():
+        scores = actor.layers(part.features)[:, 0].numpy()
+    network = network_of(actor)
+    for first, last in pairwise(part.begins):
+        rows = part.features[first:last].numpy()
+        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))[:, 0]
+        np.testing.assert_allclose(scores[first:last], wanted, atol=1e-5)
+
+
+def test_it_asks_for_no_delays() -> None:
+    policy = policy_of(ordering("queue"))
+    queue = random_snapshot(np.random.default_rng(1), 9)
+    with pytest.raises(ValueError, match="corrects no rule"):
+        policy.wish(encode(queue.pending, queue))
+    window = random_ground("two", 1).cut(0, 20)
+    for protocol in (Protocol(), Protocol("cycle")):
+        with pytest.raises(ValueError, match="corrects no rule"):
+            play_policy(window, policy, protocol)

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from rltuned.domain.context import Remembered
 from rltuned.domain.fields import SITE_FACTOR, Action, target_of
-from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Plan, Result
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
@@ -44,15 +42,3 @@ def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:
     others = [j for j in jobs if j not in {one, array}]
     assert all(later[j.job_id].priority == j.priority + 7 for j in others)
     assert it.load().server_threads == 3
-
-
-def test_what_is_remembered_is_joined_to_the_jobs_that_were_read(tmp_path: Path) -> None:
-    write_programs(tmp_path, pending=30, running=2, nodes=4)
-    it = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: float(NOW), marks=MARKS)
-    bare = it.observe()
-    keys = [(j.job_id, j.submitted_at) for j in bare.pending]
-    ours = {key: Ownership("priority", number) for number, key in enumerate(keys[:20])}
-    known = Remembered(ours, dict.fromkeys(keys[10:25], 2))
-    seen = it.observe(lambda _cluster, _now: known)
-    assert seen == bare.marked(known)
-    assert [j.owned for j in seen.pending] == [ours.get(key) for key in keys]

@@ -1,4 +1,4 @@
-"""Expected starts, of arrays too, by hand where a hand can work them out, and why a job has none."""
+"""Expected starts, of arrays too: by hand where that can be done, and why a job has none."""
 
 import math
 from dataclasses import replace

@@ -14,7 +14,7 @@ from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
 from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.domain.context import Context
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.runs import JobRun
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime

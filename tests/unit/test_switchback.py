@@ -1,4 +1,4 @@
-"""When delays are on, by a coin that nobody can foresee, and what the waits in both blocks prove."""
+"""When delays are on, by a coin that nobody can foresee, and what waits in both blocks prove."""
 
 import numpy as np
 import pytest
@@ -89,12 +89,6 @@ def decided(
     rules = Scope(switchback=switchback_at(NOW, on=on))
     knobs, context = Knobs(rules, writing=Writing(mode=mode)), Context(neutral=NEUTRAL)
     return decide(seen, ORDER, knobs, context=context)
-
-
-def test_in_an_on_block_delays_are_written() -> None:
-    found = decided(AGING, job(1, priority=9_000), job(2, priority=9_000), on=True)
-    assert {action.field for action in found.plan.actions} == {SITE_FACTOR}
-    assert found.refused == ()
 
 
 def test_in_an_off_block_every_job_gets_its_own_number_back() -> None:
