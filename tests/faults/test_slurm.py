@@ -17,8 +17,7 @@ def goes_on(daemon: Daemon, case: Case) -> None:
     """The same process has come to results again, has what it wants, and ends in order."""
     daemon.wait_for(lambda: daemon.metric("rltuned_backoff_seconds") == 0, "no back-off any more")
     daemon.wait_for(lambda: case.turned, "the order it wants")
-    daemon.signal(signal.SIGTERM)
-    assert daemon.ends() == 0
+    daemon.stops()
     assert "Traceback" not in daemon.log()
     case.assert_unharmed()
     case.assert_given_back()
@@ -111,8 +110,7 @@ def test_one_line_of_two_hundred_fails(case: Case) -> None:
     victim = more[100]
     cancel = f"scancel {victim}; sleep 1"
     case.shims.once("scontrol", f'{cancel}; exec "$REAL" "$@"', "-v")
-    done = case.rltuned("run", "--live", "--once")
-    assert done.returncode == 0, done.stdout + done.stderr
+    case.succeeds("run", "--live", "--once")
     left = [*case.waiting, *(job for job in more if job != victim)]
     wanted = sorted(left, key=lambda job: (job in more, -case.waiting.index(job) if job in
                                            case.waiting else more.index(job)))  # fmt: skip
@@ -153,8 +151,7 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
         before = case.sprio()
         case.shims.always("squeue", squeue_with(middle, "13-21:20:00", "a while"), "--noconvert")
         daemon.wait_for_log(f"name={middle}")
-        cycles = daemon.metric("rltuned_cycles_total")
-        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        daemon.more_cycles()
         assert daemon.log().count(f"name={middle}") == 1
         assert "cycle_skipped" not in daemon.log()
         assert daemon.metric('rltuned_jobs_refused{reason="unreadable"}') == 1
@@ -162,8 +159,7 @@ def test_a_job_that_turns_unreadable_is_left_alone_and_the_others_go_on(case: Ca
         reply = case.rltuned("explain", str(middle))
         assert "what Slurm prints of it cannot be read" in reply.stdout, reply.stdout + reply.stderr
         assert "'a while' is no time limit" in reply.stdout
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     # the journal still knows that it is ours, and its number and id are all that is needed
     case.assert_given_back()
     assert {first, middle, last} == set(case.natural)
@@ -182,11 +178,9 @@ def test_a_job_that_its_owner_makes_larger_than_64_bits_costs_that_job(case: Cas
         ):
             case.lab.run("scontrol", "update", f"JobId={huge}", change, check=False)
         daemon.wait_for_log(f"name={huge}")
-        cycles = daemon.metric("rltuned_cycles_total")
-        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        daemon.more_cycles()
         assert "are too much" in daemon.log()
         assert "cycle_skipped" not in daemon.log()
         case.lab.run("scancel", str(huge))
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     case.assert_given_back()

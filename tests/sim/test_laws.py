@@ -166,58 +166,24 @@ def test_the_future_changes_no_plan(case: Case, stop: int, stretch: float) -> No
 @given(
     gpus=st.integers(1, 6),
     rows=st.lists(
-        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=25
-    ),
-)
-def test_fcfs_on_one_pool_is_the_textbook_result(
-    gpus: int, rows: list[tuple[int, int, int]]
-) -> None:
-    clock, jobs = 0, []
-    for i, (gap, run, size) in enumerate(rows):
-        clock += gap
-        jobs.append(job(f"j{i}", clock, run, min(size, gpus)))
-    window = Scenario.of(cluster(("n", gpus)), jobs, Rules(backfill="none"))
-    done = simulate(window, "fcfs", Protocol())
-    assert done.start_s.tolist() == textbook_fcfs(jobs, gpus)
-
-
-def textbook_fcfs(jobs: list[TraceJob], gpus: int) -> list[float]:
-    """Each job starts when it and all before it have started and enough GPUs are free.
-
-    Looks at the end times of earlier jobs only; no events, no queue, no nodes.
-    """
-    starts: list[float] = []
-    for position, this in enumerate(jobs):
-        earliest = max([this.submit_s, *starts])
-        ends = [starts[i] + jobs[i].duration_s for i in range(position)]
-        for moment in sorted({earliest, *(e for e in ends if e > earliest)}):
-            held = sum(jobs[i].gpus for i in range(position) if ends[i] > moment)
-            if held + this.gpus <= gpus:
-                starts.append(moment)
-                break
-    return starts
-
-
-@calm
-@given(
-    gpus=st.integers(1, 6),
-    rows=st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 6), st.integers(0, 9)),
         min_size=1,
         max_size=25,
     ),
     rule=st.sampled_from(["fcfs", "sjf"]),
+    backfill=st.sampled_from(["easy", "none"]),
 )
-def test_easy_on_one_pool_is_the_textbook_result(
-    gpus: int, rows: list[tuple[int, int, int, int]], rule: str
+def test_on_one_pool_it_is_the_textbook_result(
+    gpus: int, rows: list[tuple[int, int, int, int]], rule: str, backfill: str
 ) -> None:
     clock, jobs = 0, []
     for i, (gap, run, size, spare) in enumerate(rows):
         clock += gap
         limit = float(max(1, run + spare - 4))  # some are cut at their limit
         jobs.append(job(f"j{i}", clock, run, min(size, gpus), time_limit_s=limit))
-    done = simulate(Scenario.of(cluster(("n", gpus)), jobs), rule, Protocol(bounded=False))
-    assert done.start_s.tolist() == textbook_easy(jobs, gpus, rule)
+    window = Scenario.of(cluster(("n", gpus)), jobs, Rules(backfill=backfill))  # type: ignore[arg-type]
+    done = simulate(window, rule, Protocol(bounded=False))
+    assert done.start_s.tolist() == textbook(jobs, gpus, rule, backfill)
 
 
 @calm
@@ -232,8 +198,8 @@ def test_a_rule_that_asks_for_no_delay_needs_no_backlog_within_the_bounds(case: 
     assert found.tolist() == same.tolist()
 
 
-def textbook_easy(  # noqa: C901 - one piece, as in a textbook
-    jobs: list[TraceJob], gpus: int, rule: str
+def textbook(  # noqa: C901 - one piece, as in a textbook
+    jobs: list[TraceJob], gpus: int, rule: str, backfill: str
 ) -> list[float]:
     """Second by second, by counting GPUs: no nodes, no events, no reservations kept."""
     start: dict[int, int] = {}
@@ -248,7 +214,8 @@ def textbook_easy(  # noqa: C901 - one piece, as in a textbook
         for i in waiting:
             free = gpus - sum(jobs[k].gpus for k in on)
             ends = now + jobs[i].time_limit_s
-            harmless = head is None or ends <= shadow or jobs[i].gpus <= extra
+            passes = backfill == "easy" and (ends <= shadow or jobs[i].gpus <= extra)
+            harmless = head is None or passes
             if jobs[i].gpus <= free and harmless:
                 start[i] = now
                 on.append(i)

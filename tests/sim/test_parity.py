@@ -101,23 +101,6 @@ def test_a_shipped_model_gives_the_schedule_of_the_plain_world(
     assert fast.warmup == plain.warmup == 10
 
 
-@pytest.mark.parametrize("placement", ["pack", "spread"])
-@pytest.mark.parametrize("policy", ["fcfs", "sjf", "wfp3", "qssf"])
-def test_a_crowded_philly_slice_gives_the_same_schedule(
-    policy: str, placement: Literal["pack", "spread"]
-) -> None:
-    jobs = synthesize("philly-like", jobs=250, seed=5).jobs
-    crowded = tuple(
-        TraceJob(j.job_id, j.submit_s / 20, j.duration_s, j.gpus, j.time_limit_s) for j in jobs
-    )
-    rules = Rules(placement=placement)
-    window, protocol = Scenario.of(preset("philly-192"), crowded, rules), Protocol()
-    plain = plainly(window, policy, protocol)
-    fast = simulate(window, policy, protocol)
-    assert plain.start_s.tolist() == fast.start_s.tolist()
-    assert plain.nodes == fast.nodes
-
-
 @st.composite
 def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
     """Jobs of up to nine nodes on ten unequal ones: MANY_FROM lies within."""
