@@ -93,14 +93,6 @@ def test_json_is_as_the_contract_says(trace: Path, tmp_path: Path) -> None:
         assert taken == jobs[row["job_id"]].gpus
 
 
-def test_the_same_order_in_cycle_mode_gives_the_same_figures(trace: Path) -> None:
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "fcfs", "--first", 60)
-    event = simulate(*args)["policies"]["fcfs"]
-    cycle = simulate(*args, "--mode", "cycle", "--interval", 60)["policies"]["fcfs"]
-    for key in CONTRACT_KEYS - {"decisions", "elapsed_s"}:
-        assert event[key] == cycle[key]
-
-
 def test_windows_and_warm_up(trace: Path) -> None:
     args = ("--trace", trace, "--cluster", "testbed", "-p", "saf")
     cut = ("--windows", 3, "--window-jobs", 30, "--seed", 2)

@@ -44,7 +44,6 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
 from tests.packages import install
-from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
 WORKLOAD = random_ground("testbed", 3, 400)
@@ -164,16 +163,6 @@ def test_windows_that_share_jobs_are_reported_to() -> None:
     assert [len(w) for w in windows_of(WORKLOAD, replace(short, windows=1))[0]] == [40]
     with pytest.raises(TraceError, match="8 jobs between 98% and 100% are too few"):
         windows_of(WORKLOAD, replace(short, part=(0.98, 1.0)))
-
-
-def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
-    """One brain: core/features and the loaded bundle in the plain world give the same starts."""
-    actor = load_actor(MODEL)
-    window = WORKLOAD.cut(0, 150, load=1.5)
-    world = play_direct(window, actor, Protocol(bounded=False)).world
-    plain = np.array([world.finished[i + 1].started_at for i in range(len(window))])
-    fast = play_policy(window, actor, PURE)
-    np.testing.assert_allclose(fast, plain)
 
 
 def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The compiled twin of features, networks and dispatch says the same as the originals."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -15,19 +13,15 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.reshape import demand
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.imitation import random_snapshot
-from rltuned.lab.train.loss import part_of
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import (
     MULTIFACTOR,
     Recorder,
-    compete,
-    join,
     play_policy,
     play_rule,
     play_sampled,
     tables,
 )
-from rltuned.lab.train.settings import PpoSettings
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
@@ -210,22 +204,6 @@ def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
     window = random_ground("testbed", 3).cut(0, 100, load=1.5)
     start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
     np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
-
-
-@KINDS
-def test_torch_scores_what_was_chosen_by(kind: Kind) -> None:
-    actor = ordering(kind)
-    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
-    settings = PpoSettings(reference="group", rollouts=2)
-    batch = join(compete(window, net_of(network_of(actor)), settings, 1, Recorder()))
-    part = part_of(batch, np.arange(len(batch.rewards)), kind, "cpu")
-    with torch.no_grad():
-        scores = actor.layers(part.features)[:, 0].numpy()
-    network = network_of(actor)
-    for first, last in pairwise(part.begins):
-        rows = part.features[first:last].numpy()
-        wanted = network.forward(rows, np.ones(len(rows), dtype=bool))[:, 0]
-        np.testing.assert_allclose(scores[first:last], wanted, atol=1e-5)
 
 
 def test_it_asks_for_no_delays() -> None:

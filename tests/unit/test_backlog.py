@@ -11,6 +11,7 @@ from rltuned.core.backlog import USE_GUESS
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
+from rltuned.core.influence import leader
 from rltuned.core.limits import LimitMemory
 from rltuned.core.pools import Pools, shared
 from rltuned.core.sizes import Sizes
@@ -213,6 +214,14 @@ def weight_of(
 def plain(amounts: Mapping[int, float], names: Sequence[str], viewer: int, *, known: bool) -> float:
     factor = weight_of(amounts, names, viewer, known=known)
     return sum(amount * factor(names[j]) for j, amount in amounts.items())
+
+
+def test_no_user_counts_for_more_than_all_others() -> None:
+    assert leader(np.array([3.0, 10.0, 4.0])) == (1, 0.7)
+    assert leader(np.array([3.0, 6.0, 4.0])) == (1, 1.0)
+    assert leader(np.array([5.0])) == (0, 1.0), "alone"
+    assert leader(np.zeros(0)) == (-1, 1.0)
+    assert leader(np.zeros(3))[1] == 1.0
 
 
 def victims() -> list[PendingJob]:

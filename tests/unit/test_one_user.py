@@ -1,7 +1,7 @@
 """What one user, or some together, move of what is said to others: little.
 
-Before: numbers of the release that counted every ended job alike. docs/can-users-game-it.md has the
-figures."""
+docs/can-users-game-it.md has the figures of now and of the release that counted every job alike.
+"""
 
 from copy import deepcopy
 
@@ -51,7 +51,6 @@ def assert_near(after: list[float], before: list[float]) -> None:
 
 @pytest.mark.parametrize("limit_s", [DAY, 4 * HOUR])
 def test_a_stranger_s_thousand_short_jobs_move_nobody_s_plan(site: Scene, limit_s: float) -> None:
-    """Before: x0.11 for the new user, x0.4 to x1.0 for the others. Now x0.90 to x1.10."""
     scene, before = deepcopy(site), plans(site, limit_s)
     scene.ends("evil", [60.0] * 1_000, HOUR, gap_s=0.05)
     assert_near(plans(scene, limit_s), before)
@@ -61,9 +60,6 @@ def test_a_stranger_s_thousand_short_jobs_move_nobody_s_plan(site: Scene, limit_
 def test_jobs_that_use_their_minute_do_not_make_limits_count(
     site: Scene, limit_s: float | None
 ) -> None:
-    """Before: the limit's share 0.5 to 1.0, plans of jobs without a limit x8 to x14. Now x0.79 to
-    x1.17 for known users; with a limit x0.90 to x1.07.
-    """
     scene, before = deepcopy(site), plans(site, limit_s)
     scene.ends("evil", [60.0] * 200, 60.0, gap_s=0.05)
     assert scene.memory.limit_share == pytest.approx(site.memory.limit_share, abs=0.02)
@@ -76,9 +72,6 @@ def test_jobs_that_use_their_minute_do_not_make_limits_count(
 
 
 def test_long_limits_of_jobs_that_end_at_once_do_not_make_limits_count_less() -> None:
-    """Before: the site's use of limits 0.58 to 0.06 with these fifty, and 1.0 to 0.5 of the share
-    with as many as the others have.
-    """
     scene = Scene()
     honest_limits(scene)
     share, use = scene.memory.limit_share, scene.memory.limit_use
@@ -96,9 +89,6 @@ def test_long_limits_of_jobs_that_end_at_once_do_not_make_limits_count_less() ->
 def test_a_user_s_own_tiny_jobs_make_a_known_long_one_little_shorter(
     site: Scene, limit_s: float | None, most: float, junk: int
 ) -> None:
-    """Before: x0.17, x0.0016 and x0.005 of the plan after 20, 50 and 200. Now x0.89, and x0.25
-    without a limit.
-    """
     scene = deepcopy(site)
     scene.ends("ann", [20 * HOUR] * 30, limit_s)
     before = scene.told("ann", limit_s).plan_s
@@ -113,9 +103,6 @@ def test_a_user_s_own_tiny_jobs_make_a_known_long_one_little_shorter(
 def test_tiny_jobs_of_a_new_user_make_a_long_one_little_shorter(
     site: Scene, limit_s: float, junk: int
 ) -> None:
-    """Under the same limit or another one. Before: x0.002 of the plan. Now x0.8 under the same
-    limit, and after one long one no shorter than without the tiny ones.
-    """
     scene, before = deepcopy(site), site.told("ann", DAY).plan_s
     scene.ends("ann", [1.0] * junk, limit_s)
     assert scene.told("ann", DAY).plan_s >= before / 2
@@ -193,8 +180,6 @@ def either_site(request: pytest.FixtureRequest) -> Scene:
 def test_accounts_with_a_hundred_tiny_jobs_each_move_the_share_of_limits_little(
     either_site: Scene, accounts: int, run_s: float, limit_s: float
 ) -> None:
-    """Two of them made it 0.91 in place of 0.50 before, and plans of jobs without a limit x7 to
-    x20."""
     scene = deepcopy(either_site)
     for number in range(accounts):
         scene.ends(f"evil{number}", [run_s] * 100, limit_s, gap_s=0.05)

@@ -313,11 +313,7 @@ STRANGER = Ask(gpus=2, account="zoo", user="zed", limit_s=2 * HOUR)
 def test_it_is_as_if_the_job_had_been_submitted_so(
     past: list[Ask], beside: list[tuple[Ask, float]], ways: list[Ask], strangers: int
 ) -> None:
-    """A memory that saw the changes, and one that met the job as it is in the end.
-
-    Others of the user were submitted before; strangers are submitted, start and end meanwhile. When
-    all has ended both know the same of what runs.
-    """
+    """A memory that saw the changes, and one that met the job as it is in the end."""
 
     def play(steps: Sequence[Ask]) -> tuple[RunTimeMemory, RunTime]:
         found = taught(memory(), *past)
