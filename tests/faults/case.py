@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 from unittest.mock import patch
@@ -196,3 +197,12 @@ class Case:
         self.succeeds("run", "--live", "--cycles", "2")
         assert self.turned
         self.assert_unharmed()
+
+
+def fill(file: Path) -> None:
+    """Take every block that is left, the last ones by single bytes."""
+    with file.open("wb", buffering=0) as out:
+        for piece in (65536, 4096, 1):
+            with suppress(OSError):
+                while out.write(b"x" * piece):
+                    pass

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ import pytest
 from rltuned.cli import app
 from rltuned.errors import RltunedError
 from rltuned.journal.store import SCHEMA_VERSION
-from tests.faults.case import Case
+from tests.faults.case import Case, fill
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -204,11 +204,7 @@ def disk(left: Left, how: str) -> Iterator[None]:
     try:
         shutil.copytree(left.folder, state, dirs_exist_ok=True)
         if how == "full":
-            with (state / "filler").open("wb", buffering=0) as out:
-                for piece in (65536, 4096, 1):
-                    with suppress(OSError):
-                        while out.write(b"x" * piece):
-                            pass
+            fill(state / "filler")
         else:
             subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True, timeout=300)
         yield

@@ -1,13 +1,12 @@
 """The state folder is full or read-only, its journal is spoilt: nothing is written blindly."""
 
-import contextlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.case import Case
+from tests.faults.case import Case, fill
 
 pytestmark = pytest.mark.slurm
 
@@ -26,15 +25,6 @@ def small_disk(case: Case) -> Iterator[Path]:
 
 def remount(place: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True, timeout=300)
-
-
-def fill(file: Path) -> None:
-    """Take every block that is left, the last ones by single bytes."""
-    with file.open("wb", buffering=0) as out:
-        for piece in (65536, 4096, 1):
-            with contextlib.suppress(OSError):
-                while out.write(b"x" * piece):
-                    pass
 
 
 def test_the_disk_is_full_and_then_not(case: Case, small_disk: Path) -> None:

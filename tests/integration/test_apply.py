@@ -253,3 +253,32 @@ def test_a_job_that_was_reported_to_share_keeps_others_off_again(slurm: SlurmLab
     beside_alone, beside_plain = slurm.sbatch("-n1", "-wp1"), slurm.sbatch("-n1", "-wk1")
     slurm.wait_for(lambda: slurm.state(beside_plain) == "R", "it runs beside a plain job")
     assert slurm.state(beside_alone) == "PD"
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "0-9", "0-8:2", "0-10:2", "0-12:2", "0-12:3", "0-15:3", "7-301:6%2", "0,20",
+        "1,3,5,7,9,12",
+    ],
+)  # fmt: skip
+def test_every_task_of_a_list_is_named(slurm: SlurmLab, listed: str) -> None:
+    """squeue -r of 24.11 and 26.05 leaves out 12 of 0-12:2: a write to the list would part it."""
+    block(slurm)
+    array = slurm.sbatch(*FULL, f"--array={listed},1000")
+    slurm.scontrol("hold", f"{array}_1000")
+    body, _, step = listed.partition("%")[0].partition(":")
+    wanted = members(body, int(step or 1))
+    head = job(backend(slurm).observe(), array)
+    assert members(head.address.removeprefix(f"{array}_[").removesuffix("]")) == wanted
+    assert head.array is not None
+    assert head.array.tasks == len(wanted)
+
+
+def members(text: str, step: int = 1) -> set[int]:
+    """Of 1-3,7."""
+    found = set[int]()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1, step))
+    return found
