@@ -1,4 +1,7 @@
-"""The compiled twin of features, networks and dispatch says the same as the originals."""
+"""The compiled twin of features, networks and dispatch says the same as the originals; rewards."""
+
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,18 +20,22 @@ from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import (
     MULTIFACTOR,
     Recorder,
+    cost_at,
     play_policy,
     play_rule,
     play_sampled,
     tables,
 )
+from rltuned.lab.train.settings import Objective
 from rltuned.policies.actor import seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.network import Kind
+from rltuned.sim.presets import preset
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.examples import some
 from tests.sim.reference import clairvoyant, play_direct
-from tests.train.worlds import random_ground, snapshot_now
+from tests.train.worlds import WORKLOAD, random_ground, snapshot_now
 
 RULES = ("fcfs", "sjf", "saf", "smallest", "wfp3", "unicep", "f1", "multifactor", "clairvoyant:sjf")
 
@@ -215,3 +222,57 @@ def test_it_asks_for_no_delays() -> None:
     for protocol in (Protocol(), Protocol("cycle")):
         with pytest.raises(ValueError, match="corrects no rule"):
             play_policy(window, policy, protocol)
+
+
+SUBMIT = np.array([0.0, 10.0, 20.0])
+START = np.array([0.0, 100.0, 25.0])
+DURATION = np.array([50.0, 200.0, 2.0])
+WINDOW = Scenario.of(
+    preset("testbed"),
+    [
+        TraceJob(str(i), submit_s, run_s, 1, 3_600.0)
+        for i, (submit_s, run_s) in enumerate(zip(SUBMIT, DURATION, strict=True))
+    ],
+)
+
+
+def at(objective: Objective, *times: float) -> list[float]:
+    found: list[float] = cost_at(objective, np.array(times), START, WINDOW).tolist()
+    return found
+
+
+def test_costs_grow_while_somebody_waits() -> None:
+    assert at("wait", 0.0, 10.0, 20.0, 25.0, 100.0) == pytest.approx(
+        [0.0, 0.0, 10 / 3, 20 / 3, 95 / 3]
+    )
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+def test_dense_rewards_sum_to_the_metric(objective: Objective) -> None:
+    times = np.sort(np.random.default_rng(1).uniform(0, 300, 20))
+    costs = np.array(at(objective, *times, np.inf))
+    assert (np.diff(costs) >= -1e-12).all()
+    assert costs[0] + np.diff(costs).sum() == pytest.approx(costs[-1])
+
+
+@pytest.mark.parametrize("price", [np.ones(3), np.array([7.0, 1.0, 20.0])])
+def test_totals_are_the_metrics_and_a_second_may_cost_more_by_job(price: np.ndarray) -> None:
+    window, end = replace(WINDOW, price=price), np.array([np.inf])
+    wait_s = START - SUBMIT
+    slowdown = np.maximum(1.0, (wait_s + DURATION) / np.maximum(DURATION, 10.0))
+    wanted = {
+        "wait": price * wait_s,
+        "bsld": price * (slowdown - 1.0),
+        "jct": price * (wait_s + DURATION),
+        "tail": price * wait_s**2,
+    }
+    for objective, costs in wanted.items():
+        found = cost_at(objective, end, START, window)  # type: ignore[arg-type]
+        assert found == pytest.approx([costs.mean()]), objective
+    assert at("utilisation", np.inf) == [300.0]
+
+
+def test_a_window_has_the_prices_of_its_jobs() -> None:
+    priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
+    assert priced.cut(5, 3).price == pytest.approx([5.0, 6.0, 7.0])
+    assert WORKLOAD.cut(5, 3).price == pytest.approx([1.0, 1.0, 1.0])
