@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
 from rltuned.lab.cli.options import check_file, check_folder
-from rltuned.lab.replay import watching
+from rltuned.lab.replay import protocol
+from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.trace_file import read_trace, write_trace
-from rltuned.lab.replay.watching import watched
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from tests import needs
@@ -260,7 +260,7 @@ def test_a_play_is_watched_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> Non
         if len(seen) == 2:
             enough.set()
 
-    with watching.watching(watcher):
+    with protocol.watching(watcher):
         assert watched(lambda: enough.wait(60), lambda: next(parts, 0.5))
     assert [part for part, _ in seen[:2]] == [0.25, 0.5], "nothing can be said of a part of 0"
     assert all(left_s > 0.0 for _, left_s in seen)
@@ -270,7 +270,7 @@ def test_what_a_play_raises_is_raised_with_a_watcher_and_without() -> None:
     def bad() -> None:
         raise TraceError("no")
 
-    with pytest.raises(TraceError), watching.watching(lambda _part, _left_s: None):
+    with pytest.raises(TraceError), protocol.watching(lambda _part, _left_s: None):
         watched(bad, lambda: 0.5)
     with pytest.raises(TraceError):
         watched(bad, lambda: 0.5)

@@ -16,12 +16,10 @@ from rltuned.lab.replay.protocol import CLAIRVOYANT, Mode, Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import Cluster, idle_node, preset
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import EmptyCluster, TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.examples import examples
 from tests.sim.reference import plainly

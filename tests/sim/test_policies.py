@@ -24,7 +24,7 @@ from rltuned.policies.actor import Actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from tests.packages import install

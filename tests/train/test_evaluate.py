@@ -11,16 +11,14 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.core.features import encode
-from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
-from rltuned.core.run_times import LOG_FULL
-from rltuned.domain.context import Context, RunTime
+from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
+from rltuned.domain.snapshot import Context, RunTime
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.evaluate import app
-from rltuned.lab.compare import Change, paired
+from rltuned.lab.compare import Change, paired, sign_test
 from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.stats import sign_test
 from rltuned.lab.train.evaluate import (
     Evaluation,
     EvaluationPlan,

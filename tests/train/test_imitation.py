@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 
 from rltuned.core.order import Order, clip_s
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import Ownership, PendingJob, Request, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import GpuType, UnixTime
 from rltuned.errors import TraceError
 from rltuned.journal.cycles import CycleObservation, recorded
@@ -28,23 +27,21 @@ from rltuned.journal.store import FILE_NAME
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.history import (
+from rltuned.lab.train.imitation import (
     COLUMNS,
     FEWEST_STARTS,
     FITTING,
+    OrderedQueues,
     Started,
+    agreement,
     choices_of,
     choices_of_journal,
-    moments_of,
-    started_of,
-)
-from rltuned.lab.train.imitation import (
-    OrderedQueues,
-    agreement,
     fit,
+    moments_of,
     pairwise_loss,
     random_snapshot,
     rule_orders,
+    started_of,
 )
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.rollout import MULTIFACTOR, play_rule
@@ -52,9 +49,8 @@ from rltuned.lab.train.settings import Fitting
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
-from rltuned.sim.cluster import parse_cluster
+from rltuned.sim.cluster import parse_cluster, preset
 from rltuned.sim.dispatch import Pending
-from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import World
 from tests.builders import NOW, job, running, sight, snapshot

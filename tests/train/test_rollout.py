@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from rltuned.core.features import NUM_FEATURES, encode
-from rltuned.core.observation import sample_features
-from rltuned.lab.kernel.choices import QUEUED
-from rltuned.lab.kernel.episode import advance, choose, score_rows, see
+from rltuned.core.features import NUM_FEATURES, encode, sample_features
+from rltuned.lab.kernel.episode import QUEUED, advance, choose, score_rows, see
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import demand
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import demand
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import (
@@ -27,10 +25,9 @@ from rltuned.lab.train.rollout import (
     tables,
 )
 from rltuned.lab.train.settings import Objective
-from rltuned.policies.actor import seen_by
+from rltuned.policies.actor import Kind, seen_by
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import Kind
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.examples import some

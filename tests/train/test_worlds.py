@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.features import COLUMN
-from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
-from rltuned.core.run_times import LOG_FULL
+from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.predictor import fit
@@ -27,8 +26,8 @@ from rltuned.lab.train.sources import (
     random_world,
     together,
 )
-from rltuned.policies.network import Kind
-from rltuned.sim.fitting import EmptyCluster
+from rltuned.policies.actor import Kind
+from rltuned.sim.trace import EmptyCluster
 from tests.examples import examples
 from tests.train.worlds import random_ground
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rltuned.domain.fields import SITE_FACTOR, Action, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import SITE_FACTOR, Action, Plan, Result, target_of
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.answers import MARKS, NOW, grow_older, write_programs

@@ -6,10 +6,14 @@ from dataclasses import replace
 import pytest
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode, schema_id
-from rltuned.core.observation import (
+from rltuned.core.features import (
+    COLUMNS,
+    FEATURES,
     OBSERVED,
+    SCHEMA_ID,
+    encode,
     sample_features,
+    schema_id,
 )
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import Share

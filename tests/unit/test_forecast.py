@@ -11,15 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.cli.explain import in_words, ordinal
-from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.durations import knots, runs_s
-from rltuned.core.explaining import (
+from rltuned.core.forecast import (
+    Arrival,
+    Arrivals,
+    PlayedJob,
+    knots,
+    play_forward,
+    quantiles,
+    runs_s,
+)
+from rltuned.core.line import (
+    Line,
     advised_nodes,
+    present_line,
+    proposed_line,
     sentence,
 )
-from rltuned.core.forecast import PlayedJob, play_forward, quantiles
-from rltuned.core.line import Line, present_line, proposed_line
 from rltuned.core.order import Bound, Order
 from rltuned.core.select import Scope
 from rltuned.core.starts import (
@@ -37,12 +45,11 @@ from rltuned.daemon.documents import explanation
 from rltuned.daemon.forecasting import KNOWN_S, RecentArrivals
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.answers import Answers, Asker
+from rltuned.daemon.web.server import Answers, Asker
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.text import between

@@ -9,11 +9,10 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import EPOCH_S, Numbers, Writing, numbers_of, settle
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.domain.context import Context
-from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import MAX_PRIORITY, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.priority import HIGHEST_BASIC, NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, snapshot, sure

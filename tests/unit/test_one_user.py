@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.asked import key_of
 from rltuned.core.capacity import Capacity
 from rltuned.core.limits import LimitMemory
-from rltuned.core.sizes import Sizes
-from rltuned.domain.jobs import Request, RunningJob
-from rltuned.domain.runs import JobRun
+from rltuned.core.memory import key_of
+from rltuned.core.pools import Sizes
+from rltuned.domain.jobs import JobRun, Request, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, node, request, snapshot
 from tests.examples import examples

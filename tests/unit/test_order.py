@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rltuned.core.backlog import LONGEST_S
-from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.entry import Entry
+from rltuned.core.decide import Decision, Entry, Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.numbers import Shortage, WriteMode, Writing
 from rltuned.core.order import DEFAULT, Bound, Order, bounded, by_neutral, next_neutral
@@ -17,9 +16,9 @@ from rltuned.core.planning import own_priority
 from rltuned.core.pools import Pools, numbered
 from rltuned.core.refusals import counted
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import Ownership, PendingJob, Request
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Context
 from rltuned.domain.units import UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.request import Requests

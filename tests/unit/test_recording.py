@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.cycles import decode_snapshot, encode_snapshot, pack, recorded, unpack

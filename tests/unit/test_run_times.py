@@ -21,14 +21,12 @@ from rltuned.core.select import Scope
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import Context, RunTime
-from rltuned.domain.jobs import ArrayInfo, PendingJob, Request, RunningJob
+from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, Request, RunNews, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.runs import JobRun, RunNews
+from rltuned.domain.snapshot import Context, RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.feeding import feed
-from rltuned.policies.predictor import load_predictor
+from rltuned.policies.predictor import feed, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, job, node, running, snapshot
 from tests.examples import examples

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from rltuned.core.reasons import REASONS, ReasonKind, reason_of
 from rltuned.core.refusals import Refusal
-from rltuned.core.select import Scope, select
+from rltuned.core.select import REASONS, ReasonKind, Scope, reason_of, select
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.units import JobId

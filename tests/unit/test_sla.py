@@ -9,14 +9,12 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.sla import SlaClass, class_of
-from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.domain.context import Context
-from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.core.order import SlaClass, class_of
+from rltuned.daemon.canary import ClassCount, PromiseWatch
+from rltuned.daemon.metrics import Metrics
+from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.evidence import LIMIT, MAX_MARGIN, STAKE, Evidence, difference
+from rltuned.core.ladder import LIMIT, MAX_MARGIN, STAKE, Evidence, Switchback, difference
 from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.domain.context import Context
-from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Context
 from tests.builders import NOW, basic, job, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.switchback_world import MARGIN, World, alarm_day, switchback_at, values
