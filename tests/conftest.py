@@ -21,7 +21,7 @@ LONGEST = (
     "faults/test_inputs.py", "faults/test_killed.py", "faults/test_slurm.py",
     "integration/test_traps.py", "e2e/test_daemon_slurm.py", "e2e/test_undo_slurm.py",
     "faults/test_restore.py",
-    "tune/test_night.py", "train/test_history.py", "tune/test_distributed.py",
+    "tune/test_night.py", "train/test_imitation.py", "tune/test_distributed.py",
     "sim/test_floods.py", "train/test_evolution.py", "sim/test_parity.py",
 )  # fmt: skip
 """Files that take minutes begin first: else a process is left with one at the end."""

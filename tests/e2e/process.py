@@ -65,6 +65,11 @@ class Daemon:
         """Wait for its end; its exit code."""
         return self._child.wait(timeout=seconds)
 
+    def stops(self) -> None:
+        """As the service manager has it end: in order."""
+        self.signal(signal.SIGTERM)
+        assert self.ends() == 0
+
     def log(self) -> str:
         return self.err.read_text()
 
@@ -106,3 +111,15 @@ class Daemon:
             if line.startswith(f"{series} "):
                 return float(line.rpartition(" ")[2])
         raise AssertionError(f"no series {series}")
+
+    def more_cycles(self, number: int = 3) -> None:
+        """Until so many have ended from now on."""
+        cycles = self.metric("rltuned_cycles_total")
+        self.wait_for(
+            lambda: self.metric("rltuned_cycles_total") >= cycles + number, f"{number} more cycles"
+        )
+
+    def wait_for_mode(self, mode: str, *, on: bool = True) -> None:
+        """Until the series of this mode says so."""
+        series = f'rltuned_mode{{mode="{mode}"}}'
+        self.wait_for(lambda: self.metric(series) == on, f"{mode}: {on}")

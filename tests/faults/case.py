@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 from unittest.mock import patch
@@ -109,6 +110,10 @@ class Case:
         with patch.dict(os.environ, TMPDIR=place), patch.object(tempfile, "tempdir", place):
             return rltuned(*args, config=self.config)
 
+    def succeeds(self, *args: str) -> None:
+        done = self.rltuned(*args)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def apart(self, *args: str, **environ: str) -> "subprocess.CompletedProcess[str]":
         environ = {**os.environ, "TMPDIR": str(self.temporary), **environ}
         return process(*args, config=self.config, env=environ)
@@ -151,10 +156,20 @@ class Case:
         self.assert_unharmed()
         assert self.sprio() == self.natural
 
+    def assert_only_watches(self, daemon: Daemon, state: str = "journal_unusable") -> None:
+        """It says why, looks on, and leaves every number as it is, a newcomer's too."""
+        frozen = self.sprio()
+        daemon.wait_for_mode(state)
+        newcomer = self.lab.sbatch(*FULL, "--time=10", "--nice=5")
+        daemon.more_cycles()
+        after = self.sprio()
+        assert after.pop(newcomer).split()[-1] == "0"
+        assert after == frozen
+        self.lab.run("scancel", str(newcomer))
+
     def assert_given_back(self) -> None:
         """`restore --all` works, and then nothing is left of us: no number, process or file."""
-        done = self.rltuned("restore", "--all")
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.succeeds("restore", "--all")
         self.assert_untouched()
         self.assert_clean()
 
@@ -179,7 +194,15 @@ class Case:
 
     def assert_converges(self) -> None:
         """A new daemon brings about what an undisturbed one would have."""
-        done = self.rltuned("run", "--live", "--cycles", "2")
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.succeeds("run", "--live", "--cycles", "2")
         assert self.turned
         self.assert_unharmed()
+
+
+def fill(file: Path) -> None:
+    """Take every block that is left, the last ones by single bytes."""
+    with file.open("wb", buffering=0) as out:
+        for piece in (65536, 4096, 1):
+            with suppress(OSError):
+                while out.write(b"x" * piece):
+                    pass

@@ -155,6 +155,7 @@ def tensors(header: object, body: bytes = b"") -> bytes:
 
 WEIGHTS: dict[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
+    "a pickle": lambda: b"\x80\x04]\x94.",
     "a length beyond the file": lambda: struct.pack("<Q", 2**63) + b"{}",
     "a header of 32 MiB": lambda: tensors(b"{" + b" " * (32 * MIB) + b"}"),
     "no object": lambda: tensors([1]),

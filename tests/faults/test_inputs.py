@@ -41,11 +41,9 @@ def test_a_sealed_model_that_is_malformed_ends_no_running_daemon(case: Case) -> 
         daemon.signal(signal.SIGHUP)
         daemon.wait_for_log("reload_failed")
         assert daemon.metric("rltuned_config_last_reload_successful") == 0
-        cycles = daemon.metric("rltuned_cycles_total")
-        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 2, "two more")
+        daemon.more_cycles(2)
         assert case.turned, "it keeps the model that it has"
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     again = case.rltuned("run", "--live", "--once")
     assert again.returncode == 2
     assert str(bundle / "parity.npz") in again.stderr
@@ -73,8 +71,7 @@ def test_what_any_user_can_change_is_not_run_and_not_believed(case: Case) -> Non
     case.config.write_text(text)
     (case.folder / "slurm.conf").write_text(f"include {case.lab.conf}\n")
     (case.folder / "pause").mkdir(mode=0o755)
-    good = case.rltuned("run", "--live", "--once")
-    assert good.returncode == 0, good.stderr
+    case.succeeds("run", "--live", "--once")
     case.assert_given_back()
     for key, place_of in PLACES.items():
         place = place_of(case)
@@ -182,9 +179,8 @@ def test_a_reload_with_an_emptied_file_keeps_what_is_in_force(case: Case) -> Non
         assert daemon.metric('rltuned_mode{mode="live"}') == 1
         case.config.write_text(text)
         daemon.signal(signal.SIGHUP)
-        daemon.wait_for(lambda: daemon.metric('rltuned_mode{mode="reload_failed"}') == 0, "loaded")
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.wait_for_mode("reload_failed", on=False)
+        daemon.stops()
     case.assert_given_back()
     case.assert_given_back()
 
@@ -256,8 +252,7 @@ def test_a_reload_within_a_cycle_that_changes_how_it_writes(case: Case, program:
                 ),  # type: ignore[misc]
                 "by the other number",
             )
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
         assert "unexpected" not in daemon.log()
     case.assert_given_back()
 

@@ -43,19 +43,6 @@ def no_folder(case: Case) -> None:
     case.state.mkdir(mode=0o700)
 
 
-def writes_nothing(daemon: Daemon, case: Case, state: str) -> None:
-    """It says why, looks on, and leaves every number as it is, a newcomer's too."""
-    frozen = case.sprio()
-    daemon.wait_for(lambda: daemon.metric(f'rltuned_mode{{mode="{state}"}}') == 1, state)
-    newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
-    cycles = daemon.metric("rltuned_cycles_total")
-    daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
-    after = case.sprio()
-    assert after.pop(newcomer).split()[-1] == "0"
-    assert after == frozen
-    case.lab.run("scancel", str(newcomer))
-
-
 @pytest.mark.parametrize(
     ("lose", "state"),
     [
@@ -74,19 +61,18 @@ def test_a_restarted_daemon_takes_no_number_of_its_own_for_the_sites(
     killed(case)
     lose(case)
     with case.daemon() as daemon:
-        writes_nothing(daemon, case, state)
+        case.assert_only_watches(daemon, state)
         daemon.signal(signal.SIGKILL)
         daemon.ends()
     with case.daemon() as daemon:  # nor the next one
-        writes_nothing(daemon, case, state)
+        case.assert_only_watches(daemon, state)
         named = case.rltuned("restore", "--all")
         assert named.returncode == 3
         done = case.rltuned("restore", "--all", "--as-shown")
         assert done.returncode == (3 if state == "journal_unusable" else 0), done.stderr
         if state == "numbers_unexplained":
             daemon.wait_for(lambda: case.turned, "live again")
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     if state == "numbers_unexplained":
         case.assert_given_back()
     else:
@@ -99,22 +85,18 @@ def test_numbers_that_a_daemon_has_seen_before_it_wrote_are_the_sites(case: Case
     for job in (own, other):
         case.lab.scontrol("update", f"JobId={job}", "SiteFactor=1")
     with case.daemon() as daemon:
-        writes_nothing(daemon, case, "numbers_unexplained")
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        case.assert_only_watches(daemon, "numbers_unexplained")
+        daemon.stops()
     assert case.rltuned("run", "--once", "--stage", "observe").returncode == 0
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.turned, "the first order")
         newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
         case.lab.scontrol("update", f"JobId={newcomer}", "SiteFactor=1")
-        cycles = daemon.metric("rltuned_cycles_total")
-        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
+        daemon.more_cycles()
         assert daemon.metric('rltuned_mode{mode="numbers_unexplained"}') == 0
         case.lab.run("scancel", str(newcomer))
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
-    done = case.rltuned("restore", "--all")
-    assert done.returncode == 0, done.stdout + done.stderr
+        daemon.stops()
+    case.succeeds("restore", "--all")
     for job in (own, other):
         assert int(case.sprio()[job].split()[-1]) == 1
         case.lab.scontrol("update", f"JobId={job}", "SiteFactor=0")
@@ -128,12 +110,8 @@ def test_a_journal_that_is_cut_under_the_daemon_ends_it_not(case: Case) -> None:
         for file in case.state.glob("journal.sqlite*"):
             with suppress(FileNotFoundError), file.open("r+b") as cut:  # a log ends with its commit
                 cut.truncate(0)
-        daemon.wait_for(
-            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it notices"
-        )
-        writes_nothing(daemon, case, "journal_unusable")
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        case.assert_only_watches(daemon)
+        daemon.stops()
     done = case.rltuned("restore", "--all")
     assert done.returncode == 3, done.stdout + done.stderr
     case.assert_untouched()
@@ -148,17 +126,13 @@ def test_a_second_daemon_on_the_same_folder_says_who_holds_it(case: Case) -> Non
         daemon.wait_for(lambda: case.turned, "the first order")
         second = Daemon(case.folder / "second", "--live", "--config", str(case.config))
         with second:
-            second.wait_for(
-                lambda: second.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it says so"
-            )
+            second.wait_for_mode("journal_unusable")
             assert f"a live rltuned (pid {daemon.pid}) writes" in second.log()
             with pytest.raises(OSError, match="503"):
                 second.get("/readyz")
-            daemon.signal(signal.SIGTERM)
-            assert daemon.ends() == 0
-            second.wait_for(lambda: second.metric('rltuned_mode{mode="live"}') == 1, "its turn")
-            second.signal(signal.SIGTERM)
-            assert second.ends() == 0
+            daemon.stops()
+            second.wait_for_mode("live")
+            second.stops()
     case.assert_given_back()
 
 
@@ -171,12 +145,10 @@ def test_numbers_outside_the_scope_are_another_daemons(case: Case) -> None:
     case.lab.scontrol("update", f"JobId={others}", "SiteFactor=7")
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.order()[1:] == [*reversed(case.waiting)], "the first order")
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     case.lab.scontrol("update", f"JobId={others}", "SiteFactor=9")
     for more in ((), ("--as-shown",)):
-        done = case.rltuned("restore", "--all", *more)
-        assert done.returncode == 0, done.stdout + done.stderr
+        case.succeeds("restore", "--all", *more)
         assert int(case.sprio()[others].split()[-1]) == 9
     case.lab.run("scancel", str(others))
     case.assert_given_back()

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.process import Daemon
 from tests.faults.case import FULL, Case
 
 pytestmark = pytest.mark.slurm
@@ -13,11 +12,6 @@ pytestmark = pytest.mark.slurm
 NO_RECORD = '"$REAL" "$@" | head -n 1'
 """A whole answer without a job, as after a loss of rights where PrivateData=jobs."""
 ON_K1 = ("-wk1", "-N1", "--gres=gpu:k80:2")
-
-
-def more_cycles(daemon: Daemon) -> None:
-    cycles = daemon.metric("rltuned_cycles_total")
-    daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 3, "three more")
 
 
 def factor(case: Case, job: int) -> int:
@@ -31,12 +25,12 @@ def test_jobs_that_are_missing_from_looks_keep_their_originals(case: Case) -> No
         frozen = case.sprio()
         for _ in range(2):
             case.shims.always("squeue", NO_RECORD)
-            more_cycles(daemon)
+            daemon.more_cycles()
             case.shims.clear("squeue")
-            more_cycles(daemon)
+            daemon.more_cycles()
             assert case.sprio() == frozen
         case.shims.always("squeue", NO_RECORD)
-        more_cycles(daemon)
+        daemon.more_cycles()
         daemon.signal(signal.SIGKILL)
         daemon.ends()
     case.shims.clear("squeue")
@@ -48,9 +42,8 @@ def test_a_restore_names_the_jobs_that_an_answer_lacks(case: Case) -> None:
         daemon.wait_for(lambda: case.turned, "the first order")
         case.lab.wait_for(lambda: "Jobs pending:   3" in case.lab.run("sdiag"), "they are counted")
         case.shims.always("squeue", NO_RECORD)
-        more_cycles(daemon)
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.more_cycles()
+        daemon.stops()
     frozen = case.sprio()
     done = case.rltuned("restore", "--all", "--patience", "0")
     assert done.returncode == 3, done.stdout + done.stderr
@@ -74,13 +67,12 @@ def requeued(case: Case) -> Iterator[tuple[Case, str]]:
         running = ("squeue", "-h", "-t", "R", "-o", "%i %A", "-j", str(array))
         case.lab.wait_for(lambda: task in case.lab.run(*running), "its first task runs")
         case.lab.scontrol("hold", str(array))
-        more_cycles(daemon)
+        daemon.more_cycles()
         case.lab.scontrol("requeue", task)
         filler = case.lab.sbatch(*ON_K1, "--time=600")  # so that no task starts again
         case.lab.wait_for(lambda: case.lab.state(filler) == "R", "k1 is taken again")
         case.lab.scontrol("release", str(array))
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     yield case, task
     case.lab.run("scancel", str(array), str(filler))
 
@@ -100,8 +92,7 @@ def test_a_hidden_number_of_a_requeued_task_is_named(requeued: tuple[Case, str])
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"job {task}: unknown" in done.stdout
     assert eligible(case, task) != 0
-    done = case.rltuned("restore", "--all")
-    assert done.returncode == 0, done.stdout + done.stderr
+    case.succeeds("restore", "--all")
     assert eligible(case, task) == 0
 
 
@@ -112,13 +103,11 @@ def test_a_requeued_task_stops_nobodys_writing(requeued: tuple[Case, str]) -> No
     kept = eligible(case, task)
     with case.daemon() as daemon:
         daemon.wait_for(lambda: factor(case, case.waiting[0]) != 0, "it writes")
-        more_cycles(daemon)
+        daemon.more_cycles()
         assert daemon.metric('rltuned_mode{mode="numbers_unexplained"}') == 0
         assert abs(eligible(case, task)) <= abs(kept)
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
-    done = case.rltuned("restore", "--all")
-    assert done.returncode == 0, done.stdout + done.stderr
+        daemon.stops()
+    case.succeeds("restore", "--all")
     assert eligible(case, task) == 0
 
 
@@ -129,8 +118,7 @@ def test_one_unexplained_number_holds_back_its_job_alone(case: Case) -> None:
     with case.daemon() as daemon:
         daemon.wait_for(lambda: factor(case, others[0]) != 0, "others are ordered")
         assert factor(case, own) == 1
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     done = case.rltuned("restore", "--all")
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"{own} (site factor 1)" in done.stderr

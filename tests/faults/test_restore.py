@@ -31,8 +31,7 @@ def by_priority(case: Case) -> None:
 
 
 def written(case: Case) -> None:
-    done = case.rltuned("run", "--live", "--once")
-    assert done.returncode == 0, done.stdout + done.stderr
+    case.succeeds("run", "--live", "--once")
     assert case.sprio() != case.natural
 
 
@@ -87,11 +86,9 @@ def test_with_the_pause_file_it_waits_until_the_daemon_lets_go(case: Case) -> No
     with case.daemon() as daemon:
         daemon.wait_for(lambda: case.turned, "the first order")
         (case.folder / "PAUSE").touch()
-        done = case.rltuned("restore", "--all")
-        assert done.returncode == 0, done.stdout + done.stderr
+        case.succeeds("restore", "--all")
         case.assert_untouched()
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     (case.folder / "PAUSE").unlink()
     assert "rltuned restore --all" not in daemon.log().splitlines()[-1]
 
@@ -116,8 +113,7 @@ def test_without_its_lock_file_a_live_daemon_is_not_disturbed(case: Case) -> Non
         assert refused.returncode == 1
         assert "a live rltuned" in refused.stderr
         assert case.turned
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
     case.assert_given_back()
 
 
@@ -133,22 +129,11 @@ def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None
             copy = case.state / "copy"
             copy.write_bytes(journal.read_bytes())
             copy.replace(journal)
-        daemon.wait_for(
-            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it notices"
-        )
-        daemon.wait_for(
-            lambda: daemon.metric('rltuned_mode{mode="journal_unusable"}') == 1, "it observes"
-        )
+        case.assert_only_watches(daemon)
         with pytest.raises(HTTPError, match="503") as refused:
             daemon.get("/readyz")
         refused.value.close()
-        newcomer = case.lab.sbatch(*FULL, "--time=10", "--nice=5")
-        cycles = daemon.metric("rltuned_cycles_total")
-        daemon.wait_for(lambda: daemon.metric("rltuned_cycles_total") >= cycles + 2, "two more")
-        assert case.sprio()[newcomer].split()[-1] == "0"
-        case.lab.run("scancel", str(newcomer))
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        daemon.stops()
         assert daemon.log().count("was deleted or moved" if how == "deleted" else "another file")
     if how == "replaced":
         journal.unlink()

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ import pytest
 from rltuned.cli import app
 from rltuned.errors import RltunedError
 from rltuned.journal.store import SCHEMA_VERSION
-from tests.faults.case import Case
+from tests.faults.case import Case, fill
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -59,11 +59,9 @@ def left(faulty_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iter
     faulty_lab.clear()
     folder = tmp_path_factory.mktemp("left")
     with Case(faulty_lab, folder) as case:
-        seen = case.rltuned("run", "--once", "--stage", "observe")
-        assert seen.returncode == 0, seen.stderr
+        case.succeeds("run", "--once", "--stage", "observe")
         before = shutil.copytree(case.state, folder / "before")
-        done = case.rltuned("run", "--live", "--once")
-        assert done.returncode == 0, done.stderr
+        case.succeeds("run", "--live", "--once")
         kept = shutil.copytree(case.state, folder / "kept")
         marks = {path: path.read_bytes() for path in folder.glob("journal-mark-*")}
         assert len(marks) == 1
@@ -206,11 +204,7 @@ def disk(left: Left, how: str) -> Iterator[None]:
     try:
         shutil.copytree(left.folder, state, dirs_exist_ok=True)
         if how == "full":
-            with (state / "filler").open("wb", buffering=0) as out:
-                for piece in (65536, 4096, 1):
-                    with suppress(OSError):
-                        while out.write(b"x" * piece):
-                            pass
+            fill(state / "filler")
         else:
             subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True, timeout=300)
         yield

@@ -14,7 +14,7 @@ from rltuned.core.select import Scope
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.report import CycleStage
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import Fate, Restored, restore
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
@@ -48,6 +48,7 @@ class Site:
     neutral: NeutralDelay | None = None
     switchback: Switchback | None = None
     order: Order = LENGTH
+    partitions: frozenset[str] = frozenset()
     exact: bool = False
     cycles: int = 0
 
@@ -93,7 +94,7 @@ class Site:
         clock = SystemClock()
         seen = marked_by(self.journal, self.world.observe())
         knobs = Knobs(
-            rules=Scope(min_age_s=0.0, switchback=self.switchback),
+            rules=Scope(min_age_s=0.0, switchback=self.switchback, partitions=self.partitions),
             order=self.order,
             writing=replace(EXACT if self.exact else Writing(), mode=self.mode),
         )
@@ -104,8 +105,11 @@ class Site:
         self.neutral = decision.neutral
         return decision, outcomes
 
-    def undo_plan(self) -> set[Fate]:
+    def restored(self) -> tuple[Restored, ...]:
         undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
         found = restore(undoer, self.journal, SystemClock())
         print(*found, sep="\n")  # noqa: T201 - pytest shows it when a test fails
-        return {item.fate for item in found}
+        return found
+
+    def undo_plan(self) -> set[Fate]:
+        return {item.fate for item in self.restored()}

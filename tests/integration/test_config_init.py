@@ -31,13 +31,3 @@ def test_a_real_cluster_gets_a_file_that_fits(slurm: SlurmLab, tmp_path: Path) -
     # what comes out is used as it is; a rule, because torch takes its time
     ran = rltuned("plan", "--policy", "saf", "--config", str(path))
     assert ran.returncode == 0, ran.stderr
-
-
-def test_a_controller_that_is_away(tmp_path: Path) -> None:
-    path, conf = tmp_path / "rltuned.toml", tmp_path / "slurm.conf"
-    conf.write_text("ClusterName=away\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
-    done = rltuned("config", "init", str(path), "--slurm-conf", str(conf))
-    assert done.returncode == 1
-    assert "the cluster cannot be read" in done.stderr
-    assert "--offline" in done.stderr
-    assert not path.exists()

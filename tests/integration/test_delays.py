@@ -12,7 +12,9 @@ from rltuned.core.order import Order, Wish
 from rltuned.core.refusals import Refusal
 from rltuned.daemon.restore import Fate
 from rltuned.journal.journal import Journal
+from rltuned.policies.baselines import BASELINES
 from tests.clusters import module_lab
+from tests.fakes import ConstantOrder
 from tests.integration.site import ON_ONE_NODE, Site
 from tests.switchback_world import switchback_at
 
@@ -71,6 +73,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 in_every_regime = pytest.mark.parametrize("site", REGIMES, indirect=True)
 with_factors = pytest.mark.parametrize("site", ["aged", "unaged"], indirect=True)
+under_basic = pytest.mark.parametrize("site", ["basic"], indirect=True)
 in_both_modes = pytest.mark.parametrize("site", ["aged", "frozen"], indirect=True)
 
 
@@ -215,3 +218,38 @@ def test_held_tasks_and_arrays_that_cannot_be_named_take_no_numbers(site: Site) 
     assert Refusal.HELD_USER in refused.values()
     site.assert_as_before(numbers)
     assert [j.priority for j in site.pending().values() if j.held_by] == [0]
+
+
+@under_basic
+def test_restore_gives_every_job_the_number_that_it_had(site: Site) -> None:
+    """priority/basic deals numbers out by turn: a release there would send a job to the back."""
+    waiting = [site.submit(f"--nice={n}") for n in (0, 7, 0)]
+    before = site.numbers()
+    site.cycle(ConstantOrder(tuple(reversed(waiting))))
+    assert site.numbers() != before
+    assert site.undo_plan() == {Fate.RESTORED}
+    assert site.numbers() == before
+    assert site.undo_plan() == set()
+    niced = site.submit("--nice=7")  # those before bear no nice any more
+    site.cycle(ConstantOrder((niced, *reversed(waiting))))
+    site.lab.scontrol("hold", str(niced))
+    by_id = {int(i.claim.target.job_id): i for i in site.restored()}
+    assert by_id[niced].fate is Fate.HELD
+    assert by_id[niced].detail.endswith(f"scontrol update JobId={niced} Nice=7")
+    assert site.numbers()[niced] == 0
+    # why its nice is not set at once, as it is under multifactor
+    site.lab.scontrol("update", f"JobId={niced}", "Nice=7")
+    assert site.numbers()[niced] != 0
+
+
+@under_basic
+def test_every_job_in_scope_is_written_and_the_others_stand_behind(site: Site) -> None:
+    """Also those that are asked for no delay at all: fcfs asks nobody."""
+    alone, *waiting = site.submit("-psla"), site.submit(), site.submit()
+    before = site.numbers()
+    site.partitions = frozenset({"gpu"})
+    decision = site.cycle(BASELINES["fcfs"])
+    assert [e.delay_s for e in decision.entries] == [0.0, 0.0]
+    after = site.numbers()
+    assert after[alone] == before[alone]
+    assert min(after[j] for j in waiting) > after[alone] > max(before[j] for j in waiting)

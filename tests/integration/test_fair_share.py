@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -51,6 +52,16 @@ def _empty(lab: SlurmLab) -> None:
     lab.clear()
 
 
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path)) as made:
+        yield made
+
+
+def world_of(lab: SlurmLab) -> SlurmBackend:
+    return SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+
+
 def block(lab: SlurmLab) -> int:
     """A job of the first user that takes the node."""
     blocker = submit(lab, USERS[0], "-t60")
@@ -89,10 +100,9 @@ def cycle(world: SlurmBackend, journal: Journal, ours: set[int], number: int) ->
 
 
 def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
-    lab: SlurmLab, tmp_path: Path
+    lab: SlurmLab, journal: Journal
 ) -> None:
-    journal = Journal(tmp_path)
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+    world = world_of(lab)
     block(lab)
     limits = dict(zip(USERS, (10, 100, 400, 900), strict=True))
     twins = {submit(lab, u, f"-t{t}"): submit(lab, u, "-t30") for u, t in limits.items()}
@@ -109,7 +119,7 @@ def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
     lab.wait_for(moved, "usage counts", RECALCULATED_S)
     later = shown(world)
     assert len({later[t].priority for t in twins.values()}) > 1
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)  # sshare is new
+    world = world_of(lab)  # sshare is new
     seen = cycle(world, journal, set(twins), 2)
     for job in seen.pending:
         base = base_now(job, seen.priorities, seen.taken_at)
@@ -117,12 +127,9 @@ def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
     after = shown(world)
     assert all(abs(after[j].priority - later[j].priority) > 1_000 for j in frozen)
 
-    journal.close()
 
-
-def test_a_job_that_sshare_does_not_know_keeps_its_number(lab: SlurmLab, tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+def test_a_job_that_sshare_does_not_know_keeps_its_number(lab: SlurmLab, journal: Journal) -> None:
+    world = world_of(lab)
     block(lab)
     ours = {submit(lab, "news", "-t60"), submit(lab, "news", "-t10"), submit(lab, "news", "-t90")}
     stranger = submit(lab, "man", "-t900")
@@ -134,12 +141,10 @@ def test_a_job_that_sshare_does_not_know_keeps_its_number(lab: SlurmLab, tmp_pat
     refused = dict(decide(seen, BASELINES["sjf"], KNOBS).refused)
     assert refused == {stranger: Refusal.BASE_UNKNOWN}
     assert shown(world)[stranger].priority == number
-    journal.close()
 
 
-def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
+def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, journal: Journal) -> None:
+    world = world_of(lab)
     blocker = block(lab)
     ours = {submit(lab, "news", "-t400"), submit(lab, "news", "-t10")}
     wait_for_sprio(lab, world, ours)
@@ -160,7 +165,6 @@ def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, tmp_path:
     fresh = sure(rest) + sure(job.fair)
     assert base_now(job, system, at) == pytest.approx(fresh, abs=1)
     assert base_now(job, system, job.ages_since + 43_200) == pytest.approx(fresh + 500, abs=1)
-    journal.close()
 
 
 def test_the_number_that_a_job_has_fixes_nothing(lab: SlurmLab) -> None:

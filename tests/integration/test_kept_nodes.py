@@ -1,5 +1,8 @@
-"""Nodes that reservations to come, other users' jobs or an administrator keep from a job: "fits
-now" and the expected start are what a real Slurm does.
+"""What keeps a job from its nodes, and what holds it: "fits now", the place and the expected start
+are what a real Slurm does.
+
+Reservations, other users' jobs and administrators keep nodes; limits of a QOS or an association
+hold jobs, which no order moves, so that they have no place in it.
 """
 
 import time
@@ -26,7 +29,7 @@ from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
 
-lab = module_lab(
+plain = module_lab(
     partitions=(
         "PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",
         "PartitionName=short Nodes=ALL MaxTime=10 DefaultTime=5",
@@ -36,13 +39,34 @@ lab = module_lab(
 ONE = ("-n1", "--mem=100")
 
 
-@pytest.fixture(autouse=True)
-def clean(lab: SlurmLab) -> Iterator[None]:
+LIMITS = {"one": "MaxJobsPerUser=1", "small": "GrpTRES=cpu=2", "short": "MaxWall=10"}
+NAMES = ",".join(LIMITS)
+limited = module_lab(
+    *(f"add qos {name} {limit}" for name, limit in LIMITS.items()),
+    f"modify user root set qos+={NAMES}",
+    "add account tight GrpJobs=1",
+    *(f"add user {user} account=tight qos={NAMES},normal" for user in ("root", "daemon")),
+    accounting=True,
+    extra=("AccountingStorageEnforce=limits,qos",),
+)
+
+
+def cleaned(lab: SlurmLab) -> Iterator[SlurmLab]:
     lab.clear()
-    yield
+    yield lab
     lab.run("scontrol", "delete", "reservation", "kept", check=False)
     lab.run("scontrol", "update", "NodeName=k1", "State=RESUME", check=False)
     lab.clear()
+
+
+@pytest.fixture
+def lab(plain: SlurmLab) -> Iterator[SlurmLab]:
+    yield from cleaned(plain)
+
+
+@pytest.fixture
+def enforcing(limited: SlurmLab) -> Iterator[SlurmLab]:
+    yield from cleaned(limited)
 
 
 def reserve(lab: SlurmLab, *words: str) -> None:
@@ -186,3 +210,48 @@ def test_of_a_begin_time_it_is_said_when(lab: SlurmLab) -> None:
     begins = at_clock(sure(waits.eligible_at), now)
     why = proposed_line(found).cannot[waits.job_id]
     assert why == f"it may not start before {begins} (begin time)"
+
+
+def blocked(lab: SlurmLab) -> set[int]:
+    refused = look(lab).refused
+    return {int(job) for job, why in refused if why is Refusal.BLOCKED}
+
+
+@pytest.mark.parametrize(
+    ("options", "starts"),
+    [(("--qos=one",), "QOS"), (("--qos=small", "-n2"), "QOS"), (("--account=tight",), "Assoc")],
+)
+def test_a_job_that_a_limit_holds_has_no_place_until_the_limit_lets_it_go(
+    enforcing: SlurmLab, options: tuple[str, ...], starts: str
+) -> None:
+    first = enforcing.sbatch(*ONE, "-t60", *options)
+    enforcing.wait_for(lambda: enforcing.state(first) == "R", "the limit is reached")
+    second = enforcing.sbatch(*ONE, "-t60", *options)
+    enforcing.wait_for(lambda: reason(enforcing, second).startswith(starts), "Slurm says so")
+    found = look(enforcing)
+    assert (second, Refusal.BLOCKED) in {(int(j), why) for j, why in found.refused}
+    assert second not in {int(entry.job.job_id) for entry in found.entries}
+    enforcing.run("scancel", str(first))
+    enforcing.wait_for(lambda: enforcing.state(second) == "R", "the limit lets it go")
+
+
+def test_a_job_whose_nodes_are_kept_for_another_has_no_place(enforcing: SlurmLab) -> None:
+    reserve(enforcing, "StartTime=now", "Duration=60", "Nodes=m1", "Users=daemon")
+    job = enforcing.sbatch(*ONE, "-t60", "-wm1")
+    enforcing.wait_for(lambda: "ReqNodeNotAvail" in reason(enforcing, job), "Slurm says so")
+    enforcing.wait_for(
+        lambda: blocked(enforcing) == {job}, "and of the node too, on 24.11 seconds later"
+    )
+    enforcing.scontrol("delete", "reservation", "kept")
+    enforcing.wait_for(lambda: enforcing.state(job) == "R", "it is free")
+
+
+def test_a_job_that_waits_for_resources_alone_keeps_its_place(enforcing: SlurmLab) -> None:
+    """Slurm 24.11 and 26.05 say of the second that its node may be reserved for another job."""
+    busy = enforcing.sbatch("-n4", "-t60", "--mem=100", "-wm1")
+    enforcing.wait_for(lambda: enforcing.state(busy) == "R", "the node is in use")
+    jobs = [enforcing.sbatch("-n4", f"-t{10 * i}", "--mem=100", "-wm1") for i in (1, 2)]
+    enforcing.wait_for(lambda: reason(enforcing, jobs[0]) == "Resources", "Slurm says so")
+    found = look(enforcing)
+    reasons = [reason(enforcing, job) for job in jobs], found.refused
+    assert {int(entry.job.job_id) for entry in found.entries} == set(jobs), reasons

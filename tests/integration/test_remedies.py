@@ -124,23 +124,19 @@ class Site:
             executable(place / name, f"#!/bin/sh\n{script}\n")
         return str(place)
 
+    def apart(self, user: str, *words: str, code: int | None = 0) -> tuple[str, str]:
+        """What a command of ours prints where another user runs it."""
+        command = (*as_user(user), sys.executable, "-m", "rltuned", *words)
+        env = {"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = ran(*command, "--config", str(self.config), code=code, cwd="/", env=env)
+        return done.stdout, done.stderr
+
     def check(self, user: str = "") -> list[dict[str, str]]:
         """What is not in order."""
-        words = ["check", "--json", "--config", str(self.config)]
         if user:
-            done = ran(
-                *as_user(user),
-                sys.executable,
-                "-m",
-                "rltuned",
-                *words,
-                code=None,
-                cwd="/",
-                env={"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
-            )
-            out, wrong = done.stdout, done.stderr
+            out, wrong = self.apart(user, "check", "--json", code=None)
         else:
-            result = CliRunner().invoke(app, words)
+            result = CliRunner().invoke(app, ["check", "--json", "--config", str(self.config)])
             out, wrong = result.stdout, f"{result.stderr} {result.exception!r}"
         assert out.startswith("["), wrong
         rows: list[dict[str, str]] = json.loads(out)
@@ -875,20 +871,8 @@ def test_without_slurmdbd_slurm_user_writes(labs: Callable[[str], Site]) -> None
         return {int(job): int(number) for job, number in map(str.split, rows)}
 
     site.lab.wait_for(lambda: set(factors()) == set(jobs), "two wait, and sprio shows them")
-    done = ran(
-        *as_user(OWNER),
-        sys.executable,
-        "-m",
-        "rltuned",
-        "run",
-        "--live",
-        "--once",
-        "--config",
-        str(site.config),
-        cwd="/",
-        env={"PATH": site.lab.search, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert "applied=" in done.stderr
+    _, log = site.apart(OWNER, "run", "--live", "--once")
+    assert "applied=" in log
     found = factors()
     assert found[jobs[1]] > found[jobs[0]]
 

@@ -154,16 +154,6 @@ def test_a_job_s_delay_hangs_on_that_job_alone(
     assert others[0] == others[1]
 
 
-@examples(40)
-@given(sites(), policies, orders, st.integers(1, 4))
-def test_a_restarted_daemon_decides_the_same(
-    site: Site, policy: ByTable, order: Order, cycles: int
-) -> None:
-    played(site, policy, order, 9, cycles)
-    once, again = (site.decided(policy, knobs(order, 9)).plan for _ in range(2))
-    assert once == again
-
-
 @given(
     st.sampled_from((SITE_FACTOR, PRIORITY)),
     st.floats(0.01, 1.0),

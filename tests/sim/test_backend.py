@@ -51,10 +51,6 @@ def test_what_an_observer_sees() -> None:
     assert seen.taken_at == 5.0
 
 
-def test_fcfs_gives_each_job_one_less() -> None:
-    assert priorities(backend()) == {2: FIRST_PRIORITY - 1, 3: FIRST_PRIORITY - 2}
-
-
 def test_multifactor_grows_with_age_and_stays_frozen_once_written() -> None:
     sim = backend(kind="multifactor", max_age_s=100.0)
     seen, before = sim.observe(), priorities(sim)

@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
+from rltuned.lab.cli.options import check_file, check_folder
+from rltuned.lab.replay import protocol
+from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.trace_file import read_trace, write_trace
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
@@ -87,14 +91,6 @@ def test_json_is_as_the_contract_says(trace: Path, tmp_path: Path) -> None:
     for row in mine:
         taken = sum(int(part.rpartition(":")[2]) for part in row["nodes"].split("|"))
         assert taken == jobs[row["job_id"]].gpus
-
-
-def test_the_same_order_in_cycle_mode_gives_the_same_figures(trace: Path) -> None:
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "fcfs", "--first", 60)
-    event = simulate(*args)["policies"]["fcfs"]
-    cycle = simulate(*args, "--mode", "cycle", "--interval", 60)["policies"]["fcfs"]
-    for key in CONTRACT_KEYS - {"decisions", "elapsed_s"}:
-        assert event[key] == cycle[key]
 
 
 def test_windows_and_warm_up(trace: Path) -> None:
@@ -230,3 +226,52 @@ def test_settings_that_are_no_numbers_are_refused(trace: Path) -> None:
     args = ("--trace", trace, "--cluster", "testbed", "-p", "saf")
     with pytest.raises(AssertionError, match="not a number"):
         run("simulate", *args, "--own", "inf")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    check_file(None)
+    check_file(tmp_path / "new")
+    with pytest.raises(TraceError, match=f"^{tmp_path}: cannot be written: it is a folder$"):
+        check_file(tmp_path)
+    with pytest.raises(TraceError, match="cannot be written: no folder"):
+        check_file(tmp_path / "no" / "such")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    check_folder(None)
+    check_folder(tmp_path)
+    check_folder(tmp_path / "new" / "in" / "new", new=True)
+    with pytest.raises(TraceError, match=f"^{tmp_path}: exists already"):
+        check_folder(tmp_path, new=True)
+    for below in (file, file / "in" / "it"):
+        with pytest.raises(TraceError, match=f"^{below}: cannot be made: {file} is no folder$"):
+            check_folder(below)
+
+
+def test_a_play_is_watched_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "LOOK_S", 0.001)
+    seen, parts = list[tuple[float, float]](), iter([0.0, 0.25, 0.5])
+    enough = Event()
+
+    def watcher(part: float, left_s: float) -> None:
+        seen.append((part, left_s))
+        if len(seen) == 2:
+            enough.set()
+
+    with protocol.watching(watcher):
+        assert watched(lambda: enough.wait(60), lambda: next(parts, 0.5))
+    assert [part for part, _ in seen[:2]] == [0.25, 0.5], "nothing can be said of a part of 0"
+    assert all(left_s > 0.0 for _, left_s in seen)
+
+
+def test_what_a_play_raises_is_raised_with_a_watcher_and_without() -> None:
+    def bad() -> None:
+        raise TraceError("no")
+
+    with pytest.raises(TraceError), protocol.watching(lambda _part, _left_s: None):
+        watched(bad, lambda: 0.5)
+    with pytest.raises(TraceError):
+        watched(bad, lambda: 0.5)
+    assert watched(lambda: 7, lambda: 0.5) == 7

@@ -28,7 +28,6 @@ WEIGHTED = Natural(kind="multifactor", max_age_s=3_600.0)
 NATURALS = (AGE_ONLY, WEIGHTED, replace(WEIGHTED, age_weight=0), Natural())
 BUSY_CYCLES = 50
 AT_ONCE = Scope(min_age_s=0.0)
-DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def stretched(where: Cluster, jobs: tuple[TraceJob, ...], site: Setting) -> Scen
     return Scenario.of(replace(where, partitions=partitions), longer, site.rules)
 
 
-@examples(150)
+@examples(250)
 @given(cases(), sites(), st.sampled_from((*STATIC, *MOVING)))
 def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
@@ -115,19 +114,6 @@ def test_random_worlds_under_any_policy_and_priority_system_give_the_same(
     if policy.startswith("model:"):  # a float32's last bit may move a number by one point
         assert np.mean(plain.start_s == fast.start_s) > 0.8
         return
-    worlds.assert_alike(plain, fast)
-    assert plain.writes == fast.writes
-
-
-@examples(100)
-@given(cases(), sites(), st.sampled_from(STATIC))
-def test_random_worlds_give_the_same_starts_nodes_decisions_and_writes(
-    case: tuple[Cluster, tuple[TraceJob, ...]], site: Setting, policy: str
-) -> None:
-    window = stretched(*case, site)
-    window, protocol = window.ordered_by(AGE_ONLY), site.protocol()
-    plain = plainly(window, policy, protocol)
-    fast = simulate(window, policy, protocol)
     worlds.assert_alike(plain, fast)
     assert plain.writes == fast.writes
 
@@ -155,56 +141,29 @@ def test_nodes_that_fail_under_the_daemon_give_the_same(
 
 
 @pytest.mark.parametrize(
-    ("policy", "cap"),
+    ("policy", "cap", "natural"),
     [
-        ("delay", 1),
-        ("delay", 500),
-        ("saf", 7),
-        ("sjf", 500),
-        ("fcfs", 500),
+        ("delay", 1, AGE_ONLY),
+        ("delay", 500, AGE_ONLY),
+        ("saf", 7, AGE_ONLY),
+        ("sjf", 500, AGE_ONLY),
+        ("fcfs", 500, AGE_ONLY),
+        *(
+            (policy, 200, natural)
+            for policy in ("model:rltune", "model:rltune-paper", "fit_first")
+            for natural in (AGE_ONLY, WEIGHTED, Natural())
+        ),
     ],
 )
-def test_days_of_a_long_queue_give_the_same(policy: str, cap: int) -> None:
-    site = Setting(1, 600.0, Writing(max_changes=cap), Scope(min_age_s=10.0))
+def test_days_of_a_long_queue_give_the_same(policy: str, cap: int, natural: Natural) -> None:
+    site = Setting(1, 600.0, Writing(max_changes=cap), Scope(min_age_s=10.0), natural)
     window, protocol = worlds.crowd(120, cap, site.rules), site.protocol()
     plain = plainly(window, policy, protocol)
     fast = simulate(window, policy, protocol)
     assert plain.decisions >= BUSY_CYCLES
-    worlds.assert_alike(plain, fast)
-    assert plain.writes == fast.writes
     assert (fast.writes == 0) == (policy == "fcfs")
-
-
-@pytest.mark.parametrize("factors", [(1, 0), (3, 1), (0, 0)])
-def test_partitions_that_weigh_differently_are_no_matter_for_the_compiled_cycle(
-    factors: tuple[int, int],
-) -> None:
-    where = worlds.cluster(("n", 4), partitions=("p", "q"))
-    weighed = tuple(
-        replace(p, priority_factor=f) for p, f in zip(where.partitions, factors, strict=True)
-    )
-    where = replace(where, partitions=weighed)
-    jobs = [
-        worlds.job(f"j{i}", float(i), 50.0 + i, 1 + i % 4, partition="pq"[i % 2]) for i in range(20)
-    ]
-    site = Setting(1, 7.0, Writing(min_step_s=0.0, hysteresis=0.0))
-    window, protocol = Scenario.of(where, jobs, site.rules), site.protocol()
-    plain = plainly(window, "saf", protocol)
-    worlds.assert_alike(plain, simulate(window, "saf", protocol))
-
-
-@pytest.mark.parametrize("policy", ["model:rltune", "model:rltune-paper", "fit_first"])
-@pytest.mark.parametrize("natural", [AGE_ONLY, WEIGHTED, Natural()])
-def test_days_under_a_policy_that_changes_its_mind_give_the_same(
-    policy: str, natural: Natural
-) -> None:
-    site = Setting(1, 600.0, Writing(), natural=natural)
-    window, protocol = worlds.crowd(120, 11, site.rules), site.protocol()
-    plain = plainly(window, policy, protocol)
-    fast = simulate(window, policy, protocol)
-    assert fast.decisions >= BUSY_CYCLES
-    assert fast.writes > 0
-    assert np.mean(plain.start_s == fast.start_s) > 0.98
-    if not policy.startswith("model:"):
+    if policy.startswith("model:"):
+        assert np.mean(plain.start_s == fast.start_s) > 0.98
+    else:
         worlds.assert_alike(plain, fast)
         assert plain.writes == fast.writes

@@ -17,8 +17,6 @@ from rltuned.lab.replay.plot import steps
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.cluster import preset
-from rltuned.sim.synth import synthesize
 from tests.examples import examples
 from tests.sim.worlds import cluster, job
 
@@ -96,14 +94,6 @@ def test_no_policy_beats_the_bound(
     wait_s, jct_s = bound([done], 4)
     assert wait_s <= done.wait_s.mean() + 1e-9
     assert jct_s <= (done.end_s - done.submit_s).mean() + 1e-9
-
-
-def test_the_clairvoyant_order_beats_the_others_on_the_testbed() -> None:
-    window = Scenario.of(preset("testbed"), synthesize("testbed-1024", jobs=300, seed=2).jobs)
-    waits = {
-        p: simulate(window, p, Protocol()).wait_s.mean() for p in ("fcfs", "sjf", "clairvoyant:sjf")
-    }
-    assert waits["clairvoyant:sjf"] < waits["sjf"] < waits["fcfs"]
 
 
 def test_fragmentation_counts_scraps_only() -> None:

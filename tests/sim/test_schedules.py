@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
@@ -13,42 +16,69 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.sim.worlds import cluster, job, starts
 
-
-def test_fcfs_without_backfill_lets_nobody_pass_the_head() -> None:
-    jobs = [job("a", 0, 10, 3), job("b", 1, 5, 4), job("c", 2, 2, 1)]
-    # a 0-10 on 3 of 4; b needs all 4 and waits for a; c would fit beside a but stands behind b
-    found = starts(cluster(("n", 4)), jobs, backfill="none")
-    assert found == {"a": 0, "b": 10, "c": 15}
+A, B = job("a", 0, 10, 3), job("b", 1, 5, 4)
+C, D = job("c", 2, 8, 1), job("d", 2, 9, 1)
+ENDLESS = job("c", 2, 5, 1, time_limit_s=math.inf)
+SMALL = Resources(4, 8, 100)
 
 
-def test_easy_lets_pass_who_ends_before_the_shadow_time() -> None:
-    jobs = [job("a", 0, 10, 3), job("b", 1, 5, 4), job("c", 2, 8, 1), job("d", 2, 9, 1)]
-    # b's shadow time is 10. c would end at 10: fits. d would end at 11: waits behind b
-    assert starts(cluster(("n", 4)), jobs) == {"a": 0, "b": 10, "c": 2, "d": 15}
+@pytest.mark.parametrize(
+    ("jobs", "backfill", "found"),
+    [
+        # the example of docs/simulator.md
+        ((A, B, C, D), "easy", {"a": 0, "b": 10, "c": 2, "d": 15}),
+        ((A, B, C, D), "none", {"a": 0, "b": 10, "c": 15, "d": 15}),
+        ((A, replace(B, gpus=3), D), "easy", {"a": 0, "b": 10, "d": 2}),
+        # by a's limit the shadow time is 100, so c passes; a ends at 10, and b pays for it
+        (
+            (replace(A, time_limit_s=100.0), B, job("c", 2, 20, 1)),
+            "easy",
+            {"a": 0, "b": 22, "c": 2},
+        ),
+        # without a limit it passes only where it cannot hurt
+        ((A, B, ENDLESS), "easy", {"a": 0, "b": 10, "c": 15}),
+        ((A, replace(B, gpus=3), ENDLESS), "easy", {"a": 0, "b": 10, "c": 2}),
+        # c may not delay x: on the only node it would end at 5, before x's shadow time of 10
+        (
+            (job("a", 0, 10, 1), job("x", 1, 10, 1, exclusive=True), job("c", 2, 3, 1)),
+            "easy",
+            {"a": 0, "c": 2, "x": 10},
+        ),
+        (
+            (job("x", 0, 10, 0, cpus=1, exclusive=True), job("c", 2, 3, 1)),
+            "easy",
+            {"x": 0, "c": 10},
+        ),
+    ],
+)
+def test_who_passes_the_head(
+    jobs: tuple[TraceJob, ...], backfill: str, found: dict[str, float]
+) -> None:
+    assert starts(cluster(("n", 4)), jobs, backfill=backfill) == found
 
 
-def test_easy_lets_pass_who_leaves_room_for_the_head_at_its_shadow_time() -> None:
-    jobs = [job("a", 0, 10, 3), job("b", 1, 5, 3), job("c", 2, 50, 1)]
-    # at 10 all 4 are free and b takes 3: c may keep the fourth for as long as it likes
-    assert starts(cluster(("n", 4)), jobs) == {"a": 0, "b": 10, "c": 2}
-
-
-def test_the_shadow_time_comes_from_limits_not_from_durations() -> None:
-    jobs = [
-        job("a", 0, 10, 3, time_limit_s=100.0),
-        job("b", 1, 5, 4),
-        job("c", 2, 20, 1),
-    ]
-    # a's limit puts the shadow time to 100, so c passes; a ends at 10 already, and b pays for it
-    assert starts(cluster(("n", 4)), jobs) == {"a": 0, "c": 2, "b": 22}
-
-
-def test_an_unlimited_job_passes_only_where_it_cannot_hurt() -> None:
-    endless = job("c", 2, 5, 1, time_limit_s=math.inf)
-    blocked = [job("a", 0, 10, 3), job("b", 1, 5, 4), endless]
-    assert starts(cluster(("n", 4)), blocked) == {"a": 0, "b": 10, "c": 15}
-    beside = [job("a", 0, 10, 3), job("b", 1, 5, 3), endless]
-    assert starts(cluster(("n", 4)), beside)["c"] == 2
+@pytest.mark.parametrize(
+    ("jobs", "oversubscribe", "found"),
+    [
+        ((job("a", 0, 10, 1), job("b", 1, 5, 1)), "EXCLUSIVE", {"a": 0, "b": 10}),
+        (
+            (job("a", 0, 10, 1, cpus=6), job("b", 1, 5, 1, cpus=3), job("c", 2, 3, 1, cpus=2)),
+            "NO",
+            {"a": 0, "b": 10, "c": 2},
+        ),
+        (
+            (job("a", 0, 10, 1, mem_mib=60), job("b", 1, 5, 1, mem_mib=50)),
+            "NO",
+            {"a": 0, "b": 10},
+        ),
+    ],
+)
+def test_whole_nodes_cpus_and_memory_bind_too(
+    jobs: tuple[TraceJob, ...], oversubscribe: str, found: dict[str, float]
+) -> None:
+    node = idle_node("n", GpuType("g"), SMALL, ("p",))
+    where = Cluster("c", (node,), (Partition("p", oversubscribe=oversubscribe),))
+    assert starts(where, jobs) == found
 
 
 def test_sjf_goes_by_the_limit_and_clairvoyant_by_the_run_time() -> None:
@@ -57,17 +87,9 @@ def test_sjf_goes_by_the_limit_and_clairvoyant_by_the_run_time() -> None:
         job("says-short", 1, 9, 1, time_limit_s=9.0),
         job("is-short", 2, 1, 1, time_limit_s=60.0),
     ]
-    assert starts(cluster(("n", 1)), jobs, "sjf") == {"first": 0, "says-short": 10, "is-short": 19}
-    assert starts(cluster(("n", 1)), jobs, CLAIRVOYANT) == {
-        "first": 0,
-        "is-short": 10,
-        "says-short": 11,
-    }
-
-
-def test_ends_come_before_submits_at_one_instant() -> None:
-    jobs = [job("a", 0, 5, 1), job("b", 5, 5, 1)]
-    assert starts(cluster(("n", 1)), jobs)["b"] == 5
+    where = cluster(("n", 1))
+    assert starts(where, jobs, "sjf") == {"first": 0, "says-short": 10, "is-short": 19}
+    assert starts(where, jobs, CLAIRVOYANT) == {"first": 0, "is-short": 10, "says-short": 11}
 
 
 def test_a_job_that_exceeds_its_limit_is_cut_there() -> None:
@@ -134,33 +156,6 @@ def test_more_gpus_than_a_node_has_go_to_the_fewest_nodes_as_evenly_as_possible(
     where = cluster(("n1", 4), ("n2", 4), ("n3", 4))
     assert run(where, [job("a", 0, 9, 10)]) == {"a": "n1:4|n2:3|n3:3"}
     assert run(where, [job("a", 0, 9, 2, nodes=2)]) == {"a": "n1:1|n2:1"}
-
-
-def test_an_exclusive_job_waits_for_a_whole_node_and_keeps_it() -> None:
-    jobs = [
-        job("a", 0, 10, 1),
-        job("x", 1, 10, 1, exclusive=True),
-        job("c", 2, 3, 1),
-    ]
-    # c may not delay x: on the only node it would end at 5, before x's shadow time of 10
-    assert starts(cluster(("n", 4)), jobs) == {"a": 0, "c": 2, "x": 10}
-    late = [job("x", 0, 10, 0, cpus=1, exclusive=True), job("c", 2, 3, 1)]
-    assert starts(cluster(("n", 4)), late) == {"x": 0, "c": 10}
-
-
-def test_an_exclusive_partition_gives_whole_nodes_to_everybody() -> None:
-    node = idle_node("n", GpuType("g"), Resources(4, 8, 100), ("p",))
-    where = Cluster("c", (node,), (Partition("p", oversubscribe="EXCLUSIVE"),))
-    assert starts(where, [job("a", 0, 10, 1), job("b", 1, 5, 1)]) == {"a": 0, "b": 10}
-
-
-def test_cpus_and_memory_bind_too() -> None:
-    node = idle_node("n", GpuType("g"), Resources(4, 8, 100), ("p",))
-    where = Cluster("c", (node,), (Partition("p"),))
-    jobs = [job("a", 0, 10, 1, cpus=6), job("b", 1, 5, 1, cpus=3), job("c", 2, 3, 1, cpus=2)]
-    assert starts(where, jobs) == {"a": 0, "b": 10, "c": 2}
-    memory = [job("a", 0, 10, 1, mem_mib=60), job("b", 1, 5, 1, mem_mib=50)]
-    assert starts(where, memory) == {"a": 0, "b": 10}
 
 
 def test_jobs_keep_to_the_types_they_accept() -> None:

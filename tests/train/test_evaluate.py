@@ -10,11 +10,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rltuned.core.features import encode
+from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
+from rltuned.domain.snapshot import Context, RunTime
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.evaluate import app
 from rltuned.lab.compare import Change, paired, sign_test
 from rltuned.lab.replay.metrics import METRICS
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.evaluate import (
     Evaluation,
@@ -23,15 +26,22 @@ from rltuned.lab.train.evaluate import (
     contestant_of,
     evaluate_on,
     is_proven,
+    plays_of,
     windows_of,
 )
+from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.ppo import perform
+from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.rollout import play_policy
-from rltuned.lab.train.settings import RULES
+from rltuned.lab.train.run import Run, Validation
+from rltuned.lab.train.settings import RULES, PpoSettings
+from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.actor import load_actor
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
 from tests.packages import install
-from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground
 
 WORKLOAD = random_ground("testbed", 3, 400)
@@ -153,16 +163,6 @@ def test_windows_that_share_jobs_are_reported_to() -> None:
         windows_of(WORKLOAD, replace(short, part=(0.98, 1.0)))
 
 
-def test_the_compiled_network_schedules_as_the_daemon_s_actor_does() -> None:
-    """One brain: core/features and the loaded bundle in the plain world give the same starts."""
-    actor = load_actor(MODEL)
-    window = WORKLOAD.cut(0, 150, load=1.5)
-    world = play_direct(window, actor, Protocol(bounded=False)).world
-    plain = np.array([world.finished[i + 1].started_at for i in range(len(window))])
-    fast = play_policy(window, actor, PURE)
-    np.testing.assert_allclose(fast, plain)
-
-
 def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: Path) -> None:
     torch.manual_seed(1)
     trace = tmp_path / "t.csv"
@@ -260,3 +260,63 @@ def test_unknown_rules_are_named(tmp_path: Path) -> None:
     given = ["--model", str(MODEL), "--trace", str(tmp_path), "--cluster", "testbed"]
     with pytest.raises(TraceError, match="no rule named 'best'"):
         CliRunner().invoke(app, [*given, "--rule", "best"], catch_exceptions=False)
+
+
+PLAIN = random_ground("testbed", 21, 700)
+PREDICTOR = load_predictor(shipped_predictor())
+PREDICTED = PLAIN.foreseeing(foreseen(PREDICTOR, PLAIN.jobs))
+SETTINGS = PpoSettings(
+    window_jobs=60,
+    rollouts=2,
+    reference="group",
+    objective="mix",
+    network="queue",
+    epochs=1,
+    batches=4,
+    hidden=(8, 8),
+    minibatches=2,
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("predicted")
+    run = Run(
+        sources=(DatasetSource(PREDICTED, "made up", "none"),),
+        folder=folder / "work",
+        out=folder / "model",
+        command="a test",
+        validation=Validation(2, 60),
+    )
+    assert perform(SETTINGS, run) is not None
+    return folder / "model"
+
+
+def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) -> None:
+    actor = load_actor(bundle)
+    snapshot = random_snapshot(np.random.default_rng(4), 40)
+    known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
+    context = Context(run_times={j.job_id: known for j in snapshot.pending[1::2]})
+    matrix = encode(snapshot.pending, snapshot, context)
+    columns = np.log1p([known.low_s, known.median_s, known.high_s]) / LOG_FULL
+    limits = np.clip(np.log1p(matrix.limit_s) / LOG_FULL, 0.0, 1.0)
+    wanted = np.where(np.arange(len(matrix))[:, None] % 2, columns, limits[:, None])
+    found = actor.seen(matrix)
+    np.testing.assert_array_equal(found[:, :FIRST_QUANTILE], matrix.values)
+    np.testing.assert_allclose(found[:, FIRST_QUANTILE:FIRST_OF_QUEUE], wanted, atol=1e-6)
+    blind = encode(snapshot.pending, snapshot)
+    assert (actor.score(blind) != actor.score(matrix)).any()
+
+
+@pytest.mark.parametrize("mode", ["event", "cycle"])
+def test_a_model_that_reads_predictions_is_compared_with_rules(bundle: Path, mode: Mode) -> None:
+    name, protocol = load_actor(bundle).name, Protocol(mode, predictor=PREDICTOR)
+    found = evaluate_on(
+        PLAIN,
+        {name: plays_of(contestant_of(str(bundle))[1], protocol)},
+        EvaluationPlan(2, 100, 1.2, (0.0, 1.0)),
+        rules=("fcfs", "saf", "qssf"),
+        protocol=protocol,
+    )
+    assert set(found.paired[name]) == {"fcfs", "saf", "qssf"}
+    assert found.means()["saf"]["wait_s"] < found.means()["fcfs"]["wait_s"]

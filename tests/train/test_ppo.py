@@ -10,11 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from typer.testing import CliRunner
 
+from rltuned.cli import app
 from rltuned.core.features import encode
 from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
+from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.loss import part_of
 from rltuned.lab.train.network import LEAST_SPREAD, QueueCritic, TorchActor, network_of, policy_of
@@ -38,6 +41,7 @@ from rltuned.lab.train.settings import PpoSettings
 from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.actor import Kind, load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.sim.trace import Trace
 from tests.builders import sure
 from tests.train.worlds import SMALL, WORKLOAD
 
@@ -146,11 +150,6 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(tmp_path: Path) -> N
         perform(set_to(epochs=3, seed=9), replace(run, resume=True))
     resumed = perform(set_to(epochs=3), replace(run, resume=True))
     assert sure(resumed).files_sha256 == sure(whole).files_sha256
-
-
-def test_the_same_seed_gives_the_same_model(tmp_path: Path) -> None:
-    first, second = (perform(SMALL, run_in(tmp_path / n)) for n in "ab")
-    assert sure(first).files_sha256 == sure(second).files_sha256
 
 
 def test_a_training_that_breaks_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -294,3 +293,15 @@ def test_no_weights_correct_the_rule_by_more_than_the_reach(seed: int, reach: fl
     asked, found = BASELINES["delay"].wish(matrix), policy_of(module).wish(matrix)
     for own, rule in zip(found, asked, strict=True):
         assert (np.abs(np.log(own / rule)) <= reach + 1e-6).all()
+
+
+def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    trace, out = tmp_path / "t.csv", tmp_path / "mine"
+    write_trace(Trace(WORKLOAD.jobs), trace)
+    given = ["train", "ppo", "--trace", str(trace), "--cluster", "testbed", "--out", str(out)]
+    for device, reply in (("cuda", "no CUDA device here"), ("tpu", "is not one of")):
+        ran = CliRunner().invoke(app, [*given, "--device", device])
+        assert ran.exit_code == 2
+        assert reply in ran.output
+    assert not out.exists()

@@ -1,4 +1,7 @@
-"""The compiled twin of features, networks and dispatch says the same as the originals."""
+"""The compiled twin of features, networks and dispatch says the same as the originals; rewards."""
+
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,14 +13,26 @@ from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import demand
-from rltuned.lab.train.network import TorchActor, network_of
-from rltuned.lab.train.rollout import MULTIFACTOR, Recorder, play_rule, play_sampled, tables
+from rltuned.lab.train.imitation import random_snapshot
+from rltuned.lab.train.network import TorchActor, network_of, policy_of
+from rltuned.lab.train.rollout import (
+    MULTIFACTOR,
+    Recorder,
+    cost_at,
+    play_policy,
+    play_rule,
+    play_sampled,
+    tables,
+)
+from rltuned.lab.train.settings import Objective
 from rltuned.policies.actor import Kind, seen_by
 from rltuned.policies.baselines import BASELINES
+from rltuned.sim.cluster import preset
+from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.examples import some
 from tests.sim.reference import clairvoyant, play_direct
-from tests.train.worlds import random_ground, snapshot_now
+from tests.train.worlds import WORKLOAD, random_ground, snapshot_now
 
 RULES = ("fcfs", "sjf", "saf", "smallest", "wfp3", "unicep", "f1", "multifactor", "clairvoyant:sjf")
 
@@ -151,3 +166,110 @@ def test_stretching_meets_the_load() -> None:
         jobs = window.prepared.jobs
         gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
         assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)
+
+
+PURE = Protocol(bounded=False)
+KINDS = pytest.mark.parametrize("kind", ["paper", "queue"])
+
+
+def ordering(kind: Kind, scale: float = 1.0) -> TorchActor:
+    """An order of its own; scale: of its scores."""
+    torch.manual_seed(4)
+    module = TorchActor(kind, (8, 8))
+    last = [m for m in module.modules() if isinstance(m, torch.nn.Linear)][-1]
+    torch.nn.init.normal_(last.weight, 0.0, scale)
+    return module
+
+
+@KINDS
+@pytest.mark.parametrize("cluster", ["two", "testbed"])
+def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> None:
+    blank = policy_of(TorchActor(kind, (8, 8)))
+    for seed, rules in enumerate([Rules(), Rules(backfill="none")]):
+        window = random_ground(cluster, seed, rules=rules).cut(10, 100, load=1.5)
+        found = play_policy(window, blank, PURE)
+        np.testing.assert_array_equal(found, play_rule(window, "fcfs"))
+
+
+@KINDS
+def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
+    policy = policy_of(ordering(kind))
+    window = random_ground("testbed", 2).cut(10, 100, load=1.5)
+    world = play_direct(window, policy, PURE).world
+    wanted = [world.finished[i + 1].started_at for i in range(len(window))]
+    found = play_policy(window, policy, PURE)
+    np.testing.assert_array_equal(found, wanted)
+    assert (found != play_rule(window, "fcfs")).any()
+
+
+@KINDS
+def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
+    loud = ordering(kind, scale=1e7)
+    window = random_ground("testbed", 3).cut(0, 100, load=1.5)
+    start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
+    np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
+
+
+def test_it_asks_for_no_delays() -> None:
+    policy = policy_of(ordering("queue"))
+    queue = random_snapshot(np.random.default_rng(1), 9)
+    with pytest.raises(ValueError, match="corrects no rule"):
+        policy.wish(encode(queue.pending, queue))
+    window = random_ground("two", 1).cut(0, 20)
+    for protocol in (Protocol(), Protocol("cycle")):
+        with pytest.raises(ValueError, match="corrects no rule"):
+            play_policy(window, policy, protocol)
+
+
+SUBMIT = np.array([0.0, 10.0, 20.0])
+START = np.array([0.0, 100.0, 25.0])
+DURATION = np.array([50.0, 200.0, 2.0])
+WINDOW = Scenario.of(
+    preset("testbed"),
+    [
+        TraceJob(str(i), submit_s, run_s, 1, 3_600.0)
+        for i, (submit_s, run_s) in enumerate(zip(SUBMIT, DURATION, strict=True))
+    ],
+)
+
+
+def at(objective: Objective, *times: float) -> list[float]:
+    found: list[float] = cost_at(objective, np.array(times), START, WINDOW).tolist()
+    return found
+
+
+def test_costs_grow_while_somebody_waits() -> None:
+    assert at("wait", 0.0, 10.0, 20.0, 25.0, 100.0) == pytest.approx(
+        [0.0, 0.0, 10 / 3, 20 / 3, 95 / 3]
+    )
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+def test_dense_rewards_sum_to_the_metric(objective: Objective) -> None:
+    times = np.sort(np.random.default_rng(1).uniform(0, 300, 20))
+    costs = np.array(at(objective, *times, np.inf))
+    assert (np.diff(costs) >= -1e-12).all()
+    assert costs[0] + np.diff(costs).sum() == pytest.approx(costs[-1])
+
+
+@pytest.mark.parametrize("price", [np.ones(3), np.array([7.0, 1.0, 20.0])])
+def test_totals_are_the_metrics_and_a_second_may_cost_more_by_job(price: np.ndarray) -> None:
+    window, end = replace(WINDOW, price=price), np.array([np.inf])
+    wait_s = START - SUBMIT
+    slowdown = np.maximum(1.0, (wait_s + DURATION) / np.maximum(DURATION, 10.0))
+    wanted = {
+        "wait": price * wait_s,
+        "bsld": price * (slowdown - 1.0),
+        "jct": price * (wait_s + DURATION),
+        "tail": price * wait_s**2,
+    }
+    for objective, costs in wanted.items():
+        found = cost_at(objective, end, START, window)  # type: ignore[arg-type]
+        assert found == pytest.approx([costs.mean()]), objective
+    assert at("utilisation", np.inf) == [300.0]
+
+
+def test_a_window_has_the_prices_of_its_jobs() -> None:
+    priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
+    assert priced.cut(5, 3).price == pytest.approx([5.0, 6.0, 7.0])
+    assert WORKLOAD.cut(5, 3).price == pytest.approx([1.0, 1.0, 1.0])

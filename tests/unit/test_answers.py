@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import SITE_FACTOR, Action, Plan, Result, target_of
-from rltuned.domain.snapshot import Remembered
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.answers import MARKS, NOW, grow_older, write_programs
@@ -22,11 +18,6 @@ def test_made_up_cluster_is_read_whole(tmp_path: Path) -> None:
     assert [n.name for n in snapshot.nodes if not n.schedulable] == ["gpu0000"]
     assert {p.name for p in snapshot.partitions} == {"gpu", "sla"}
     assert snapshot == it.observe()
-
-
-def test_more_running_jobs_than_nodes(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="3 running jobs on 2 nodes"):
-        write_programs(tmp_path, pending=0, running=3, nodes=2)
 
 
 def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:
@@ -50,15 +41,3 @@ def test_what_is_written_is_read_back_and_stays(tmp_path: Path) -> None:
     others = [j for j in jobs if j not in {one, array}]
     assert all(later[j.job_id].priority == j.priority + 7 for j in others)
     assert it.load().server_threads == 3
-
-
-def test_what_is_remembered_is_joined_to_the_jobs_that_were_read(tmp_path: Path) -> None:
-    write_programs(tmp_path, pending=30, running=2, nodes=4)
-    it = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: float(NOW), marks=MARKS)
-    bare = it.observe()
-    keys = [(j.job_id, j.submitted_at) for j in bare.pending]
-    ours = {key: Ownership("priority", number) for number, key in enumerate(keys[:20])}
-    known = Remembered(ours, dict.fromkeys(keys[10:25], 2))
-    seen = it.observe(lambda _cluster, _now: known)
-    assert seen == bare.marked(known)
-    assert [j.owned for j in seen.pending] == [ours.get(key) for key in keys]

@@ -12,7 +12,7 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.limits import LimitMemory
-from rltuned.core.pools import Pools, Sizes, pools_of, shared
+from rltuned.core.pools import Pools, Sizes, shared
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import GpuType
@@ -290,11 +290,3 @@ def test_for_equal_requests_of_one_user_a_shorter_limit_costs_no_more() -> None:
     named = found("ann")
     assert named == sorted(named)
     assert found("") != sorted(found("")), "jobs of no known user are compared with none"
-
-
-def test_pools_are_those_of_the_nodes_that_slurm_starts_jobs_on() -> None:
-    nodes = [node("p1", gpus=4), node("p2", gpus=8, schedulable=False)]
-    seen = snapshot(job(1, gpus=1), job(2, gpus=0, cpus=1), nodes=nodes)
-    pools = pools_of(seen.pending, Capacity.of(seen), {})
-    assert pools.gpus.tolist()[0] == 4.0
-    assert pools.overlap[0, 1] == 1.0

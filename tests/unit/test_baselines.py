@@ -80,12 +80,3 @@ def test_the_same_queue_later_in_time_gets_the_same_scores(rule: str) -> None:
 
 def test_multifactor_takes_our_own_part_back_out() -> None:
     assert scores("multifactor", job(priority=5_700, site_factor=700)).tolist() == [5_000]
-
-
-def test_wfp3_favours_the_old_and_unicep_the_small() -> None:
-    old = waiting(1, wait_s=9000, limit_s=600, gpus=1)
-    new = waiting(2, wait_s=60, limit_s=600, gpus=1)
-    large = waiting(3, wait_s=9000, limit_s=600, gpus=8)
-    wfp3, unicep = scores("wfp3", old, large, new), scores("unicep", old, large, new)
-    assert wfp3[1] > wfp3[0] > wfp3[2]
-    assert unicep[0] > unicep[1] > unicep[2]

@@ -1,10 +1,11 @@
-"""Every feature against a value worked out by hand, and what the paper's actor reads."""
+"""Every feature against a value worked out by hand, and the free amounts of nodes."""
 
 import math
 from dataclasses import replace
 
 import pytest
 
+from rltuned.core.capacity import Capacity
 from rltuned.core.features import (
     COLUMNS,
     FEATURES,
@@ -14,6 +15,9 @@ from rltuned.core.features import (
     sample_features,
     schema_id,
 )
+from rltuned.domain.cluster import Resources
+from rltuned.domain.jobs import Share
+from rltuned.domain.units import NodeName
 from tests.builders import NOW, job, node, running, snapshot
 
 NODES = (
@@ -130,3 +134,44 @@ def test_fragmentation_decides_the_sixth_slot_and_ways_the_seventh() -> None:
     assert names[6:] == ("urgency", "free_nodes")
     assert found.shape == (1, OBSERVED)
     assert found[0, 7] == 1.0
+
+
+WHOLE = Resources(4, 8, 32_000)
+
+
+def world() -> tuple[Capacity, Share]:
+    nodes = [node(gpus=4, cpus=8, mem_mib=32_000)]
+    capacity = Capacity.of(snapshot(nodes=nodes))
+    (one,) = nodes
+    return capacity, Share(NodeName(one.name), WHOLE, one.gpus[0].gpu_type)
+
+
+def free(capacity: Capacity) -> tuple[int, int, int]:
+    return (
+        int(capacity.free_gpus.sum()),
+        int(capacity.free_cpus.sum()),
+        int(capacity.free_mem_mib.sum()),
+    )
+
+
+def test_what_is_taken_is_given_back() -> None:
+    capacity, share = world()
+    assert free(capacity) == (4, 8, 32_000)
+    capacity.take((share,))
+    assert free(capacity) == (0, 0, 0)
+    assert not capacity.untouched().any()
+    with pytest.raises(ValueError, match="is more than is free"):
+        capacity.take((share,))
+    capacity, share = world()
+    capacity.take((share,))
+    capacity.give((share,))
+    assert free(capacity) == (4, 8, 32_000)
+    assert capacity.untouched().all()
+
+
+def test_free_is_never_more_than_there_is() -> None:
+    capacity, share = world()
+    capacity.give((share,))
+    assert free(capacity) == (8, 16, 64_000)
+    capacity.cap()
+    assert free(capacity) == (4, 8, 32_000)

@@ -12,16 +12,28 @@ from rltuned.cli.history import what
 from rltuned.core.decide import undo_plan
 from rltuned.daemon.lease import Handover, pack, unpack
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.plan import FIELDS, KINDS, PRIORITY, Plan, Result, target_of
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import (
+    FIELDS,
+    KINDS,
+    OVERSUBSCRIBE,
+    PRIORITY,
+    SITE_FACTOR,
+    Field,
+    Plan,
+    Result,
+    target_of,
+)
 from rltuned.domain.units import UnixTime
 from rltuned.journal.cycles import changes_of
 from rltuned.journal.journal import Journal
+from rltuned.journal.owned import carried
 from rltuned.journal.store import FILE_NAME, reading
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.world import World
 from rltuned.slurm.values import asked_job
 from rltuned.slurm.writer import command_lines, judge
-from tests.builders import NOW, marked_by, noted, snapshot
+from tests.builders import NOW, job, marked_by, noted, snapshot
 from tests.fakes import FakeBackend, FakeClock
 from tests.fields import AT, CASES, Case
 from tests.sim.worlds import cluster
@@ -144,3 +156,21 @@ def test_the_simulated_slurm_does_it_or_refuses(case: Case) -> None:
     (waiting,) = sim.observe().pending
     (outcome,) = sim.apply(Plan((replace(case.action, target=target_of(waiting)),)))
     assert outcome.result is (Result.APPLIED if case.simulated else Result.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("seen", "values"),
+    [
+        (job(priority=77, fixed=True), ((PRIORITY, 77),)),
+        (job(priority=77, site_factor=None), ((PRIORITY, 77),)),
+        (job(priority=77, site_factor=-5), ((SITE_FACTOR, -5),)),
+        (job(priority=77, site_factor=0), ()),
+        (job(priority=1, site_factor=-5), ((SITE_FACTOR, -5),)),
+        (job(priority=0, fixed=True), ()),  # held: nothing of rltuned's is in force
+        (job(priority=0, site_factor=0, oversubscribe="YES"), ((OVERSUBSCRIBE, "YES"),)),
+    ],
+)
+def test_numbers_and_flags_that_are_not_slurms_own(
+    seen: PendingJob, values: tuple[tuple[Field, int | str], ...]
+) -> None:
+    assert tuple(carried(seen)) == values

@@ -1,15 +1,16 @@
-"""Expected starts: by hand where a hand can work them out, and why a job has none."""
+"""Expected starts, of arrays too: by hand where that can be done, and why a job has none."""
 
 import math
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cli.explain import ordinal
+from rltuned.cli.explain import in_words, ordinal
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.forecast import (
     Arrival,
@@ -20,10 +21,34 @@ from rltuned.core.forecast import (
     quantiles,
     runs_s,
 )
-from rltuned.core.line import Line, present_line, proposed_line
+from rltuned.core.line import (
+    Line,
+    advised_nodes,
+    present_line,
+    proposed_line,
+    sentence,
+)
+from rltuned.core.order import Bound, Order
 from rltuned.core.select import Scope
-from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, expected_of
+from rltuned.core.starts import (
+    MOST,
+    NEVER,
+    TOO_FAR,
+    Expected,
+    Start,
+    arrivals_of,
+    expected_of,
+    start_document,
+    to_play,
+)
+from rltuned.daemon.documents import explanation
+from rltuned.daemon.forecasting import KNOWN_S, RecentArrivals
+from rltuned.daemon.report import CycleReport
+from rltuned.daemon.state import HealthState
+from rltuned.daemon.web.server import Answers, Asker
+from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
+from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
@@ -311,3 +336,165 @@ def test_an_interval_in_words(low: float, high: float | None, words: str) -> Non
 def test_the_place_in_line_in_words() -> None:
     found = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112, 122)]
     assert found == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th", "122nd"]
+
+
+ROOT = Asker("root", is_admin=True, sees_all=True)
+
+
+def array(number: int, tasks: int, listed: str = "", **more: object) -> PendingJob:
+    info = ArrayInfo(JobId(number), tasks, listed=listed)
+    address = f"{number}_[{listed}]" if listed else str(number)
+    return replace(job(number, **more), array=info, address=address)  # type: ignore[arg-type]
+
+
+def played(*jobs: PendingJob) -> tuple[dict[int, int], Expected]:
+    """By record, how many of its tasks are played; and what is expected."""
+    line = present_line(snapshot(*jobs, nodes=[node(gpus=4)]), NO_CONTEXT)
+    todo, counts = to_play(line, {}, arrivals_of(line.snapshot, {})), dict[int, int]()
+    for one in todo.line:
+        counts[int(one.job.job_id)] = counts.get(int(one.job.job_id), 0) + 1
+    return counts, expected_of(line, {}, draws=1)
+
+
+def test_one_array_is_played_whole_where_there_is_room() -> None:
+    """Before, 64 of its tasks, and not a word of the others."""
+    counts, found = played(array(1, 300, priority=9), job(2, priority=8))
+    assert counts == {1: 300, 2: 1}
+    assert start_document(found, JobId(2))["expected_left_out"] == 0
+
+
+def test_arrays_share_what_is_played_and_what_is_left_out_is_said() -> None:
+    arrays = [array(n, 5_000, priority=10 - n) for n in (1, 2)]
+    counts, found = played(*arrays, job(3, priority=1))
+    assert counts == {1: 499, 2: 499, 3: 1}
+    assert sum(counts.values()) <= MOST
+    left_out = [start_document(found, JobId(n))["expected_left_out"] for n in (1, 2, 3)]
+    assert left_out == [0, 4_501, 9_002]
+
+
+def test_tasks_that_wait_for_tasks_of_their_own_array_are_left_out_too() -> None:
+    first = array(1, 100, priority=9)
+    bounded = replace(first, array=ArrayInfo(JobId(1), 100, throttle=4))
+    counts, found = played(bounded, job(2, priority=8))
+    assert counts[1] == 4
+    assert sure(found.start_of(JobId(2))).left_out == 96
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_known"),
+    [("38_4", True), ("38", True), ("38_[4-20]", True), ("38_20", False), ("38_5", False)],
+)
+def test_of_a_task_that_is_not_the_next_one_no_start_is_told(
+    tmp_path: Path, asked: str, is_known: bool
+) -> None:
+    """Before, `explain 38_20` told the start of 38_4."""
+    seen = snapshot(array(38, 17, "4-20"), nodes=[node(gpus=4)])
+    expected = expected_of(present_line(seen, NO_CONTEXT), {}, draws=1)
+    made = Answers(tmp_path / "journal.sqlite", expected=lambda: expected, now=lambda: NOW)
+    made.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
+    found = made.explain(asked, ROOT)["job"]
+    assert (found["expected_start"] is not None) == is_known
+    assert found["line_place"] == 1
+    text = "\n".join(in_words(found))
+    said = f"the next task of its array, 38_4: of task {asked.partition('_')[2]} nothing is known"
+    assert (said in text) != is_known
+
+
+def looked(*looks: Snapshot) -> int:
+    """How many jobs come in a forecast after these looks, an hour apart from the last one."""
+    watched = RecentArrivals()
+    watched.look(snapshot(taken_at=NOW - 1_000.0), {})
+    for seen in looks:
+        watched.look(seen, {})
+    late = snapshot(taken_at=NOW + 2 * KNOWN_S)
+    watched.look(late, {})
+    return len(watched.arrivals(late, {}).jobs)
+
+
+def test_an_array_arrives_as_the_jobs_that_it_stands_for() -> None:
+    came = UnixTime(NOW - 100.0)
+    jobs = [job(n, submitted_at=came) for n in range(1, 51)]
+    whole = array(1, 50, submitted_at=came)
+    assert looked(snapshot(*jobs)) == looked(snapshot(whole)) == 50
+    assert len(arrivals_of(snapshot(whole), {}).jobs) == 50
+    # its tasks that run by then are no new ones
+    runs = [running(100 + n, array_job_id=JobId(1), submitted_at=came) for n in range(20)]
+    rest = snapshot(array(1, 30, submitted_at=came), runs=runs, taken_at=NOW + 60.0)
+    assert looked(snapshot(whole), rest) == 50
+    begun = snapshot(array(1, 30, submitted_at=came), runs=runs)
+    assert looked(begun) == 50
+
+
+ALONE = Order(own=1.0, share=0.0)
+
+
+def test_a_predicted_run_time_is_named() -> None:
+    expected = [RunTime(n * HOUR, n * HOUR, 60.0, n * HOUR, n * HOUR, 3) for n in (1, 2, 3)]
+    jobs = [job(n, time_limit_s=9 * HOUR) for n in (1, 2, 3)]
+    context = Context(run_times=dict(zip([j.job_id for j in jobs], expected, strict=True)))
+    found = decide(snapshot(*jobs), BASELINES["delay"], Knobs(), context=context)
+    row = found.matrix.jobs.index(jobs[2])
+    assert "(limit 9h00m, 3h00m expected on" in sentence(found, row)
+
+
+def test_the_bound_that_holds_a_job_is_named() -> None:
+    order = Order(own=1.0, share=0.0, clip=1.0, max_delay_s=10 * HOUR)
+    jobs = [
+        job(1, gpus=16, time_limit_s=HOUR),  # saf asks for 16 h, the clip allows 4
+        job(2, gpus=1, time_limit_s=90 * HOUR),
+        job(3, gpus=1, time_limit_s=HOUR),
+        job(4, gpus=1, time_limit_s=HOUR, deadline_at=NOW + HOUR),
+    ]
+    neutral = NeutralDelay(60.0, NOW, 60.0, NOW)
+    context = Context(neutral=neutral)
+    found = decide(snapshot(*jobs), BASELINES["saf"], Knobs(order=order), context=context)
+    rows = {int(j.job_id): i for i, j in enumerate(found.matrix.jobs)}
+    named = {job_id: found.delays.bound_on(row) for job_id, row in rows.items()}
+    assert named == {1: Bound.CLIP, 2: Bound.MAX_DELAY, 3: None, 4: Bound.DEADLINE}
+
+
+def test_the_sentence_says_how_long_why_and_what_it_promises() -> None:
+    jobs = [job(1, gpus=4, time_limit_s=6 * HOUR), job(2, gpus=1, time_limit_s=HOUR)]
+    found = decide(snapshot(*jobs), BASELINES["delay"], Knobs())
+    row = found.matrix.jobs.index(jobs[0])
+    # 12.5 GPU h are expected for four GPUs; it stands behind the other one
+    assert sentence(found, row) == (
+        "may be overtaken because of rltuned by jobs that become eligible within 2h57m after it, "
+        "and by no later ones: 1h12m for its own length (limit 6h00m on 4 GPUs) and 1h45m for its "
+        "share of the backlog (more GPU time than 75% of 2 waiting jobs; the queue is 3h07m of "
+        "work)"
+    )
+    close = replace(found, delays=replace(found.delays, delay_s=np.array([60.0, 60.0])))
+    assert "held to" not in sentence(close, row)
+
+
+def test_a_job_of_several_sizes_is_advised() -> None:
+    nodes = [node(f"n{i}", free_gpus=4 if i < 3 else 0) for i in range(1, 5)]
+    runs = [running(90 + i, node_name=f"n{i}", gpus=4) for i in (3, 4)]
+    asks = request(gpus=4, cpus=1, mem_mib=0, nodes=1)
+    ranged = replace(asks, nodes_most=4, expected=Resources(12, 3, 0))
+    whole = replace(ranged, expected=Resources(4, 3, 0))
+    jobs = (job(1, asks=ranged), job(2, asks=whole), job(3))
+    seen = snapshot(*jobs, nodes=nodes, runs=runs)
+    found = decide(seen, BASELINES["fcfs"], Knobs())
+    # two jobs wait behind it for four nodes
+    assert advised_nodes(found, jobs[0], {1: 1.0, 2: 1.2, 4: 1.9}) == 1
+    assert advised_nodes(found, jobs[0], {1: 1.0, 2: 1.9, 4: 3.4}) == 4
+    assert advised_nodes(found, jobs[0], {8: 7.0}) is None
+    assert advised_nodes(found, jobs[2], {1: 1.0}) is None
+    assert advised_nodes(found, job(9, asks=ranged), {1: 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"), [(0, "its user is new"), (1, "after 1 job of its user")]
+)
+def test_what_a_prediction_rests_on_is_said(ends: int, words: str) -> None:
+    run_time = RunTime(HOUR, 60.0, 2.0, 60.0, 120.0, ends=ends)
+    context = Context(run_times={JobId(1): run_time}, limit_use=0.3)
+    decision = decide(snapshot(job(1)), BASELINES["delay"], Knobs(), context=context)
+    document = sure(explanation("1", decision.snapshot, decision.context, decision))
+    odd = {"starts": None, "verdict": None, "reason": "x\nJob 2: starts now"}
+    text = in_words({**document, **odd})
+    assert not any("\n" in line for line in text)
+    assert f"It is expected to run 1m (2s to 2m; {words})." in text
+    assert "It asks for 1 GPU, 2 CPUs, " in "\n".join(text)

@@ -150,27 +150,6 @@ def test_a_job_is_spread_where_packing_it_keeps_another_one_waiting() -> None:
     assert not any(a.field is OVERSUBSCRIBE for a in decision.plan.actions)
 
 
-def test_who_starts_by_itself_starts() -> None:
-    """Three small jobs would be worth more than the first, which takes the whole node."""
-    world = snapshot(
-        *jobs({"gpus": 4, "cpus": 3}, *[{"gpus": 1, "cpus": 4}] * 3),
-        nodes=[node("a", cpus=12), node("b", gpus=1, cpus=4, free_cpus=3)],
-    )
-    assert set(where(jointly(world))) == {1}
-
-
-def test_who_is_promised_a_start_is_not_put_off() -> None:
-    """The first is promised node a in 600 s: a job of a day there would take that away."""
-    nodes = [node("a", free_gpus=2), node("b", free_gpus=0), node("c", gpus=1)]
-    runs = [
-        running(100, node_name="a", gpus=2, started_at=NOW, time_limit_s=600.0),
-        running(101, node_name="b", gpus=4, started_at=NOW, time_limit_s=700.0),
-    ]
-    long, short = {"gpus": 2, "time_limit_s": 86_400.0}, {"gpus": 2, "time_limit_s": 300.0}
-    world = snapshot(*jobs({"gpus": 4}, long, short, {"gpus": 1}), nodes=nodes, runs=runs)
-    assert set(where(jointly(world))) == {3, 4}
-
-
 def test_jobs_outside_the_model_are_not_placed() -> None:
     first, *others = _tight().pending
     licensed = replace(first, request=replace(first.request, outside=("licenses",)))
@@ -278,11 +257,6 @@ def test_nobody_is_set_to_share_ahead_where_no_end_is_known() -> None:
     assert (joint.how, joint.actions) == (SolveStatus.SKIPPED, ())
 
 
-def test_a_lone_job_is_not_set_to_share_ahead() -> None:
-    joint = jointly(_busy_world(pending=_busy_world().pending[:1]), GUIDED)
-    assert joint.actions == ()
-
-
 def test_a_job_whose_hourly_budget_is_spent_gets_no_flag() -> None:
     world = _exclusive_world(others=1)
     assert decided(world, Cbc(), GUIDED, most_per_hour=2).plan.actions
@@ -296,11 +270,6 @@ def test_flags_wait_where_the_change_budget_is_used_up() -> None:
     decision = decided(_exclusive_world(others=1), Cbc(), GUIDED, max_changes=0)
     assert not decision.plan.actions
     assert "1 flags wait: over the change budget" in decision.notes
-
-
-def test_sharing_is_off_by_default() -> None:
-    decision = decided(_exclusive_world(others=1), Cbc())
-    assert not any(a.field is OVERSUBSCRIBE for a in decision.plan.actions)
 
 
 HERE = Sharing(frozenset({"gpu"}))

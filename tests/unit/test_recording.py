@@ -1,5 +1,7 @@
 """Snapshots in the journal: kept once, read without touching the file, refused when damaged."""
 
+import json
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -8,26 +10,30 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import UnixTime
+from rltuned.domain.jobs import Ownership
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError, SnapshotError
-from rltuned.journal.cycles import pack, recorded, unpack
+from rltuned.journal.cycles import decode_snapshot, encode_snapshot, pack, recorded, unpack
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, reading
-from tests.builders import NOW, job, sight, snapshot
+from tests.builders import NOW, job, running, sight, snapshot
 from tests.property import worlds
 
 SEEN = snapshot(job(1), job(2))
 
 
-@given(worlds.snapshots())
-def test_unpacked_is_what_was_packed(world: Snapshot) -> None:
+@given(worlds.snapshots(), worlds.contexts)
+def test_what_is_written_is_read_back(world: Snapshot, context: Context) -> None:
+    data = encode_snapshot(world, context)
+    assert decode_snapshot(data) == (world, context)
+    assert encode_snapshot(*decode_snapshot(data)) == data
     assert unpack(*pack(world), world.taken_at)[0] == world
 
 
-def test_the_digest_knows_the_cluster_and_not_the_moment() -> None:
+def test_the_digest_knows_the_cluster_and_neither_the_moment_nor_the_order_of_listing() -> None:
     later = replace(SEEN, taken_at=UnixTime(NOW + 60))
-    assert pack(later) == pack(SEEN)
+    assert pack(later) == pack(SEEN) == pack(snapshot(job(2), job(1)))
     assert pack(snapshot(job(1), job(2, priority=7)))[0] != pack(SEEN)[0]
 
 
@@ -94,3 +100,38 @@ def test_damaged_rows_are_named(tmp_path: Path) -> None:
         db.commit()
     with pytest.raises(SnapshotError, match=pack(SEEN)[0][:12]):
         list(recorded(tmp_path / FILE_NAME))
+
+
+def test_no_name_that_a_user_chose_is_taken_for_a_limit() -> None:
+    ours = Ownership("priority", 7, nice=3, original=5, earlier=(5, 6))
+    named = job(user="unlimited", account="inf", partition="unlimited", owned=ours)
+    world = snapshot(named, runs=(running(time_limit_s=math.inf),))
+    assert decode_snapshot(encode_snapshot(world)) == (world, NO_CONTEXT)
+
+
+def test_predictions_of_a_release_that_named_their_parts_are_read() -> None:
+    known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, ends=7)
+    both = snapshot(job(1)), Context(run_times={JobId(1): known})
+    data = encode_snapshot(*both)
+    listed = json.dumps([*known], separators=(",", ":")).encode()
+    assert listed in data
+    assert decode_snapshot(data) == both
+    assert decode_snapshot(data.replace(listed, json.dumps(known._asdict()).encode())) == both
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "snapshot: "),
+        (b"{}", "snapshot field taken_at"),
+        (b"\xff", "snapshot: "),
+        (encode_snapshot(snapshot(job())).replace(b'"version":1', b'"version":9'), "version 9"),
+        (
+            encode_snapshot(snapshot(job())).replace(b'"priority":1000', b'"priority":-1'),
+            "negative",
+        ),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(SnapshotError, match=message):
+        decode_snapshot(data)

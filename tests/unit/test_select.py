@@ -1,11 +1,12 @@
-"""Every reason to leave a job alone, one by one, and which of two wins."""
+"""Every reason to leave a job alone, one by one, and Slurm's own reasons from 22.05 to 26.05."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rltuned.core.refusals import Refusal
-from rltuned.core.select import Scope, select
+from rltuned.core.select import REASONS, ReasonKind, Scope, reason_of, select
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.units import JobId
@@ -194,3 +195,41 @@ def test_what_cannot_be_taken_back_is_never_written(
     found = select(snapshot(job(12, address=address, array=array)), Scope())
     assert bool(found.chosen) is expected
     assert [r for _, r in found.refused] == ([] if expected else [Refusal.UNADDRESSABLE])
+
+
+EVERY = (Path(__file__).parents[1] / "data" / "job_reasons.txt").read_text().split()
+"""All words of job_state_reason_string in these releases."""
+TURN = {
+    "None", "Priority", "Resources", "ReqNodeNotAvail", "JobArrayTaskLimit", "NodeDown",
+    "SystemFailure", "JobLaunchFailure", "NonZeroExitCode", "RaisedSignal", "TimeLimit",
+    "InactiveLimit", "OutOfMemory",
+}  # fmt: skip
+
+
+def test_every_word_of_every_release_is_known() -> None:
+    unknown = reason_of("a word of no release")
+    assert [word for word in EVERY if reason_of(word) == unknown] == []
+    assert {word for word in REASONS if " " not in word} <= {*EVERY}
+
+
+def test_only_jobs_that_wait_for_their_turn_are_in_line() -> None:
+    assert {word for word in EVERY if reason_of(word).kind is ReasonKind.TURN} == TURN
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "None"),
+        ("ReqNodeNotAvail, UnavailableNodes:p[1-2]", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "ReqNodeNotAvail"),
+        ("RaisedSignal:9(Killed)", "RaisedSignal"),
+    ],
+)
+def test_a_detail_changes_no_meaning(text: str, word: str) -> None:
+    assert reason_of(text) == REASONS[word]
+
+
+def test_a_reason_that_no_release_has_is_blocked_and_said() -> None:
+    found = reason_of("OfALaterRelease")
+    assert found.kind is ReasonKind.BLOCKED
+    assert found.words

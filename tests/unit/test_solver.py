@@ -60,11 +60,6 @@ def test_a_program_that_ends_badly_is_reported(tmp_path: Path, text: str, why: s
         script(tmp_path, text)(knapsack(), budget)
 
 
-def test_a_missing_program_is_reported() -> None:
-    with pytest.raises(SolverError, match=r"ended with|cannot be started"):
-        Cbc(Path("/nonexistent/cbc"))(knapsack(), QUICK)
-
-
 def test_a_probe_tells_whether_a_solver_works() -> None:
     probe(Cbc(), Budget(wall_s=20.0))
     with pytest.raises(SolverError, match=r"/nonexistent/cbc|cannot be started"):

@@ -1,11 +1,15 @@
-"""Slurm's notations, by examples taken from real answers."""
+"""Slurm's notations: what was formatted is read again, garbage is a ValueError and nothing else."""
 
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rltuned.domain import cluster
 from rltuned.slurm.values import (
     Gres,
+    Tasks,
     absent,
     expand_hosts,
     pack_tasks,
@@ -17,6 +21,7 @@ from rltuned.slurm.values import (
     parse_tasks,
     parse_tres,
 )
+from tests.histories import format_limit
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,7 @@ from rltuned.slurm.values import (
         ("p1", ("p1",)),
         ("p[1-2],k1", ("p1", "p2", "k1")),
         ("n[008-010,12]", ("n008", "n009", "n010", "n12")),
+        ("p[1-3,07],q,r[1-2]x", ("p1", "p2", "p3", "p07", "q", "r1x", "r2x")),
         ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
         ("gpu-a.lan,x[1]-ib", ("gpu-a.lan", "x1-ib")),
         ("(null)", ()),
@@ -37,11 +43,22 @@ def test_expand_hosts(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["p[1-2", "p1]", "p[2-1]", "p[a]", "p[]", "p1,", "p[1-99999999]", "a[1-2000]b[1-2000]"]
-)
+    "text",
+    [
+        "p[1-2", "p1]", "p[2-1]", "p[a]", "p[]", "p1,", "a,,b", "a[1-]", "a[[1]]", "b[-1]",
+        "p[1-99999999]", "a[1-2000]b[1-2000]",
+    ],
+)  # fmt: skip
 def test_expand_hosts_refuses(text: str) -> None:
     with pytest.raises(ValueError, match=r"hostlist|brackets"):
         expand_hosts(text)
+
+
+def test_more_names_than_are_wanted_are_refused() -> None:
+    assert len(cluster.expand_hosts("a[1-10]", most=10)) == 10
+    for many in ("", "a[1-11]", "a[1-5]b[1-3]", "a[1-9],b[1-9]"):
+        with pytest.raises(ValueError, match="hostlist"):
+            cluster.expand_hosts(many, most=10)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +181,81 @@ def test_absent() -> None:
 
 def test_tasks_are_named_without_steps_for_scontrol() -> None:
     assert parse_tasks("0-6:2,8-9,11").named == "0,2,4,6,8-9,11"
+
+
+word = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)
+gres = st.builds(
+    Gres,
+    name=st.sampled_from(["gpu", "shard", "mps", "nic"]),
+    type=st.one_of(st.just(""), st.sampled_from(["p100", "a100_1g.5gb", "h100-80gb", "rtx_4090"])),
+    count=st.integers(0, 10**9),
+    detail=st.sampled_from(["", "S:0-1", "IDX:0-1,3", "IDX:N/A", "2/4,0/4"]),
+)
+step_range = st.tuples(st.integers(0, 10**6), st.integers(0, 5000), st.integers(1, 9)).map(
+    lambda t: (t[0], t[0] + t[1] * t[2], t[2] if t[1] else 1)
+)
+
+
+def as_sinfo_prints(item: Gres) -> str:
+    words = ":".join(w for w in (item.name, item.type, str(item.count)) if w)
+    return words + (f"({item.detail})" if item.detail else "")
+
+
+@given(st.lists(gres, max_size=5))
+def test_gres(items: list[Gres]) -> None:
+    assert list(parse_gres(",".join(map(as_sinfo_prints, items)))) == items
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cpu", "mem", "node", "gres/gpu", "gres/gpu:p100", "license/a"]),
+        st.integers(0, 10**12),
+    )
+)
+def test_tres(amounts: dict[str, int]) -> None:
+    text = ",".join(f"{k}={v}M" if k == "mem" else f"{k}={v}" for k, v in amounts.items())
+    assert parse_tres(text) == amounts
+
+
+@given(
+    st.builds(
+        Tasks,
+        ranges=st.lists(step_range, min_size=1, max_size=6).map(tuple),
+        throttle=st.one_of(st.none(), st.integers(0, 10_000)),
+    )
+)
+def test_array_tasks(tasks: Tasks) -> None:
+    throttle = "" if tasks.throttle is None else f"%{tasks.throttle}"
+    assert parse_tasks(tasks.text + throttle) == tasks
+    members = {n for first, last, step in tasks.ranges for n in range(first, last + 1, step)}
+    assert len(members) <= tasks.count
+
+
+@given(st.one_of(st.none(), st.just(math.inf), st.integers(1, 10**9).map(float)))
+def test_time_limits(seconds: float | None) -> None:
+    assert parse_limit_s(format_limit(seconds)) == seconds
+
+
+@given(st.integers(0, 10**9))
+def test_memory(mib: int) -> None:
+    assert parse_memory_mib(f"{mib}M") == parse_memory_mib(str(mib)) == mib
+
+
+slurmish = st.text(alphabet="gpu:p100=(S:0-1),[]%/KMGT.*|\n\x1fn", max_size=40)
+
+
+@given(st.one_of(st.text(max_size=30), slurmish))
+def test_garbage_is_refused_or_understood_never_worse(text: str) -> None:
+    for parse in (
+        expand_hosts,
+        parse_gres,
+        parse_tres,
+        parse_tasks,
+        parse_memory_mib,
+        parse_limit_s,
+        parse_epoch,
+    ):
+        try:
+            parse(text)
+        except ValueError:
+            continue
