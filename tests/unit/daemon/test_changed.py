@@ -55,10 +55,6 @@ def changed_at(*looks: tuple[PendingJob, ...]) -> list[list[float]]:
     return found
 
 
-def test_a_number_is_no_request() -> None:
-    assert changed_at((job(1),), (job(1, priority=7, site_factor=-9, nice=3),))[1] == [0.0]
-
-
 def test_another_cluster_begins_anew(tmp_path: Path) -> None:
     writer = PlanApplier(Journal(tmp_path), FakeClock())
     writer.remembered("test", NOW)

@@ -1,16 +1,24 @@
-"""The loop with a fake world, a fake clock and a policy that knows its order beforehand."""
+"""The loop with a fake world, a fake clock and a policy that knows its order; load; clocks."""
 
+import math
+import re
 import weakref
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.following import Following, Turn
+from rltuned.daemon.load import Weighed, next_stretch
+from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
@@ -20,16 +28,21 @@ from rltuned.domain.context import NO_CONTEXT, Remembered, RememberedBy, nothing
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import CLOCK_S
 from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, reading
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.run import SlurmCli
+from rltuned.slurm.site import Bounds, Load, pressures
 from tests.builders import NOW, sure
 from tests.bundles import small_network
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
-from tests.loops import WORLD, Bench
+from tests.loops import WORLD, Bench, Desk, report
+from tests.recorded import DATA, MARKS, RELEASES, Recording, programs
 
 
 @pytest.fixture
@@ -44,14 +57,6 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert report.mode is HealthState.LIVE
     assert report.results() == {Result.APPLIED: 3}
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
-
-
-def test_the_next_cycle_finds_nothing_to_do(bench: Bench) -> None:
-    bench.loop().run(2)
-    assert len(bench.world.plans) == 1
-    second = bench.received.reports[1]
-    assert second.proposed() == {}
-    assert second.owned() == 3
 
 
 class Remembering(FakeBackend):
@@ -180,29 +185,14 @@ def test_a_paused_daemon_stays_paused_while_slurm_is_away(bench: Bench) -> None:
     assert bench.received.reports[0].mode is HealthState.PAUSED
 
 
-def test_an_unreadable_answer_skips_the_cycle_and_nothing_else(bench: Bench) -> None:
-    bench.world.script = [SnapshotError("squeue: 3 fields instead of 40"), WORLD]
-    assert bench.loop().run(2) == 0
-    first = bench.received.reports[0]
-    assert first.skip is Skip.SNAPSHOT
-    assert first.detail == "squeue: 3 fields instead of 40"
-    assert bench.clock.waits == [60.0]
-
-
 def test_what_no_decision_came_of_is_kept_too(bench: Bench) -> None:
     bench.policy = BrokenPolicy()
-    bench.loop().run(1)
+    assert bench.loop().run(1) == 1
+    assert bench.world.plans == []
     (kept,) = recorded(bench.folder / FILE_NAME)
     assert kept.snapshot == WORLD
     with reading(bench.folder / FILE_NAME) as db:
         assert db.execute("SELECT skipped, model FROM cycles").fetchall() == [("policy", "")]
-
-
-def test_useless_scores_write_nothing(bench: Bench) -> None:
-    bench.policy = BrokenPolicy()
-    assert bench.loop().run(1) == 1
-    assert bench.world.plans == []
-    assert bench.received.reports[0].skip is Skip.POLICY
 
 
 def test_a_network_without_numbers_is_left_for_the_rule(bench: Bench, tmp_path: Path) -> None:
@@ -293,6 +283,10 @@ def test_without_a_journal_nothing_is_written(bench: Bench) -> None:
     assert bench.world.plans == []
     assert bench.received.reports[0].mode is HealthState.OBSERVE
     assert "journal.sqlite" in bench.received.reports[0].journal_error
+    (bench.folder / "journal.sqlite").unlink()
+    bench.live = True
+    assert bench.loop().run(1) == 0
+    assert bench.received.reports[-1].mode is HealthState.LIVE
 
 
 def test_a_look_that_the_journal_cannot_mark_is_not_kept(bench: Bench) -> None:
@@ -305,25 +299,10 @@ def test_a_look_that_the_journal_cannot_mark_is_not_kept(bench: Bench) -> None:
     assert list(recorded(bench.folder / FILE_NAME)) == []
 
 
-def test_a_journal_that_comes_back_is_used_again(bench: Bench) -> None:
-    broken = bench.folder / "journal.sqlite"
-    broken.write_text("this is no database, but long enough to tell\n")
-    bench.world.on_observe = lambda n: broken.unlink() if n == 2 else None
-    bench.loop().run(2)
-    assert [r.mode for r in bench.received.reports] == [HealthState.OBSERVE, HealthState.LIVE]
-    assert len(bench.world.plans) == 1
-
-
 def test_the_loop_reports_in_while_it_waits(bench: Bench) -> None:
     bench.heartbeat_s = 25.0
     bench.loop().run(2)
     assert bench.clock.waits == [25.0, 25.0, 10.0]
-
-
-def test_cycle_numbers_go_on_after_a_restart(bench: Bench) -> None:
-    bench.loop().run(2)
-    bench.loop().run(1)
-    assert [r.cycle for r in bench.received.reports] == [1, 2, 3]
 
 
 def test_two_loops_on_one_journal_do_not_take_each_others_numbers(bench: Bench) -> None:
@@ -377,3 +356,175 @@ def test_a_promotion_is_taken_over_before_the_next_cycle_and_tried_once(bench: B
     loop.run(4)
     assert [w.split()[0] for w in bench.received.words[2:]] == ["reloading", "not"]
     assert loop.rig.generation == "gen-2"
+
+
+CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
+
+
+BUSY = replace(CALM, server_threads=100)
+
+
+BETWEEN = replace(CALM, server_threads=70)
+
+
+@dataclass
+class Gauge:
+    """Says what a test tells it to say, one answer per look; the last one stays."""
+
+    answers: list[Load | Exception] = field(default_factory=lambda: [CALM])
+
+    def __call__(self) -> Load:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@dataclass
+class Gauged(Bench):
+    """A bench whose slurmctld can be asked how busy it is."""
+
+    gauge: Callable[[], Load] = field(default_factory=Gauge)
+
+    def rig(self) -> Rig:
+        return replace(super().rig(), gauge=self.gauge)
+
+
+def test_a_busy_controller_is_asked_rarely_and_nothing_else(tmp_path: Path) -> None:
+    bench = Gauged(tmp_path, gauge=Gauge([*[BUSY] * 5, CALM]))
+    assert bench.loop().run(8) == 0
+    skips = [r.skip for r in bench.received.reports]
+    assert skips == [Skip.BUSY] * 5 + [None] * 3
+    assert bench.world.observed == 3
+    assert len(bench.world.plans) == 1
+    assert "server_threads is 1.0 times its bound" in bench.received.reports[0].detail
+    # 60 s stretched to 120, to the most of ten intervals, and back by halves
+    assert bench.clock.waits == [120.0, 240.0, 480.0, 600.0, 600.0, 300.0, 150.0]
+
+
+def test_between_the_bounds_nothing_changes(tmp_path: Path) -> None:
+    bench = Gauged(tmp_path, gauge=Gauge([BUSY, BETWEEN, BETWEEN, CALM, CALM]))
+    bench.loop().run(5)
+    assert [r.weighed.stretch for r in bench.received.reports if r.weighed] == [2, 2, 2, 1, 1]
+    assert bench.world.observed == 4
+
+
+def test_a_rate_limit_stretches_but_skips_nothing(tmp_path: Path) -> None:
+    bench = Gauged(tmp_path, gauge=Gauge([CALM, replace(CALM, rate_limited=3), CALM]))
+    bench.loop().run(3)
+    assert [r.skip for r in bench.received.reports] == [None] * 3
+    assert bench.clock.waits == [60.0, 120.0]
+
+
+@pytest.mark.parametrize("trouble", [BackendError("sdiag is not there"), SnapshotError("garbled")])
+def test_load_that_cannot_be_read_steers_nothing(tmp_path: Path, trouble: Exception) -> None:
+    bench = Gauged(tmp_path, gauge=Gauge([trouble]))
+    assert bench.loop().run(2) == 0
+    assert bench.clock.waits == [60.0]
+    weighed = sure(bench.received.reports[0].weighed)
+    assert (weighed.load, weighed.unknown) == (None, str(trouble))
+
+
+def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
+    slow = replace(CALM, rpc_count=110, rpc_total_s=11.0)  # ten RPCs of a second each
+    bench = Gauged(tmp_path, gauge=Gauge([CALM, slow]))
+    bench.loop().run(2)
+    assert [r.skip for r in bench.received.reports] == [None, Skip.BUSY]
+
+
+@given(
+    st.floats(1, 64), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 64).filter(lambda m: m > 0)
+)
+def test_the_factor_stays_in_its_range_and_follows_the_pressure(
+    stretch: float, low: float, high: float, most: float
+) -> None:
+    low, high = sorted((low, high))
+    after_low, after_high = next_stretch(stretch, low, most), next_stretch(stretch, high, most)
+    assert 1 <= after_low <= max(most, 1)
+    assert after_low <= after_high
+
+
+def test_what_the_load_does_is_seen() -> None:
+    desk = Desk()
+    busy = Weighed(BUSY, pressures(BUSY, 0.1, Bounds()), 4.0)
+    desk.publisher.cycle(report(weighed=busy, skip=Skip.BUSY, detail="busy", decision=None))
+    (line,) = desk.lines("cycle_skipped")
+    assert (line["reason"], line["stretch"]) == ("busy", 4.0)
+    limited = replace(CALM, rate_limited=3)
+    desk.publisher.cycle(report(weighed=Weighed(limited, {}, 2.0)))
+    desk.publisher.cycle(report(weighed=Weighed(None, {}, 1.0, "sdiag: garbled")))
+    desk.publisher.cycle(report(weighed=Weighed(CALM, {}, 1.0)))
+    first, second, third = desk.lines("cycle")
+    assert (first["stretch"], first["rate_limited"]) == (2.0, 3)
+    assert (second["load_unknown"], second.get("stretch")) == ("sdiag: garbled", None)
+    assert not {"stretch", "rate_limited", "load_unknown", "standby"} & third.keys()
+    desk.publisher.cycle(
+        report(HealthState.STANDBY, reasons={HealthState.STANDBY: "head2 holds the lease"})
+    )
+    assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
+
+
+def test_the_figures_are_metrics() -> None:
+    metrics = Metrics(CollectorRegistry())
+    read = metrics.registry.get_sample_value
+    name = "rltuned_slurmctld_load_ratio"
+    assert math.isnan(read(name, {"figure": "rpc_mean"}) or 0.0), "nobody has asked yet"
+    busy = Weighed(replace(BUSY, rate_limited=2), pressures(BUSY, 0.25, Bounds()), 4.0)
+    metrics.update(report(weighed=busy))
+    assert read(name, {"figure": "server_threads"}) == 1.0
+    assert read(name, {"figure": "rpc_mean"}) == 0.5
+    assert read("rltuned_interval_stretch_ratio") == 4.0
+    assert read("rltuned_rate_limited_total") == 2.0
+    metrics.update(report(weighed=Weighed(None, {}, 4.0, "garbled")))
+    assert math.isnan(read(name, {"figure": "server_threads"}) or 0.0), "unknown is not zero"
+
+
+@pytest.mark.parametrize("off_s", [None, 0.0, CLOCK_S, -CLOCK_S])
+def test_clocks_that_agree_or_are_not_known_stop_nothing(
+    tmp_path: Path, off_s: float | None
+) -> None:
+    bench = Bench(tmp_path)
+    loop = bench.loop()
+    loop.rig = replace(loop.rig, clock_off_s=lambda: off_s)
+    assert loop.cycle().mode is HealthState.LIVE
+    assert bench.world.plans
+
+
+@pytest.mark.parametrize("off_s", [CLOCK_S + 1, -CLOCK_S - 1, 1e9])
+def test_beyond_two_minutes_it_observes_and_gives_nothing_back(
+    tmp_path: Path, off_s: float
+) -> None:
+    bench = Bench(tmp_path)
+    loop, off = bench.loop(), [0.0]
+    loop.rig = replace(loop.rig, clock_off_s=lambda: off[0])
+    loop.cycle()
+    written, plans, neutral = bench.priorities(), len(bench.world.plans), loop._writer._neutral
+    before = dict(neutral)
+    off[0] = off_s
+    report = loop.cycle()
+    assert (report.mode, report.decision) == (HealthState.OBSERVE, None)
+    assert f"{off_s:+.0f} s off" in report.conditions(report.verdict)[0].sentence  # type: ignore[arg-type]
+    assert (bench.priorities(), len(bench.world.plans), neutral) == (written, plans, before)
+    off[0] = 0.0
+    assert loop.cycle().mode is HealthState.LIVE
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 100.0, -100.0, 86_400.0])
+@pytest.mark.parametrize("by_load", [True, False])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_snapshot_is_taken_by_slurmctlds_clock(
+    tmp_path: Path, release: str, by_load: bool, ahead_s: float
+) -> None:
+    """In review the host's clock went into every number."""
+    recording = Recording(DATA / release)
+    programs(tmp_path, recording, {})
+    told = recording.text("sdiag") if by_load else recording.text("config")
+    moment = float(re.search(r"([0-9]{10})", told.split("\n")[1 if by_load else 0])[1])  # type: ignore[index]
+    here = moment + ahead_s
+    backend = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: here, marks=MARKS)
+    if by_load:
+        backend.observe()  # reads the configuration, which was recorded at another moment
+        backend.load()
+    taken_at = backend.observe().taken_at
+    assert backend.clock_off_s() == pytest.approx(-ahead_s, abs=1.0)
+    assert taken_at == pytest.approx(moment if abs(ahead_s) <= CLOCK_S else here, abs=1.0)
