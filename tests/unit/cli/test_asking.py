@@ -118,10 +118,3 @@ def test_a_daemon_that_hangs_is_not_waited_for_as_for_one_that_plays(
         hung.listen()
         found = ask_about(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0)
     assert found == (None, f"the daemon does not answer: {tmp_path}/socket: timed out")
-
-
-def test_without_a_socket_there_is_no_answer(tmp_path: Path) -> None:
-    assert ask_daemon(settings_at(tmp_path)) == (
-        None,
-        f"{tmp_path}/socket: No such file or directory",
-    )

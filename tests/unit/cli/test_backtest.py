@@ -11,7 +11,6 @@ from rltuned.lab.cli.backtest import app
 from tests.backtest.worlds import jobs, site
 from tests.browser import check_page
 from tests.configs import settings_file
-from tests.histories import EPOCH
 from tests.lab import SEARCH
 from tests.packages import install
 from tests.programs import executable
@@ -36,12 +35,6 @@ def calm(tmp_path: Path) -> tuple[str, str]:
     """Settings with a cycle every ten minutes: the play is short."""
     config = settings_file(tmp_path, "[daemon]\ninterval_s = 600\n")
     return ("--config", str(config))
-
-
-def test_the_epoch_of_the_helper_is_the_since_of_these_tests() -> None:
-    from datetime import datetime  # noqa: PLC0415
-
-    assert datetime.fromisoformat(SINCE).timestamp() == EPOCH
 
 
 def test_figures_page_and_json_say_the_same(
@@ -105,14 +98,6 @@ def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
     assert found["plugin:area"]["metrics"] == found["saf"]["metrics"]
     assert found["plugin:area"]["moved"] == found["saf"]["moved"]
     assert found["saf"]["moved"]["changes"] > 0
-
-
-def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
-    out = run(*calm, "--site", str(known), *CHEAP, "--backfill", "easy")  # as the record was made
-    lines = out.splitlines()
-    assert lines[0].startswith("saf instead of multifactor: mean wait ")
-    assert lines[2].startswith("simulator: mean wait off by +0.0%")
-    assert any("multifac" in line for line in lines)
 
 
 @pytest.mark.parametrize(

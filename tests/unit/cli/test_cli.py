@@ -5,7 +5,6 @@ import math
 import os
 import re
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
-from rltuned.errors import JournalError, ModelError, SettingsError
+from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
 from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
@@ -36,7 +35,6 @@ from rltuned.solver import Cbc
 from tests.builders import job, running, snapshot, sure
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder
-from tests.programs import ran
 from tests.recorded import DATA, Recording, replay
 from tests.switchback_world import switchback_at
 from tests.unit.cli.runner import run
@@ -68,13 +66,6 @@ def test_help_names_every_command_under_its_heading() -> None:
     assert all(name in text for name in (*COMMANDS, *PANELS))
     assert run("-h").stdout == text
     assert run("plan", "-h").stdout == run("plan", "--help").stdout
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in {"models", "train"}])
-def test_every_command_has_help(command: str) -> None:
-    result = run(command, "--help")
-    assert result.exit_code == 0
-    assert "Usage" in result.stdout
 
 
 def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,17 +107,6 @@ def test_plan_json_has_what_the_contract_says() -> None:
     assert all(keys <= job.keys() for job in plan["jobs"])
     ranks = [job["rank_after"] for job in plan["jobs"] if job["rank_after"] is not None]
     assert ranks == list(range(1, len(ranks) + 1))
-
-
-def test_the_same_seed_gives_the_same_plan() -> None:
-    first, second = (document("plan", "--json", *SIM, "--seed", "3") for _ in range(2))
-    assert [j["job_id"] for j in first["jobs"]] == [j["job_id"] for j in second["jobs"]]
-
-
-def test_plan_as_a_table() -> None:
-    text = run("plan", *SIM).stdout
-    assert "model:rltune, trust 0.7 ranks" in text
-    assert re.search(r"^job +partition +user +rank +priority +new ", text, re.MULTILINE)
 
 
 def test_explain_in_json_and_in_words() -> None:
@@ -209,13 +189,6 @@ def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> N
     assert "It is not delayed: partition gpu measures Slurm's own order until 2" in text
 
 
-def test_explain_a_job_that_is_left_alone() -> None:
-    reply = document("explain", "60", "--json", *SIM)
-    reply |= dict.fromkeys(("score", "rank_before", "rank_wished", "rank_after"))
-    reply["refusal"] = "held_user"
-    assert "rltuned leaves it alone: its user holds it." in in_words(reply)
-
-
 @pytest.mark.parametrize("name", ["7", "7_[0-3]", "7_2"])
 def test_explain_finds_arrays_by_every_name(name: str) -> None:
     array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4))
@@ -261,12 +234,6 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
     assert "squeue is not installed" in only.detail
 
 
-def test_explain_a_running_job() -> None:
-    decision = decide(snapshot(runs=[running(5)]), ConstantOrder(), Knobs())
-    reply = sure(explanation("5", decision.snapshot, decision.context, decision))
-    assert in_words(reply) == ["Job 5 has run for 20m."]
-
-
 @pytest.mark.parametrize("name", ["8", "7_4"])
 def test_explain_a_running_task(name: str) -> None:
     task = running(8, array_job_id=JobId(7), array_task=4)
@@ -309,19 +276,6 @@ def test_json_logs(config: Path) -> None:
     assert cycle["proposed"] == len(proposals) > 0
     keys = {"job", "partition", "old", "new", "rank_before", "rank_after", "delay_s", "why"}
     assert all(keys <= line.keys() for line in proposals)
-
-
-def test_config_check(config: Path) -> None:
-    assert run("config", "check", str(config)).stdout == f"{config}: ok\n"
-    config.write_text("[policy]\nname = 'sfj'\n")
-    with pytest.raises(SettingsError, match=r":2: policy.name: no policy 'sfj'; did you mean sjf"):
-        run("config", "check", str(config))
-    config.write_text("[policy]\nname = 'model:../evil'\n")
-    with pytest.raises(SettingsError, match=r":2: policy.name: '../evil' is a path: in a file"):
-        run("config", "check", str(config))
-    config.write_text("[policy]\nname = 'model:gone'\n")
-    with pytest.raises(SettingsError, match="no model folder"):
-        run("config", "check", str(config))
 
 
 def test_config_show_tells_sources(config: Path) -> None:
@@ -405,11 +359,6 @@ def test_check_says_what_to_mend(config: Path) -> None:
     assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
 
 
-def test_check_solves_a_program_where_one_is_needed(config: Path) -> None:
-    result = run("check", "--no-slurm", "--config", str(config))
-    assert "ok    solver: cbc solves" in result.stdout, result.output
-
-
 def test_check_warns_where_there_is_no_solver(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,41 +436,6 @@ def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> Non
     config.write_text(config.read_text() + '[limits]\nwrite_mode = "priority"\n')
     (warning,) = answers(FIT, facts_of(load(config), None, priority=multifactor))
     assert (warning.name, warning.status) == ("canary", Status.WARN)
-
-
-DEMO = """
-import sys
-sys.modules["torch"] = None
-from rltuned.cli import main
-sys.argv = ["rltuned", *sys.argv[1:]]
-main()
-"""
-
-
-def test_the_demo_needs_no_torch_and_shows_each_delay_beside_the_priority() -> None:
-    root = Path(__file__).resolve().parents[3]
-    flags = [*SIM, "--dry-run", "--cycles", "2", "--interval", "60", "--speed", "600"]
-    done = ran(
-        sys.executable,
-        "-c",
-        DEMO,
-        "run",
-        "--config",
-        str(root / "deploy/demo.toml"),
-        *flags,
-        env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
-    )
-    assert done.stdout.count("changes proposed, nothing written") == 2
-    heads = next(line for line in done.stdout.splitlines() if line.startswith("job "))
-    assert re.split(r"  +", heads.strip()) == [
-        "job", "partition", "user", "rank", "priority", "new", "delay", "fits on", "why",
-    ]  # fmt: skip
-    rows = [line.split() for line in done.stdout.splitlines() if " -> " in line]
-    assert rows
-    for row in rows:
-        assert re.fullmatch(r"\d+[smhd](\d\d[mh])?", row[8]), (
-            row
-        )  # job part. user a -> b now new delay
 
 
 def test_models_promote_and_roll_back(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from rltuned.cli.config import _checked, fitted
 from rltuned.domain.cluster import Partition
 from rltuned.errors import BackendError, SettingsError
 from rltuned.settings import Loaded, Settings, load
-from rltuned.settings.reference import KeyLine, draft
 from rltuned.slurm.config_checks import Facts
 from rltuned.slurm.site import Priorities, RateLimit, read_rate_limit
 from tests.builders import snapshot
@@ -135,11 +134,6 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     assert 'partitions = ["closed", "gpu", "short", "sla", "whole"]' in text
 
 
-def test_slurm_is_asked_as_the_options_say(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=f"scontrol is not installed in {tmp_path}"):
-        run("config", "init", "-", "--bin-dir", str(tmp_path))
-
-
 def test_write_mode_follows_the_site(tmp_path: Path) -> None:
     def mode(priorities: Priorities) -> str:
         return written(tmp_path, fit(found_in(priorities=priorities))).limits.write_mode
@@ -174,8 +168,3 @@ def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
     evil = 'x\n[ladder]\nstage = "full"\x1b[31m"'
     settings = written(tmp_path, fit(found_in(evil)))
     assert settings.ladder.stage == "observe"
-
-
-def test_a_draft_knows_its_keys() -> None:
-    with pytest.raises(KeyError):
-        draft(["head"], [KeyLine("daemon.no_such_key")])

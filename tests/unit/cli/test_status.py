@@ -1,10 +1,9 @@
 """`status`: with the daemon, without it, without the journal."""
 
 import json
-import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +12,10 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.canary.effect import Effect
 from rltuned.daemon.canary.monitor import CanaryStatus
 from rltuned.daemon.state import Health
 from rltuned.daemon.web.server import QuestionServer
-from rltuned.journal.journal import Journal
 from rltuned.text import when
 from tests.builders import NOW
 from tests.configs import settings_file
@@ -93,18 +90,6 @@ def test_blocks_and_effect_of_the_switchback_are_reported(tmp_path: Path) -> Non
     assert "effect: 3 of 10 pairs of blocks are measured\n" in reply
 
 
-@pytest.mark.usefixtures("server")
-def test_an_open_breaker_is_trouble(tmp_path: Path) -> None:
-    live(tmp_path)
-    with closing(Journal(tmp_path)) as journal:
-        opened = Breaker().opened(Cause.ERRORS, "five in a row", NOW)
-        change(journal, "test", lambda _: {"gpu": opened}, NOW)
-    done = run("status", "--config", settings(tmp_path))
-    assert done.exit_code == 1
-    assert "the circuit breaker of gpu is open" in done.stdout
-    assert "five in a row" in done.stdout
-
-
 def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -114,12 +99,3 @@ def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path) -> None:
             text = run("check", "--no-slurm", "--config", config).stdout
     assert "remedy: choose another http.port\n" in alone
     assert f"ok    http: rltuned runs; 127.0.0.1:{port} is taken\n" in text
-
-
-def _rest(terminal: int) -> bytes:
-    os.set_blocking(terminal, False)
-    found = b""
-    with suppress(BlockingIOError):
-        while piece := os.read(terminal, 65_536):
-            found += piece
-    return found

@@ -37,7 +37,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
 from rltuned.settings import load
 from rltuned.solver import Cbc
-from tests.builders import NOW, job, request, running, snapshot, sure, words_in
+from tests.builders import NOW, job, request, snapshot, sure, words_in
 from tests.configs import settings_file
 from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
 from tests.loops import Bench
@@ -97,21 +97,6 @@ def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
     assert climb.on(Rung.OBSERVE).loop().run(2) == 0
     assert (climb.last.mode, climb.last.decision) == (HealthState.OBSERVE, None)
     assert climb.last.verdict is not None
-    assert climb.world.plans == []
-
-
-def test_a_shadow_decides_and_writes_nothing(climb: Climb) -> None:
-    loop = climb.on(Rung.SHADOW).loop()
-    loop.cycle()
-    assert (climb.last.mode, climb.last.proposed()) == (
-        HealthState.SHADOW,
-        {"priority": 3},
-    )
-    climb.clock.advance(60.0)
-    begun = running(1, started_at=NOW + 30, submitted_at=climb.world.job(1).submitted_at)
-    climb.world.drop(1)
-    climb.world.world = replace(climb.world.world, running=(begun,), taken_at=UnixTime(NOW + 60))
-    loop.cycle()
     assert climb.world.plans == []
 
 
@@ -364,10 +349,6 @@ def keep(journal: Journal, cluster: str, delay: NeutralDelay) -> None:
     NEUTRAL.alter(journal, lambda every: every | {cluster: delay}, NOW)
 
 
-def recalled(journal: Journal, cluster: str) -> NeutralDelay | None:
-    return NEUTRAL.read(journal).get(cluster)
-
-
 @pytest.mark.parametrize("kept", [[], {CLUSTER: {"delay_s": 1.0}}, {CLUSTER: 600.0}])
 def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, kept: object) -> None:
     journal = Journal(tmp_path)
@@ -429,7 +410,7 @@ TUNING = Tuning(budget=Budget(wall_s=20.0), sharing=Sharing(frozenset({"gpu"})))
 
 def joint_loop(bench: Bench, solver: Solver) -> Loop:
     bench.world = FakeBackend(JOINT)
-    made = bench.joint_loop()
+    made = bench.loop()
     knobs = Knobs(Scope(), writing=bench.writing, placement="milp", tuning=TUNING)
     made.rig = replace(made.rig, knobs=knobs, solver=solver)
     return made

@@ -1,6 +1,8 @@
-"""What a cycle leaves in the registry, and that the whole is conventional."""
+"""What a cycle and its decision leave in the registry, and the sums that they are made of."""
 
+import json
 import math
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.ladder import Rung
+from rltuned.core.features import COLUMNS
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.core.switchback import Switchback
@@ -21,14 +23,19 @@ from rltuned.daemon.metrics.rows import AT
 from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.state import HealthState
-from rltuned.domain.jobs import Ownership
+from rltuned.daemon.sums import MOST_WAITS, Sums, sums_of
+from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.runs import JobRun, RunNews, Side
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.journal import Journal
+from rltuned.policies.actor import load_actor
 from tests import needs
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, decided, job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
+from tests.loops import Bench
 from tests.programs import ran
+from tests.switchback_world import switchback_at
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -149,14 +156,6 @@ def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
     assert _series(metrics) == before
 
 
-def test_commands(metrics: Metrics) -> None:
-    metrics.command("squeue", 0.25, ok=True)
-    metrics.command("squeue", 20.0, ok=False)
-    assert value(metrics, "rltuned_slurm_command_duration_seconds_count", command="squeue") == 2
-    assert value(metrics, "rltuned_slurm_command_errors_total", command="squeue") == 1
-    assert value(metrics, "rltuned_slurm_command_duration_seconds_sum", command="squeue") == 20.25
-
-
 def test_a_new_policy_replaces_the_old_one(metrics: Metrics) -> None:
     metrics.loaded("fcfs", at=NOW)
     metrics.loaded("model:a", digest="abc", schema="s1", at=NOW + 1)
@@ -235,7 +234,132 @@ def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) ->
     assert value(metrics, "rltuned_job_wait_seconds_count", **labels) == 9
 
 
-def test_the_stage(metrics: Metrics) -> None:
-    metrics.loaded("fcfs", at=NOW, stage=Rung.CANARY)
-    assert value(metrics, "rltuned_stage", stage="canary") == 1
-    assert value(metrics, "rltuned_stage", stage="observe") == 0
+def known(metrics: Metrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(name, labels)
+    assert found is not None, name
+    return found
+
+
+def update(metrics: Metrics, *ids: int) -> None:
+    """Jobs of falling priority, of which the policy wants the order given."""
+    jobs = [job(number, priority=1_000 - number) for number in sorted(ids)]
+    metrics.update(decided(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Scope()))))
+
+
+def test_moves_by_direction(metrics: Metrics) -> None:
+    update(metrics, 4, 1, 2, 3)
+    assert known(metrics, "rltuned_rank_displacement_places_count", direction="up") == 1
+    assert known(metrics, "rltuned_rank_displacement_places_sum", direction="up") == 3
+    assert known(metrics, "rltuned_rank_displacement_places_count", direction="down") == 3
+
+
+def test_what_is_not_known_is_no_number(metrics: Metrics) -> None:
+    metrics.loaded("model:a", at=0.0, ranges={"requested_gpus": (0.0, 1.0)})
+    update(metrics)
+    assert math.isnan(known(metrics, "rltuned_delay_seconds", at="median"))
+    for feature in COLUMNS:
+        outside = known(metrics, "rltuned_feature_outside_training_ratio", feature=feature)
+        assert math.isnan(outside)
+
+
+def test_drift_against_the_ranges_of_the_card(metrics: Metrics) -> None:
+    metrics.loaded("model:a", at=0.0, ranges={"requested_gpus": (0.0, 1.0), "req_cpu": (0.99, 1.0)})
+    update(metrics, 1, 2)
+    name = "rltuned_feature_outside_training_ratio"
+    assert known(metrics, name, feature="requested_gpus") == 0
+    assert known(metrics, name, feature="req_cpu") == 1
+    assert math.isnan(known(metrics, name, feature="req_mem"))
+    metrics.loaded("model:a", at=0.0, ranges={})
+    assert math.isnan(known(metrics, name, feature="req_cpu"))
+
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+
+
+@pytest.mark.parametrize("model", ["rltune", "rltune-paper", "warmstart-saf"])
+def test_a_shipped_card_with_ranges_makes_drift_known(model: str) -> None:
+    actor = load_actor(MODELS / model)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.loaded(actor.name, at=0.0, ranges=actor.ranges)
+    metrics.update(decided(decide(snapshot(job(1), job(2), job(3)), actor, Knobs())))
+    assert actor.ranges
+    for feature in actor.ranges:
+        name = "rltuned_feature_outside_training_ratio"
+        share = registry.get_sample_value(name, {"feature": feature})
+        assert share is not None, feature
+        assert math.isfinite(share), feature
+        assert 0 <= share <= 1, feature
+
+
+QUEUE = (
+    job(1, gpus=2, submitted_at=NOW - 7_200.0),
+    job(2, gpus=1, partition="long", array=ArrayInfo(JobId(2), 5)),
+    job(3, gpus=4, priority=0, submitted_at=NOW - 99_999.0),
+)
+"""One job, an array of five, and a held job, which wants nothing yet."""
+
+
+NODES = (
+    node("p1", gpus=4, free_gpus=1),
+    node("p2", gpus=4, free_gpus=3, schedulable=False),
+)
+
+
+def sums_found() -> Sums:
+    seen = snapshot(*QUEUE, nodes=NODES)
+    return sure(sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(Scope())), None))
+
+
+def test_gpus_are_used_free_or_down() -> None:
+    sums = sums_found()
+    assert {state: sums.in_state(state) for state in ("used", "free", "down")} == {
+        "used": 4,
+        "free": 1,
+        "down": 3,
+    }
+
+
+def test_what_waits_is_counted_by_task_and_without_held_jobs() -> None:
+    sums = sums_found()
+    assert sums.wanted == {"gpu": 2, "long": 5}
+    assert (sums.waiting, sums.longest_s) == (6, 7_200.0)
+    assert sums.backlog_s["gpu"] > 0
+    assert sure(sums.work_s) > 0
+
+
+def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
+    """As all of them are in an off block: the backlog does not change with the coin."""
+    seen = snapshot(*QUEUE, nodes=NODES)
+    every = sums_found()
+    for scope in (
+        Scope(switchback=switchback_at(NOW, on=False)),
+        Scope(excluded_users=frozenset({"alice"})),
+        Scope(partitions=frozenset({"long"})),
+    ):
+        sums = sure(sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(scope)), None))
+        assert sums.work_s == pytest.approx(every.work_s)
+        assert sums.backlog_s == pytest.approx(every.backlog_s)
+
+
+@pytest.mark.parametrize(("runs", "tasks"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_of_a_throttled_array_the_tasks_count_that_may_start(runs: int, tasks: int) -> None:
+    array = job(2, partition="long", gpus=2, array=ArrayInfo(JobId(2), 500, throttle=2))
+    begun = [running(100 + n, array_job_id=JobId(2)) for n in range(runs)]
+    sums = sure(sums_of(snapshot(array, runs=begun, nodes=NODES), None, None))
+    assert (sums.waiting, sums.wanted["long"]) == (tasks, 2 * tasks)
+
+
+def test_nothing_was_seen() -> None:
+    assert sums_of(None, None, None) is None
+
+
+def test_a_cycle_keeps_its_sums_and_no_name(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop().run(2)
+    with closing(Journal(tmp_path)) as journal:
+        last = journal.past("test", 0.0)[-1]
+    assert last.mode == "live"
+    assert last.sums["waiting"] == 3
+    assert len(last.sums["waits_s"]) <= MOST_WAITS
+    assert "alice" not in json.dumps(last.sums)

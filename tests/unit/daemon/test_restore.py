@@ -18,7 +18,6 @@ from rltuned.daemon.restore import (
     Effort,
     Fate,
     Restored,
-    persist,
     restore,
     restore_shown,
 )
@@ -260,18 +259,6 @@ def test_it_goes_on_until_slurm_takes_everything(world: FakeBackend, journal: Jo
     assert clock.waits == [1.0, 2.0, 4.0, 8.0]  # nothing gained in between
     assert out[0].startswith("1 of 3 restored, 2 left; ")
     assert any("away; next try in 4 s" in line for line in out)
-
-
-def test_without_patience_slurm_is_asked_once() -> None:
-    asked: list[int] = []
-
-    def refused() -> list[Restored]:
-        asked.append(1)
-        raise BackendError("no answer")
-
-    with pytest.raises(BackendError, match="no answer"):
-        persist(refused, FakeClock(), Effort(tell=lambda _: pytest.fail("it goes on")))
-    assert len(asked) == 1
 
 
 def test_patience_ends_after_the_last_gain(world: FakeBackend, journal: Journal) -> None:

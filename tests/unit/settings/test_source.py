@@ -14,16 +14,8 @@ from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
 from rltuned.settings.source import check_reload, key_lines
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.site import Bounds
 from tests.configs import settings_file
 from tests.programs import rltuned
-
-
-def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
-    settings = load(settings_file(tmp_path)).settings
-    assert settings == Settings()
-    assert settings.ladder.stage == "observe"
-    assert settings.http.address == "127.0.0.1"
 
 
 def test_defaults_are_those_of_the_code_they_steer() -> None:
@@ -233,12 +225,6 @@ def test_neither_a_named_pipe_nor_an_endless_file_is_read(tmp_path: Path) -> Non
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(SettingsError, match="not a plain file"):
             load(path)
-
-
-def test_bounds_of_the_load_reach_the_code_they_steer(tmp_path: Path) -> None:
-    settings = load(settings_file(tmp_path, "[load]\nmax_server_threads = 7")).settings
-    assert settings.load.bounds() == Bounds(server_threads=7)
-    assert Settings().load.bounds() == Bounds()
 
 
 @pytest.mark.parametrize("name", ["conf", "bin_dir"])

@@ -1,8 +1,9 @@
-"""The model of the settings is found, or the daemon says why not and does not start."""
+"""What a daemon finds at its start: the model, its places, and the settings that it last had."""
 
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,34 +12,34 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.cli import app
+from rltuned.cli.restore import _settings
 from rltuned.core.decide import Knobs
+from rltuned.daemon.kept_settings import keep_settings, last_settings
+from rltuned.daemon.surroundings import doubts, refuse_untrusted
 from rltuned.daemon.web.answers import Answers
 from rltuned.daemon.web.server import QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
-from rltuned.journal.store import FILE_NAME
+from rltuned.journal.journal import Journal
+from rltuned.journal.store import FILE_NAME, SETTINGS
 from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
-from rltuned.settings import Flag, Settings, load
-from tests.builders import NOW, snapshot
+from rltuned.settings import Flag, Loaded, Settings, load
+from rltuned.settings.keys import Rescue
+from rltuned.settings.source import from_flags
+from tests.builders import NOW, snapshot, sure
 from tests.bundles import small_network
 from tests.configs import settings_file
+from tests.e2e.process import Daemon
 from tests.fakes import FakeBackend
-from tests.loops import FRESH, UNJUDGED
+from tests.loops import FRESH, UNJUDGED, rescued
 from tests.programs import process
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
 MODEL = '[policy]\nname = "model:rltune"\n'
-
-
-def test_the_default_policy_is_the_shipped_model(tmp_path: Path) -> None:
-    policy, digest, schema, in_place_of = find_policy(load(settings_file(tmp_path)))
-    assert policy.name == Settings().policy.name == "model:rltune"
-    assert policy.trust == Settings().policy.trust
-    assert digest
-    assert schema
-    assert not in_place_of
 
 
 @pytest.mark.parametrize(
@@ -118,15 +119,6 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
         find_policy(loaded)
 
 
-def test_a_network_needs_no_torch(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
-    words = ("run", "--backend", "sim", "--dry-run", "--cycles", "1", "-p", "model:rltune")
-    done = process(
-        *words, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, cwd=tmp_path, code=0
-    )
-    assert "policy=model:rltune" in done.stderr
-
-
 def test_a_bundle_anywhere_is_named_by_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,3 +178,159 @@ def test_a_new_settings_file_names_a_bundle_from_the_root(
     made = CliRunner().invoke(app, words)
     assert made.exit_code == 0, made.output
     assert find_policy(load(tmp_path / "made.toml"))[0].name == "model:own"
+
+
+STRANGER = 54_321
+
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def loaded(folder: Path, **paths: Path) -> Loaded:
+    """Settings whose places are all in one folder of ours."""
+    state, pause = folder / "state", folder / "run"
+    for place in (state, pause):
+        place.mkdir(exist_ok=True)
+    keys = {"daemon.state_dir": state, "daemon.pause_file": pause / "PAUSE"} | {
+        name.replace("__", "."): path for name, path in paths.items()
+    }
+    return from_flags(tuple(Flag(key, str(path), "a test") for key, path in keys.items()))
+
+
+def test_a_place_of_ours_raises_no_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert refuse_untrusted(loaded(tmp_path, slurm__conf=tmp_path / "slurm.conf")) == ()
+
+
+def test_an_earlier_folder_of_path_counts_and_so_does_one_that_is_not_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = tmp_path / "early"
+    early.mkdir()
+    early.chmod(0o777)
+    monkeypatch.setenv("PATH", f"{early}:/usr/bin")
+    with pytest.raises(SettingsError, match=rf"slurm\.bin_dir: {early}: others may write"):
+        refuse_untrusted(loaded(tmp_path))
+    monkeypatch.setenv("PATH", "bin:/usr/bin")
+    with pytest.raises(SettingsError, match="not absolute"):
+        refuse_untrusted(loaded(tmp_path))
+
+
+def test_in_a_sticky_folder_others_can_pause_but_not_end_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    settings = loaded(tmp_path)
+    (tmp_path / "run").chmod(0o1777)
+    assert [d.key for d in refuse_untrusted(settings)] == ["daemon.pause_file"]
+    (tmp_path / "run").chmod(0o777)
+    with pytest.raises(SettingsError, match=r"daemon\.pause_file"):
+        refuse_untrusted(settings)
+
+
+@root_only
+def test_a_group_is_worth_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staff = tmp_path / "staff"
+    staff.mkdir()
+    os.chown(staff, 0, STRANGER)
+    staff.chmod(0o2775)
+    monkeypatch.setenv("PATH", f"{staff}:/usr/bin")
+    (doubt,) = {str(d): d for d in refuse_untrusted(loaded(tmp_path))}.values()
+    assert doubt.flaw.path == staff
+    assert not doubt.fatal
+
+
+def test_a_dry_run_does_not_mind_whose_state_folder_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    settings = loaded(tmp_path)
+    (tmp_path / "state").chmod(0o777)
+    with pytest.raises(SettingsError, match=r"daemon\.state_dir"):
+        refuse_untrusted(settings)
+    assert [d.key for d in refuse_untrusted(settings, dry_run=True)] == ["daemon.state_dir"]
+    assert len(doubts(settings)) == 1
+
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        load(
+            EXAMPLE,
+            (
+                Flag("scope.sla_partitions", ["sla"], "-"),
+                Flag("order.own", 0.5, "-"),
+                Flag("slurm.conf", "/etc/slurm/other.conf", "-"),
+            ),
+        ).settings,
+    ],
+)
+def test_they_come_back_as_they_were(tmp_path: Path, settings: Settings) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        keep_settings(journal, settings, NOW)
+    assert last_settings(tmp_path) == rescued(settings)
+
+
+def test_nothing_is_made_up(tmp_path: Path) -> None:
+    assert last_settings(tmp_path) is None
+    assert last_settings(tmp_path / "absent") is None
+    with closing(Journal(tmp_path)) as journal:
+        journal.remember(SETTINGS, {"daemon": {"of_another_release": 1}}, NOW)
+    assert last_settings(tmp_path) is None
+
+
+def test_a_journal_that_cannot_be_used_stops_no_start(tmp_path: Path) -> None:
+    keep_settings(Journal(tmp_path / "absent"), Settings(), NOW)
+
+
+def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt = settings_file(tmp_path, "[daemon]\ninterval_ss = 1\n")
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    with pytest.raises(SettingsError, match="interval_ss"):
+        _settings(spoilt)
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    with pytest.raises(SettingsError, match="interval_ss"):
+        _settings(spoilt)
+    with closing(Journal(tmp_path)) as journal:
+        keep_settings(journal, Settings(), NOW)
+    assert _settings(spoilt) == Rescue()
+    unclear = settings_file(tmp_path, '[scope]\npartitions = 7\n[order]\nown = "much"\n')
+    assert _settings(unclear).scope.partitions == [], "an error of the scope keeps nothing back"
+    assert "restoring by the settings that the daemon last ran with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ('[policy]\nname = "model:none"\n', "no model folder"),
+        ('[predictor]\nmodel = "none"\n', "no such folder"),
+        ("[daemon]\nstate_dir = '{other}'\n", "the journal in use is in {state}; restart"),
+    ],
+)
+def test_a_reload_that_is_refused_leaves_those_in_force(
+    tmp_path: Path, changed: str, why: str
+) -> None:
+    state, other, path = tmp_path / "state", tmp_path / "other", tmp_path / "rltuned.toml"
+    for folder in (state, other):
+        folder.mkdir(mode=0o700)
+    daemon_keys = f"[daemon]\nstate_dir = '{state}'\n"
+    common = "[http]\nport = 0\n[slurm]\nbin_dir = '{tmp_path}'\ntimeout_s = {timeout_s}\n"
+    path.write_text(daemon_keys + common.format(tmp_path=tmp_path, timeout_s=7))
+    with Daemon(tmp_path, "--config", str(path)) as daemon:
+        daemon.wait_for_log("loaded")
+        changed = changed.format(other=other)
+        kept = "" if "state_dir" in changed else daemon_keys
+        path.write_text(kept + changed + common.format(tmp_path=tmp_path, timeout_s=9))
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("reload_failed")
+        assert why.format(state=state) in daemon.log()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    found = sure(last_settings(state))
+    assert (found.daemon.state_dir, found.slurm.timeout_s) == (state, 7.0)
