@@ -1,6 +1,7 @@
-"""Each kind of bad input ends with one line that names file, line and key."""
+"""Each kind of bad input ends with one line that names file, line and key; keys are explained."""
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,15 @@ from rltuned.core.switchback import Switchback
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
-from rltuned.settings.source import check_reload, key_lines
+from rltuned.settings.reference import (
+    example,
+    fields_of,
+    header,
+    is_repeated,
+    tables,
+    toml,
+)  # fmt: skip
+from rltuned.settings.source import check_reload, key_lines, needs_restart
 from rltuned.slurm.run import SlurmCli
 from tests.configs import settings_file
 from tests.programs import rltuned
@@ -283,3 +292,48 @@ def test_a_reload_takes_no_table_away(tmp_path: Path, left: str, gone: str) -> N
         check_reload(before, load(path))
     path.write_text("sla = []\n[ladder]\n[scope]\n[limits]\n")
     check_reload(before, load(path))
+
+
+def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, example())
+    assert load(path).settings == Settings()
+    tree = tomllib.loads(example())
+    for name, _, model in tables():
+        if is_repeated(name):
+            assert all(f"\n# {key} = " in example() for key in model.model_fields)
+            assert f"\n# {header(name)}\n" in example()
+            continue
+        absent = {k for k, f in model.model_fields.items() if f.default is None}
+        assert set(tree[name]) == set(model.model_fields) - absent
+        for key in absent:
+            assert f"\n# {key} =\n" in example()
+
+
+def test_every_key_is_explained() -> None:
+    for name, about, model in tables():
+        assert about.endswith("."), name
+        for key, field in fields_of(model).items():
+            assert field.description, f"{name}.{key}"
+            assert len(field.description) > 15, f"{name}.{key}"
+
+
+def test_values_as_toml() -> None:
+    assert toml(["a", 'b"']) == '["a", "b\\""]'
+    with pytest.raises(TypeError):
+        toml({})
+
+
+def test_only_what_is_read_at_start_is_named() -> None:
+    start = Settings.model_validate({})
+    assert needs_restart(start, Settings.model_validate({})) == []
+    changed = {
+        "http": {"jobs": True},
+        "log": {"format": "json"},
+        "predictor": {"enabled": False},
+        "policy": {"name": "sjf"},
+    }
+    assert needs_restart(start, Settings.model_validate(changed)) == [
+        "http.jobs",
+        "log.format",
+        "predictor.enabled",
+    ]
