@@ -172,11 +172,7 @@ def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
 
 
 RECORDED = Recording(DATA / "24.11")
-
-
 ONE = "Slurmctld(primary) at head1 is UP\n"
-
-
 TWO = "Slurmctld(primary) at head1 is DOWN\nSlurmctld(backup) at head2 is UP\n"
 
 

@@ -210,8 +210,6 @@ def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
 
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
 KINDS = {
     "units": "systemd",
     "dashboards": "deploy/grafana/dashboards",

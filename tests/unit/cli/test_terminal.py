@@ -35,14 +35,8 @@ from tests.unit.cli.journalled import live
 from tests.unit.cli.runner import run
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
 WIDTHS = (80, 100, 120)
-
-
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
 WORST = (
     "12345678", "gpu-large,long", "alexandra.x", "1000 -> 2000", "4294000000", "4293000000",
     "6d23h", "22:50 Tue 1 Dec to 00:15 Wed 2 Dec", "node001:8|node002:8",
@@ -149,8 +143,6 @@ def screen(request: pytest.FixtureRequest) -> tuple[Lines, int]:
 
 
 SIM = ("--backend", "sim", "--config", str(ROOT / "deploy/demo.toml"))
-
-
 ROW = re.compile(r"^\d+ +gpu +user\d\d +\d+ -> \d+ +\d+ +\d+")
 """Job, partition, user, ranks, the number now and the new one."""
 
@@ -278,16 +270,12 @@ def test_the_built_in_cluster_takes_the_port_of_the_settings(
 
 EXTRAS = {"torch", "numba", "llvmlite", "matplotlib", "scipy", "cma", "gymnasium"}
 """No dependency of the base install, and seconds to import."""
-
-
 LISTED = """
 import atexit, sys
 atexit.register(lambda: print("imported:", *sorted({m.partition(".")[0] for m in sys.modules})))
 from rltuned.cli import main
 main()
 """
-
-
 SEVERAL = f"""
 import sys
 from rltuned.cli import code_of
@@ -296,8 +284,6 @@ for words in sys.argv[1:]:
     found = {EXTRAS} & {{m.partition(".")[0] for m in sys.modules}}
     print("was:", code, *found, ":", words)
 """
-
-
 WRONG = (
     "train ppo", "train ppo x --base none", "train evolve x --members 1", "train imitate .",
     "train predictor --out .",
@@ -310,8 +296,6 @@ WRONG = (
     "simulate --trace x --cluster testbed -p none",
 )  # fmt: skip
 """Wrong options of the commands that need the train extra."""
-
-
 SIMULATED = ["simulate", "--trace", "none.csv", "--cluster", "testbed", "--policy", "fcfs"]
 
 
@@ -371,8 +355,6 @@ for name in ("torch", "numba", "matplotlib"):
 from rltuned.cli import main
 main()
 """
-
-
 ASKED = [
     ("rltuned ev", ["evaluate"]),
     ("rltuned models v", ["verify"]),

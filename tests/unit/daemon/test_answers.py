@@ -49,8 +49,6 @@ from tests.programs import executable
 from tests.unit.cli.journalled import live, world
 
 ROOT = Asker("root", is_admin=True, sees_all=True)
-
-
 ANN, NO_ONE, EVERYONE = Asker("ann"), Asker(), Asker(sees_all=True)
 
 
@@ -188,8 +186,6 @@ def test_a_job_with_an_id_that_is_used_again_shows_nothing_of_the_job_before(
 
 
 HOUR = 3_600.0
-
-
 SHORT = OtherRequest(limit_s=600.0)
 
 

@@ -236,8 +236,6 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 
 RULE = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=86_400.0)
-
-
 CLUSTER = "c"
 
 

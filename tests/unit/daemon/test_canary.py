@@ -27,14 +27,8 @@ from tests.fakes import ConstantOrder
 from tests.switchback_world import switchback_at
 
 SWITCHBACK = Switchback("salt", block_s=3_600.0, washout_s=600.0)
-
-
 STEP_S = 300.0
-
-
 PAIR = SWITCHBACK.block("gpu", NOW + 7_200.0)
-
-
 START = PAIR.pair_begins_at
 """Of the first pair that begins after NOW."""
 
@@ -286,11 +280,7 @@ def test_partitions_have_pairs_of_their_own() -> None:
 
 
 CANARY = Ladder(rung=Rung.CANARY, max_errors=2)
-
-
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
-
-
 HOUR_S = 3_600.0
 
 
@@ -445,8 +435,6 @@ def test_at_full_without_off_blocks_there_is_nothing_to_compare(tmp_path: Path) 
 
 
 RUN = running(5, started_at=NOW + 20, submitted_at=UnixTime(NOW - 600.0), time_limit_s=None)
-
-
 ARRAY: dict[str, Any] = {"array": ArrayInfo(JobId(5), 3)}
 
 

@@ -354,8 +354,6 @@ RIGHT = {
     "version": 2, "cluster": "test", "at": NOW, "starts": [], "behind": [], "cannot": [],
     "record": {"waiting": [[1, NOW, [[NOW, 1, 2, 3, 1, 3]]]], "settled": [[0.5, True, 9.0]]},
 }  # fmt: skip
-
-
 WRONG: tuple[dict[str, Any], ...] = (
     {"at": 10**400},
     {"at": math.nan},

@@ -34,17 +34,9 @@ from tests.loops import Bench
 from tests.unit.cli.journalled import KNOBS, world
 
 HEAD = job(10, address="10_[0-8:2%3]", array=ArrayInfo(JobId(10), 5, listed="0-8:2"))
-
-
 SPLIT = job(15, address="10_3", array=ArrayInfo(JobId(10), 1, listed="3"))
-
-
 UNLISTED = job(20, address="20", array=ArrayInfo(JobId(20), 5))
-
-
 PART = job(31, address="30+1", het_job_id=JobId(30))
-
-
 PLAIN = job(4)
 
 

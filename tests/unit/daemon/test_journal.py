@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.cli import app
-from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
+from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Snapshot
@@ -39,6 +39,7 @@ from tests.builders import (
     release,
     running,
     set_priority,
+    set_site_factor,
     sight,
     snapshot,
     sure,
@@ -50,6 +51,20 @@ CLUSTER = "test"
 
 def owned(journal: Journal, of: PendingJob) -> Ownership | None:
     return journal.owned(CLUSTER).get((of.job_id, of.submitted_at))
+
+
+def test_both_fields_of_one_job_are_two_claims(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    noted(journal, set_site_factor(job(1), 100), at=NOW - 1)
+    noted(journal, set_priority(job(1), 900))
+    assert [c.field for c in journal.claims(CLUSTER)] == [SITE_FACTOR, PRIORITY]
+    assert owned(journal, job(1)) == Ownership(
+        "priority", 900, nice=0, original=1000, earlier=(1000,), written_at=NOW
+    )
+    noted(journal, release(job(1, priority=900)))
+    assert owned(journal, job(1)) == Ownership(
+        "site_factor", 100, original=0, earlier=(0,), written_at=NOW - 1
+    )
 
 
 def _damage(path: Path) -> None:

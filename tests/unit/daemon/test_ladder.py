@@ -44,11 +44,7 @@ from tests.loops import Bench
 from tests.switchback_world import switchback_at
 
 COUNT = 40
-
-
 MANY = snapshot(*(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1)))
-
-
 LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
 
 
@@ -222,8 +218,6 @@ def test_a_breaker_state_that_cannot_be_read_stops_every_write(climb: Climb) -> 
 
 AGED = PrioritySystem("multifactor", ages=True, age_weight=604_800)
 """One point for every second."""
-
-
 ORDINARY = tuple(job(n, priority=1_000 + n) for n in range(1, 61))
 
 
@@ -340,8 +334,6 @@ def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> Non
 
 
 FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
-
-
 CLUSTER = snapshot().cluster
 
 
@@ -403,8 +395,6 @@ JOINT = replace(
     ),
     preemption=False,
 )  # fmt: skip
-
-
 TUNING = Tuning(budget=Budget(wall_s=20.0), sharing=Sharing(frozenset({"gpu"})))
 
 

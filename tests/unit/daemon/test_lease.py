@@ -29,8 +29,6 @@ from tests.loops import Bench, Clocks, rescued
 from tests.recorded import DATA, MARKS, Recording, replay
 
 LEASE_S = 180.0
-
-
 MARGIN_S = 20.0
 
 
@@ -156,8 +154,6 @@ class TwoDaemons(RuleBasedStateMachine):
 
 
 TestTwoDaemons = TwoDaemons.TestCase
-
-
 TestTwoDaemons.settings = examples(60, stateful_step_count=30)
 
 

@@ -359,11 +359,7 @@ def test_a_promotion_is_taken_over_before_the_next_cycle_and_tried_once(bench: B
 
 
 CALM = Load(1, 0, 0, rpc_count=100, rpc_total_s=1.0, backfill_s=0.01)
-
-
 BUSY = replace(CALM, server_threads=100)
-
-
 BETWEEN = replace(CALM, server_threads=70)
 
 

@@ -37,8 +37,6 @@ from tests.loops import FRESH, UNJUDGED, rescued
 from tests.programs import process
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
 MODEL = '[policy]\nname = "model:rltune"\n'
 
 
@@ -181,8 +179,6 @@ def test_a_new_settings_file_names_a_bundle_from_the_root(
 
 
 STRANGER = 54_321
-
-
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 

@@ -20,6 +20,7 @@ from rltuned.daemon.restore import (
     Restored,
     restore,
     restore_shown,
+    unknown_numbers,
 )
 from rltuned.domain.context import Context
 from rltuned.domain.fields import (
@@ -37,6 +38,7 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
+from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.values import AskedJob, asked_job
@@ -326,6 +328,22 @@ def test_as_shown_zeroes_site_factors_and_leaves_fixed_ones(world: FakeBackend) 
     assert world.job(3).held_by == "user"
 
 
+def test_a_number_that_does_not_fit_the_journal_is_named_unless_a_daemon_has_seen_it(
+    world: FakeBackend, journal: Journal
+) -> None:
+    """In review an older copy of the folder said "changed by another user", and 0."""
+    change(world, journal, set_site_factor(world.job(2), 500))
+    world.put(replace(world.job(2), site_factor=-900))
+    items = restore(world, journal, FakeClock())
+    assert fates(items) == {2: Fate.CHANGED}
+    seen = world.look()
+    found = unknown_numbers(journal, seen, items)
+    assert list(found.values()) == [("2", (SITE_FACTOR, -900))]
+    journal.keep(CycleObservation(2, NOW, "live", marked_by(journal, seen)))
+    journal.record(CycleRow(2, NOW, seen.cluster, "live", "", "sjf", 2, 0, 0, 0, 0.0))
+    assert unknown_numbers(journal, seen, items) == {}
+
+
 THREE = snapshot(job(1, priority=300, nice=7), job(2, priority=200), job(3, priority=100))
 
 
@@ -353,11 +371,7 @@ def test_the_next_cycle_gives_the_nice_back_and_never_frees(tmp_path: Path, hold
 
 
 OURS = Ownership("priority", 900, nice=7, original=300, earlier=(300,))
-
-
 NOT_A_NUMBER = replace(OURS, field="site_factor")
-
-
 BARE = job(1, priority=900, nice=0, owned=OURS)
 
 
@@ -378,8 +392,6 @@ def test_nothing_is_done_where_the_nice_is_not_ours_to_set(case: dict[str, objec
 
 
 WHOLE = job(10, priority=300, nice=7, array=ArrayInfo(JobId(10), 4, listed="0-3"))
-
-
 NEWEST = 12
 """The highest id when the array was written to."""
 
@@ -471,8 +483,6 @@ def flag_of(world: FakeBackend, job_id: int = 1) -> str:
 
 
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
-
-
 SHARING = Knobs(
     rules=Scope(min_age_s=0.0),
     placement="milp",

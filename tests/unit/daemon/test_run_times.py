@@ -31,8 +31,6 @@ from rltuned.journal.store import Learned, keep_learned
 from tests.builders import NOW, job, running, snapshot
 
 MINUTE_S = 60.0
-
-
 T0 = NOW - 1_000.0
 
 
@@ -377,14 +375,8 @@ def test_at_every_look_all_that_wait_and_run_are_followed(site: Site) -> None:
 
 
 BEGAN = NOW - 1_200.0
-
-
 ODD = Unreadable("job", "5", "odd", JobId(5))
-
-
 NOBODYS = Unreadable("job", "", "whose row?")
-
-
 COMPLETES: dict[str, Any] = {"lingering": (JobId(5),)}
 
 
@@ -409,8 +401,6 @@ def ran(news: RunNews) -> list[tuple[int, float]]:
 
 
 RUNS = {"runs": (looked(5),)}
-
-
 AGAIN = {"runs": (looked(5, NOW + 100),)}
 
 

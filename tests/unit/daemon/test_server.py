@@ -282,8 +282,6 @@ def test_ipv6_addresses_have_brackets(doctor: Doctor) -> None:
 
 
 OTHER = "daemon"
-
-
 ASK = """
 import json, sys
 from pathlib import Path

@@ -47,11 +47,7 @@ from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 from tests.loops import DECISION, SEEN, Desk, report
 
 OPEN = {"gpu": Breaker().opened(Cause.ERRORS, "five in a row", NOW)}
-
-
 FEW = Effect(3, 300.0, 330.0, 400.0)
-
-
 MANY = Effect(20, 2_000.0, 2_600.0, 20_000.0)
 
 
