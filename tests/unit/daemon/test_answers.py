@@ -189,62 +189,36 @@ HOUR = 3_600.0
 SHORT = OtherRequest(limit_s=600.0)
 
 
+ENDLESS = ("0", "-1", "0-0", "0:0", "0:0:0", "INFINITE", "Infinite", "unlimited")
+"""As Slurm 22.05 shows jobs that are submitted with them."""
+LIMITS_S = {
+    "2:00:00": 7_200.0, "2-": 172_800.0, "1:30": 120.0, "0:30": 60.0, "1-1:1:1": 90_120.0,
+    "1-99:99:99": 448_860.0, "0-1": 3_600.0, **dict.fromkeys(ENDLESS, math.inf),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("limit", "gpus", "found"),
     [
         (None, None, None),
-        ("2:00:00", None, OtherRequest(7_200.0)),
         ("UNLIMITED", "0", OtherRequest(math.inf, 0)),
-        # as Slurm 22.05 shows jobs that are submitted with them
-        *(
-            (text, None, OtherRequest(math.inf))
-            for text in ("0", "-1", "0-0", "0:0", "0:0:0", "INFINITE", "Infinite", "unlimited")
-        ),
-        ("2-", None, OtherRequest(172_800.0)),
-        ("1:30", None, OtherRequest(120.0)),
-        ("0:30", None, OtherRequest(60.0)),
-        ("1-1:1:1", None, OtherRequest(90_120.0)),
-        ("1-99:99:99", None, OtherRequest(448_860.0)),
-        ("0-1", None, OtherRequest(3_600.0)),
         (None, "8", OtherRequest(None, 8)),
+        *((text, None, OtherRequest(limit_s)) for text, limit_s in LIMITS_S.items()),
     ],
 )
 def test_what_is_asked(limit: str | None, gpus: str | None, found: OtherRequest | None) -> None:
     assert other_of(limit, gpus) == found
 
 
+NO_LIMITS = (
+    "soon", "-2:", "2-:", "1:", ":5", "-", "--", "1-1-", "1:1:1:1", "5 ", "inf", "5m", "N/A",
+    "none", "(null)", "1-2-3", "INVALID", " invalid ", "9" * 5_000,
+)  # fmt: skip
+NO_GPUS = ("-1", "x", "9" * 5_000, "²")
+
+
 @pytest.mark.parametrize(
-    ("limit", "gpus"),
-    [
-        ("soon", None),
-        *(
-            (text, None)
-            for text in (
-                "-2:",
-                "2-:",
-                "1:",
-                ":5",
-                "-",
-                "--",
-                "1-1-",
-                "1:1:1:1",
-                "5 ",
-                "inf",
-                "5m",
-                "N/A",
-                "none",
-                "(null)",
-                "1-2-3",
-            )
-        ),
-        ("INVALID", None),
-        (" invalid ", None),
-        (None, "-1"),
-        (None, "x"),
-        (None, "9" * 5_000),
-        ("9" * 5_000, None),
-        (None, "²"),
-    ],
+    ("limit", "gpus"), [*((text, None) for text in NO_LIMITS), *((None, text) for text in NO_GPUS)]
 )
 def test_what_is_no_request(limit: str | None, gpus: str | None) -> None:
     with pytest.raises(ValueError, match=r"^.{12,80}$"):

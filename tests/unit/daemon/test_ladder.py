@@ -10,13 +10,9 @@ from rltuned.core.decide import Knobs
 from rltuned.core.joint import Tuning
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.milp import Budget, Solver
-from rltuned.core.numbers import Writing
 from rltuned.core.select import Scope
 from rltuned.core.sharing import Sharing
-from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import NEUTRAL, context_by
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.breaker import Cause
 from rltuned.daemon.foreign import DIFFERENT, foreign, rival
 from rltuned.daemon.lease import pack, unpack
 from rltuned.daemon.loop import Loop
@@ -29,7 +25,6 @@ from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Result
 from rltuned.domain.priority import HIGHEST_BASIC, NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import recorded
@@ -41,18 +36,6 @@ from tests.builders import NOW, job, request, snapshot, sure, words_in
 from tests.configs import settings_file
 from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
 from tests.loops import Bench
-from tests.switchback_world import switchback_at
-
-COUNT = 40
-MANY = snapshot(*(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1)))
-LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
-
-
-def aging(seen: Snapshot) -> Snapshot:
-    """Under priority/multifactor with slurmdbd, all jobs alike."""
-    pending = tuple(replace(j, priority=9_000) for j in seen.pending)
-    system = PrioritySystem("multifactor", ages=True, age_weight=500_000, max_age_s=14 * 86_400.0)
-    return replace(seen, pending=pending, priorities=system)
 
 
 @dataclass
@@ -61,10 +44,9 @@ class Climb(Bench):
 
     ladder: Ladder = field(default_factory=lambda: Ladder(rung=Rung.FULL, max_errors=2))
     budget: int | None = None
-    switchback: Switchback | None = None
 
     def rig(self) -> Rig:
-        rules = Scope(switchback=self.switchback, max_writes_per_hour=self.budget)
+        rules = Scope(max_writes_per_hour=self.budget)
         return replace(super().rig(), knobs=Knobs(rules, writing=self.writing), ladder=self.ladder)
 
     def on(self, rung: Rung) -> "Climb":
@@ -79,9 +61,6 @@ class Climb(Bench):
     @property
     def last(self) -> CycleReport:
         return self.received.reports[-1]
-
-    def demoted(self) -> list[str]:
-        return list(self.last.demoted)
 
 
 @pytest.fixture
@@ -136,58 +115,6 @@ def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
     loop.rig = replace(loop.rig, dry_run=True)
     loop.cycle()
     assert len(climb.world.plans) == 1
-
-
-def test_a_canary_gives_back_in_an_off_block_and_orders_again_in_the_next(tmp_path: Path) -> None:
-    climb = Climb(tmp_path, world=FakeBackend(aging(MANY)), policy=LAST_FIRST).on(Rung.CANARY)
-    climb.switchback = switchback_at(NOW, on=True)
-    before = {j.job_id: j.site_factor for j in climb.world.world.pending}
-    loop = climb.loop()
-    loop.cycle()
-    written = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
-    assert len(written) > COUNT / 2
-    for on in (False, True, False):
-        climb.switchback = switchback_at(NOW, on=on)
-        loop.rig = climb.rig()
-        loop.cycle()
-        left = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
-        assert left == (written if on else set())
-    assert climb.last.refused() == {"off_block": COUNT}
-    assert sure(climb.last.verdict).off == ("gpu",)
-    loop.cycle()
-    assert climb.last.proposed() == {}, "what is restored is restored once"
-
-
-def test_errors_open_the_breaker_the_queue_is_restored_and_a_restart_does_not_close_it(
-    climb: Climb,
-) -> None:
-    for number in (1, 2, 3):  # the changes to one user's jobs would open nothing
-        climb.world.put(replace(climb.world.job(number), user=f"user{number}"))
-    loop = climb.loop()
-    loop.cycle()  # two writes are taken
-    climb.world.put(replace(climb.world.job(2), priority=250))
-    climb.policy = ConstantOrder((1, 2, 3))
-    climb.world.results = dict.fromkeys((1, 2, 3), Result.FAILED)
-    loop.rig = climb.rig()
-    loop.cycle()
-    assert climb.demoted() == []
-    loop.cycle()
-    assert climb.demoted() == ["gpu"]
-    assert climb.last.demoted == ("gpu",)
-    climb.world.results = {}
-    loop.cycle()
-    assert climb.priorities() == {1: NATURAL, 2: 250, 3: NATURAL}
-    assert climb.last.refused() == {"breaker_open": 3}
-
-    loop._journal.close()
-    again = climb.loop()
-    assert again.run(2) == 1, "an open breaker is no success"
-    assert climb.last.proposed() == {}
-    journal = Journal(climb.folder)
-    assert breaker.breakers(journal, "test")["gpu"].cause is Cause.ERRORS
-    assert breaker.reset(journal, "gpu", NOW) == [("test", "gpu")]
-    again.cycle()
-    assert climb.last.results() != {}
 
 
 def test_a_job_is_written_to_so_often_an_hour_and_a_restart_does_not_forget(climb: Climb) -> None:
@@ -312,25 +239,6 @@ def test_under_basic_a_number_of_ours_that_another_one_replaced_is_foreign() -> 
 def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
     number = foreign(job(1, priority=1_000, site_factor=7, owned=owned), "multifactor")
     assert number == (None if expected is None else (SITE_FACTOR, expected))
-
-
-def test_the_second_daemon_observes_and_the_first_goes_on(tmp_path: Path) -> None:
-    queue = [replace(j, priority=100_000 + j.priority) for j in ORDINARY]
-    world = FakeBackend(snapshot(*queue, priorities=AGED))
-    modes: dict[str, list[HealthState]] = {"first": [], "second": []}
-    by_site_factor = Writing("site_factor", hysteresis=0.0)
-    loops = {}
-    for name, order in (("first", range(1, 61)), ("second", range(30, 91))):
-        (tmp_path / name).mkdir(mode=0o700)
-        bench = Bench(tmp_path / name, policy=ConstantOrder(tuple(order)), world=world)
-        bench.writing = by_site_factor
-        loops[name] = bench.loop()
-    for name, loop in [*loops.items()] * 4:
-        modes[name].append(loop.cycle().mode)
-    assert set(modes["first"]) == {HealthState.LIVE}
-    assert set(modes["second"]) == {HealthState.OBSERVE}
-    assert any(j.site_factor for j in world.world.pending)
-    assert "another rltuned" in loops["second"].cycle().why(HealthState.RIVAL_SUSPECTED)
 
 
 FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)

@@ -24,7 +24,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import Fence, SlurmCli
 from tests.builders import NOW, snapshot, sure
 from tests.examples import examples
-from tests.fakes import ConstantOrder, FakeBackend, FakeClock, dealt
+from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 from tests.loops import Bench, Clocks, rescued
 from tests.recorded import DATA, MARKS, Recording, replay
 
@@ -216,36 +216,6 @@ def pair(tmp_path: Path) -> tuple[Beside, Beside]:
         policy=ConstantOrder((2, 3, 1)),
     )
     return one, two
-
-
-def test_the_one_that_takes_over_goes_on_with_what_the_other_wrote(
-    pair: tuple[Beside, Beside],
-) -> None:
-    one, two = pair
-    one.loop().run(1)
-    assert one.priorities() == dealt(3, 2, 1)
-    loop = two.loop()
-    loop.run(1)
-    assert two.received.reports[-1].mode is HealthState.STANDBY
-    assert "head1 acts, and this is head2" in two.received.reports[-1].why(HealthState.STANDBY)
-
-    one.ping.acting = "head2"
-    one.loop().run(1)
-    assert one.received.reports[-1].mode is HealthState.STANDBY
-    loop.run(1)
-    assert (
-        two.received.reports[-1].why(HealthState.STANDBY)
-        == "took over from head1; the next cycle writes"
-    )
-    loop.run(1)
-    last = two.received.reports[-1]
-    assert last.mode is HealthState.LIVE
-    assert last.results() == {Result.APPLIED: 2}
-    assert two.priorities() == dealt(2, 3, 1)
-    assert last.owned() == 3
-    owned = Journal(two.folder).owned(CLUSTER)
-    originals = {key[0]: o.original for key, o in owned.items()}
-    assert originals == {1: 300, 2: 200, 3: 100}, "Slurm's own, from before both"
 
 
 def test_a_successor_does_not_count_as_its_own_what_was_given_back(

@@ -1,7 +1,6 @@
 """The loop with a fake world, a fake clock and a policy that knows its order; load; clocks."""
 
 import math
-import re
 import weakref
 from collections.abc import Callable
 from contextlib import closing
@@ -29,20 +28,17 @@ from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import CLOCK_S
-from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
+from rltuned.errors import BackendError, ModelError, SnapshotError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, reading
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import Bounds, Load, pressures
 from tests.builders import NOW, sure
 from tests.bundles import small_network
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
 from tests.loops import WORLD, Bench, Desk, report
-from tests.recorded import DATA, MARKS, RELEASES, Recording, programs
 
 
 @pytest.fixture
@@ -234,31 +230,6 @@ def test_a_stop_while_waiting_ends_at_once_and_one_in_the_cycle_after_it(bench: 
     assert bench.loop().run() == 0
     assert len(bench.received.reports) == 3
     assert bench.received.reports[2].ok
-
-
-def test_reload_takes_over_new_settings_and_a_bad_file_keeps_the_old(bench: Bench) -> None:
-    answers: list[Rig | SettingsError] = [
-        replace(bench.rig(), policy=ConstantOrder((2,), name="new"), interval_s=30.0),
-        SettingsError("rltuned.toml:3: daemon.dry_run: input should be a valid boolean"),
-    ]
-
-    def reload() -> Rig:
-        answer = answers.pop(0)
-        if isinstance(answer, SettingsError):
-            raise answer
-        return answer
-
-    bench.reload = reload
-    bench.orders.reload = True
-    loop = bench.loop()
-    loop.run(2)
-    assert loop.rig.policy.name == "new"
-    assert bench.clock.waits == [30.0]
-    bench.orders.reload = True
-    loop.run(2)
-    assert loop.rig.policy.name == "new"
-    assert bench.received.words[:3] == ["reloading", "loaded new", "reloading"]
-    assert bench.received.words[3].startswith("not loaded: rltuned.toml:3")
 
 
 def test_a_reload_leaves_nothing_of_the_old_settings_behind(bench: Bench) -> None:
@@ -503,24 +474,3 @@ def test_beyond_two_minutes_it_observes_and_gives_nothing_back(
     assert (bench.priorities(), len(bench.world.plans), neutral) == (written, plans, before)
     off[0] = 0.0
     assert loop.cycle().mode is HealthState.LIVE
-
-
-@pytest.mark.parametrize("ahead_s", [0.0, 100.0, -100.0, 86_400.0])
-@pytest.mark.parametrize("by_load", [True, False])
-@pytest.mark.parametrize("release", RELEASES)
-def test_a_snapshot_is_taken_by_slurmctlds_clock(
-    tmp_path: Path, release: str, by_load: bool, ahead_s: float
-) -> None:
-    """In review the host's clock went into every number."""
-    recording = Recording(DATA / release)
-    programs(tmp_path, recording, {})
-    told = recording.text("sdiag") if by_load else recording.text("config")
-    moment = float(re.search(r"([0-9]{10})", told.split("\n")[1 if by_load else 0])[1])  # type: ignore[index]
-    here = moment + ahead_s
-    backend = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: here, marks=MARKS)
-    if by_load:
-        backend.observe()  # reads the configuration, which was recorded at another moment
-        backend.load()
-    taken_at = backend.observe().taken_at
-    assert backend.clock_off_s() == pytest.approx(-ahead_s, abs=1.0)
-    assert taken_at == pytest.approx(moment if abs(ahead_s) <= CLOCK_S else here, abs=1.0)
