@@ -30,7 +30,7 @@ from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.backtest.worlds import WEIGHTED, cluster, jobs, played, site
 from tests.builders import sure
-from tests.histories import EPOCH, WEIGHTS, row, rows, save_site
+from tests.histories import EPOCH, row, rows, save_site
 
 INTERVAL_S = 600.0
 KNOBS = replace(Settings().knobs(), top_k=0, order=Order(own=0.3, share=0.0))
@@ -290,12 +290,6 @@ def _keep(folder: Path, count: int) -> None:
 def _replace(folder: Path, name: str, old: str, new: str) -> None:
     path = folder / name
     path.write_text(path.read_text().replace(old, new))
-
-
-def test_the_weights_of_the_helper_are_those_of_the_world() -> None:
-    assert int(WEIGHTS["PriorityWeightAge"]) == WEIGHTED.age_weight
-    assert int(WEIGHTS["PriorityWeightJobSize"]) == WEIGHTED.size_weight
-    assert math.isclose(WEIGHTED.max_age_s, 7 * 86_400)
 
 
 SHIPPED = load_predictor(shipped_predictor())

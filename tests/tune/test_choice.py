@@ -304,7 +304,6 @@ def test_a_record_without_jobs_or_with_one_is_refused(
 
 
 DAYS, A_DAY = 14, 40
-DRAW = np.random.default_rng(7)
 OF = np.repeat(np.arange(DAYS), A_DAY)
 BLOCKS = Stretches(OF, DAYS, DAY_S)
 
@@ -318,14 +317,6 @@ def scores(factor: float, *, noise: float = 0.0, seed: int = 1) -> JobScores:
 
 
 RULE = Candidate(BASELINES["delay"], 0.1, 0.75, DAY_S, None)
-
-
-def test_equal_orders_differ_by_nothing() -> None:
-    one = scores(1.0)
-    found = compared(one, one, BLOCKS)
-    assert found.objective.known == (0.0, 0.0, 0.0)
-    assert not found.is_better
-    assert not found.leads
 
 
 def test_a_tenth_less_wait_on_every_day_is_seen() -> None:

@@ -189,16 +189,6 @@ def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
 
 
 @pytest.mark.usefixtures("quick")
-def test_where_the_price_is_broken_the_order_in_force_stays(tmp_path: Path, config: Path) -> None:
-    config.write_text(config.read_text() + "longest = 1.0\n")
-    found = tuned(config, saved(tmp_path))
-    assert found["verdict"] == "kept"
-    (why,) = found["why"]
-    assert "times that of Slurm's own order; tune.longest allows 1," in why
-    assert "; tune.longest allows 1." in found["plain"][0]
-
-
-@pytest.mark.usefixtures("quick")
 def test_a_simulator_that_is_far_off_tunes_nothing(tmp_path: Path, config: Path) -> None:
     """The same jobs, started by dice."""
     given = jobs()

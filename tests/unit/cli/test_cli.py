@@ -186,18 +186,6 @@ def test_explain_finds_arrays_by_every_name(name: str) -> None:
     assert reply["address"] == "7_[0-3]"
 
 
-def test_explain_tells_the_records_of_an_array_apart() -> None:
-    head = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4, listed="0-3"))
-    held = job(8, priority=0, held_by="user", array=ArrayInfo(JobId(7), 1, listed="4"))
-    decision = decide(snapshot(head, held), ConstantOrder(), Knobs())
-    found = {
-        name: explanation(name, decision.snapshot, decision.context, decision)
-        for name in ("7", "7_2", "7_4", "8", "7_9", "7_x")
-    }
-    ids = {name: reply and reply["job_id"] for name, reply in found.items()}
-    assert ids == {"7": 7, "7_2": 7, "7_4": 8, "8": 8, "7_9": None, "7_x": None}
-
-
 def test_every_refusal_and_bound_has_words() -> None:
     texts = [text for one in Refusal for text in (one.sentence, one.of_several)]
     assert all(texts)

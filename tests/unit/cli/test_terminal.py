@@ -84,18 +84,6 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_change_keeps_job_partition_user_and_numbers(width: int) -> None:
-    (head, row) = table_shown(OF_PLAN, [WORST], width)[:2]
-    assert len(row) <= width
-    assert row.split()[0] == "12345678"
-    assert "4294000000" in row
-    assert "4293000000" in row
-    for name, least in (("partition", "gpu-larg"), ("user", "alexa"), ("new", "4293000000")):
-        assert name in head
-        assert least in row
-
-
 def test_why_is_cut_first() -> None:
     row = ("7", "gpu", "ann", "9 -> 1", "100", "200", "4m", "now", "p1:2", "x" * 100)
     (head, line) = table_shown(OF_PLAN, [row], 96)

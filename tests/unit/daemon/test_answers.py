@@ -183,9 +183,6 @@ def test_a_job_with_an_id_that_is_used_again_shows_nothing_of_the_job_before(
         assert made.explain("1", ANN)["job"]["history"] == []
     made.cycle(decided(decide(snapshot(before), ConstantOrder(), Knobs())))
     assert [row["new"] for row in made.explain("1", Asker("bob"))["job"]["history"]] == [-500]
-
-
-HOUR = 3_600.0
 SHORT = OtherRequest(limit_s=600.0)
 
 

@@ -109,19 +109,6 @@ def weighed(state: breaker.Breakers, *pairs: Pair, model: str = "one") -> dict[s
     return dict(state)
 
 
-def test_evidence_of_two_models_is_never_pooled() -> None:
-    state = weighed({}, *[pair(900.0, 300.0)] * 5)
-    one = state["gpu"]
-    assert one.harm[Cause.WAIT].value > 1.5
-    assert (one.harm[Cause.WAIT].pairs, one.waits.pairs) == (5, 5)
-    state = weighed(state, pair(900.0, 300.0), model="two")
-    assert (state["gpu"].model, state["gpu"].waits.pairs) == ("two", 1)
-    assert state["gpu"].harm[Cause.WAIT].pairs == 1
-    assert breaker.effect(state, "one").pairs == 0
-    again = weighed(state, pair(900.0, 300.0))
-    assert again["gpu"].harm[Cause.WAIT].pairs == 1, "what was dropped does not come back"
-
-
 def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
     bad, good = outcomes(F, F), outcomes(A, A)
     state = breaker.NONE
@@ -132,17 +119,6 @@ def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> Non
     assert state["gpu"].cause is Cause.ERRORS
     assert "3 cycles in a row: changes not taken, of 2 of 2 users: no" in state["gpu"].detail
     assert breaker.count_errors(state, good, MOST, NOW + 60) == state  # it stays open
-
-
-def test_enough_evidence_opens_it_and_less_is_kept() -> None:
-    state = weighed({}, *[pair(300.0, 300.0)] * 50)
-    assert state["gpu"].harm[Cause.WAIT].value == pytest.approx(1.0)
-    state = weighed(state, *[pair(900.0, 300.0)] * 20)
-    assert not state["gpu"].is_open
-    state = weighed(state, *[pair(900.0, 300.0)] * 100)
-    assert (state["gpu"].cause, state["gpu"].opened_at) == (Cause.WAIT, NOW)
-    assert "a longer wait in on blocks: 1" in state["gpu"].detail
-    assert weighed(state, pair(900.0, 300.0)) == state
 
 
 def test_a_pair_with_one_block_empty_or_with_one_user_is_no_evidence() -> None:
@@ -160,21 +136,6 @@ def open_one(folder: Path, cluster: str = "c", partition: str = "gpu") -> None:
     journal = Journal(folder)
     breaker.change(journal, cluster, alter, NOW)
     journal.close()
-
-
-def test_it_survives_a_restart_and_only_a_person_closes_it(tmp_path: Path) -> None:
-    assert breaker.demoted(Journal(tmp_path), "c") == ()
-    open_one(tmp_path)
-    open_one(tmp_path, "other", "long")
-    journal = Journal(tmp_path)
-    assert breaker.demoted(journal, "c") == ("gpu",)
-    assert breaker.breakers(journal, "c")["gpu"] == Breaker(NOW, Cause.ERRORS, "why")
-    assert breaker.breakers(journal, "c")["calm"].harm == {Cause.WAIT: Evidence(7.5, 3)}
-    assert breaker.reset(journal, "nobody", NOW) == []
-    assert breaker.reset(journal, "gpu", NOW) == [("c", "gpu")]
-    assert breaker.demoted(Journal(tmp_path), "c") == ()
-    assert breaker.demoted(Journal(tmp_path), "other") == ("long",)
-    assert breaker.reset(journal, None, NOW) == [("other", "long")]
 
 
 def test_a_person_and_the_daemon_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:

@@ -282,7 +282,6 @@ def test_partitions_have_pairs_of_their_own() -> None:
 
 CANARY = Ladder(rung=Rung.CANARY, max_errors=2)
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
-HOUR_S = 3_600.0
 
 
 def decided(seen: Snapshot, rules: Scope) -> Decision:

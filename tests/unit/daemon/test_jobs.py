@@ -29,7 +29,7 @@ from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.values import Tasks, asked_job, asked_moment
 from tests.builders import NOW, job, request, running, snapshot, sure
-from tests.fakes import ConstantOrder, FakeClock
+from tests.fakes import ConstantOrder
 from tests.loops import Bench
 from tests.unit.cli.journalled import KNOBS, world
 
@@ -233,14 +233,6 @@ def changed_at(*looks: tuple[PendingJob, ...]) -> list[list[float]]:
         earlier = {one.key: one for one in marked}
         found.append([one.changed_at for one in marked])
     return found
-
-
-def test_another_cluster_begins_anew(tmp_path: Path) -> None:
-    writer = PlanApplier(Journal(tmp_path), FakeClock())
-    writer.remembered("test", NOW)
-    writer.look(snapshot(job(1)))
-    assert writer.remembered("test", NOW + 60).mark(job(1, qos="high")).changed_at == NOW + 60
-    assert writer.remembered("other", NOW + 60).mark(job(1, qos="high")).changed_at == 0.0
 
 
 STEADY = replace(KNOBS, writing=Writing(hysteresis=0.9))

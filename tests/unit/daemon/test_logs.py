@@ -84,12 +84,6 @@ def test_a_line_that_cannot_be_written_is_dropped() -> None:
     log.error("unexpected_error", exc_info=ValueError("on purpose"))
 
 
-def test_a_stream_without_a_file_is_no_journal() -> None:
-    out = io.StringIO()
-    make_log("json", "info", out, {"JOURNAL_STREAM": "1:2"}).info("stopped")
-    assert json.loads(out.getvalue())["event"] == "stopped"
-
-
 @pytest.mark.parametrize("mode", [*HealthState])
 def test_no_user_account_or_qos_in_any_line(mode: HealthState) -> None:
     jobs = [

@@ -1,6 +1,5 @@
 """The loop with a fake world, a fake clock and a policy that knows its order; load; clocks."""
 
-import math
 import weakref
 from collections.abc import Callable
 from contextlib import closing
@@ -11,13 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.following import Following, Turn
 from rltuned.daemon.load import Weighed, next_stretch
-from rltuned.daemon.metrics.cycle import Metrics
 from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
@@ -429,21 +426,6 @@ def test_what_the_load_does_is_seen() -> None:
         report(HealthState.STANDBY, reasons={HealthState.STANDBY: "head2 holds the lease"})
     )
     assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
-
-
-def test_the_figures_are_metrics() -> None:
-    metrics = Metrics(CollectorRegistry())
-    read = metrics.registry.get_sample_value
-    name = "rltuned_slurmctld_load_ratio"
-    assert math.isnan(read(name, {"figure": "rpc_mean"}) or 0.0), "nobody has asked yet"
-    busy = Weighed(replace(BUSY, rate_limited=2), pressures(BUSY, 0.25, Bounds()), 4.0)
-    metrics.update(report(weighed=busy))
-    assert read(name, {"figure": "server_threads"}) == 1.0
-    assert read(name, {"figure": "rpc_mean"}) == 0.5
-    assert read("rltuned_interval_stretch_ratio") == 4.0
-    assert read("rltuned_rate_limited_total") == 2.0
-    metrics.update(report(weighed=Weighed(None, {}, 4.0, "garbled")))
-    assert math.isnan(read(name, {"figure": "server_threads"}) or 0.0), "unknown is not zero"
 
 
 @pytest.mark.parametrize("off_s", [None, 0.0, CLOCK_S, -CLOCK_S])

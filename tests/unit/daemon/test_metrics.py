@@ -37,8 +37,6 @@ from tests.loops import Bench
 from tests.programs import ran
 from tests.switchback_world import switchback_at
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture
 def metrics() -> Metrics:

@@ -33,7 +33,7 @@ from tests.bundles import small_network
 from tests.configs import settings_file
 from tests.e2e.process import Daemon
 from tests.fakes import FakeBackend
-from tests.loops import FRESH, UNJUDGED, rescued
+from tests.loops import FRESH, UNJUDGED
 from tests.programs import process
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -246,29 +246,6 @@ def test_a_dry_run_does_not_mind_whose_state_folder_it_is(
         refuse_untrusted(settings)
     assert [d.key for d in refuse_untrusted(settings, dry_run=True)] == ["daemon.state_dir"]
     assert len(doubts(settings)) == 1
-
-
-EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rltuned.example.toml"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        Settings(),
-        load(
-            EXAMPLE,
-            (
-                Flag("scope.sla_partitions", ["sla"], "-"),
-                Flag("order.own", 0.5, "-"),
-                Flag("slurm.conf", "/etc/slurm/other.conf", "-"),
-            ),
-        ).settings,
-    ],
-)
-def test_they_come_back_as_they_were(tmp_path: Path, settings: Settings) -> None:
-    with closing(Journal(tmp_path)) as journal:
-        keep_settings(journal, settings, NOW)
-    assert last_settings(tmp_path) == rescued(settings)
 
 
 def test_nothing_is_made_up(tmp_path: Path) -> None:

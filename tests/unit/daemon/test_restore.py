@@ -175,24 +175,6 @@ def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
     assert world.job(4).priority == 900
 
 
-def test_a_job_that_was_just_released_is_asked_for_again(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_site_factor(world.job(2), 500))
-    later = world.job(2)
-    world.put(replace(later, site_factor=None, eligible_at=None, reason="None"))
-
-    def after(waits: int) -> bool:
-        if waits == 3:
-            world.put(later)
-        return False
-
-    clock = FakeClock(after)
-    items = restore(world, journal, clock, effort=Effort(math.inf))
-    assert fates(items) == {2: Fate.RESTORED}
-    assert clock.waits == [0.0, 1.0, 1.0]
-
-
 def test_what_slurm_does_not_come_to_show_is_left_after_some_seconds(
     world: FakeBackend, journal: Journal
 ) -> None:

@@ -498,20 +498,3 @@ def test_bounded_slowdown_counts_at_least_ten_seconds_and_is_never_below_one(
     assert JobRun(run.job).slowdown is None
     with pytest.raises(ValueError, match="out of order"):
         JobRun(run.job, UnixTime(start - 1.0))
-
-
-def test_two_news_are_those_without_the_look_in_between() -> None:
-    """But for the ends, which are better known with it."""
-    short, new, old = looked(1, NOW + 70), looked(2, NOW + 75), looked(3)
-    looks: list[Snapshot] = [
-        snapshot(runs=(old,), taken_at=NOW),
-        snapshot(runs=(old, short, new), taken_at=NOW + 80),
-        snapshot(runs=(new,), taken_at=NOW + 160),
-    ]
-    each, ends = JobTracker(), JobTracker()
-    both = [each.look(seen) for seen in looks]
-    whole = [ends.look(seen) for seen in (looks[0], looks[2])]
-    assert (both[1] + both[2]).started == whole[1].started == (JobRun(new),)
-    assert (
-        [run.job for run in (both[1] + both[2]).over] == [run.job for run in whole[1].over] == [old]
-    )

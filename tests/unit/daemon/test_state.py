@@ -311,22 +311,6 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(world, ConstantOrder(), Knobs(), True, 60.0, tmp_path / "PAUSE")
 
 
-def test_ready_means_a_fresh_result_and_good_files(desk: Desk, tmp_path: Path) -> None:
-    assert not desk.publisher.health().ready
-    desk.publisher.cycle(report())
-    assert desk.publisher.health().ready
-    desk.clock.advance(179)
-    desk.publisher.cycle(away())
-    assert desk.publisher.health().ready
-    desk.clock.advance(2)
-    assert not desk.publisher.health().ready
-    desk.publisher.cycle(report())
-    desk.publisher.not_loaded("line 3 is wrong")
-    assert not desk.publisher.health().ready
-    desk.publisher.loaded(rig(tmp_path))
-    assert desk.publisher.health().ready
-
-
 def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
     desk.publisher.cycle(report())
     (cycle,) = desk.lines("cycle")
@@ -467,20 +451,12 @@ def test_a_wait_works_in_a_process_with_more_than_a_thousand_open_files() -> Non
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_rests_meanwhile() -> None:
-    assert gc.isenabled()
+def test_the_search_for_cycles_rests_meanwhile_and_stays_off_where_it_was() -> None:
     with uncollected():
         assert not gc.isenabled()
-    assert gc.isenabled()
-
-
-def test_goes_on_after_an_error() -> None:
     with pytest.raises(ValueError, match="seen"), uncollected():
         raise ValueError("seen")
     assert gc.isenabled()
-
-
-def test_stays_off_where_somebody_put_it_off() -> None:
     gc.disable()
     try:
         with uncollected():
