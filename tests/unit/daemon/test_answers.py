@@ -183,6 +183,8 @@ def test_a_job_with_an_id_that_is_used_again_shows_nothing_of_the_job_before(
         assert made.explain("1", ANN)["job"]["history"] == []
     made.cycle(decided(decide(snapshot(before), ConstantOrder(), Knobs())))
     assert [row["new"] for row in made.explain("1", Asker("bob"))["job"]["history"]] == [-500]
+
+
 SHORT = OtherRequest(limit_s=600.0)
 
 

@@ -42,7 +42,7 @@ from tests import needs
 from tests.accounting import as_user
 from tests.builders import decided, job, snapshot
 from tests.fakes import ConstantOrder
-from tests.loops import FRESH, UNJUDGED, board_after, serving
+from tests.loops import FRESH, board_after, serving
 from tests.needs import skip_or_fail
 from tests.programs import ran
 
@@ -129,6 +129,7 @@ def test_other_paths_and_methods(server: MetricsServer) -> None:
     assert ask(server, "/metrics", "POST")[0] == 501
     status, _, text = ask(server, "/metrics", "HEAD")
     assert (status, text) == (200, "")
+    assert ask(server, "/metrics", Junk="x" * 100_000)[0] == 431
 
 
 def test_what_is_asked_of_a_job_is_read_from_the_address(doctor: Doctor, tmp_path: Path) -> None:
@@ -142,15 +143,7 @@ def test_what_is_asked_of_a_job_is_read_from_the_address(doctor: Doctor, tmp_pat
             found.append((name, other))
             return super().explain(name, asker, other)
 
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        doctor,
-        status=dict,
-        answers=Listening(tmp_path / "journal.sqlite"),
-    )
-    with closing(made):
+    with closing(serving(doctor, answers=Listening(tmp_path / "journal.sqlite"))) as made:
         status, kind, text = ask(made, "/job.json?job=1_2&limit=2:00:00&gpus=2")
         assert (status, kind) == (200, "application/json")
         assert NO_DECISION in json.loads(text)["why"]
@@ -196,16 +189,7 @@ def test_links_of_a_page_stay_below_the_path_of_a_proxy(
     path: str, doctor: Doctor, tmp_path: Path
 ) -> None:
     """Behind https://site/rltuned/ a link to /status.css would leave rltuned."""
-    board = board_after(tmp_path, jobs=True)
-    made = MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        doctor,
-        status=lambda: board.document(FRESH, UNJUDGED),
-        board=board,
-    )
-    with closing(made):
+    with closing(serving(doctor, board=board_after(tmp_path, jobs=True))) as made:
         status, _, text = ask(made, path)
         assert status == 200
         links = [one for one in LINK.findall(text) if not one.startswith(("data:", "#"))]
@@ -254,13 +238,10 @@ def is_cut(client: socket.socket, piece: bytes, pause_s: float) -> bool:
 
 @pytest.mark.parametrize("piece", [b"x", b"GET /metrics HTTP/1.1\r\n", b"X-Slow: 1\r\n"])
 def test_a_client_that_trickles_is_cut_all_the_same(doctor: Doctor, piece: bytes) -> None:
-    quick = MetricsServer("127.0.0.1", 0, CollectorRegistry(), doctor, patience_s=0.5)
-    try:
+    with closing(serving(doctor, patience_s=0.5)) as quick:
         with socket.create_connection(("127.0.0.1", quick.effective_port), timeout=10) as slow:
             assert is_cut(slow, piece, pause_s=0.05), "each piece comes well within the patience"
         assert ask(quick, "/healthz")[0] == 200
-    finally:
-        quick.close()
 
 
 def test_a_taken_port_is_one_clear_line(server: MetricsServer, doctor: Doctor) -> None:
@@ -361,11 +342,8 @@ def test_over_tcp_everybody_is_a_stranger(answers: Answers, path: str) -> None:
     """A proxy on the daemon's machine, run by root or by the daemon's user, speaks for all who
     reach it; so does a listener whose port an own one borrows.
     """
-    server = MetricsServer(
-        "127.0.0.1", 0, CollectorRegistry(), lambda: FRESH, status=dict, answers=answers
-    )
     with (
-        closing(server),
+        closing(serving(answers=answers)) as server,
         closing(http.client.HTTPConnection("127.0.0.1", server.effective_port, timeout=10)) as made,
     ):
         made.request("GET", path, headers={"X-Forwarded-User": "root"})
