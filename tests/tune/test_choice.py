@@ -176,66 +176,60 @@ def is_chosen(candidate: Candidate) -> bool:
     return candidate.share == 2.0
 
 
-def test_a_setting_that_holds_after_the_switch_is_advised_with_its_lines(
-    past: Past, monkeypatch: pytest.MonkeyPatch
+def is_default(candidate: Candidate) -> bool:
+    own, share, most_s = candidate.own, candidate.share, candidate.max_delay_s
+    return (own, share, most_s) == (DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s)
+
+
+HOLDS: Factor = lambda e, _late: 0.8 if is_chosen(e) else 1.0  # noqa: E731
+GONE: Factor = lambda e, late: 0.8 if is_chosen(e) and not late else 1.0  # noqa: E731
+NO_LEAD: Factor = lambda _e, _late: 0.9  # noqa: E731
+FIRST: Factor = lambda e, _late: 0.7 if e.is_first_come else 0.9  # noqa: E731
+FIRST_LATE: Factor = lambda e, late: 0.7 if e.is_first_come and late else 0.9  # noqa: E731
+DEFAULT_BEST: Factor = lambda e, _late: 0.7 if is_default(e) else 0.9  # noqa: E731
+
+
+def lines_of(own: float, share: float) -> tuple[str, ...]:
+    return "[order]", f"own = {own}", f"share = {share}"
+
+
+FIRST_COME = "Plain first come, first served is best here"
+STAYS = "The default stays (own = 0.1, share = 0.75)"
+YOURS = "Your setting stays (own = 0.2, share = 0.75)"
+
+
+@pytest.mark.parametrize(
+    ("own", "factor", "begins", "says", "lines"),
+    [
+        (0.1, HOLDS, "Another setting is better here", "mean wait -20.0% [", lines_of(0.1, 2)),
+        (0.1, GONE, STAYS, "does not hold after it", ()),
+        (0.2, NO_LEAD, YOURS, "no other setting", ()),
+        (0.1, FIRST, FIRST_COME, "", lines_of(0, 0)),
+        (0.1, FIRST_LATE, FIRST_COME, "", lines_of(0, 0)),
+        (5.0, DEFAULT_BEST, "The default is best here", "", lines_of(0.1, 0.75)),
+    ],
+)
+def test_what_is_advised_and_the_lines_to_write(
+    past: Past,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    own: float,
+    factor: Factor,
+    begins: str,
+    says: str,
+    lines: tuple[str, ...],
 ) -> None:
-    play_by(monkeypatch, past, lambda e, _late: 0.8 if is_chosen(e) else 1.0)
-    found = advised(past)
-    assert list(found.orders) == [FCFS, PLAIN, CHOSEN]
-    assert found.sentence.startswith("Another setting is better here")
-    assert "mean wait -20.0% [" in found.sentence
-    assert found.lines == ("[order]", "own = 0.1", "share = 2")
-    assert found.why == ()
-
-
-def test_a_lead_that_is_gone_after_the_switch_changes_nothing(
-    past: Past, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play_by(monkeypatch, past, lambda e, late: 0.8 if is_chosen(e) and not late else 1.0)
-    found = advised(past)
-    assert found.sentence.startswith("The default stays (own = 0.1, share = 0.75)")
-    assert "does not hold after it" in found.sentence
-    assert found.lines == ()
-    assert "no better" in found.why[0]
-
-
-def test_where_nothing_leads_the_setting_stays(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
-    play_by(monkeypatch, past, lambda _e, _late: 0.9)
-    found = advised(past, replace(DEFAULT, own=0.2))
-    assert list(found.orders) == [FCFS, PLAIN, CURRENT]
-    assert found.sentence.startswith("Your setting stays (own = 0.2, share = 0.75)")
-    assert "no other setting" in found.sentence
-    assert found.lines == ()
-
-
-@pytest.mark.parametrize("is_first_before", [True, False])
-def test_where_first_come_first_served_is_best_it_says_so(
-    past: Past, monkeypatch: pytest.MonkeyPatch, *, is_first_before: bool
-) -> None:
-    """Also where it shows after the switch alone."""
-    play_by(
-        monkeypatch,
-        past,
-        lambda e, late: 0.7 if e.is_first_come and (late or is_first_before) else 0.9,
-    )
-    found = advised(past)
-    assert found.sentence.startswith("Plain first come, first served is best here")
-    assert found.lines == ("[order]", "own = 0", "share = 0")
-
-
-def test_the_default_is_found_again_and_its_lines_are_written(
-    past: Past, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Own 5 is in force."""
-    default = (DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s)
-    play_by(
-        monkeypatch,
-        past,
-        lambda e, _late: 0.7 if (e.own, e.share, e.max_delay_s) == default else 0.9,
-    )
-    found = advised(past, replace(DEFAULT, own=5.0))
-    assert found.sentence.startswith("The default is best here")
-    assert found.lines == ("[order]", "own = 0.1", "share = 0.75")
+    play_by(monkeypatch, past, factor)
+    found = advised(past, replace(DEFAULT, own=own))
+    assert found.sentence.startswith(begins)
+    assert says in found.sentence
+    assert found.lines == lines
+    if factor is HOLDS:
+        assert (list(found.orders), found.why) == ([FCFS, PLAIN, CHOSEN], ())
+    if factor is NO_LEAD:
+        assert list(found.orders) == [FCFS, PLAIN, CURRENT]
+    if factor is GONE:
+        assert "no better" in found.why[0]
 
 
 def test_too_few_jobs_before_the_switch_give_a_sentence(past: Past) -> None:

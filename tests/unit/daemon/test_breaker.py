@@ -75,16 +75,6 @@ def test_a_job_of_two_partitions_counts_in_both() -> None:
     assert breaker.failing(both, failed) == dict.fromkeys(("gpu", "long"), out)
 
 
-def test_users_are_counted_and_not_their_changes() -> None:
-    many = [job(n, user="mallory") for n in range(1, 21)]
-    failed = [Outcome(set_priority(j, 9), F, "reads back 7") for j in many]
-    assert breaker.failing(many, failed) == {"gpu": ""}
-    honest = job(21, user="alice")
-    assert breaker.failing([*many, honest], [*failed, Outcome(set_priority(honest, 9), A)]) == {
-        "gpu": ""
-    }
-
-
 def test_a_job_that_is_held_by_now_says_nothing_and_a_lack_of_rights_everything() -> None:
     one = job(1)
     held = Outcome(set_priority(one, 9), R, HELD)

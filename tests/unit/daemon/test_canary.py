@@ -153,36 +153,6 @@ def test_a_job_that_never_starts_counts_as_a_day_and_later_pairs_wait_for_it() -
     assert street.decided[0].wait.on["carol"] == HORIZON_S
 
 
-@pytest.mark.parametrize("how", ["cancelled", "held", "nice", "toggled", "requeued"])
-def test_a_job_that_anybody_touched_is_no_evidence(how: str) -> None:
-    street = Street().until(START - STEP_S)
-    number = street.come(first_of(True) + 60, "mallory")
-    street.until(street.now + STEP_S)
-    one = street.waiting[number]
-    if how == "cancelled":
-        del street.waiting[number]
-    elif how == "held":
-        street.waiting[number] = replace(one, priority=0, held_by="user")
-    elif how == "nice":
-        street.waiting[number] = replace(one, nice=500)
-    elif how == "toggled":
-        street.waiting[number] = replace(one, eligible_at=UnixTime(street.now - 1))
-    else:
-        street.start(number, after_s=STEP_S + 60)
-        street.until(street.now + STEP_S)
-        street.runs.clear()
-        again = replace(one, submitted_at=UnixTime(street.now), eligible_at=UnixTime(street.now))
-        street.waiting[number] = again
-    street.until(street.now + STEP_S)
-    if how not in {"cancelled", "requeued"}:
-        street.waiting[number] = one
-        street.until(street.now + STEP_S)
-        street.start(number, after_s=3_000.0)
-    street.until(START + HORIZON_S + 8_000.0)
-    counted = [pair.wait.on.get("mallory") for pair in street.decided]
-    assert counted in ([None], [])
-
-
 @pytest.mark.parametrize("how", ["seen", "restarted", "hidden"])
 def test_neither_wait_of_a_requeued_job_is_evidence(how: str) -> None:
     """Before, the first counted when it ran again at the next look, and the second when a look

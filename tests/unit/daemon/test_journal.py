@@ -5,9 +5,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,6 @@ from tests.builders import (
     job,
     noted,
     release,
-    running,
     set_priority,
     set_site_factor,
     sight,
@@ -282,41 +280,6 @@ def test_a_large_write_leaves_no_large_log(tmp_path: Path) -> None:
     for size in (40 * 1024 * 1024, 1, 2):  # the second write clears the pages of the first
         journal.remember("state", "x" * size, NOW)
     assert (tmp_path / f"{FILE_NAME}-journal").stat().st_size <= 16 * 1024 * 1024
-    journal.close()
-
-
-def gone(journal: Journal, number: int, values: Sequence[int], at: float) -> None:
-    one = job(number, priority=500)
-    for step, value in enumerate(values):
-        noted(journal, set_priority(one, value), at=at + step)
-        one = replace(one, priority=value)
-    journal.close_gone(CLUSTER, ())
-
-
-def test_what_left_the_queue_is_kept_for_its_return_and_no_more(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Keeping(days=90))
-    gone(journal, 1, [600, 700, 800, 900], at=NOW)
-    journal.keep(sight(snapshot(job(9)), cycle=1, at=NOW + 29 * DAY_S))
-    back = job(1, priority=900, submitted_at=NOW + 60, fixed=True, site_factor=None)
-    assert len(journal.reclaim(CLUSTER, [back], NOW + 90)) == 1
-    assert journal.owned(CLUSTER)[back.job_id, back.submitted_at].original == 500
-    journal.close_gone(CLUSTER, ())
-    journal.keep(sight(snapshot(job(9)), cycle=2, at=NOW + 31 * DAY_S))
-    journal.keep(sight(snapshot(job(9)), cycle=3, at=NOW + 33 * DAY_S))
-    assert rows(tmp_path, "SELECT count(*) FROM owned") == [(0,)]
-    journal.close()
-
-
-def test_a_job_that_runs_longer_than_anything_is_kept_is_known_when_requeued(
-    tmp_path: Path,
-) -> None:
-    journal = Journal(tmp_path, Keeping(days=1, max_mib=0.0))
-    gone(journal, 1, [900], at=NOW)
-    for day in range(40):
-        shown = snapshot(job(9), runs=[running(1)])
-        journal.keep(sight(shown, cycle=day + 1, at=NOW + day * DAY_S))
-    back = job(1, priority=900, submitted_at=NOW + 40 * DAY_S, fixed=True, site_factor=None)
-    assert len(journal.reclaim(CLUSTER, [back], NOW + 40 * DAY_S)) == 1
     journal.close()
 
 

@@ -27,7 +27,6 @@ from rltuned.domain.plan import Result
 from rltuned.domain.priority import HIGHEST_BASIC, NeutralDelay, PrioritySystem
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError
-from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
 from rltuned.settings import load
@@ -265,21 +264,6 @@ def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
     keep(two, CLUSTER, replace(FOUND, delay_s=7.0))  # its own dry runs
     unpack(two, pack(one, CLUSTER, "head1", 1))
     assert context_by(two, CLUSTER).neutral == FOUND
-
-
-@pytest.mark.parametrize("live", [True, False])
-def test_the_next_cycle_sees_what_the_last_one_found(tmp_path: Path, live: bool) -> None:
-    bench = Bench(tmp_path, live=live)
-    bench.loop().cycle()
-    first = bench.received.reports[-1].decision
-    bench.loop().cycle()  # a restart: nothing but the journal is left
-    second = bench.received.reports[-1].decision
-    assert first is not None
-    assert second is not None
-    assert first.context.neutral is None
-    assert second.context.neutral == sure(first.neutral)
-    seen = [(r.snapshot, r.context) for r in recorded(tmp_path / FILE_NAME)]
-    assert seen == [(d.snapshot, d.context) for d in (first, second)]  # what a replay decides from
 
 
 def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:

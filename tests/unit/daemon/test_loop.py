@@ -229,6 +229,16 @@ def test_a_stop_while_waiting_ends_at_once_and_one_in_the_cycle_after_it(bench: 
     assert bench.received.reports[2].ok
 
 
+def test_a_reload_takes_over_another_policy_and_interval(bench: Bench) -> None:
+    new = replace(bench.rig(), policy=ConstantOrder((2,), name="new"), interval_s=30.0)
+    bench.reload, bench.orders.reload = lambda: new, True
+    loop = bench.loop()
+    loop.run(2)
+    assert loop.rig.policy.name == "new"
+    assert bench.clock.waits == [30.0]
+    assert bench.received.words == ["reloading", "loaded new"]
+
+
 def test_a_reload_leaves_nothing_of_the_old_settings_behind(bench: Bench) -> None:
     """In review the memory of a daemon of 3,000 jobs rose by a megabyte with each reload."""
     loop = bench.loop()

@@ -151,15 +151,6 @@ def test_a_path_that_is_no_bundle_is_named(tmp_path: Path, given: str, why: str)
         find_policy(load(settings_file(tmp_path), (flag,)))
 
 
-def test_a_bundle_that_others_can_change_is_refused_wherever_it_lies(tmp_path: Path) -> None:
-    bundle = small_network(tmp_path / "made" / "own")
-    loaded = load(settings_file(tmp_path, f'[policy]\nname = "model:{bundle}"\n'))
-    assert find_policy(loaded)[0].name == "model:own"
-    bundle.parent.chmod(0o777)
-    with pytest.raises(ModelError, match=f"model {bundle.parent}: others may write to it"):
-        find_policy(loaded)
-
-
 def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
     for name in ("made/own", "./own", f"{tmp_path}/../own"):
         loaded = load(settings_file(tmp_path, f'[policy]\nname = "model:{name}"\n'))

@@ -311,6 +311,22 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(world, ConstantOrder(), Knobs(), True, 60.0, tmp_path / "PAUSE")
 
 
+def test_ready_means_a_fresh_result_and_good_files(desk: Desk, tmp_path: Path) -> None:
+    assert not desk.publisher.health().ready
+    desk.publisher.cycle(report())
+    assert desk.publisher.health().ready
+    desk.clock.advance(179)
+    desk.publisher.cycle(away())
+    assert desk.publisher.health().ready
+    desk.clock.advance(2)
+    assert not desk.publisher.health().ready
+    desk.publisher.cycle(report())
+    desk.publisher.not_loaded("line 3 is wrong")
+    assert not desk.publisher.health().ready
+    desk.publisher.loaded(rig(tmp_path))
+    assert desk.publisher.health().ready
+
+
 def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
     desk.publisher.cycle(report())
     (cycle,) = desk.lines("cycle")
