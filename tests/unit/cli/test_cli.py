@@ -1,37 +1,33 @@
 """Commands in this process, against the built-in cluster or none at all."""
 
 import json
-import math
 import os
 import re
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rltuned import __version__
-from rltuned.cli import COMMANDS, PANELS, check
+from rltuned.cli import COMMANDS, PANELS
 from rltuned.cli.check import here
-from rltuned.cli.check_slurm import FIT, QUEUE, facts_of, queue_checks
+from rltuned.cli.check_slurm import facts_of, queue_checks
 from rltuned.cli.explain import _BOUNDS, in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
 from rltuned.core.refusals import Refusal
 from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.documents import explanation
-from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
 from rltuned.policies.generation import TunedOrder
 from rltuned.policies.generations import Generations
-from rltuned.settings import Flag, Loaded, Settings, from_flags, load
-from rltuned.slurm.config_checks import Check, Status, answers
-from rltuned.solver import Cbc
+from rltuned.settings import Flag, from_flags, load
+from rltuned.slurm.config_checks import Check, Status
 from tests.builders import job, running, snapshot, sure
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder
@@ -301,22 +297,6 @@ def test_check_looks_at_the_machine(tmp_path: Path) -> None:
     assert set(found()) == {"runtime", "user"}, "the journal's check says that there is no folder"
 
 
-def test_partitions_without_a_time_limit_are_warned_of() -> None:
-    limited = Partition("a", max_time_s=60.0)
-    endless = (Partition("b", max_time_s=math.inf), Partition("c"))
-    default = Partition("d", max_time_s=math.inf, default_time_s=60.0)
-
-    def found(*partitions: Partition) -> Check:
-        seen = replace(snapshot(), partitions=partitions)
-        facts = facts_of(Loaded(Settings()), None, seen=seen)
-        return next(c for c in answers(QUEUE, facts) if c.name == "time_limits")
-
-    assert found(limited, default).status is Status.OK
-    check = found(limited, *endless)
-    assert check.status is Status.WARN
-    assert "none in b, c," in check.detail
-
-
 def test_check_says_what_to_mend(config: Path) -> None:
     config.write_text('[daemon]\nstate_dir = "/no/such/folder"\n[ladder]\nstage = "full"\n')
     result = run("check", "--no-slurm", "--config", str(config))
@@ -324,16 +304,6 @@ def test_check_says_what_to_mend(config: Path) -> None:
     assert "FAIL  journal: /no/such/folder" in result.stdout
     assert "remedy: mkdir -p /no/such/folder && chown -R " in result.stdout
     assert "ok    mode: stage full: it writes, write_mode auto" in result.stdout
-
-
-def test_check_warns_where_there_is_no_solver(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(check, "Cbc", lambda: Cbc(Path("/nonexistent/cbc")))
-    result = run("check", "--no-slurm", "--config", str(config))
-    assert result.exit_code == 0, result.output
-    assert "warn  solver: cbc " in result.stdout
-    assert "every joint placement falls back to best fit" in result.stdout
 
 
 def test_models(tmp_path: Path) -> None:
@@ -394,15 +364,6 @@ def test_breakers_are_shown_and_closed(config: Path) -> None:
     for verb in ("show", "reset"):
         with pytest.raises(JournalError, match=r"journal\.sqlite: it is gone"):
             run("breaker", verb, *options)
-
-
-def test_a_canary_by_priorities_is_warned_of_where_jobs_age(config: Path) -> None:
-    multifactor = Check("priority", Status.OK, "priority/multifactor")
-    config.write_text(config.read_text() + '[ladder]\nstage = "canary"\n')
-    assert list(answers(FIT, facts_of(load(config), None, priority=multifactor))) == []
-    config.write_text(config.read_text() + '[limits]\nwrite_mode = "priority"\n')
-    (warning,) = answers(FIT, facts_of(load(config), None, priority=multifactor))
-    assert (warning.name, warning.status) == ("canary", Status.WARN)
 
 
 def test_models_promote_and_roll_back(tmp_path: Path) -> None:

@@ -173,14 +173,6 @@ def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
 
 RECORDED = Recording(DATA / "24.11")
 ONE = "Slurmctld(primary) at head1 is UP\n"
-TWO = "Slurmctld(primary) at head1 is DOWN\nSlurmctld(backup) at head2 is UP\n"
-
-
-@pytest.fixture
-def shared(tmp_path: Path) -> Path:
-    folder = tmp_path / "shared"
-    folder.mkdir(mode=0o700)
-    return folder
 
 
 def checks_found(tmp_path: Path, ping: str, settings: str = "", **changed: str) -> dict[str, Check]:
@@ -198,32 +190,6 @@ def test_one_controller_needs_nothing(tmp_path: Path) -> None:
     assert checks["ha"] == Check("ha", Status.OK, "one slurmctld, on head1")
     assert checks["load"].status is Status.OK
     assert checks["load"].detail == "1 server threads, backfill cycle 0.01 s"
-
-
-def test_two_controllers_without_a_lease_are_worth_a_warning(tmp_path: Path) -> None:
-    ha = checks_found(tmp_path, TWO)["ha"]
-    assert ha.status is Status.WARN
-    assert (
-        ha.detail == "2 slurmctld (head1, head2; the slurmctld on head2 acts) and no [ha] lease_dir"
-    )
-
-
-def test_a_daemon_beside_neither_would_never_write(tmp_path: Path, shared: Path) -> None:
-    lease = f'[ha]\nlease_dir = "{shared}"\n'
-    ha = checks_found(tmp_path, TWO, lease + 'host = "login1"')["ha"]
-    assert ha.status is Status.FAIL
-    assert "this machine is login1, SlurmctldHost are head1, head2" in ha.detail
-    ha = checks_found(tmp_path, TWO, lease + 'host = "head1"')["ha"]
-    assert ha == Check("ha", Status.OK, "the slurmctld on head2 acts; this is head1")
-
-
-def test_a_lease_that_cannot_be_used_fails(tmp_path: Path, shared: Path) -> None:
-    lease = f'[ha]\nlease_dir = "{shared}"\nhost = "head1"'
-    shared.chmod(0o777)
-    ha = checks_found(tmp_path, TWO, lease)["ha"]
-    assert ha.status is Status.FAIL
-    assert "chmod go-w" in ha.detail
-    assert "mode 0700, on all hosts" in ha.remedy
 
 
 def test_a_figure_near_its_bound_is_reported_before_it_counts(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from rltuned.cli import app
 from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Plan, Result
@@ -42,7 +40,6 @@ from tests.builders import (
     snapshot,
     sure,
 )
-from tests.configs import settings_file
 
 CLUSTER = "test"
 
@@ -461,23 +458,3 @@ def test_a_salt_that_others_may_read_or_that_is_no_file_is_refused(tmp_path: Pat
         read_salt(tmp_path)
     with pytest.raises(JournalError, match="cannot be written"):
         keep_salt(tmp_path / "absent")
-
-
-def test_check_says_what_is_wrong_with_it(tmp_path: Path) -> None:
-    config = settings_file(
-        tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nenabled = false\n'
-    )
-
-    def line() -> str:
-        out = CliRunner().invoke(app, ["check", "--no-slurm", "--config", str(config)]).output
-        return next(row for row in out.splitlines() if "kinds:" in row)
-
-    assert line() == (
-        "ok    kinds: jobs are likened by salted digests of name, command, work_dir, submit_line; "
-        "the salt is drawn when the daemon starts"
-    )
-    (tmp_path / SALT_FILE).write_bytes(b"x")
-    (tmp_path / SALT_FILE).chmod(0o600)
-    assert line().startswith(f"FAIL  kinds: {tmp_path}/salt: 1 bytes instead of 32")
-    config.write_text(config.read_text() + "[predictor]\nkinds = []\n")
-    assert line() == "ok    kinds: switched off"
