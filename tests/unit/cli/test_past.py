@@ -18,7 +18,7 @@ from rltuned.errors import JournalError, SettingsError
 from rltuned.journal.cycles import pack_plan, recorded, unpack_plan
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
-from tests.builders import NOW, job, noted, set_priority, set_site_factor
+from tests.builders import NOW, job, noted, set_priority, set_site_factor, sure
 from tests.configs import settings_file
 from tests.fakes import FakeClock
 from tests.unit.cli.journalled import FIRST, live, world
@@ -121,7 +121,7 @@ def test_an_intent_whose_process_ended_is_on_disk_and_said_to_be_unknown(
 ) -> None:
     with closing(Journal(tmp_path)) as journal:
         noted(journal, set_priority(job(3), FIRST), by=None)
-        assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+        assert sure(journal._db).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
     reply = run("history", "3", "--config", str(config)).stdout
     assert f"-> {FIRST}: unknown (the process ended before it was seen)" in reply
 

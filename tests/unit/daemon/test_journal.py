@@ -303,18 +303,6 @@ def journal(tmp_path: Path) -> Journal:
     return found
 
 
-def test_a_deleted_file_is_noticed_and_not_made_again(journal: Journal) -> None:
-    file = journal.path
-    aside = file.rename(file.with_name("aside"))
-    for use in (lambda: write(journal, 2), lambda: journal.owned("test")):
-        with pytest.raises(JournalLostError, match="was deleted or moved"):
-            use()
-    assert not file.exists()
-    aside.rename(file)  # put back: the same file
-    write(journal, 2)
-    assert len(journal.owned("test")) == 2
-
-
 def replaced(path: Path, older: bytes) -> None:
     path.with_name("copy").write_bytes(older)
     path.with_name("copy").replace(path)
