@@ -267,9 +267,7 @@ def test_the_documented_columns_are_enough_for_every_reader(required: tuple[str,
     ("named", "number", "tasks"),
     [("12+1", (12, 1), 1), ("17_[1-5]", (17, 1, 5), 5), ("17_4", (17, 4), 1), ("9", (9,), 1)],
 )
-def test_a_job_that_is_known_by_its_name_alone(
-    named: str, number: tuple[int, ...], tasks: int
-) -> None:
+def test_a_job_known_by_its_name_alone(named: str, number: tuple[int, ...], tasks: int) -> None:
     names = COLUMNS[1:]
     waits = {"Start": "Unknown", "End": "Unknown", "State": "PENDING", "NodeList": ""}
     more = waits if tasks > 1 else {}
@@ -301,9 +299,7 @@ def test_a_list_of_tasks_that_is_cut_counts_as_far_as_it_goes(listed: str, tasks
         ("Suspended", "00:00:00", 30.0),
     ],
 )
-def test_a_suspended_job_ran_only_as_long_as_it_was_not(
-    column: str, text: str, ran_s: float
-) -> None:
+def test_a_suspended_job_ran_while_it_was_not(column: str, text: str, ran_s: float) -> None:
     names = (*OLDER, column)
     values = GOOD | {column: text}
     (job,) = read("|".join(names), "|".join(values[n] for n in names)).records

@@ -328,9 +328,7 @@ def test_a_run_that_ended_later_teaches_later(fitted_on: Past, tmp_path: Path) -
     assert sure(found[0]).predictor.to_bytes() != expected
 
 
-def test_nothing_is_learned_when_nothing_is_asked_for_or_there_is_too_little(
-    fitted_on: Past, tmp_path: Path
-) -> None:
+def test_nothing_is_learned_unasked_or_of_too_little(fitted_on: Past, tmp_path: Path) -> None:
     out = tmp_path / "trained"
     assert fit_site("none", fitted_on, RLTUNE, SHIPPED, out, minutes=1, seed=1)[0] is None
     few = replace(fitted_on, split_s=fitted_on.jobs[100].submit_s)

@@ -59,9 +59,7 @@ def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> N
     assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
 
 
-def test_live_reorders_and_restore_gives_back(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
+def test_live_reorders_and_restore_undoes(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
     long, middle, short = waiting(slurm)
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100", "--nice=5")
     held = slurm.sbatch(*FULL, "--hold", "--time=10")
@@ -96,9 +94,7 @@ def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -
     assert slurm.state(long) == "PD"
 
 
-def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
-    slurm: SlurmLab, config: Path
-) -> None:
+def test_restore_leaves_changed_and_held_jobs_alone(slurm: SlurmLab, config: Path) -> None:
     long, middle, short = waiting(slurm)
     assert rltuned("run", "--live", "--once", config=config).returncode == 0
     slurm.scontrol("update", f"JobId={short}", "SiteFactor=9")
@@ -122,7 +118,7 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     assert factors(slurm) == {long: 0, middle: 0, short: 9}
 
 
-def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
+def test_the_command_that_restore_names_frees_a_held_job_of_its_factor(
     slurm: SlurmLab, config: Path
 ) -> None:
     long, *_ = waiting(slurm)
@@ -203,7 +199,7 @@ def left(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def test_no_name_is_left_anywhere_and_names_alike_have_one_digest(
+def test_no_name_is_left_and_like_names_have_one_digest(
     slurm: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     state, private = tmp_path / "state", slurm.root / PRIVATE
@@ -236,7 +232,7 @@ def test_no_name_is_left_anywhere_and_names_alike_have_one_digest(
     assert "kinds" not in json.loads(shown[2])["jobs"][0]
 
 
-def test_a_damaged_salt_costs_the_kinds_and_nothing_else(
+def test_a_damaged_salt_costs_the_kinds_alone(
     slurm: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     waiting(slurm)
@@ -285,9 +281,7 @@ def priorities(lab: SlurmLab) -> dict[int, int]:
     return {int(job): int(number) for job, number in (row.split() for row in rows if row)}
 
 
-def test_a_preview_before_the_first_start_is_what_the_daemon_writes(
-    slurm: SlurmLab, tmp_path: Path
-) -> None:
+def test_a_preview_is_what_the_daemon_writes(slurm: SlurmLab, tmp_path: Path) -> None:
     """No job is known to have ended here, so both go by time limits: in review the daemon took a
     guess of the shipped predictor for a plan, and turned the order round.
     """

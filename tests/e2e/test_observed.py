@@ -220,9 +220,7 @@ def config(slurm: SlurmLab, tmp_path: Path) -> Iterator[Path]:
     rltuned("restore", "--all", config=path)
 
 
-def test_dashboards_and_alerts_on_a_real_daemon(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
+def test_dashboards_and_alerts_of_a_daemon(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
     waiting(slurm)
     started = time.monotonic()
     with (

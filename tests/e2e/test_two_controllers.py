@@ -185,9 +185,7 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
     assert given.returncode == 0, given.stdout
 
 
-def test_a_holder_that_is_stopped_loses_the_lease_and_does_not_write(
-    lab: SlurmLab, tmp_path: Path
-) -> None:
+def test_a_holder_that_is_stopped_loses_the_lease(lab: SlurmLab, tmp_path: Path) -> None:
     _, _, short = waiting(lab)
     one, two = (settings(lab, tmp_path, host) for host in (lab.host, BACKUP))
     with (
@@ -232,9 +230,7 @@ def numbers(slurm: SlurmLab) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("priority_type", ["priority/multifactor", "priority/basic"])
-def test_the_second_of_two_daemons_observes_and_says_why(
-    priority_type: str, tmp_path: Path
-) -> None:
+def test_the_second_daemon_observes_and_says_why(priority_type: str, tmp_path: Path) -> None:
     with SlurmLab(priority_type=priority_type) as slurm:
         blocker = slurm.sbatch("-wm1", "-n4", "--time=2:00:00")
         slurm.wait_for(lambda: slurm.state(blocker) == "R", "the node is busy")

@@ -203,9 +203,7 @@ def of_two_partitions(slurm: SlurmLab) -> int:
     return both
 
 
-def test_partitions_that_differ_are_moved_alike_or_not_at_all(
-    slow: SlurmLab, tmp_path: Path
-) -> None:
+def test_unlike_partitions_are_moved_alike_or_not_at_all(slow: SlurmLab, tmp_path: Path) -> None:
     config = settings(slow, tmp_path, "priority")
     both = of_two_partitions(slow)
     untouched = settled(slow)
@@ -226,9 +224,7 @@ def test_partitions_that_differ_are_moved_alike_or_not_at_all(
     assert settled(slow) == untouched
 
 
-def test_partitions_that_weigh_the_same_and_numbers_that_never_go_down(
-    slow: SlurmLab, tmp_path: Path
-) -> None:
+def test_like_partitions_and_numbers_that_never_go_down(slow: SlurmLab, tmp_path: Path) -> None:
     config = settings(slow, tmp_path, "priority")
     with reconfigured(slow, "PriorityWeightPartition=0"):
         both = of_two_partitions(slow)

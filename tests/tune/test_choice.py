@@ -129,9 +129,7 @@ def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> 
     incumbent = Candidate(POLICY, 0.1, 0.75, 604_800.0, None)
     with pytest.MonkeyPatch.context() as patch:
         play_by(
-            patch,
-            past,
-            lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.35) - 0.1 * c.is_refitted,
+            patch, past, lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.35) - 0.1 * c.is_refitted
         )
         found = search(
             past.switched_on(switch_s), end_s, incumbent,
@@ -287,7 +285,7 @@ def test_a_tuned_site_is_sent_to_its_nights(config: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_record_without_jobs_or_with_one_is_refused(
+def test_a_record_of_one_job_is_refused(
     config: Path, folder: Path, tmp_path: Path, count: int
 ) -> None:
     rows = (folder / "sacct.txt").read_text().splitlines()[:count]

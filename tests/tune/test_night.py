@@ -89,7 +89,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_night_ends_its_search_in_time(
+def test_a_night_ends_in_time(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock stands but for a play of the training period, which takes a minute; the night has
@@ -112,9 +112,7 @@ def test_a_night_ends_its_search_in_time(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_better_order_is_proposed_then_promoted_and_then_kept(
-    tmp_path: Path, config: Path
-) -> None:
+def test_a_better_order_is_proposed_promoted_and_kept(tmp_path: Path, config: Path) -> None:
     """First come, first served is in force; informative limits make `delay` much better."""
     site = saved(tmp_path)
     store = Generations(tmp_path / "state")
@@ -172,9 +170,7 @@ def misled(given: Sequence[TraceJob], days: float) -> tuple[TraceJob, ...]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
-    tmp_path: Path, config: Path
-) -> None:
+def test_a_generation_is_left_when_the_world_turns(tmp_path: Path, config: Path) -> None:
     """First come, first served is that order; `delay` by the limits is in force, and was better."""
     config.write_text(config.read_text() + LOOSE + "[predictor]\nenabled = false\n")
     assert tuned(config, saved(tmp_path))["verdict"] == "proposed"
@@ -202,9 +198,7 @@ def test_a_simulator_that_is_far_off_tunes_nothing(tmp_path: Path, config: Path)
     assert (state.verdict, state.failed) == ("nothing", 0)
 
 
-def test_too_few_jobs_tune_nothing_and_their_last_week_is_replayed(
-    tmp_path: Path, config: Path
-) -> None:
+def test_too_few_jobs_tune_nothing_and_their_week_is_replayed(tmp_path: Path, config: Path) -> None:
     """Whatever becomes of the night: an observing site asks whether it would help here."""
     config.write_text(config.read_text().replace("own = 0.0", "own = 1.0"))
     site = saved(tmp_path, given=jobs()[:900])
@@ -242,7 +236,7 @@ def test_a_predictor_with_too_few_jobs_is_left_out(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_night_that_breaks_off_counts_as_failed(
+def test_a_broken_night_is_a_failed_one(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_args: Any, **_more: Any) -> None:
@@ -258,7 +252,7 @@ def test_a_night_that_breaks_off_counts_as_failed(
 
 
 @pytest.mark.parametrize("name", ["tuned", "model:mine"])
-def test_a_model_that_does_not_load_is_a_failed_night(
+def test_a_model_that_fails_to_load_is_a_failed_night(
     tmp_path: Path, config: Path, name: str
 ) -> None:
     """Else the alert on failed nights stays silent."""
@@ -371,7 +365,7 @@ def negated(name: str) -> Policy:
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_order_turned_round_is_kept_out(
+def test_a_reversed_order_is_kept_out(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BASELINES, "delay", negated("saf"))

@@ -261,9 +261,7 @@ def test_config_show_tells_sources(config: Path) -> None:
     )
 
 
-def test_the_config_file_may_be_named_by_the_environment(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_the_config(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLTUNED_CONFIG", str(config))
     assert document("config", "show", "--json")["daemon.interval_s"]["value"] == 30.0
 

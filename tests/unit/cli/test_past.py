@@ -116,9 +116,7 @@ def test_a_damaged_plan_is_refused(body: bytes) -> None:
         unpack_plan(body)
 
 
-def test_an_intent_whose_process_ended_is_on_disk_and_said_to_be_unknown(
-    tmp_path: Path, config: Path
-) -> None:
+def test_an_intent_whose_process_ended_is_said_to_be_unknown(tmp_path: Path, config: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
         noted(journal, set_priority(job(3), FIRST), by=None)
         assert sure(journal._db).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL

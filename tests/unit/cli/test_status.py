@@ -232,9 +232,7 @@ def test_the_plan_of_a_long_queue_is_read_whole(serve: Serve, tmp_path: Path) ->
     assert (found, why) == (plan, "")
 
 
-def test_what_is_longer_than_any_answer_is_one_sentence(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_an_answer_is_one_sentence(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_MOST", 1_024 * 1_024)
     found, why = ask_daemon(serve(b"[" + b"1," * 1_000_000))
     assert found is None
@@ -257,7 +255,7 @@ def test_the_daemon_of_another_state_folder_is_not_believed(serve: Serve) -> Non
 
 @pytest.mark.parametrize(("age_s", "is_old"), [(0.0, False), (170.0, False), (7_200.0, True)])
 @pytest.mark.parametrize("asked", [("plan",), ("explain", "1"), ("explain", "9")])
-def test_an_old_answer_is_said_to_be_old(
+def test_an_old_answer_is_called_old(
     tmp_path: Path, asked: tuple[str, ...], age_s: float, is_old: bool
 ) -> None:
     """In review `plan` showed the queue of hours ago as that of now, while Slurm did not answer."""

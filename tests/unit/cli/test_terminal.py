@@ -100,9 +100,7 @@ def test_what_finds_no_room_is_named() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=30)), max_size=5),
        st.integers(20, 200))  # fmt: skip
-def test_no_row_is_wider_than_the_screen_or_two_lines_high(
-    rows: list[tuple[str, str]], width: int
-) -> None:
+def test_no_row_exceeds_the_screen_or_its_line(rows: list[tuple[str, str]], width: int) -> None:
     columns = (Column("job", least=5), Column("why", goes=1, least=5))
     lines = [s for s in table_shown(columns, rows, width) if not s.startswith("no room at ")]
     assert len(lines) == 1 + len(rows)
@@ -153,9 +151,7 @@ def journal(tmp_path: Path) -> str:
     return str(settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}"\n[http]\nport = 0\n'))
 
 
-def test_status_and_history_begin_a_line_with_job_and_change(
-    screen: tuple[Lines, int], journal: str
-) -> None:
+def test_status_and_history_begin_with_the_job(screen: tuple[Lines, int], journal: str) -> None:
     lines_of, width = screen
     (change,) = [s for s in lines_of(width, "status", "--config", journal) if "job 3:" in s]
     assert re.search(r"job 3: priority 100 -> \d+", change[:width])
@@ -245,9 +241,7 @@ def test_a_mark_before_the_first_letter_of_a_file_is_no_letter(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("table", "port"), [("", None), ("[http]\nport = {}\n", 1)])
-def test_the_built_in_cluster_takes_the_port_of_the_settings(
-    tmp_path: Path, table: str, port: int | None
-) -> None:
+def test_the_built_in_cluster_takes_the_port(tmp_path: Path, table: str, port: int | None) -> None:
     config = tmp_path / "rltuned.toml"
     free = 20_000 + os.getpid() % 20_000
     config.write_text(table.format(free))
@@ -317,9 +311,7 @@ def test_a_wrong_option_is_refused_before_an_extra_is_imported() -> None:
     assert_no_extra(2, WRONG)
 
 
-def test_a_daemon_without_joint_placement_and_page_imports_neither_solver_nor_templates(
-    tmp_path: Path,
-) -> None:
+def test_a_daemon_of_one_policy_imports_neither_solver_nor_templates(tmp_path: Path) -> None:
     config = settings_file(tmp_path, '[policy]\nname = "delay"\nplacement = "pack"\n')
     flags = ("--backend", "sim", "--dry-run", "--once", "--no-show")
     found = imported("run", "--config", str(config), *flags)

@@ -115,9 +115,7 @@ def test_another_request_is_played_for_those_who_see_the_job(tmp_path: Path) -> 
     assert played.asked == [(1, other, "ann", False), (2, other, "root", True)]
 
 
-def test_a_job_that_came_after_the_last_forecast_is_played_when_it_is_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_a_job_after_the_last_forecast_is_played_when_it_is_asked_for(tmp_path: Path) -> None:
     seen = snapshot(job(1, user="ann"), job(2, user="ann"), job(3, user="bob"))
     line = present_line(snapshot(job(2, user="ann")))
 
@@ -168,9 +166,7 @@ def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) ->
     assert "The daemon only observes: it orders nothing." in text
 
 
-def test_a_job_with_an_id_that_is_used_again_shows_nothing_of_the_job_before(
-    tmp_path: Path,
-) -> None:
+def test_a_job_whose_id_is_used_again_shows_nothing_of_the_job_before(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     before, now = job(1, user="bob", submitted_at=NOW - 900), job(1, user="ann", submitted_at=NOW)
     runs = replace(running(1, user="ann"), submitted_at=UnixTime(NOW))
@@ -347,9 +343,7 @@ def asked_of(settings: Settings, job: int, other: OtherRequest, *, as_is: bool =
     return answered(document, ground)
 
 
-def test_a_shorter_limit_moves_a_job_forward_in_the_order_that_is_proposed(
-    settings: Settings,
-) -> None:
+def test_a_shorter_limit_moves_a_job_forward_in_the_proposed_order(settings: Settings) -> None:
     """sjf puts job 3 of 50 minutes first; with 10 minutes job 1 stands before it."""
     as_it_is = asked_of(settings, 1, OtherRequest())["what_if"]
     found = asked_of(settings, 1, SHORT)["what_if"]
@@ -367,9 +361,7 @@ def test_where_nothing_is_written_a_request_moves_no_job(settings: Settings) -> 
     assert places == [1, 1]
 
 
-def test_more_gpus_than_there_are_never_start_and_no_limit_is_no_number(
-    settings: Settings,
-) -> None:
+def test_too_many_gpus_never_start_and_no_limit_is_no_number(settings: Settings) -> None:
     found = asked_of(settings, 1, OtherRequest(math.inf, 400))["what_if"]
     assert (found["limit_s"], found["unlimited"], found["expected_start"]) == (None, True, None)
     assert "no node that could carry it" in found["expected_why"]
@@ -385,7 +377,7 @@ def test_a_process_of_its_own_answers_the_same(settings: Settings) -> None:
     assert found == asked_of(settings, 1, SHORT)
 
 
-def test_a_process_that_takes_too_long_is_ended(
+def test_a_slow_process_is_ended(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = executable(tmp_path / "slow", "#!/bin/sh\nexec sleep 600\n")

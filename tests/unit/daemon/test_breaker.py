@@ -56,9 +56,7 @@ A, F, G, R = Result.APPLIED, Result.FAILED, Result.GONE, Result.REFUSED
         ((F,), False),
     ],
 )
-def test_a_partition_fails_when_most_of_its_changes_are_not_taken(
-    results: tuple[Result, ...], fails: bool
-) -> None:
+def test_a_partition_fails_when_most_changes_do(results: tuple[Result, ...], fails: bool) -> None:
     assert bool(outcomes(*results).get("gpu")) is fails
 
 
@@ -242,9 +240,7 @@ def test_without_a_trial_the_generation_in_force_is_followed(store: Generations)
     assert Following(settings(folder)).turn(NOW) == Turn("", None)
 
 
-def test_on_trial_both_have_half_of_the_time_and_change_with_the_blocks(
-    store: Generations,
-) -> None:
+def test_on_trial_both_have_half_of_the_time_and_change_with_blocks(store: Generations) -> None:
     following = Following(settings(store.folder.parent))
     trial = sure(following.trial())
     turns = [following.turn(NOW + hour * 3_600.0).generation for hour in range(8 * 42)]
@@ -295,10 +291,7 @@ def tried(
         known = breaker.change(memory, CLUSTER, alter, NOW)
         opened = tuple(name for name, one in known.items() if one.is_open)
         status = CanaryStatus(
-            breakers=known,
-            opened=opened,
-            pairs=(pair,),
-            effect=breaker.effect(known, trial.model),
+            breakers=known, opened=opened, pairs=(pair,), effect=breaker.effect(known, trial.model)
         )
         moved = following.judge(memory, CLUSTER, status, trial, NOW)
         if moved is not None:

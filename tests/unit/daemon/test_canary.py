@@ -260,7 +260,7 @@ def decided(seen: Snapshot, rules: Scope) -> Decision:
 
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("system", [AGING, PrioritySystem()])
-def test_a_job_is_on_the_side_of_the_block_in_which_it_became_eligible(
+def test_a_job_is_on_the_side_of_the_block_of_its_eligible_time(
     on: bool, system: PrioritySystem
 ) -> None:
     rules = Scope(sla_partitions=frozenset({"sla"}), switchback=switchback_at(NOW, on=on))
@@ -294,7 +294,7 @@ def test_without_a_switchback_delays_are_on_while_the_stage_writes(writes: bool)
         (Scope(excluded_qos=frozenset({"any"})), None),
     ],
 )
-def test_a_job_that_was_never_seen_waiting_has_a_side_where_it_is_surely_ours(
+def test_a_job_never_seen_waiting_has_a_side_where_it_is_ours(
     rules: Scope, side: Side | None
 ) -> None:
     runs = [
@@ -377,9 +377,7 @@ def test_delays_that_do_nothing_or_help_do_not(tmp_path: Path, on_s: float) -> N
     assert set(verdict.blocks) == {"gpu"}
 
 
-def test_evidence_and_effect_survive_a_restart_and_another_model_starts_with_none(
-    tmp_path: Path,
-) -> None:
+def test_evidence_survives_a_restart_and_another_model_starts_with_none(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.play(5, 6_000.0, 1_500.0)
     before = breakers(site.journal, "test")["gpu"]
@@ -471,7 +469,7 @@ def test_a_run_keeps_the_side_that_its_job_had_while_it_waited(
         [{"cluster": "other"}],
     ],
 )
-def test_a_run_of_which_the_end_is_not_known_has_no_slowdown(
+def test_a_run_without_a_known_end_has_no_slowdown(
     tmp_path: Path, looks: list[dict[str, Any]]
 ) -> None:
     """Before, only the memory of run times knew: the metric counted each of these as an end."""

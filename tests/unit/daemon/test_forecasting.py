@@ -120,9 +120,7 @@ def test_a_job_that_is_gone_teaches_nothing_and_a_record_survives_its_file() -> 
         {"dependency": "afterok:5", "reason": "Dependency"},
     ],
 )
-def test_a_job_that_its_user_keeps_from_starting_makes_no_interval_wider(
-    waits: dict[str, Any],
-) -> None:
+def test_a_job_its_user_keeps_from_starting_makes_no_interval_wider(waits: dict[str, Any]) -> None:
     record = past([10.0] * 500, (5.0, 10.0, 20.0))
     before = record.scales(NOW)
     jobs = [job(n, submitted_at=NOW) for n in range(1, 1_001)]
@@ -142,9 +140,7 @@ def test_a_job_that_its_user_keeps_from_starting_makes_no_interval_wider(
         {"required_nodes": ("p1",)},
     ],
 )
-def test_a_job_whose_user_changes_it_after_the_forecast_makes_no_interval_wider(
-    change: dict[str, Any],
-) -> None:
+def test_a_job_changed_after_the_forecast_makes_no_interval_wider(change: dict[str, Any]) -> None:
     record = past([10.0] * 500, (5.0, 10.0, 20.0))
     before = record.scales(NOW)
     owned = change.get("owned")
@@ -333,9 +329,7 @@ def test_the_child_is_handed_the_first_of_the_line_and_nothing_else() -> None:
     assert b"secret" not in packed(todo)
 
 
-def test_a_child_that_fails_costs_only_the_new_forecast(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_fails_costs_its_forecast(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     one = make()
     monkeypatch.setattr("sys.executable", "/bin/false")
     one.cycle(decided(decision(snapshot(job(1)))))
@@ -367,9 +361,7 @@ DAMAGED = ("", "{", "[]", '{"version": 9}', '{"version": 1}', "[" * 200_000)
 
 
 @pytest.mark.parametrize("text", [*DAMAGED, *(json.dumps(RIGHT | wrong) for wrong in WRONG)])
-def test_a_damaged_file_or_one_of_impossible_numbers_is_made_again(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_file_damaged_or_of_impossible_numbers_is_made_again(tmp_path: Path, text: str) -> None:
     keep_file(tmp_path, json.dumps(RIGHT))
     assert read_file(tmp_path) is not None
     keep_file(tmp_path, text)

@@ -174,9 +174,7 @@ def test_past_its_mean_a_job_takes_its_upper_quantile_and_then_its_limit() -> No
     assert ends == [100, 300, 900, 1_000]
 
 
-def test_edges_that_no_group_holds_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edges_of_no_group_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than fit: 40 jobs that all wait for the same 40."""
     monkeypatch.setattr(core_groups, "MOST_EDGES", 1_000)
     parents = ",".join(f"afterok:{n}" for n in range(1, 41))
@@ -270,9 +268,7 @@ class Following(Bench):
         return {**found, "starts": None, "verdict": None}
 
 
-def test_a_change_while_no_daemon_looks_is_written_by_the_next_and_explain_says_so(
-    tmp_path: Path,
-) -> None:
+def test_a_change_while_no_daemon_looks_is_written_by_the_next(tmp_path: Path) -> None:
     """Each cycle is one of a new process, which has the journal alone."""
     bench = Following(tmp_path)
     bench.world.world = world()
@@ -290,9 +286,7 @@ def test_a_change_while_no_daemon_looks_is_written_by_the_next_and_explain_says_
     assert bench.decided().plan.is_empty
 
 
-def test_a_change_is_written_although_the_last_write_was_noted_with_the_clock_ahead(
-    tmp_path: Path,
-) -> None:
+def test_a_change_is_written_after_a_write_noted_with_the_clock_ahead(tmp_path: Path) -> None:
     bench = Following(tmp_path)
     bench.world.world = world()
     bench.clock.advance(7_200.0)

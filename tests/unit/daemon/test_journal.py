@@ -102,7 +102,7 @@ def _link(path: Path) -> None:
         (lambda p: p.parent.chmod(0o777), "others may write"),
     ],
 )
-def test_a_file_that_cannot_be_trusted_is_refused(
+def test_an_untrusted_file_is_refused(
     tmp_path: Path, spoil: Callable[[Path], object], says: str
 ) -> None:
     journal = Journal(tmp_path)
@@ -136,9 +136,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_what_a_killed_process_left_half_written_goes_with_the_next_file(
-    tmp_path: Path, *, ends: bool
-) -> None:
+def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path, *, ends: bool) -> None:
     """Each kill within a write left a file of up to 30 MiB, for ever."""
     path, other = tmp_path / "run-times", tmp_path / ".run-times-elsewhere-1"
     other.touch()
@@ -179,9 +177,7 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     assert journal.recent_writes("another", NOW - 3_600) == {}
 
 
-def test_writes_noted_while_the_clock_was_ahead_count_when_their_time_has_come(
-    tmp_path: Path,
-) -> None:
+def test_writes_noted_while_the_clock_was_ahead_count_in_their_time(tmp_path: Path) -> None:
     journal, one = Journal(tmp_path), job(1)
     for at in (NOW - 60, NOW + 7_200, NOW + 7_260):
         journal.intend(Plan((set_priority(one, 900),)), cluster=CLUSTER, cycle=1, at=at)
@@ -359,9 +355,7 @@ def test_without_the_lock_file_there_is_still_one_writer(journal: Journal) -> No
 
 
 @pytest.mark.parametrize("kept", [None, b"", b"[1]", b'{"number": 1}', b"\xff"])
-def test_the_mark_outside_shows_an_older_copy_of_the_folder(
-    tmp_path: Path, kept: bytes | None
-) -> None:
+def test_the_mark_outside_shows_an_older_copy(tmp_path: Path, kept: bytes | None) -> None:
     """In review `restore` of such a copy said that there was nothing to restore. kept: what lies in
     the mark's place, which says nothing unless it is a mark; None = the mark.
     """

@@ -168,7 +168,7 @@ def moved(jobs: tuple[PendingJob, ...], count: int, step: int = 7) -> tuple[Pend
         (moved(tuple(job(n) for n in range(1, 201)), 20), True),
     ],
 )
-def test_many_different_numbers_that_nobody_of_ours_wrote(
+def test_many_numbers_that_nobody_of_ours_wrote(
     seen: tuple[PendingJob, ...], expected: bool
 ) -> None:
     assert bool(rival(snapshot(*seen, priorities=AGED), ())) is expected
@@ -209,7 +209,7 @@ def above(jobs: tuple[PendingJob, ...], count: int, each: int = 1) -> tuple[Pend
         (tuple(replace(j, priority=j.priority - 99, nice=99) for j in above(BASIC, 20)), True),
     ],
 )
-def test_under_basic_rltuneds_numbers_lie_above_slurms_own(
+def test_under_basic_ours_lie_above_slurms_own(
     seen: tuple[PendingJob, ...], expected: bool
 ) -> None:
     basic = snapshot(*seen, priorities=PrioritySystem("basic"))
@@ -332,10 +332,7 @@ def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("placement", "solver"), [('placement = "pack"\n', None), ("", Cbc())])
 def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: Cbc | None) -> None:
-    path = settings_file(
-        tmp_path,
-        f'[policy]\n{placement}[oversubscribe]\nscope = ["gpu"]\n',
-    )
+    path = settings_file(tmp_path, f'[policy]\n{placement}[oversubscribe]\nscope = ["gpu"]\n')
     path.chmod(0o644)
     rig = build_rig(load(path), FakeBackend(JOINT))
     assert rig.solver == solver

@@ -218,9 +218,7 @@ def pair(tmp_path: Path) -> tuple[Beside, Beside]:
     return one, two
 
 
-def test_a_successor_does_not_count_as_its_own_what_was_given_back(
-    pair: tuple[Beside, Beside],
-) -> None:
+def test_a_successor_does_not_own_what_was_given_back(pair: tuple[Beside, Beside]) -> None:
     one, two = pair
     loop = one.loop()
     loop.run(1)
@@ -309,9 +307,7 @@ def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Bes
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"holder": "x", "term": 0, "cluster": "c"}'])
-def test_a_handover_that_cannot_be_read_lets_nobody_write(
-    pair: tuple[Beside, Beside], text: str
-) -> None:
+def test_a_damaged_handover_lets_nobody_write(pair: tuple[Beside, Beside], text: str) -> None:
     one, _ = pair
     (one.shared / HANDOVER_FILE).write_text(text)
     (one.shared / HANDOVER_FILE).chmod(0o600)

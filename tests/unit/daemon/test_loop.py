@@ -63,9 +63,7 @@ class Remembering(FakeBackend):
         return super().observe(remembered)
 
 
-def test_the_world_is_seen_with_what_the_journal_reported_and_its_last_word_counts(
-    bench: Bench,
-) -> None:
+def test_the_world_is_seen_with_what_the_journal_says_and_the_last_counts(bench: Bench) -> None:
     world = Remembering(WORLD)
     bench.world = world
     loop = bench.loop()
@@ -439,9 +437,7 @@ def test_what_the_load_does_is_seen() -> None:
 
 
 @pytest.mark.parametrize("off_s", [None, 0.0, CLOCK_S, -CLOCK_S])
-def test_clocks_that_agree_or_are_not_known_stop_nothing(
-    tmp_path: Path, off_s: float | None
-) -> None:
+def test_clocks_that_agree_or_are_unknown_stop_nothing(tmp_path: Path, off_s: float | None) -> None:
     bench = Bench(tmp_path)
     loop = bench.loop()
     loop.rig = replace(loop.rig, clock_off_s=lambda: off_s)
@@ -450,9 +446,7 @@ def test_clocks_that_agree_or_are_not_known_stop_nothing(
 
 
 @pytest.mark.parametrize("off_s", [CLOCK_S + 1, -CLOCK_S - 1, 1e9])
-def test_beyond_two_minutes_it_observes_and_gives_nothing_back(
-    tmp_path: Path, off_s: float
-) -> None:
+def test_beyond_two_minutes_it_observes_and_undoes_nothing(tmp_path: Path, off_s: float) -> None:
     bench = Bench(tmp_path)
     loop, off = bench.loop(), [0.0]
     loop.rig = replace(loop.rig, clock_off_s=lambda: off[0])

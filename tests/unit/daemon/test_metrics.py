@@ -296,10 +296,7 @@ QUEUE = (
     job(3, gpus=4, priority=0, submitted_at=NOW - 99_999.0),
 )
 """One job, an array of five, and a held job, which wants nothing yet."""
-NODES = (
-    node("p1", gpus=4, free_gpus=1),
-    node("p2", gpus=4, free_gpus=3, schedulable=False),
-)
+NODES = (node("p1", gpus=4, free_gpus=1), node("p2", gpus=4, free_gpus=3, schedulable=False))
 
 
 def sums_found() -> Sums:

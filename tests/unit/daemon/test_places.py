@@ -94,9 +94,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     assert f"policy model:rltune, trust 1 ({actor.verdict})" in status
 
 
-def test_bundles_are_found_where_pip_puts_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundles_lie_where_pip_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent, installed = tmp_path / "absent", tmp_path / "share"
     (installed / "rltune").mkdir(parents=True)
     monkeypatch.setattr(shelf, "_INSTALLED", installed)
@@ -117,9 +115,7 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
         find_policy(loaded)
 
 
-def test_a_bundle_anywhere_is_named_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = small_network(tmp_path / "made" / "own")
     config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
     monkeypatch.chdir(tmp_path)
@@ -158,7 +154,7 @@ def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
             find_policy(loaded)
 
 
-def test_a_new_settings_file_names_a_bundle_from_the_root(
+def test_a_new_file_names_a_bundle_from_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_network(tmp_path / "own")
@@ -203,7 +199,7 @@ def test_an_earlier_folder_of_path_counts_and_so_does_one_that_is_not_absolute(
         refuse_untrusted(loaded(tmp_path))
 
 
-def test_in_a_sticky_folder_others_can_pause_but_not_end_a_pause(
+def test_in_a_sticky_folder_others_can_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin")
@@ -227,9 +223,7 @@ def test_a_group_is_worth_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not doubt.fatal
 
 
-def test_a_dry_run_does_not_mind_whose_state_folder_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_takes_any_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin")
     settings = loaded(tmp_path)
     (tmp_path / "state").chmod(0o777)

@@ -93,9 +93,7 @@ def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: J
     assert journal.claims("test") == ()
 
 
-def test_of_a_dependent_job_the_number_is_taken_back_unseen(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_a_dependent_job_gives_its_number_back_unseen(world: FakeBackend, journal: Journal) -> None:
     """Slurm shows no site factor of one: that its priority moves is all that can be read back."""
     change(world, journal, set_site_factor(world.job(2), 100))
     held = replace(world.job(2), site_factor=None, eligible_at=None, dependency="afterok:1")
@@ -113,9 +111,7 @@ def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journa
 
 
 @pytest.mark.parametrize("holder", ["user", "admin"])
-def test_of_a_held_job_the_nice_is_given_back_and_nothing_else(
-    world: FakeBackend, journal: Journal, holder: str
-) -> None:
+def test_a_held_job_gets_its_nice_alone(world: FakeBackend, journal: Journal, holder: str) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     held = replace(world.job(1), priority=0, held_by=holder, live=True)
     world.put(held)
@@ -145,9 +141,7 @@ def test_where_a_nice_would_free_the_job_it_is_only_reported(
     assert len(world.plans) == plans
 
 
-def test_a_job_that_was_held_and_freed_gets_its_nice_and_keeps_its_number(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_a_job_held_and_freed_gets_its_nice_alone(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     freed = replace(world.job(1), priority=350, live=True)
     world.put(freed)
@@ -175,7 +169,7 @@ def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
     assert world.job(4).priority == 900
 
 
-def test_what_slurm_does_not_come_to_show_is_left_after_some_seconds(
+def test_what_slurm_never_shows_is_left_after_some_seconds(
     world: FakeBackend, journal: Journal
 ) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
@@ -196,7 +190,7 @@ def test_what_slurm_does_not_come_to_show_is_left_after_some_seconds(
         {"eligible_at": None, "priority": 0},
     ],
 )
-def test_what_slurm_hides_for_good_costs_no_patience(
+def test_what_slurm_hides_costs_no_patience(
     world: FakeBackend, journal: Journal, case: dict[str, object]
 ) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
@@ -206,9 +200,7 @@ def test_what_slurm_hides_for_good_costs_no_patience(
     assert clock.elapsed_s == 0.0
 
 
-def test_a_job_written_in_both_modes_is_released_first(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_one_written_in_both_modes_is_released_first(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
     change(world, journal, set_priority(world.job(2), 900))
     assert after_restore(world, journal) == {2: Fate.RESTORED}
@@ -254,9 +246,7 @@ def test_patience_ends_after_the_last_gain(world: FakeBackend, journal: Journal)
     assert 100.0 <= clock.elapsed_s < 131.0
 
 
-def test_many_are_sent_in_parts_with_a_look_before_each(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_many_go_in_parts_with_a_look_before_each(world: FakeBackend, journal: Journal) -> None:
     fill(world, journal, 450)
     world.plans.clear()
     looks = world.observed
@@ -277,7 +267,7 @@ def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journa
 
 
 @pytest.mark.parametrize(("name", "number"), [("1", 1), ("?", 0)])
-def test_a_job_whose_row_cannot_be_read_stays_ours(
+def test_a_job_with_an_unreadable_row_stays_ours(
     world: FakeBackend, journal: Journal, name: str, number: int
 ) -> None:
     fill(world, journal, 2)
@@ -416,9 +406,7 @@ def test_a_number_that_we_never_wrote_is_somebody_elses(journal: Journal) -> Non
 @pytest.mark.parametrize(
     "fields", [{"priority": 0, "held_by": "user", "live": True}, {"priority": 350, "live": True}]
 )
-def test_a_task_that_was_held_gets_its_nice_back(
-    journal: Journal, fields: dict[str, object]
-) -> None:
+def test_a_task_once_held_gets_its_nice_back(journal: Journal, fields: dict[str, object]) -> None:
     world = FakeBackend(snapshot(WHOLE))
     change_of_task(world, journal, set_priority(WHOLE, 900))
     held = task(NEWEST + 1, fixed=False, **fields)
@@ -466,9 +454,7 @@ def flag_of(world: FakeBackend, job_id: int = 1) -> str:
 
 AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
 SHARING = Knobs(
-    rules=Scope(min_age_s=0.0),
-    placement="milp",
-    tuning=Tuning(sharing=Sharing(frozenset({"gpu"}))),
+    rules=Scope(min_age_s=0.0), placement="milp", tuning=Tuning(sharing=Sharing(frozenset({"gpu"})))
 )
 
 
@@ -498,7 +484,7 @@ def isolating(world: FakeBackend, journal: Journal, knobs: Knobs, demoted: str =
     ],
     ids=["breaker", "sla", "user", "scope", "placement"],
 )
-def test_a_job_that_guidance_leaves_is_isolated_again(
+def test_what_guidance_leaves_is_isolated_again(
     journal: Journal, knobs: Knobs, demoted: str
 ) -> None:
     world = shared_job(journal)

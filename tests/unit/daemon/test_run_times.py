@@ -285,17 +285,12 @@ def test_a_sacct_that_fails_is_one_line_and_a_cold_start(site: Site) -> None:
 
     site.sacct = fails
     status = site.look()
-    assert (status.source, status.trouble) == (
-        Source.LOOKS,
-        "sacct ended with 1: slurmdbd is down",
-    )
+    assert (status.source, status.trouble) == (Source.LOOKS, "sacct ended with 1: slurmdbd is down")
     site.look()
     assert [event for event, _ in site.log.out] == ["run_times"]
 
 
-def test_a_slow_sacct_delays_no_cycle_and_no_end_is_lost(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_sacct_delays_no_cycle_nor_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_times, "FIRST_WAIT_S", 0.0)
     gate, done = threading.Event(), threading.Event()
 

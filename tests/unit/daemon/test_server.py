@@ -185,9 +185,7 @@ LINK = re.compile(r"(?:href|src|action)=\"?([^\s\">]+)")
 
 
 @pytest.mark.parametrize("path", ["/", "/?q=gpu&sort=waited", "/job?id=3", "/your-job", "/runbook"])
-def test_links_of_a_page_stay_below_the_path_of_a_proxy(
-    path: str, doctor: Doctor, tmp_path: Path
-) -> None:
+def test_links_stay_below_the_path_of_a_proxy(path: str, doctor: Doctor, tmp_path: Path) -> None:
     """Behind https://site/rltuned/ a link to /status.css would leave rltuned."""
     with closing(serving(doctor, board=board_after(tmp_path, jobs=True))) as made:
         status, _, text = ask(made, path)
@@ -329,10 +327,7 @@ def test_each_user_is_answered_about_own_jobs(folder: Path, answers: Answers) ->
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/job?id=1", "/job", "/../etc/passwd"])
 def test_nothing_else_is_there(folder: Path, answers: Answers, path: str) -> None:
-    with (
-        closing(answering(folder, answers)),
-        closing(Connection(folder / "socket", 10.0)) as made,
-    ):
+    with closing(answering(folder, answers)), closing(Connection(folder / "socket", 10.0)) as made:
         made.request("GET", path)
         assert made.getresponse().status == 404
 
@@ -352,9 +347,7 @@ def test_over_tcp_everybody_is_a_stranger(answers: Answers, path: str) -> None:
     assert set(found) == {"rltuned", "why"}
 
 
-def test_the_socket_of_a_dead_daemon_is_replaced_and_goes_with_the_daemon(
-    folder: Path, answers: Answers
-) -> None:
+def test_the_socket_of_a_dead_daemon_is_replaced(folder: Path, answers: Answers) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as dead:
         dead.bind(str(folder / "socket"))
     with closing(answering(folder, answers)):
@@ -469,9 +462,7 @@ def test_a_flood_of_questions_has_few_threads(folder: Path, answers: Answers) ->
     assert 0 < peak <= THREADS + 1
 
 
-def test_who_reads_nothing_of_a_long_answer_is_cut_and_holds_no_thread(
-    folder: Path, answers: Answers
-) -> None:
+def test_who_reads_nothing_of_a_long_answer_holds_no_thread(folder: Path, answers: Answers) -> None:
     long = {"rltuned": "0", "text": os.urandom(20_000_000).hex()}
     with (
         patch.object(answers, "plan", lambda _asker: long),

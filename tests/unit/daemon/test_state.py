@@ -242,9 +242,7 @@ def test_a_state_survives_a_restart(tmp_path: Path, state: HealthState) -> None:
         assert str(kept).replace("'", "&#39;") in again.get("/")
 
 
-def test_an_open_breaker_and_the_comparison_are_known_before_the_first_cycle(
-    tmp_path: Path,
-) -> None:
+def test_an_open_breaker_and_the_effect_are_known_before_the_first_cycle(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
         change(journal, SEEN.cluster, lambda _: OPEN, NOW)
     with daemon(tmp_path) as one:
@@ -277,9 +275,7 @@ def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -
     assert any(line.endswith(Condition(HealthState.PAUSED).sentence) for line in lines[1:])
 
 
-def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(
-    tmp_path: Path,
-) -> None:
+def test_another_state_is_a_line_in_the_log_and_another_number_is_none(tmp_path: Path) -> None:
     with daemon(tmp_path) as one:
         one.publisher.cycle(
             report(HealthState.OBSERVE, reasons={HealthState.RIVAL_SUSPECTED: "12 numbers"})

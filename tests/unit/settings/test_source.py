@@ -29,10 +29,7 @@ from tests.programs import rltuned
 
 def test_defaults_are_those_of_the_code_they_steer() -> None:
     settings = Settings()
-    assert settings.knobs() == Knobs(
-        Scope(max_writes_per_hour=30),
-        placement="milp",
-    )
+    assert settings.knobs() == Knobs(Scope(max_writes_per_hour=30), placement="milp")
     assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()
 
@@ -155,9 +152,7 @@ BAD_TEXTS = (
         *BAD_TEXTS,
     ],
 )
-def test_a_bad_value_is_one_line_that_names_file_line_and_key(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_a_bad_value_is_named_by_file_line_and_key(tmp_path: Path, text: str, says: str) -> None:
     path = settings_file(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load(path)
