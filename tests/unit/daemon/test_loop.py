@@ -362,30 +362,38 @@ class Gauged(Bench):
         return replace(super().rig(), gauge=self.gauge)
 
 
-def test_a_busy_controller_is_asked_rarely_and_nothing_else(tmp_path: Path) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([*[BUSY] * 5, CALM]))
-    assert bench.loop().run(8) == 0
+LIMITED = replace(CALM, rate_limited=3)
+SLOW = replace(CALM, rpc_count=110, rpc_total_s=11.0)
+"""Ten RPCs of a second each since the look before."""
+
+
+@pytest.mark.parametrize(
+    ("loads", "busy", "waits_s"),
+    [
+        # 60 s stretched to 120, to the most of ten intervals, and back by halves
+        ([*[BUSY] * 5, *[CALM] * 3], 5, [120.0, 240.0, 480.0, 600.0, 600.0, 300.0, 150.0]),
+        ([BUSY, BETWEEN, BETWEEN, CALM, CALM], 1, [120.0, 120.0, 120.0, 60.0]),
+        ([CALM, LIMITED, CALM], 0, [60.0, 120.0]),  # which skips nothing
+    ],
+)
+def test_a_busy_controller_is_asked_rarely_and_nothing_else(
+    tmp_path: Path, loads: list[Load | Exception], busy: int, waits_s: list[float]
+) -> None:
+    bench = Gauged(tmp_path, gauge=Gauge([*loads]))
+    assert bench.loop().run(len(loads)) == 0
     skips = [r.skip for r in bench.received.reports]
-    assert skips == [Skip.BUSY] * 5 + [None] * 3
-    assert bench.world.observed == 3
+    assert skips == [Skip.BUSY] * busy + [None] * (len(loads) - busy)
+    assert bench.world.observed == len(loads) - busy
     assert len(bench.world.plans) == 1
-    assert "server_threads is 1.0 times its bound" in bench.received.reports[0].detail
-    # 60 s stretched to 120, to the most of ten intervals, and back by halves
-    assert bench.clock.waits == [120.0, 240.0, 480.0, 600.0, 600.0, 300.0, 150.0]
+    assert bench.clock.waits == waits_s
+    if busy:
+        assert "server_threads is 1.0 times its bound" in bench.received.reports[0].detail
 
 
-def test_between_the_bounds_nothing_changes(tmp_path: Path) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([BUSY, BETWEEN, BETWEEN, CALM, CALM]))
-    bench.loop().run(5)
-    assert [r.weighed.stretch for r in bench.received.reports if r.weighed] == [2, 2, 2, 1, 1]
-    assert bench.world.observed == 4
-
-
-def test_a_rate_limit_stretches_but_skips_nothing(tmp_path: Path) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([CALM, replace(CALM, rate_limited=3), CALM]))
-    bench.loop().run(3)
-    assert [r.skip for r in bench.received.reports] == [None] * 3
-    assert bench.clock.waits == [60.0, 120.0]
+def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
+    bench = Gauged(tmp_path, gauge=Gauge([CALM, SLOW]))
+    bench.loop().run(2)
+    assert [r.skip for r in bench.received.reports] == [None, Skip.BUSY]
 
 
 @pytest.mark.parametrize("trouble", [BackendError("sdiag is not there"), SnapshotError("garbled")])
@@ -395,13 +403,6 @@ def test_load_that_cannot_be_read_steers_nothing(tmp_path: Path, trouble: Except
     assert bench.clock.waits == [60.0]
     weighed = sure(bench.received.reports[0].weighed)
     assert (weighed.load, weighed.unknown) == (None, str(trouble))
-
-
-def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
-    slow = replace(CALM, rpc_count=110, rpc_total_s=11.0)  # ten RPCs of a second each
-    bench = Gauged(tmp_path, gauge=Gauge([CALM, slow]))
-    bench.loop().run(2)
-    assert [r.skip for r in bench.received.reports] == [None, Skip.BUSY]
 
 
 @given(
