@@ -111,10 +111,19 @@ def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journa
     assert after_restore(world, journal) == {1: Fate.RESTORED}
 
 
-@pytest.mark.parametrize("holder", ["user", "admin"])
-def test_a_held_job_gets_its_nice_alone(world: FakeBackend, journal: Journal, holder: str) -> None:
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"priority": 0, "held_by": "user"},
+        {"priority": 0, "held_by": "admin"},
+        {"priority": 350},  # and freed since
+    ],
+)
+def test_a_job_that_was_held_gets_its_nice_and_nothing_else(
+    world: FakeBackend, journal: Journal, case: dict[str, Any]
+) -> None:
     change(world, journal, set_priority(world.job(1), 900))
-    held = replace(world.job(1), priority=0, held_by=holder, live=True)
+    held = replace(world.job(1), live=True, **case)
     world.put(held)
     (found,) = restore(world, journal, FakeClock())
     assert world.plans[-1].actions == (Action(NICE, target_of(held), 0, 7),)
@@ -140,14 +149,6 @@ def test_where_a_nice_would_free_the_job_it_is_only_reported(
     assert found.fate is Fate.HELD
     assert found.detail.endswith("then set its nice by: scontrol update JobId=1 Nice=7")
     assert len(world.plans) == plans
-
-
-def test_a_job_held_and_freed_gets_its_nice_alone(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    freed = replace(world.job(1), priority=350, live=True)
-    world.put(freed)
-    assert after_restore(world, journal) == {1: Fate.RESTORED}
-    assert world.job(1) == replace(freed, nice=7)
 
 
 def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journal: Journal) -> None:
