@@ -252,7 +252,7 @@ def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     with pytest.raises(SettingsError, match="interval_ss"):
         _settings(spoilt)
-    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}:/elsewhere")
     with pytest.raises(SettingsError, match="interval_ss"):
         _settings(spoilt)
     with closing(Journal(tmp_path)) as journal:
