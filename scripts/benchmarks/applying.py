@@ -4,8 +4,7 @@ import statistics
 import time
 from typing import Final
 
-from rltuned.domain.fields import PRIORITY, Action, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import PRIORITY, Action, Plan, Result, target_of
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from scripts.benchmarks import Figure

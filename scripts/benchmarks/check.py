@@ -24,8 +24,8 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.joint import place_jointly
-from rltuned.daemon.schedule import uncollected
+from rltuned.core.milp import place_jointly
+from rltuned.daemon.loop import uncollected
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario

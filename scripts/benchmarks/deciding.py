@@ -19,13 +19,11 @@ from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FloatArray, encode
 from rltuned.core.memory import RunTimeMemory
-from rltuned.core.pools import pools_of
-from rltuned.core.sizes import Sizes
-from rltuned.daemon.schedule import uncollected
+from rltuned.core.pools import Sizes, pools_of
+from rltuned.daemon.loop import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Resources
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import UNLIMITED_S, GpuType, JobId, NodeName, UnixTime
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES

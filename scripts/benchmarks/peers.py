@@ -19,9 +19,9 @@ from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.errors import BackendError
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import scale
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import scale
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob

@@ -8,11 +8,9 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.joint import SolveStatus, Tuning, place_jointly
-from rltuned.core.milp import Budget
+from rltuned.core.milp import Budget, Sharing, SolveStatus, Tuning, place_jointly
 from rltuned.core.placement import place
-from rltuned.core.sharing import Sharing
-from rltuned.daemon.schedule import uncollected
+from rltuned.daemon.loop import uncollected
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot

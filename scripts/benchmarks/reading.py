@@ -12,7 +12,7 @@ from typing import Final
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.daemon.apply import recorded_plan
-from rltuned.domain.context import NO_CONTEXT
+from rltuned.domain.snapshot import NO_CONTEXT
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.journal import Journal
 from rltuned.policies.actor import load_actor

@@ -9,8 +9,7 @@ import numpy as np
 
 from rltuned.core.memory import RunTimeMemory
 from rltuned.domain.cluster import Resources
-from rltuned.domain.jobs import Request, RunningJob
-from rltuned.domain.runs import JobRun
+from rltuned.domain.jobs import JobRun, Request, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.predictor import load_predictor
 from scripts.benchmarks import Figure, peak_mib

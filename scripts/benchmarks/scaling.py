@@ -32,7 +32,7 @@ from rltuned.core.ladder import Rung
 from rltuned.core.order import Wish
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.systemd import Notifier, SignalFlags

@@ -13,15 +13,13 @@ import numpy as np
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.readers.clusters import read_philly_csv
-from rltuned.lab.replay.readers.rows import finish
-from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.readers import finish, read_philly_csv
 from rltuned.lab.replay.run import play_all, simulate, windows
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.shelf import MODEL_PREFIX
-from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.sim.cluster import Cluster, idle_node, preset
 from rltuned.sim.dispatch import BackfillRule
-from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules

@@ -11,16 +11,14 @@ from typing import Final
 
 from rltuned.core.decide import Knobs
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import scale
 from rltuned.lab.replay.run import possible, simulate
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.replay.trace_file import read_trace
+from rltuned.lab.replay.trace_file import read_trace, scale
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.cluster import Cluster, read_cluster
-from rltuned.sim.demo import demo_trace
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
+from rltuned.sim.backend import demo_trace
+from rltuned.sim.cluster import Cluster, preset, read_cluster
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules

@@ -41,12 +41,10 @@ import numpy as np
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT, Order, clip_s
-from rltuned.lab.replay.reshape import jittered
-from rltuned.lab.replay.trace_file import read_trace
+from rltuned.lab.replay.trace_file import jittered, read_trace
 from rltuned.policies.baselines import BASELINES, Baseline
-from rltuned.sim.cluster import Cluster, read_cluster
-from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import Cluster, preset, read_cluster
+from rltuned.sim.dispatch import AGE_ONLY, Natural
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from scripts.studies import plays

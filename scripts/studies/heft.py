@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.core.dag import children, levels, topological
+from rltuned.core.groups import children, levels, topological
 
 _SLACK_S: Final = 1e-6
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from rltuned.lab.replay.metrics import score
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.readers.clusters import read_swf
+from rltuned.lab.replay.readers import read_swf
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import parse_cluster

@@ -36,7 +36,7 @@ import numpy as np
 from rltuned.core.features import FloatArray
 from rltuned.core.run_times import INPUTS, plan_s
 from rltuned.lab.kernel.run_times import Layers, replay
-from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
+from rltuned.lab.replay.orders import known_of, layers_of, runs_of
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.limits import round_up

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.dag import children
 from rltuned.core.features import FloatArray
+from rltuned.core.groups import children
 from scripts.studies.heft import GroupPlan, PlanGraph, heft, in_order
 
 WHALES: Final = 12

@@ -27,14 +27,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rltuned.lab.compare import change_of_mean
+from rltuned.lab.compare import OF_WINDOWS, Stretches, change_of_mean
 from rltuned.lab.replay.trace_file import read_trace
-from rltuned.lab.stats import OF_WINDOWS, Stretches
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.cluster import Cluster, read_cluster
-from rltuned.sim.habits import Habits
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import Cluster, preset, read_cluster
+from rltuned.sim.dispatch import AGE_ONLY
+from rltuned.sim.limits import Habits
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import percent

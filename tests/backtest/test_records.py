@@ -10,14 +10,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rltuned import durable
+from rltuned import files
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
 from rltuned.lab.cli.traces import read_sacct_text
 from rltuned.lab.replay.trace_file import read_text
-from rltuned.lab.train import history
-from rltuned.lab.train.history import started_of
+from rltuned.lab.train import imitation
+from rltuned.lab.train.imitation import started_of
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import COLUMNS, RESIZED, STEPS, SacctAnswer, SacctRecord
 from rltuned.slurm.columns import FIELD
@@ -252,7 +252,7 @@ def test_rows_before_the_first_that_is_one_cost_themselves() -> None:
     assert len(named.records) == 1
 
 
-@pytest.mark.parametrize("required", [REQUIRED, history.COLUMNS, traces.COLUMNS])
+@pytest.mark.parametrize("required", [REQUIRED, imitation.COLUMNS, traces.COLUMNS])
 def test_the_documented_columns_are_enough_for_every_reader(required: tuple[str, ...]) -> None:
     found = read_history(["|".join(COLUMNS), line()], "rows", UTC, required=required)
     assert len(found.records) == 1
@@ -337,7 +337,9 @@ def test_gpus_are_counted_where_only_their_type_is_reported() -> None:
 
 
 def test_training_reads_the_same_jobs() -> None:
-    reply = read_history(lines_of(SACCT / "history.txt"), "history", UTC, required=history.COLUMNS)
+    reply = read_history(
+        lines_of(SACCT / "history.txt"), "history", UTC, required=imitation.COLUMNS
+    )
     jobs = started_of(reply.records)
     # without -D the earlier run of the requeued job is not there
     want = sorted(

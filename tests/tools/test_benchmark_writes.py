@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.lab.replay.reshape import scale
 from rltuned.lab.replay.run import possible
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.demo import demo_trace
+from rltuned.lab.replay.trace_file import scale
+from rltuned.sim.backend import demo_trace
 from rltuned.sim.trace import Trace
 from scripts.benchmarks import writing
 from scripts.benchmarks.__main__ import main

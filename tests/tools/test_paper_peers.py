@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from rltuned.core.queue_features import QUEUE_FEATURES
+from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.rollout import play_policy
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.trace import TraceJob
 from scripts.studies.paper.common import EVENTS
 from scripts.studies.paper.inspector import INTERVAL_S, MOST_REJECTIONS, SchedInspector

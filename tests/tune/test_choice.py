@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
-from rltuned.lab.backtest.play import as_daemon
+from rltuned.lab.backtest.study import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
-from rltuned.lab.compare import JobScores, compared, pooled
-from rltuned.lab.stats import DAY_S, Stretches
+from rltuned.lab.compare import DAY_S, JobScores, Stretches, compared, pooled
 from rltuned.lab.tune import search as searching
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
 from rltuned.lab.tune.night import power_of, price_words, training_before, verdict

@@ -20,9 +20,8 @@ from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
-from rltuned.lab.compare import JobScores
+from rltuned.lab.compare import DAY_S, JobScores
 from rltuned.lab.replay.play import load
-from rltuned.lab.stats import DAY_S
 from rltuned.lab.tune import night
 from rltuned.lab.tune.journal_history import (
     NO_END,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rltuned.sim.natural import Natural
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.trace import TraceJob
 from scripts.studies.experiment_slurm.workloads import PHILLY, TESTBED_JOBS, THETA, Workload
 from tests.accounting import as_user

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltuned.core.joint import Tuning
-from rltuned.core.sharing import Sharing
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.lab.replay.metrics import Schedule, score
 from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.run import simulate

@@ -16,22 +16,20 @@ from typing import Final
 import numpy as np
 from torch import Tensor, nn
 
-from rltuned.core.features import COLUMN, LIMIT_FULL_S
-from rltuned.core.observation import MAX_QUEUE_SIZE
-from rltuned.lab.kernel.choices import (
+from rltuned.core.features import COLUMN, LIMIT_FULL_S, MAX_QUEUE_SIZE
+from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
+from rltuned.lab.kernel.episode import (
     NOW,
     QUEUED,
     WAKE,
     Desk,
+    _advance,
     choose_job,
     clear,
     list_candidates,
     walk_past,
 )
-from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray, compiled, entry
-from rltuned.lab.kernel.episode import _advance
-from rltuned.lab.kernel.features import StaticFeatures, look
-from rltuned.lab.kernel.network import Net, forward
+from rltuned.lab.kernel.features import Net, StaticFeatures, forward, look
 from rltuned.lab.kernel.state import Setup, State
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN
-from rltuned.core.queue_features import QUEUE_FEATURES
+from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rltuned.daemon.breaker import Effect
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app, asking, plan
@@ -18,17 +19,14 @@ from rltuned.cli.asking import ask_about, ask_daemon
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.hindsight import Hindsight
-from rltuned.core.other_request import OtherRequest
-from rltuned.core.starts import Expected, Start
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.core.ladder import Switchback
+from rltuned.core.starts import Expected, Hindsight, Start
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.forecasting import FRESH_S
 from rltuned.daemon.run_times import LimitUseLearner
 from rltuned.daemon.state import Health
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import QuestionServer, reached
+from rltuned.daemon.web.server import Answers, QuestionServer, reached
+from rltuned.daemon.what_if import OtherRequest
 from rltuned.domain.units import JobId
 from rltuned.errors import SettingsError
 from rltuned.settings import Loaded, Settings, load

@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 
 from rltuned.cli.explain import in_words
-from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.hindsight import Scales
+from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import present_line
-from rltuned.core.other_request import OtherRequest
-from rltuned.core.starts import expectation, expected_of, to_play
+from rltuned.core.starts import Scales, expectation, expected_of, to_play
 from rltuned.daemon import what_if as module
 from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers, Asker
+from rltuned.daemon.web.server import NO_DECISION, NOT_SHOWN, Answers, Asker
 from rltuned.daemon.what_if import (
     APART_S,
     BUSY,
@@ -31,15 +29,14 @@ from rltuned.daemon.what_if import (
     UNKNOWN,
     Document,
     LastForecast,
+    OtherRequest,
     WhatIf,
     answered,
     other_of,
 )
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import NO_CONTEXT
-from rltuned.domain.fields import SITE_FACTOR
-from rltuned.domain.plan import Plan
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.plan import SITE_FACTOR, Plan
+from rltuned.domain.snapshot import NO_CONTEXT, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.settings import Settings

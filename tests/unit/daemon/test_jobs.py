@@ -14,16 +14,14 @@ from rltuned.cli.explain import in_words
 from rltuned.cli.plan import known
 from rltuned.core import groups as core_groups
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.group_forecast import foresee
+from rltuned.core.groups import foresee
 from rltuned.core.numbers import Writing
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.documents import explanation, find_job
 from rltuned.daemon.groups import documents, edges_left_out, kept_groups, open_of, place_of, take_in
-from rltuned.domain.context import NO_CONTEXT, Remembered, RunTime
-from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
-from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.jobs import ArrayInfo, GroupJob, GroupStore, JobPhase, PendingJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Remembered, RunTime, Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES

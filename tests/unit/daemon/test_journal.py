@@ -11,12 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rltuned.files import write_whole
 
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import (
+    OVERSUBSCRIBE,
+    PRIORITY,
+    SITE_FACTOR,
+    Action,
+    Plan,
+    Result,
+    target_of,
+)
 from rltuned.domain.snapshot import Snapshot
-from rltuned.durable import write_whole
 from rltuned.errors import JournalError, JournalLostError
 from rltuned.journal.cycles import CycleRow, recorded
 from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
@@ -141,7 +148,7 @@ def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path, *, e
     path, other = tmp_path / "run-times", tmp_path / ".run-times-elsewhere-1"
     other.touch()
     program = (
-        "import sys\nfrom pathlib import Path\nfrom rltuned.durable import write_whole\n"
+        "import sys\nfrom pathlib import Path\nfrom rltuned.files import write_whole\n"
         "def ready(_): print('ready', flush=True); sys.stdin.read()\n"
         "write_whole(Path(sys.argv[1]), b'old', prepare=ready)\n"
     )

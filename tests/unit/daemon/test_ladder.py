@@ -7,23 +7,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs
-from rltuned.core.joint import Tuning
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp import Budget, Sharing, Solver, Tuning
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
 from rltuned.daemon.apply import NEUTRAL, context_by
 from rltuned.daemon.foreign import DIFFERENT, foreign, rival
 from rltuned.daemon.lease import pack, unpack
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig, build_rig
 from rltuned.domain.cluster import Partition
-from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import SITE_FACTOR, Result
 from rltuned.domain.priority import HIGHEST_BASIC, NeutralDelay, PrioritySystem
 from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError

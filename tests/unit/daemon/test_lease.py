@@ -15,8 +15,7 @@ from rltuned.daemon.lease import FILE, HANDOVER_FILE, Lease, published, unpack
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.fields import PRIORITY, Action, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import PRIORITY, Action, Plan, Result, target_of
 from rltuned.errors import BackendError, JournalError
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings

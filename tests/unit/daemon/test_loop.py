@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.following import Following, Turn
-from rltuned.daemon.load import Weighed, next_stretch
 from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.context import NO_CONTEXT, Remembered, RememberedBy, nothing
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Remembered, RememberedBy, Snapshot, nothing
 from rltuned.domain.units import CLOCK_S
 from rltuned.errors import BackendError, ModelError, SnapshotError
 from rltuned.journal.cycles import recorded
@@ -31,7 +29,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, reading
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
-from rltuned.slurm.site import Bounds, Load, pressures
+from rltuned.slurm.site import Bounds, Load, Weighed, next_stretch, pressures
 from tests.builders import NOW, sure
 from tests.bundles import small_network
 from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt

@@ -13,26 +13,22 @@ from typing import Any, TextIO, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
+from rltuned.daemon.breaker import Breaker, Cause, Effect
+from rltuned.daemon.metric_table import MAX_PARTITIONS, THE_REST
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
+from rltuned.core.ladder import Switchback
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.breaker import Breaker, Cause
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.logs import MOST_REMARKS, Logged, log_cycle
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.metrics.rows import AT
-from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
-from rltuned.daemon.report import CycleReport, CycleStage, Skip
+from rltuned.daemon.metrics import AT, Metrics
+from rltuned.daemon.observers import MOST_REMARKS, Logged, log_cycle
+from rltuned.daemon.report import MOST_WAITS, CycleReport, CycleStage, Skip, Sums, sums_of
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.sums import MOST_WAITS, Sums, sums_of
-from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
+from rltuned.domain.jobs import ArrayInfo, JobRun, Ownership, PendingJob, RunNews, Side
 from rltuned.domain.plan import Outcome, Result
-from rltuned.domain.runs import JobRun, RunNews, Side
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.actor import load_actor

@@ -16,8 +16,7 @@ from rltuned.cli.restore import _settings
 from rltuned.core.decide import Knobs
 from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.surroundings import doubts, refuse_untrusted
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import QuestionServer
+from rltuned.daemon.web.server import Answers, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.joint import Tuning
+from rltuned.core.decide import Knobs, decide, undo_plan
+from rltuned.core.ladder import Switchback
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.planning import undo
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
-from rltuned.core.switchback import Switchback
 from rltuned.daemon.restore import (
     UNSEEN_S,
     Effort,
@@ -23,20 +22,20 @@ from rltuned.daemon.restore import (
     restore_shown,
     unknown_numbers,
 )
-from rltuned.domain.context import Context
-from rltuned.domain.fields import (
+from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
+from rltuned.domain.plan import (
     NICE,
     OVERSUBSCRIBE,
     PRIORITY,
     RELEASE,
     SITE_FACTOR,
     Action,
+    Plan,
+    Result,
     target_of,
 )
-from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Plan, Result
 from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.snapshot import Unreadable
+from rltuned.domain.snapshot import Context, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.cycles import CycleObservation, CycleRow
@@ -506,14 +505,14 @@ def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
 def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
     world = FakeBackend(snapshot(exclusive(flag=word)))
     noted(journal, set_flag(exclusive(flag=word), "YES"), by=world.apply)
-    assert not give_back(marked_by(journal, world.world)).actions
+    assert not undo_plan(marked_by(journal, world.world)).actions
 
 
 def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     world.put(exclusive(flag="NO"))
-    assert not give_back(marked_by(journal, world.world)).actions
+    assert not undo_plan(marked_by(journal, world.world)).actions
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
     assert "OverSubscribe is NO, rltuned wrote YES" in item.detail

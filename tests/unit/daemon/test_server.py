@@ -25,18 +25,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.other_request import OtherRequest
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers, Asker
 from rltuned.daemon.web.server import (
     MAX_CONNECTIONS,
+    NO_DECISION,
+    NOT_SHOWN,
     THREADS,
+    Answers,
+    Asker,
     Connection,
     MetricsServer,
     QuestionServer,
     connected,
 )
+from rltuned.daemon.what_if import OtherRequest
 from rltuned.errors import SettingsError
 from tests import needs
 from tests.accounting import as_user
