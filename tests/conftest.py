@@ -26,7 +26,7 @@ LONGEST = (
 )  # fmt: skip
 """Files that take minutes begin first: else a process is left with one at the end."""
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30
-"""A journal waits for the disk with every write; unit/daemon/test_monitor.py alone 57,000 times."""
+"""A journal waits for the disk with every write; unit/daemon/test_canary.py alone 57,000 times."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -34,16 +34,10 @@ UNJUDGED = CanaryStatus()
 
 
 def serving(health: Callable[[], Health] = lambda: FRESH, **more: Any) -> MetricsServer:
-    """The daemon's port, on any, with a board of no cycle yet."""
-    board = Board(lambda: NOW)
-    return MetricsServer(
-        "127.0.0.1",
-        0,
-        CollectorRegistry(),
-        health,
-        status=lambda: board.document(health(), UNJUDGED),
-        **more,
-    )
+    """The daemon's port, on any, with a board of no cycle yet where none is given."""
+    board = more.get("board") or Board(lambda: NOW)
+    status = {"status": lambda: board.document(health(), UNJUDGED)}
+    return MetricsServer("127.0.0.1", 0, CollectorRegistry(), health, **(status | more))
 
 
 def asked(

@@ -1,4 +1,4 @@
-"""Rows of sacct: what is read, and that every row that is not used is counted by its reason."""
+"""Rows of sacct, in the forms that sites save them in: what is read, and what is left out."""
 
 import gzip
 import json
@@ -14,10 +14,12 @@ from rltuned import files
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
+from rltuned.lab.cli.traces import read_sacct_text
 from rltuned.lab.replay.trace_file import read_text
 from rltuned.lab.train import imitation
+from rltuned.lab.train.imitation import started_of
 from rltuned.slurm import accounting
-from rltuned.slurm.accounting import COLUMNS, SacctAnswer
+from rltuned.slurm.accounting import COLUMNS, RESIZED, STEPS, SacctAnswer, SacctRecord
 from rltuned.slurm.columns import FIELD
 from tests.histories import EPOCH
 
@@ -265,9 +267,7 @@ def test_the_documented_columns_are_enough_for_every_reader(required: tuple[str,
     ("named", "number", "tasks"),
     [("12+1", (12, 1), 1), ("17_[1-5]", (17, 1, 5), 5), ("17_4", (17, 4), 1), ("9", (9,), 1)],
 )
-def test_a_job_that_is_known_by_its_name_alone(
-    named: str, number: tuple[int, ...], tasks: int
-) -> None:
+def test_a_job_known_by_its_name_alone(named: str, number: tuple[int, ...], tasks: int) -> None:
     names = COLUMNS[1:]
     waits = {"Start": "Unknown", "End": "Unknown", "State": "PENDING", "NodeList": ""}
     more = waits if tasks > 1 else {}
@@ -299,10 +299,97 @@ def test_a_list_of_tasks_that_is_cut_counts_as_far_as_it_goes(listed: str, tasks
         ("Suspended", "00:00:00", 30.0),
     ],
 )
-def test_a_suspended_job_ran_only_as_long_as_it_was_not(
-    column: str, text: str, ran_s: float
-) -> None:
+def test_a_suspended_job_ran_while_it_was_not(column: str, text: str, ran_s: float) -> None:
     names = (*OLDER, column)
     values = GOOD | {column: text}
     (job,) = read("|".join(names), "|".join(values[n] for n in names)).records
     assert job.ran_s == ran_s
+
+
+SACCT = Path(__file__).resolve().parents[1] / "data" / "slurm" / "22.05" / "sacct"
+
+
+def records() -> dict[tuple[str, float], SacctRecord]:
+    reply = read_history(lines_of(SACCT / "backtest.txt"), "backtest", UTC)
+    assert reply.left_out == {RESIZED: 1}
+    return {(r.key, r.submit_s): r for r in reply.records}
+
+
+def test_a_resized_job_counts_once_from_its_start_to_its_end() -> None:
+    (job,) = (r for r in records().values() if r.key == "1")
+    assert (job.submit_s, job.start_s, job.end_s) == (1795331345, 1795331346, 1795331354)
+    assert (job.gpus, job.state) == (2, "COMPLETED")
+
+
+def test_a_requeued_job_is_there_with_both_its_runs() -> None:
+    runs = [r for r in records().values() if r.key == "2"]
+    assert [(r.state, r.start_s) for r in runs] == [
+        ("REQUEUED", 1795331349), ("COMPLETED", 1795331472),
+    ]  # fmt: skip
+    assert {r.limit_s for r in runs} == {math.inf}
+    assert {r.gpus for r in runs} == {2}
+
+
+def test_gpus_are_counted_where_only_their_type_is_reported() -> None:
+    found = {r.key: (r.gpus, r.gpu_types, r.limit_s) for r in records().values()}
+    assert found["4"] == (4, ("t4",), 300.0)
+    assert found["8"] == (0, (), 60_000_000.0)
+
+
+def test_training_reads_the_same_jobs() -> None:
+    reply = read_history(
+        lines_of(SACCT / "history.txt"), "history", UTC, required=imitation.COLUMNS
+    )
+    jobs = started_of(reply.records)
+    # without -D the earlier run of the requeued job is not there
+    want = sorted(
+        (r.submit_s, r.start_s, r.end_s, r.gpus, r.mem_mib, r.limit_s)
+        for r in records().values()
+        if r.state != "REQUEUED"
+    )
+    assert want == sorted(
+        (j.submit_s, j.start_s, j.end_s, r.total.gpus, r.total.mem_mib, r.time_limit_s)
+        for j in jobs
+        for r in [j.request]
+    )
+
+
+@pytest.mark.parametrize("name", ["trace", "trace-epoch"])
+def test_a_trace_has_the_same_jobs_in_either_form_of_time(name: str) -> None:
+    reading = read_sacct_text(SACCT / f"{name}.txt")
+    dup = name == "trace-epoch"
+    assert [b.why for b in reading.bad] == [RESIZED]
+    assert reading.passed_over == (0 if dup else 7)
+    want = sorted(
+        (r.submit_s, (r.end_s or 0) - (r.start_s or 0), r.gpus, r.mem_mib, r.limit_s)
+        for r in records().values()
+        if dup or r.state != "REQUEUED"
+    )
+    assert want == sorted(
+        (j.submit_s, j.duration_s, j.gpus, j.mem_mib, j.time_limit_s) for j in reading.jobs
+    )
+    assert len({j.job_id for j in reading.jobs}) == len(reading.jobs)
+
+
+def test_one_unreadable_row_costs_that_row() -> None:
+    lines = list(lines_of(SACCT / "backtest.txt"))
+    lines[3] = lines[3].replace("UNLIMITED", "a while")
+    lines.append("half a row")
+    lines.append(lines[5].replace("4|4|", "9.batch|9.batch|"))
+    reply = read_history(lines, "rows", UTC)
+    assert len(reply.records) == len(records()) - 1
+    assert reply.left_out[STEPS] == 1
+    bad = {why: found for why, found in reply.lines.items() if why.startswith("cannot be read")}
+    assert sorted(line for found in bad.values() for line in found) == [4, 11]
+
+
+def test_a_job_that_ends_in_the_second_of_its_start_is_a_second_long(tmp_path: Path) -> None:
+    path, wide = tmp_path / "rows.txt", "cpu=99999999999999999,gres/gpu=1"
+    rows = [
+        line(names=OLDER, End=GOOD["Start"]),
+        line(names=OLDER, JobIDRaw="8", ReqTRES=wide, AllocTRES=""),
+    ]
+    path.write_text("\n".join(["|".join(OLDER), *rows]))
+    reading = read_sacct_text(path)
+    assert len(reading.jobs) + len(reading.bad) == 2
+    assert {j.job_id: j.duration_s for j in reading.jobs}["7"] == 1.0

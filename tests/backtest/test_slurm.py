@@ -60,9 +60,7 @@ def call(lab: SlurmLab, folder: Path, *words: str) -> object:
     )
 
 
-def test_what_is_read_is_what_was_done(
-    site: tuple[SlurmLab, float, list[int]], tmp_path: Path
-) -> None:
+def test_what_was_done_is_read(site: tuple[SlurmLab, float, list[int]], tmp_path: Path) -> None:
     lab, began, ids = site
     saved = tmp_path / "saved"
     since = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(began - 2))

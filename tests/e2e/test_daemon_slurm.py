@@ -1,19 +1,25 @@
-"""The real process against a real Slurm: it watches, it reorders, it restores, it survives."""
+"""The real process against a real Slurm: it watches, reorders, restores, and keeps no name."""
 
 import json
 import re
 import signal
+import sqlite3
 import sys
+import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rltuned.journal.cycles import recorded
+from rltuned.journal.store import FILE_NAME, SALT_FILE
 from tests.builders import sure
+from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.e2e.queue import FULL, priority, queue, waiting
 from tests.lab import SlurmLab
-from tests.programs import ran, rltuned
+from tests.programs import process, ran, rltuned
 
 pytestmark = pytest.mark.slurm
 
@@ -53,9 +59,7 @@ def test_a_cycle_needs_no_extra(slurm: SlurmLab, config: Path, policy: str) -> N
     assert "proposed=2" in done.stderr or "proposed=3" in done.stderr, done.stderr
 
 
-def test_live_reorders_and_restore_gives_back(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
+def test_live_reorders_and_restore_undoes(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
     long, middle, short = waiting(slurm)
     urgent = slurm.sbatch(*FULL, "-psla", "--time=100", "--nice=5")
     held = slurm.sbatch(*FULL, "--hold", "--time=10")
@@ -90,9 +94,7 @@ def test_the_job_that_was_moved_up_starts_first(slurm: SlurmLab, config: Path) -
     assert slurm.state(long) == "PD"
 
 
-def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
-    slurm: SlurmLab, config: Path
-) -> None:
+def test_restore_leaves_changed_and_held_jobs_alone(slurm: SlurmLab, config: Path) -> None:
     long, middle, short = waiting(slurm)
     assert rltuned("run", "--live", "--once", config=config).returncode == 0
     slurm.scontrol("update", f"JobId={short}", "SiteFactor=9")
@@ -116,7 +118,7 @@ def test_restore_leaves_alone_what_others_changed_and_never_frees_a_held_job(
     assert factors(slurm) == {long: 0, middle: 0, short: 9}
 
 
-def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
+def test_the_command_that_restore_names_frees_a_held_job_of_its_factor(
     slurm: SlurmLab, config: Path
 ) -> None:
     long, *_ = waiting(slurm)
@@ -133,24 +135,6 @@ def test_the_command_that_restore_names_gives_a_held_job_its_site_factor_back(
         lambda: str(long) in slurm.run("sprio", "-h", "-o", "%i").split(), "its site factor"
     )
     assert factors(slurm)[long] == 0
-
-
-def test_restore_waits_for_a_live_daemon_to_be_paused(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
-    waiting(slurm)
-    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
-        daemon.wait_for_log("applied=")
-        refused = rltuned("restore", "--all", config=config)
-        assert refused.returncode == 1
-        assert "pause it" in refused.stderr
-        (tmp_path / "PAUSE").touch()
-        daemon.wait_for_log("mode=paused")
-        done = rltuned("restore", "--all", config=config)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert daemon.metric('rltuned_mode{mode="paused"}') == 1
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
 
 
 def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
@@ -201,3 +185,126 @@ def test_a_number_that_an_administrator_set_stands(slurm: SlurmLab, config: Path
     done = rltuned("restore", "--all", config=config)
     assert done.returncode == 0, done.stdout
     assert (priority(slurm, short), priority(slurm, long)) == (3, 77777)
+
+
+PRIVATE = "nobodysbusiness"
+
+
+def left(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, and the journal's bodies unpacked."""
+    found = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with closing(sqlite3.connect(folder / FILE_NAME)) as db:
+        for number, (body,) in enumerate(db.execute("SELECT body FROM snapshots")):
+            found[f"snapshot {number}"] = zlib.decompress(body)
+    return found
+
+
+def test_no_name_is_left_and_like_names_have_one_digest(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    state, private = tmp_path / "state", slurm.root / PRIVATE
+    state.mkdir(mode=0o700)
+    private.mkdir(exist_ok=True)
+    text = config.read_text().replace(f'state_dir = "{tmp_path}"', f'state_dir = "{state}"')
+    config.write_text(text + 'jobs = true\nusers = true\n[ladder]\nstage = "shadow"\n')
+    waiting(slurm)
+    script = private / f"{PRIVATE}.sh"
+    script.write_text("#!/bin/sh\nsleep 600\n")
+    words = ("sbatch", "--parsable", "--output=/dev/null", *FULL, f"--chdir={private}", "--time=5")
+    ids = [
+        int(slurm.run(*words, f"--job-name={PRIVATE}_{n:03}", str(script), PRIVATE)) for n in (1, 2)
+    ]
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for_log("proposed=", times=3)
+        shown = [daemon.get(path) for path in ("/metrics", "/", "/status.json")]
+        out = rltuned("status", "--json", config=config)
+        log = daemon.log()
+    assert any(f"{ids[0]}" in text for text in shown)
+    for name, content in left(state).items():
+        assert PRIVATE.encode() not in content, name
+    assert all(PRIVATE not in text for text in (*shown, log, str(out)))
+    last = list(recorded(state / FILE_NAME))[-1].snapshot
+    kinds = [job.kinds for job in last.pending if job.job_id in ids]
+    assert len(kinds) == 2
+    assert kinds[0] == kinds[1]
+    assert 0 not in (kinds[0].name, kinds[0].command, kinds[0].work_dir)
+    assert (state / SALT_FILE).stat().st_mode & 0o777 == 0o600
+    assert "kinds" not in json.loads(shown[2])["jobs"][0]
+
+
+def test_a_damaged_salt_costs_the_kinds_alone(
+    slurm: SlurmLab, config: Path, tmp_path: Path
+) -> None:
+    waiting(slurm)
+    (tmp_path / SALT_FILE).write_bytes(b"short")
+    (tmp_path / SALT_FILE).chmod(0o600)
+    with Daemon(tmp_path, "--config", str(config)) as daemon:
+        daemon.wait_for_log("proposed=", times=2)
+        assert "no_kinds" in daemon.log()
+    last = list(recorded(tmp_path / FILE_NAME))[-1].snapshot
+    assert {job.kinds.name for job in last.pending} == {0}
+    assert (tmp_path / SALT_FILE).read_bytes() == b"short"
+
+
+def test_busy_then_not(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
+    long, _, short = waiting(slurm)
+    slurm.run("scontrol", "update", f"JobId={short}", "Name=secretname")
+    own = config.read_text()
+    config.write_text(own + "[load]\nmax_server_threads = 1\n")  # the one that answers sdiag
+    before = queue(slurm).keys()
+    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
+        daemon.wait_for_log("reason=busy", times=2)
+        assert "server_threads is" in daemon.log()
+        assert daemon.metric('rltuned_cycles_skipped_total{reason="busy"}') >= 2
+        assert daemon.metric("rltuned_interval_stretch_ratio") >= 2
+        assert daemon.metric('rltuned_slurm_command_duration_seconds_count{command="squeue"}') == 0
+        assert priority(slurm, long) >= priority(slurm, short)
+        config.write_text(own + "[load]\n")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("applied=")
+        daemon.wait_for(
+            lambda: daemon.metric("rltuned_interval_stretch_ratio") == 1, "it is calm again"
+        )
+        page = daemon.get("/metrics")
+        assert not any(
+            word in page for word in ("secretname", f'job="{short}"', f'job_id="{short}"', "root")
+        )
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    assert priority(slurm, short) > priority(slurm, long)
+    assert "secretname" not in daemon.log()
+    assert queue(slurm).keys() == before
+
+
+def priorities(lab: SlurmLab) -> dict[int, int]:
+    rows = lab.run("squeue", "-h", "-t", "PD", "-o", "%A %Q").split("\n")
+    return {int(job): int(number) for job, number in (row.split() for row in rows if row)}
+
+
+def test_a_preview_is_what_the_daemon_writes(slurm: SlurmLab, tmp_path: Path) -> None:
+    """No job is known to have ended here, so both go by time limits: in review the daemon took a
+    guess of the shipped predictor for a plan, and turned the order round.
+    """
+    config = write_settings(
+        tmp_path / "rltuned.toml",
+        slurm.conf,
+        scope={"min_age_s": 0.0},
+        limits={"hysteresis": 0.0},
+        predictor={"enabled": True},
+    )
+    blocker = slurm.sbatch("-wm1", "-n4", "-t60")
+    slurm.wait_for(lambda: slurm.state(blocker) == "R", "a busy node")
+    waiting = [slurm.sbatch("-wm1", "-n4", f"-t{limit}") for limit in (600, 2, 60, 1200, 10)]
+    slurm.wait_for(lambda: len(priorities(slurm)) == len(waiting), "the queue")
+    preview = json.loads(process("plan", "--json", config=config, code=0).stdout)
+    planned = {one["job_id"]: one["planned_priority"] for one in preview["jobs"]}
+    assert planned.keys() == set(waiting)
+    process("run", "--once", "--live", config=config, code=0)
+    written = priorities(slurm)
+    assert max(abs(written[job] - planned[job]) for job in waiting) <= 3  # a cycle later
+    by_limit = [waiting[at] for at in (1, 4, 2, 0, 3)]
+    assert sorted(waiting, key=lambda job: -written[job]) == by_limit
+    again = json.loads(process("plan", "--json", config=config, code=0).stdout)
+    ranks = {one["job_id"]: (one["rank_now"], one["rank_wished"]) for one in again["jobs"]}
+    assert [ranks[job] for job in by_limit] == [(n, n) for n in range(1, 6)]
+    process("restore", "--all", config=config, code=0)

@@ -82,10 +82,7 @@ def test_a_chain_and_a_fan(lab: SlurmLab, tmp_path: Path) -> None:
         assert edges(group(config)) == expected
         (tmp_path / "go").touch()
         daemon.wait_for(lambda: lab.state(chain[2]) == "R", "the first parents have ended")
-        daemon.wait_for(
-            lambda: shown(daemon)["jobs"]["running"] == 5,
-            "a look at them",
-        )
+        daemon.wait_for(lambda: shown(daemon)["jobs"]["running"] == 5, "a look at them")
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
     with Daemon(tmp_path, "--config", str(config)) as daemon:

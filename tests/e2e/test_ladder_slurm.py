@@ -92,9 +92,7 @@ def test_the_first_start_observes(slurm: SlurmLab, config: Path, tmp_path: Path)
     assert rltuned("restore", "--all", config=config).stdout == "nothing to restore\n"
 
 
-def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
-    slurm: SlurmLab, config: Path, tmp_path: Path
-) -> None:
+def test_a_canary_orders_in_on_blocks_alone(slurm: SlurmLab, config: Path, tmp_path: Path) -> None:
     long, middling, short = jobs = waiting(slurm)
     text = config.read_text()
 
@@ -119,7 +117,7 @@ def test_a_canary_orders_in_on_blocks_and_gives_back_in_off_blocks(
         assert {int(job) for job, _ in journal.owned(look(slurm).cluster)} <= set(jobs)
 
 
-def test_a_breaker_opens_restores_the_queue_and_survives_a_restart(
+def test_a_breaker_restores_and_survives_a_restart(
     slurm: SlurmLab, config: Path, tmp_path: Path
 ) -> None:
     jobs = waiting(slurm)

@@ -45,9 +45,7 @@ def submit(lab: SlurmLab, number: int, seconds: int, *more: str) -> int:
     return lab.sbatch(name, "-n1", "--mem=100", "--time=10", *more, wrap=f"sleep {seconds}")
 
 
-def test_what_was_learned_is_there_after_a_restart(
-    lab: SlurmLab, config: Path, tmp_path: Path
-) -> None:
+def test_what_was_learned_survives_a_restart(lab: SlurmLab, config: Path, tmp_path: Path) -> None:
     past = [submit(lab, n, 2) for n in range(PAST)]
     lab.wait_for(lambda: all(lab.state(n) in {"CD", ""} for n in past), "they end")
     time.sleep(3)  # slurmdbd learns of jobs every now and then

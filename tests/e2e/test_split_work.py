@@ -45,9 +45,7 @@ def weighed(slurm: SlurmLab, folder: Path, *array: str, times: int) -> tuple[flo
     return delays[ids[0]], delays[small], backlog_s
 
 
-def test_an_array_of_a_hundred_tasks_weighs_as_a_hundred_jobs(
-    slurm: SlurmLab, tmp_path: Path
-) -> None:
+def test_a_hundred_tasks_weigh_as_a_hundred_jobs(slurm: SlurmLab, tmp_path: Path) -> None:
     """Before: 18 minutes in place of 9.3 hours, and a ninth of the backlog."""
     as_jobs = weighed(slurm, tmp_path / "jobs", times=100)
     as_array = weighed(slurm, tmp_path / "array", "--array=1-100", times=1)

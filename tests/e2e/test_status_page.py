@@ -90,9 +90,7 @@ def test_an_audit_finds_what_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/job?id=999999", "/your-job", "/runbook"])
-def test_axe_finds_nothing_and_a_keyboard_gets_everywhere(
-    daemon: Daemon, tmp_path: Path, path: str
-) -> None:
+def test_axe_and_a_keyboard_find_nothing_wrong(daemon: Daemon, tmp_path: Path, path: str) -> None:
     check_page(alone(daemon.ask(path)[1], daemon), tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Two daemons, a real primary and a real backup slurmctld: the right one writes, never both."""
+"""Two daemons, a real primary and backup slurmctld: the right one writes, never both."""
 
 import shutil
 import signal
@@ -21,7 +21,6 @@ from tests.lab import BACKUP, LabError, SlurmLab
 from tests.programs import executable, rltuned
 
 pytestmark = pytest.mark.slurm
-
 LEASE_S = 12
 
 
@@ -186,9 +185,7 @@ def test_a_daemon_that_was_stopped_wakes_up_with_an_old_view(lab: SlurmLab, tmp_
     assert given.returncode == 0, given.stdout
 
 
-def test_a_holder_that_is_stopped_loses_the_lease_and_does_not_write(
-    lab: SlurmLab, tmp_path: Path
-) -> None:
+def test_a_holder_that_is_stopped_loses_the_lease(lab: SlurmLab, tmp_path: Path) -> None:
     _, _, short = waiting(lab)
     one, two = (settings(lab, tmp_path, host) for host in (lab.host, BACKUP))
     with (
@@ -211,3 +208,51 @@ def test_a_holder_that_is_stopped_loses_the_lease_and_does_not_write(
         a.wait_for_log(f"the slurmctld on {BACKUP} acts, and this is {lab.host}")
         assert all(end < stopped_at for _, end in written(one))
         assert priority(lab, shorter) > priority(lab, short)
+
+
+JOBS = 14
+
+
+def settings_alone(folder: Path, slurm: SlurmLab, policy: str) -> Path:
+    """Settings of a daemon whose state is in this folder alone."""
+    folder.mkdir(mode=0o700)
+    path = folder / "rltuned.toml"
+    return write_settings(path, slurm.conf, policy={"name": policy}, slurm={"timeout_s": 5})
+
+
+def numbers(slurm: SlurmLab) -> dict[str, str]:
+    """Of each waiting job what rltuned writes: its site factor, or its whole priority."""
+    if "basic" in slurm.priority_type:
+        rows = slurm.run("squeue", "-h", "-t", "PD", "-o", "%A %Q").splitlines()
+    else:
+        rows = slurm.run("sprio", "-h", "-o", "%i %S").splitlines()
+    return dict(row.split() for row in rows)
+
+
+@pytest.mark.parametrize("priority_type", ["priority/multifactor", "priority/basic"])
+def test_the_second_daemon_observes_and_says_why(priority_type: str, tmp_path: Path) -> None:
+    with SlurmLab(priority_type=priority_type) as slurm:
+        blocker = slurm.sbatch("-wm1", "-n4", "--time=2:00:00")
+        slurm.wait_for(lambda: slurm.state(blocker) == "R", "the node is busy")
+        jobs = [slurm.sbatch("-wm1", "-n4", f"--time={10 + 40 * n}") for n in range(JOBS)]
+        slurm.wait_for(lambda: slurm.state(jobs[-1]) == "PD", "jobs wait")
+        one, two = (
+            settings_alone(tmp_path / name, slurm, policy)
+            for name, policy in (("one", "sjf"), ("two", "fcfs"))
+        )
+        with Daemon(one.parent, "--live", "--config", str(one)) as first:
+            first.wait_for(lambda: first.metric("rltuned_jobs_owned") >= JOBS, "jobs are ours")
+            before = numbers(slurm)
+            with Daemon(two.parent, "--live", "--config", str(two)) as second:
+                second.wait_for_log("another rltuned writes to this cluster")
+                second.wait_for(
+                    lambda: second.metric('rltuned_mode{mode="rival_suspected"}') == 1,
+                    "the metric of it",
+                )
+                assert second.metric('rltuned_mode{mode="rival_suspected"}') == 1
+                assert "applied=1" not in second.log()
+                assert second.metric("rltuned_jobs_owned") == 0
+            cycles = first.log().count("mode=live")
+            first.wait_for_log("mode=live", times=cycles + 2)
+            assert first.metric('rltuned_mode{mode="rival_suspected"}') == 0
+            assert numbers(slurm) == before

@@ -1,6 +1,5 @@
 """Undo on a real Slurm: exactly, after restarts, from old journals, job by job."""
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -26,8 +25,6 @@ TIMELESS = ("PriorityWeightAge=0", "PriorityDecayHalfLife=0", "PriorityUsageRese
 
 SLOW = ("PriorityWeightAge=1825", "PriorityMaxAge=365-0", *TIMELESS[1:])
 """Five points of age a day: none within a test, and yet delays of days are worth some."""
-
-
 timeless_session = module_lab(extra=TIMELESS)
 
 
@@ -149,31 +146,6 @@ def test_a_task_an_array_and_what_was_written_since(timeless: SlurmLab, tmp_path
     assert settled(timeless) == untouched
 
 
-def test_what_the_service_does_when_it_stops(timeless: SlurmLab, tmp_path: Path) -> None:
-    """The command of ExecStopPost, as the unit has it, with our settings and Python.
-
-    Somebody has spoilt the settings while the daemon ran, as it happens before a restart.
-    """
-    config = settings(timeless, tmp_path, "site_factor")
-    fill(timeless)
-    untouched = settled(timeless)
-    with Daemon(tmp_path, "--live", "--config", str(config)) as daemon:
-        daemon.wait_for_log("applied=")
-        daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
-    config.write_text("[daemon]\ninterval_ss = 1\n")
-    unit = Path(__file__).resolve().parents[2] / "systemd" / "rltuned.service"
-    lines = unit.read_text().splitlines()
-    (line,) = [text for text in lines if text.startswith("ExecStopPost=")]
-    program, *args = line.removeprefix("ExecStopPost=").split()
-    assert Path(program).name == "rltuned"
-    places = {"RLTUNED_CONFIG": str(config), "STATE_DIRECTORY": f"{tmp_path}:/elsewhere"}
-    done = programs.process(*args, code=0, env={**os.environ, **places})
-    assert "interval_ss: unknown key" in done.stderr
-    assert ": restored" in done.stdout
-    assert settled(timeless) == untouched
-
-
 def test_held_jobs_and_tasks_that_left_their_array(slow: SlurmLab, tmp_path: Path) -> None:
     config = settings(slow, tmp_path, "priority")
     jobs = fill(slow)
@@ -231,9 +203,7 @@ def of_two_partitions(slurm: SlurmLab) -> int:
     return both
 
 
-def test_partitions_that_differ_are_moved_alike_or_not_at_all(
-    slow: SlurmLab, tmp_path: Path
-) -> None:
+def test_unlike_partitions_are_moved_alike_or_not_at_all(slow: SlurmLab, tmp_path: Path) -> None:
     config = settings(slow, tmp_path, "priority")
     both = of_two_partitions(slow)
     untouched = settled(slow)
@@ -254,9 +224,7 @@ def test_partitions_that_differ_are_moved_alike_or_not_at_all(
     assert settled(slow) == untouched
 
 
-def test_partitions_that_weigh_the_same_and_numbers_that_never_go_down(
-    slow: SlurmLab, tmp_path: Path
-) -> None:
+def test_like_partitions_and_numbers_that_never_go_down(slow: SlurmLab, tmp_path: Path) -> None:
     config = settings(slow, tmp_path, "priority")
     with reconfigured(slow, "PriorityWeightPartition=0"):
         both = of_two_partitions(slow)

@@ -1,6 +1,8 @@
-"""The choice that a night and a backtest share, and the advice that a backtest makes of it."""
+"""The choice that a night and a backtest share, its arithmetic, and the advice made of it."""
 
 import json
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +18,10 @@ from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.backtest.study import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
-from rltuned.lab.compare import JobScores
+from rltuned.lab.compare import DAY_S, JobScores, Stretches, compared, pooled
 from rltuned.lab.tune import search as searching
 from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
-from rltuned.lab.tune.night import price_words, training_before
+from rltuned.lab.tune.night import power_of, price_words, training_before, verdict
 from rltuned.lab.tune.search import Alternatives, Candidate, Period, Searched, search
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
@@ -27,6 +29,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from tests.browser import check_page
+from tests.builders import sure
 from tests.configs import settings_file
 from tests.examples import examples
 from tests.histories import EPOCH
@@ -125,9 +128,7 @@ def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> 
     incumbent = Candidate(POLICY, 0.1, 0.75, 604_800.0, None)
     with pytest.MonkeyPatch.context() as patch:
         play_by(
-            patch,
-            past,
-            lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.35) - 0.1 * c.is_refitted,
+            patch, past, lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.35) - 0.1 * c.is_refitted
         )
         found = search(
             past.switched_on(switch_s), end_s, incumbent,
@@ -172,66 +173,60 @@ def is_chosen(candidate: Candidate) -> bool:
     return candidate.share == 2.0
 
 
-def test_a_setting_that_holds_after_the_switch_is_advised_with_its_lines(
-    past: Past, monkeypatch: pytest.MonkeyPatch
+def is_default(candidate: Candidate) -> bool:
+    own, share, most_s = candidate.own, candidate.share, candidate.max_delay_s
+    return (own, share, most_s) == (DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s)
+
+
+HOLDS: Factor = lambda e, _late: 0.8 if is_chosen(e) else 1.0  # noqa: E731
+GONE: Factor = lambda e, late: 0.8 if is_chosen(e) and not late else 1.0  # noqa: E731
+NO_LEAD: Factor = lambda _e, _late: 0.9  # noqa: E731
+FIRST: Factor = lambda e, _late: 0.7 if e.is_first_come else 0.9  # noqa: E731
+FIRST_LATE: Factor = lambda e, late: 0.7 if e.is_first_come and late else 0.9  # noqa: E731
+DEFAULT_BEST: Factor = lambda e, _late: 0.7 if is_default(e) else 0.9  # noqa: E731
+
+
+def lines_of(own: float, share: float) -> tuple[str, ...]:
+    return "[order]", f"own = {own}", f"share = {share}"
+
+
+FIRST_COME = "Plain first come, first served is best here"
+STAYS = "The default stays (own = 0.1, share = 0.75)"
+YOURS = "Your setting stays (own = 0.2, share = 0.75)"
+
+
+@pytest.mark.parametrize(
+    ("own", "factor", "begins", "says", "lines"),
+    [
+        (0.1, HOLDS, "Another setting is better here", "mean wait -20.0% [", lines_of(0.1, 2)),
+        (0.1, GONE, STAYS, "does not hold after it", ()),
+        (0.2, NO_LEAD, YOURS, "no other setting", ()),
+        (0.1, FIRST, FIRST_COME, "", lines_of(0, 0)),
+        (0.1, FIRST_LATE, FIRST_COME, "", lines_of(0, 0)),
+        (5.0, DEFAULT_BEST, "The default is best here", "", lines_of(0.1, 0.75)),
+    ],
+)
+def test_what_is_advised_and_the_lines_to_write(
+    past: Past,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    own: float,
+    factor: Factor,
+    begins: str,
+    says: str,
+    lines: tuple[str, ...],
 ) -> None:
-    play_by(monkeypatch, past, lambda e, _late: 0.8 if is_chosen(e) else 1.0)
-    found = advised(past)
-    assert list(found.orders) == [FCFS, PLAIN, CHOSEN]
-    assert found.sentence.startswith("Another setting is better here")
-    assert "mean wait -20.0% [" in found.sentence
-    assert found.lines == ("[order]", "own = 0.1", "share = 2")
-    assert found.why == ()
-
-
-def test_a_lead_that_is_gone_after_the_switch_changes_nothing(
-    past: Past, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play_by(monkeypatch, past, lambda e, late: 0.8 if is_chosen(e) and not late else 1.0)
-    found = advised(past)
-    assert found.sentence.startswith("The default stays (own = 0.1, share = 0.75)")
-    assert "does not hold after it" in found.sentence
-    assert found.lines == ()
-    assert "no better" in found.why[0]
-
-
-def test_where_nothing_leads_the_setting_stays(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
-    play_by(monkeypatch, past, lambda _e, _late: 0.9)
-    found = advised(past, replace(DEFAULT, own=0.2))
-    assert list(found.orders) == [FCFS, PLAIN, CURRENT]
-    assert found.sentence.startswith("Your setting stays (own = 0.2, share = 0.75)")
-    assert "no other setting" in found.sentence
-    assert found.lines == ()
-
-
-@pytest.mark.parametrize("is_first_before", [True, False])
-def test_where_first_come_first_served_is_best_it_says_so(
-    past: Past, monkeypatch: pytest.MonkeyPatch, *, is_first_before: bool
-) -> None:
-    """Also where it shows after the switch alone."""
-    play_by(
-        monkeypatch,
-        past,
-        lambda e, late: 0.7 if e.is_first_come and (late or is_first_before) else 0.9,
-    )
-    found = advised(past)
-    assert found.sentence.startswith("Plain first come, first served is best here")
-    assert found.lines == ("[order]", "own = 0", "share = 0")
-
-
-def test_the_default_is_found_again_and_its_lines_are_written(
-    past: Past, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Own 5 is in force."""
-    default = (DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s)
-    play_by(
-        monkeypatch,
-        past,
-        lambda e, _late: 0.7 if (e.own, e.share, e.max_delay_s) == default else 0.9,
-    )
-    found = advised(past, replace(DEFAULT, own=5.0))
-    assert found.sentence.startswith("The default is best here")
-    assert found.lines == ("[order]", "own = 0.1", "share = 0.75")
+    play_by(monkeypatch, past, factor)
+    found = advised(past, replace(DEFAULT, own=own))
+    assert found.sentence.startswith(begins)
+    assert says in found.sentence
+    assert found.lines == lines
+    if factor is HOLDS:
+        assert (list(found.orders), found.why) == ([FCFS, PLAIN, CHOSEN], ())
+    if factor is NO_LEAD:
+        assert list(found.orders) == [FCFS, PLAIN, CURRENT]
+    if factor is GONE:
+        assert "no better" in found.why[0]
 
 
 def test_too_few_jobs_before_the_switch_give_a_sentence(past: Past) -> None:
@@ -289,7 +284,7 @@ def test_a_tuned_site_is_sent_to_its_nights(config: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_record_without_jobs_or_with_one_is_refused(
+def test_a_record_of_one_job_is_refused(
     config: Path, folder: Path, tmp_path: Path, count: int
 ) -> None:
     rows = (folder / "sacct.txt").read_text().splitlines()[:count]
@@ -297,3 +292,98 @@ def test_a_record_without_jobs_or_with_one_is_refused(
     why = ("empty", "no job is left to play: 1 ended")[count]
     with pytest.raises(TraceError, match=why):
         backtested(config, folder, "--history", str(tmp_path / "sacct.txt"))
+
+
+DAYS, A_DAY = 14, 40
+OF = np.repeat(np.arange(DAYS), A_DAY)
+BLOCKS = Stretches(OF, DAYS, DAY_S)
+
+
+def scores(factor: float, *, noise: float = 0.0, seed: int = 1) -> JobScores:
+    """Waits of about an hour times a factor, with noise that is common to a day."""
+    draw = np.random.default_rng(seed)
+    waits = np.random.default_rng(3).exponential(3_600.0, DAYS * A_DAY)
+    waits = waits * factor * np.exp(noise * draw.standard_normal(DAYS))[OF]
+    return JobScores(waits, 1.0 + waits / 600.0)
+
+
+RULE = Candidate(BASELINES["delay"], 0.1, 0.75, DAY_S, None)
+
+
+def test_a_tenth_less_wait_on_every_day_is_seen() -> None:
+    found = compared(scores(1.0), scores(0.9), BLOCKS)
+    assert found.wait.change == pytest.approx(-0.1, abs=1e-3)
+    assert found.bsld.change == pytest.approx(-0.0857, abs=2e-3)
+    both = 0.9 * (1 + found.bsld.known[0])
+    assert found.objective.change == pytest.approx(math.sqrt(both) - 1, abs=1e-3)
+    assert found.is_better
+    assert verdict(found, RULE, "") == []
+
+
+def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
+    """Both orders are the same but for noise that a day has in common."""
+    passed = sum(
+        compared(scores(1.0, noise=0.2, seed=2 * n), scores(1.0, noise=0.2, seed=2 * n + 1),
+                   BLOCKS).is_better
+        for n in range(400)
+    )  # fmt: skip
+    assert 0 < passed <= 400 * 0.06  # 2.5% if days were many; the bootstrap of 14 is a bit narrow
+
+
+def test_copies_that_disagree_widen_the_interval_and_those_that_agree_do_not() -> None:
+    base = scores(1.0)
+    one = compared(base, scores(0.9), BLOCKS)
+    alike = pooled([one] * 5)
+    assert alike.objective.change == pytest.approx(one.objective.change)
+    assert alike.objective.known == pytest.approx(one.objective.known, abs=1e-3)
+    assert alike.is_better
+    apart = pooled([compared(base, scores(f), BLOCKS) for f in (0.6, 0.8, 0.9, 1.1, 1.2)])
+    _, low, high = apart.objective.known
+    assert low < -0.2
+    assert high > 0.0
+    assert not apart.is_better
+    assert pooled([one]) == one
+
+
+def test_a_world_in_which_one_late_end_moves_everything_passes_seldom() -> None:
+    """Copies of the same two orders differ by a fifth, whole fortnights at a time."""
+    draw = np.random.default_rng(5)
+    passed = alone = 0
+    for _ in range(100):
+        copies = [
+            compared(scores(1.0), scores(math.exp(0.2 * draw.standard_normal())), BLOCKS)
+            for _ in range(5)
+        ]
+        passed += pooled(copies).is_better
+        alone += copies[0].is_better
+    assert alone > 30
+    assert passed <= 6
+
+
+def test_of_few_days_there_is_no_interval_and_nothing_passes() -> None:
+    few = Stretches(OF // 3, 5, DAY_S)
+    found = compared(scores(1.0), scores(0.5), few)
+    assert found.objective.low is None
+    assert not found.is_better
+    assert "an interval needs 6" in verdict(found, RULE, "")[0]
+
+
+def test_what_may_be_chance_is_kept_and_says_so() -> None:
+    found = compared(scores(1.0), scores(0.97, noise=0.3), BLOCKS)
+    assert "may be chance" in (why := verdict(found, RULE, "a price"))[0] or "no better" in why[0]
+    assert why[1:] == ["a price"]
+
+
+def test_power_says_how_many_days_and_more_noise_needs_more() -> None:
+    calm, wild = (
+        sure(power_of(compared(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 560))
+        for n in (0.1, 0.3)
+    )
+    assert calm.startswith("40 jobs a day; ")
+    (five, ten, smallest), (_, more, larger) = (
+        [int(n) for n in re.findall(r"(\d+)(?= days to see|%$)", words)] for words in (calm, wild)
+    )
+    assert five > ten
+    assert more > 4 * ten
+    assert larger > smallest
+    assert power_of(compared(scores(1.0), scores(1.0), BLOCKS), 14, 560) is None

@@ -1,4 +1,4 @@
-"""A whole night on a record that the simulator made itself, and the command around it."""
+"""A whole night on a record that the simulator made itself, the command, and the journal's part."""
 
 import json
 import math
@@ -13,21 +13,35 @@ import pytest
 
 from rltuned.core.decide import Policy
 from rltuned.daemon.clock import SystemClock
-from rltuned.domain.units import UnixTime
+from rltuned.domain.jobs import ArrayInfo
+from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import RltunedError, TooLittleError
+from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
 from rltuned.lab.compare import DAY_S, JobScores
 from rltuned.lab.replay.play import load
 from rltuned.lab.tune import night
+from rltuned.lab.tune.journal_history import (
+    NO_END,
+    NO_START,
+    NO_SUBMIT,
+    SeenRuns,
+    Sources,
+    completed,
+    seen_runs,
+)
 from rltuned.lab.tune.search import Period
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations
 from rltuned.policies.tune_state import LastWeek, TuneState, read_state
 from rltuned.sim.trace import TraceJob
+from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 from tests.backtest.worlds import cluster, played
 from tests.browser import check_page
-from tests.builders import request, running, sight, snapshot, sure
+from tests.builders import NOW, request, running, sight, snapshot, sure
+from tests.builders import job as a_job
 from tests.configs import settings_file
 from tests.histories import EPOCH
 from tests.programs import executable
@@ -74,7 +88,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_night_ends_its_search_in_time(
+def test_a_night_ends_in_time(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock stands but for a play of the training period, which takes a minute; the night has
@@ -97,9 +111,7 @@ def test_a_night_ends_its_search_in_time(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_better_order_is_proposed_then_promoted_and_then_kept(
-    tmp_path: Path, config: Path
-) -> None:
+def test_a_better_order_is_proposed_promoted_and_kept(tmp_path: Path, config: Path) -> None:
     """First come, first served is in force; informative limits make `delay` much better."""
     site = saved(tmp_path)
     store = Generations(tmp_path / "state")
@@ -157,9 +169,7 @@ def misled(given: Sequence[TraceJob], days: float) -> tuple[TraceJob, ...]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
-    tmp_path: Path, config: Path
-) -> None:
+def test_a_generation_is_left_when_the_world_turns(tmp_path: Path, config: Path) -> None:
     """First come, first served is that order; `delay` by the limits is in force, and was better."""
     config.write_text(config.read_text() + LOOSE + "[predictor]\nenabled = false\n")
     assert tuned(config, saved(tmp_path))["verdict"] == "proposed"
@@ -171,16 +181,6 @@ def test_a_generation_is_left_for_the_order_without_one_when_the_world_turns(
     assert passed["own"] == passed["share"] == 0.0
     assert passed["lesson"]["objective"]["change"] > 0
     assert store.read("candidate").manifest.own == 0.0
-
-
-@pytest.mark.usefixtures("quick")
-def test_where_the_price_is_broken_the_order_in_force_stays(tmp_path: Path, config: Path) -> None:
-    config.write_text(config.read_text() + "longest = 1.0\n")
-    found = tuned(config, saved(tmp_path))
-    assert found["verdict"] == "kept"
-    (why,) = found["why"]
-    assert "times that of Slurm's own order; tune.longest allows 1," in why
-    assert "; tune.longest allows 1." in found["plain"][0]
 
 
 @pytest.mark.usefixtures("quick")
@@ -197,9 +197,7 @@ def test_a_simulator_that_is_far_off_tunes_nothing(tmp_path: Path, config: Path)
     assert (state.verdict, state.failed) == ("nothing", 0)
 
 
-def test_too_few_jobs_tune_nothing_and_their_last_week_is_replayed(
-    tmp_path: Path, config: Path
-) -> None:
+def test_too_few_jobs_tune_nothing_and_their_week_is_replayed(tmp_path: Path, config: Path) -> None:
     """Whatever becomes of the night: an observing site asks whether it would help here."""
     config.write_text(config.read_text().replace("own = 0.0", "own = 1.0"))
     site = saved(tmp_path, given=jobs()[:900])
@@ -237,7 +235,7 @@ def test_a_predictor_with_too_few_jobs_is_left_out(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_night_that_breaks_off_counts_as_failed(
+def test_a_broken_night_is_a_failed_one(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_args: Any, **_more: Any) -> None:
@@ -253,7 +251,7 @@ def test_a_night_that_breaks_off_counts_as_failed(
 
 
 @pytest.mark.parametrize("name", ["tuned", "model:mine"])
-def test_a_model_that_does_not_load_is_a_failed_night(
+def test_a_model_that_fails_to_load_is_a_failed_night(
     tmp_path: Path, config: Path, name: str
 ) -> None:
     """Else the alert on failed nights stays silent."""
@@ -366,7 +364,7 @@ def negated(name: str) -> Policy:
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_order_turned_round_is_kept_out(
+def test_a_reversed_order_is_kept_out(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BASELINES, "delay", negated("saf"))
@@ -374,3 +372,94 @@ def test_an_order_turned_round_is_kept_out(
     found = tuned(config, saved(tmp_path))
     assert found["verdict"] == "kept"
     assert not any(c["passes"] for c in found["candidates"])
+
+
+def seen_of(*looks: Snapshot, cluster: str = "test") -> SeenRuns:
+    looked = (CycleObservation(n, 0.0, "live", look) for n, look in enumerate(looks))
+    return sure(seen_runs(looked, cluster))
+
+
+def looked_run(number: int, **more: Any) -> Any:
+    given = {"started_at": NOW - 30, "submitted_at": UnixTime(NOW - 90)} | more
+    return running(number, **given)
+
+
+def by_sacct(number: int, end_s: float | None = NOW + 40, **more: Any) -> SacctRecord:
+    """As the looks of `looked_run` show it."""
+    known, _ = completed(SacctAnswer(), seen_of(snapshot(runs=[looked_run(number)])))
+    given = {"end_s": end_s, "state": "COMPLETED", "user": "sacct's"} | more
+    return replace(known.records[0], **given)
+
+
+LOOKS = (
+    snapshot(runs=[looked_run(1), looked_run(2)]),
+    snapshot(runs=[looked_run(2)], taken_at=NOW + 60),
+    snapshot(runs=[looked_run(3, started_at=NOW + 90)], taken_at=NOW + 120),
+)
+
+
+def test_without_accounting_the_looks_are_the_history() -> None:
+    waits = a_job(9, submitted_at=NOW + 100, array=ArrayInfo(JobId(9), tasks=5))
+    last = replace(LOOKS[-1], pending=(waits,))
+    whole, sources = completed(SacctAnswer(), seen_of(*LOOKS[:-1], last))
+    found = {r.key: r for r in whole.records}
+    assert sources == Sources(sacct=0, journal=4)
+    assert [found[k].end_s for k in "1239"] == [NOW + 30, NOW + 90, None, None]
+    assert found["1"].start_s == NOW - 30
+    assert found["1"].submit_s == NOW - 90
+    assert found["1"].priority is None
+    assert (found["1"].gpus, found["1"].alloc_gpus, found["1"].where) == (1, 1, "p1")
+    assert (found["9"].start_s, found["9"].tasks, found["9"].eligible_s) == (None, 5, NOW + 100)
+
+
+def test_no_run_comes_twice() -> None:
+    answer = SacctAnswer([by_sacct(1)], rows=1)
+    whole, sources = completed(answer, seen_of(*LOOKS))
+    assert [(r.key, r.user) for r in whole.records] == [("1", "sacct's"), ("2", "bob")]
+    assert whole.records[0].end_s == NOW + 40, "sacct's own end is the better one"
+    assert sources == Sources(sacct=1, journal=1)
+
+
+def test_an_end_that_slurmdbd_has_lost_is_the_journals() -> None:
+    answer = SacctAnswer([by_sacct(1, None, state="RUNNING")], rows=1)
+    whole, sources = completed(answer, seen_of(*LOOKS))
+    assert [(r.key, r.end_s) for r in whole.records] == [("1", NOW + 30), ("2", NOW + 90)]
+    assert sources == Sources(sacct=1, journal=1, ends=1)
+    assert "the ends of 1 of sacct's are the journal's" in sources.words
+
+
+def test_one_that_still_waits_by_sacct_and_was_seen_to_end_counts_once() -> None:
+    answer = SacctAnswer([by_sacct(1, None, start_s=None, state="PENDING")], rows=1)
+    whole, sources = completed(answer, seen_of(*LOOKS))
+    assert [(r.key, r.end_s) for r in whole.records] == [("1", NOW + 30), ("2", NOW + 90)]
+    assert sources == Sources(sacct=0, journal=2)
+
+
+def test_what_still_runs_is_not_added_to_accounting() -> None:
+    whole, _ = completed(SacctAnswer([by_sacct(7)], rows=1), seen_of(*LOOKS))
+    assert [r.key for r in whole.records] == ["7", "1", "2"]
+
+
+def test_what_is_not_known_well_enough_is_counted_and_not_guessed() -> None:
+    """Job 1 waits and is gone; 2 ends while nobody looks; of 4 the submission is not shown."""
+    looks = (
+        snapshot(a_job(1), runs=[looked_run(2), looked_run(4, submitted_at=None)]),
+        snapshot(runs=[looked_run(2)], taken_at=NOW + 60),
+        snapshot(taken_at=NOW + 9_000),
+    )
+    whole, sources = completed(SacctAnswer(), seen_of(*looks))
+    assert whole.records == []
+    assert sources.left_out == {NO_SUBMIT: 1, NO_END: 1, NO_START: 1}
+    assert "left out: 1" in sources.words
+
+
+def test_a_requeued_run_is_no_end() -> None:
+    again = snapshot(a_job(1, submitted_at=NOW + 10), taken_at=NOW + 60)
+    whole, sources = completed(SacctAnswer(), seen_of(LOOKS[0], again))
+    assert [(r.key, r.end_s) for r in whole.records] == [("2", NOW + 30), ("1", None)]
+    assert sources.left_out == {NO_END: 1}
+
+
+def test_looks_at_another_cluster_are_not_taken() -> None:
+    assert seen_runs((CycleObservation(1, 0.0, "live", look) for look in LOOKS), "other") is None
+    assert completed(SacctAnswer([by_sacct(1)]), None)[1] == Sources(1)

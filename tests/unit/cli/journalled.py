@@ -19,8 +19,6 @@ from tests.loops import Received
 
 FIRST = basic(900.0)
 """What sjf writes for job 3: three tenths of its 50 minutes."""
-
-
 KNOBS = Knobs(
     Scope(sla_partitions=frozenset({"sla"})),
     order=Order(own=0.3, share=0.0),

@@ -11,7 +11,6 @@ from rltuned.lab.cli.backtest import app
 from tests.backtest.worlds import jobs, site
 from tests.browser import check_page
 from tests.configs import settings_file
-from tests.histories import EPOCH
 from tests.lab import SEARCH
 from tests.packages import install
 from tests.programs import executable
@@ -38,15 +37,7 @@ def calm(tmp_path: Path) -> tuple[str, str]:
     return ("--config", str(config))
 
 
-def test_the_epoch_of_the_helper_is_the_since_of_these_tests() -> None:
-    from datetime import datetime  # noqa: PLC0415
-
-    assert datetime.fromisoformat(SINCE).timestamp() == EPOCH
-
-
-def test_figures_page_and_json_say_the_same(
-    known: Path, calm: tuple[str, str], tmp_path: Path
-) -> None:
+def test_page_and_json_say_the_same(known: Path, calm: tuple[str, str], tmp_path: Path) -> None:
     report = tmp_path / "report"
     played = ("--backfill", "easy", "--report", str(report))  # as the record was made
     reply = json.loads(run(*calm, "--site", str(known), *CHEAP, *played, "--json"))
@@ -107,14 +98,6 @@ def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
     assert found["saf"]["moved"]["changes"] > 0
 
 
-def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
-    out = run(*calm, "--site", str(known), *CHEAP, "--backfill", "easy")  # as the record was made
-    lines = out.splitlines()
-    assert lines[0].startswith("saf instead of multifactor: mean wait ")
-    assert lines[2].startswith("simulator: mean wait off by +0.0%")
-    assert any("multifac" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -123,7 +106,7 @@ def test_words_for_a_terminal(known: Path, calm: tuple[str, str]) -> None:
         (("--history", "nothing.txt"), "nothing.txt: cannot be read"),
     ],
 )
-def test_wrong_use_leaves_nothing_behind(
+def test_wrong_use_leaves_nothing(
     known: Path, tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
     report = tmp_path / "report"
@@ -144,16 +127,14 @@ def test_too_few_to_learn_from_is_reported(known: Path, calm: tuple[str, str]) -
     assert list(reply["orders"]) == ["saf"]
 
 
-def test_where_there_is_no_slurm_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BackendError, match="scontrol is not installed"):
         run("--collect", str(tmp_path / "saved"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_slurm_without_slurmdbd_has_no_history(
+def test_without_slurmdbd_there_is_no_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shim = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""`rltuned config init`: whole or absent, never over another file, and fitted to what was found."""
+"""`rltuned config init` and what `rltuned check` says of the controllers."""
 
 import stat
 from dataclasses import replace
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rltuned.cli.check_slurm import facts_of
+from rltuned.cli.check_slurm import facts_of, queue_checks
 from rltuned.cli.config import _checked, fitted
 from rltuned.domain.cluster import Partition
 from rltuned.errors import BackendError, SettingsError
 from rltuned.settings import Loaded, Settings, load
-from rltuned.settings.reference import KeyLine, draft
-from rltuned.slurm.config_checks import Facts
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.config_checks import Check, Facts, Status
 from rltuned.slurm.site import Priorities, RateLimit, read_rate_limit
 from tests.builders import snapshot
 from tests.configs import settings_file
@@ -135,11 +135,6 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
     assert 'partitions = ["closed", "gpu", "short", "sla", "whole"]' in text
 
 
-def test_slurm_is_asked_as_the_options_say(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=f"scontrol is not installed in {tmp_path}"):
-        run("config", "init", "-", "--bin-dir", str(tmp_path))
-
-
 def test_write_mode_follows_the_site(tmp_path: Path) -> None:
     def mode(priorities: Priorities) -> str:
         return written(tmp_path, fit(found_in(priorities=priorities))).limits.write_mode
@@ -176,6 +171,38 @@ def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
     assert settings.ladder.stage == "observe"
 
 
-def test_a_draft_knows_its_keys() -> None:
-    with pytest.raises(KeyError):
-        draft(["head"], [KeyLine("daemon.no_such_key")])
+RECORDED = Recording(DATA / "24.11")
+ONE = "Slurmctld(primary) at head1 is UP\n"
+
+
+def checks_found(tmp_path: Path, ping: str, settings: str = "", **changed: str) -> dict[str, Check]:
+    config = settings_file(tmp_path, settings)
+    programs = tmp_path / "bin"
+    programs.mkdir(exist_ok=True)
+    slurm: SlurmBackend = replay(programs, RECORDED, ping=ping, **changed)
+    facts = facts_of(load(config), slurm, priority=None)
+    named = ("ha", "load", "rate_limit")
+    return {c.name: c for c in queue_checks(facts) if c.name in named}
+
+
+def test_one_controller_needs_nothing(tmp_path: Path) -> None:
+    checks = checks_found(tmp_path, ONE)
+    assert checks["ha"] == Check("ha", Status.OK, "one slurmctld, on head1")
+    assert checks["load"].status is Status.OK
+    assert checks["load"].detail == "1 server threads, backfill cycle 0.01 s"
+
+
+def test_a_figure_near_its_bound_is_reported_before_it_counts(tmp_path: Path) -> None:
+    near = checks_found(tmp_path, ONE, "[load]\nmax_backfill_s = 0.008")["load"]
+    assert near.status is Status.WARN
+    assert near.detail == "of its bound: backfill_cycle 65%"
+    assert "load" not in checks_found(
+        tmp_path, ONE, "[load]\nmax_server_threads = 0\nmax_backfill_s = 0"
+    )
+    garbled = checks_found(tmp_path, ONE, sdiag="Terminated\n")["load"]
+    assert garbled.status is Status.WARN
+    assert "sdiag" in garbled.detail
+
+
+def test_without_an_answer_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert checks_found(tmp_path, "garbled\n") == {}

@@ -1,28 +1,26 @@
-"""`history`: a job's changes, from the journal alone."""
+"""`history`: a job's changes, from the journal alone; `export`: what a site installs itself."""
 
 import json
 import os
-import signal
 import sys
+import tomllib
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.restore import restore
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.plan import NICE, Action, target_of
 from rltuned.domain.units import JobId
-from rltuned.errors import JournalError
+from rltuned.errors import JournalError, SettingsError
 from rltuned.journal.cycles import pack_plan, recorded, unpack_plan
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME, reading
-from tests.builders import NOW, basic, job, noted, set_priority, set_site_factor
+from rltuned.journal.store import FILE_NAME
+from tests.builders import NOW, job, noted, set_priority, set_site_factor, sure
 from tests.configs import settings_file
-from tests.fakes import FakeBackend, FakeClock
-from tests.programs import ran
+from tests.fakes import FakeClock
 from tests.unit.cli.journalled import FIRST, live, world
 from tests.unit.cli.runner import run
 
@@ -118,82 +116,12 @@ def test_a_damaged_plan_is_refused(body: bytes) -> None:
         unpack_plan(body)
 
 
-KILLED = """
-import os, signal, sqlite3, sys
-from pathlib import Path
-from rltuned.journal.journal import Journal
-from rltuned.daemon.loop import Loop
-from rltuned.daemon.systemd import SignalFlags
-from tests.fakes import FakeBackend, FakeClock
-from tests.unit.cli.journalled import rig_of, world
-from tests.loops import Received
-
-folder, stage = Path(sys.argv[1]), sys.argv[2]
-
-class Killer(FakeBackend):
-    def apply(self, plan):
-        if stage == "after":
-            super().apply(plan)
-        db = sqlite3.connect(folder / "journal.sqlite")
-        columns = "job_id, submitted_at, field, old, new, cycle, snapshot"
-        rows = db.execute(f"SELECT {columns} FROM diary")
-        print(rows.fetchall(), journal._db.execute("PRAGMA synchronous").fetchone(), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-journal = Journal(folder)
-rig = rig_of(Killer(world()), folder)
-Loop(rig, FakeClock(), journal, Received(), orders=SignalFlags(), reload=lambda: rig).run(1)
-"""
-
-
-@pytest.mark.parametrize("stage", ["before", "after"])
-def test_a_kill_at_the_write_leaves_the_intent(tmp_path: Path, config: Path, stage: str) -> None:
-    done = ran(sys.executable, "-c", KILLED, tmp_path, stage, code=-signal.SIGKILL)
-    with reading(tmp_path / FILE_NAME) as db:
-        (digest,) = db.execute("SELECT digest FROM snapshots").fetchone()
-        (skipped,) = db.execute("SELECT skipped FROM cycles").fetchone()
-    then = NOW - 600.0
-    rows = [
-        (3, then, "priority", 100, FIRST, 1, digest),
-        (2, then, "priority", 200, basic(1_800.0), 1, digest),
-        (1, then, "priority", 300, basic(2_700.0), 1, digest),
-    ]
-    assert done.stdout == f"{rows} (2,)\n"  # seen by another connection; 2 = FULL
-    assert skipped == "unfinished"
+def test_an_intent_whose_process_ended_is_said_to_be_unknown(tmp_path: Path, config: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        noted(journal, set_priority(job(3), FIRST), by=None)
+        assert sure(journal._db).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
     reply = run("history", "3", "--config", str(config)).stdout
-    assert f"priority 100 -> {FIRST}: unknown (the process ended before it was seen)" in reply
-    seen = world()
-    if stage == "after":
-        new = {1: basic(2_700.0), 2: basic(1_800.0), 3: FIRST}
-        jobs = tuple(replace(j, priority=new.get(j.job_id, j.priority)) for j in seen.pending)
-        seen = replace(seen, pending=jobs)
-    backend, journal = FakeBackend(seen), Journal(tmp_path)
-    items = restore(backend, journal, FakeClock())
-    assert {int(i.claim.target.job_id): i.fate for i in items} == dict.fromkeys(
-        (1, 2, 3), Fate.RESTORED
-    )
-    assert journal.is_clean()
-    journal.close()
-
-
-BLOCKED = """
-import sys
-sys.modules["torch"] = sys.modules["numba"] = None
-from rltuned.cli import main
-sys.argv = ["rltuned", *sys.argv[1:]]
-main()
-"""
-
-
-def test_it_needs_neither_torch_nor_slurm(tmp_path: Path, config: Path) -> None:
-    """Torch cannot be imported, and no program of Slurm can be found."""
-    live(tmp_path)
-    journal = Journal(tmp_path)
-    journal.probe()  # the daemon has it open
-    env = {"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")}
-    done = ran(sys.executable, "-c", BLOCKED, "history", "3", "--config", config, env=env)
-    assert done.stderr == ""
-    journal.close()
+    assert f"-> {FIRST}: unknown (the process ended before it was seen)" in reply
 
 
 def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
@@ -206,3 +134,62 @@ def test_what_is_written_to_the_state_folder_is_private(tmp_path: Path) -> None:
     modes = {f.name: f.stat().st_mode & 0o777 for f in tmp_path.iterdir()}
     assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-journal", "writer.lock"), 0o600)
     journal.close()
+
+
+ROOT = Path(__file__).resolve().parents[3]
+KINDS = {
+    "units": "systemd",
+    "dashboards": "deploy/grafana/dashboards",
+    "alerts": "deploy/prometheus",
+    "examples": "deploy",
+}
+"""What may be exported, and its folder in a checkout."""
+
+
+def exported(kind: str, folder: Path, *options: str) -> dict[str, str]:
+    done = run("export", kind, str(folder), *options)
+    assert done.exit_code == 0, done.output
+    files = [Path(line) for line in done.stdout.splitlines()]
+    return {file.name: file.read_text() for file in files}
+
+
+def test_units_run_this_installation(tmp_path: Path) -> None:
+    found = exported("units", tmp_path / "new" / "folder")
+    program = f"{sys.prefix}/bin/rltuned"
+    assert f"ExecStart={program} run\n" in found["rltuned.service"]
+    assert f"ExecStopPost={program} restore --all" in found["rltuned@.service"]
+    assert "/opt/rltuned/bin/rltuned" not in "".join(found.values())
+    assert found["rltuned.sysusers"] == (ROOT / "systemd/rltuned.sysusers").read_text()
+
+
+def test_dashboards_and_alerts(tmp_path: Path) -> None:
+    boards = exported("dashboards", tmp_path)
+    assert {json.loads(text)["title"] for text in boards.values()} >= {"rltuned / Overview"}
+    rules = exported("alerts", tmp_path, "--runbook-url", "https://wiki.example/rltuned")
+    assert rules.keys() == {"alerts.yml", "recording.yml"}
+    assert "runbook_url: https://wiki.example/rltuned#rltuneddown\n" in rules["alerts.yml"]
+    assert "file:///" not in rules["alerts.yml"]
+
+
+def test_nothing_is_replaced_without_being_asked_to(tmp_path: Path) -> None:
+    exported("examples", tmp_path)
+    settings = tmp_path / "rltuned.example.toml"
+    settings.write_text("# my own\n")
+    with pytest.raises(SettingsError, match=r"rltuned\.example\.toml: is there already; --force"):
+        run("export", "examples", str(tmp_path))
+    assert settings.read_text() == "# my own\n"
+    assert "[daemon]" in exported("examples", tmp_path, "--force")[settings.name]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="file: cannot be written: "):
+        run("export", "units", str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wheel_brings_every_file(kind: str, tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["data-files"][f"share/rltuned/{KINDS[kind]}"]
+    brought = {file.name for pattern in patterns for file in ROOT.glob(pattern)}
+    assert exported(kind, tmp_path).keys() <= brought

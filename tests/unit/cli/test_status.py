@@ -1,26 +1,39 @@
-"""`status`: with the daemon, without it, without the journal."""
+"""`status`, what it asks of the daemon, of all daemons of a machine, and of forecasts."""
 
 import json
-import os
 import socket
-from collections.abc import Iterator
-from contextlib import closing, suppress
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from rltuned.cli import app
+from rltuned.cli import app, asking, plan
+from rltuned.cli.asking import ask_about, ask_daemon
+from rltuned.cli.flags import BackendChoice
+from rltuned.cli.plan import Look
+from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Switchback
-from rltuned.daemon.breaker import Breaker, Cause, Effect, change
+from rltuned.core.starts import Expected, Hindsight, Start
+from rltuned.daemon.breaker import Effect
 from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.forecasting import FRESH_S
+from rltuned.daemon.run_times import LimitUseLearner
 from rltuned.daemon.state import Health
-from rltuned.daemon.web.server import QuestionServer
-from rltuned.journal.journal import Journal
+from rltuned.daemon.web.server import Answers, QuestionServer, reached
+from rltuned.daemon.what_if import OtherRequest
+from rltuned.domain.units import JobId
+from rltuned.errors import SettingsError
+from rltuned.settings import Loaded, Settings, load
 from rltuned.text import when
-from tests.builders import NOW
+from tests.builders import NOW, decided, job, running, snapshot, sure
 from tests.configs import settings_file
+from tests.fakes import ConstantOrder
 from tests.loops import FRESH, asked
 from tests.unit.cli.journalled import FIRST, live
 
@@ -92,18 +105,6 @@ def test_blocks_and_effect_of_the_switchback_are_reported(tmp_path: Path) -> Non
     assert "effect: 3 of 10 pairs of blocks are measured\n" in reply
 
 
-@pytest.mark.usefixtures("server")
-def test_an_open_breaker_is_trouble(tmp_path: Path) -> None:
-    live(tmp_path)
-    with closing(Journal(tmp_path)) as journal:
-        opened = Breaker().opened(Cause.ERRORS, "five in a row", NOW)
-        change(journal, "test", lambda _: {"gpu": opened}, NOW)
-    done = run("status", "--config", settings(tmp_path))
-    assert done.exit_code == 1
-    assert "the circuit breaker of gpu is open" in done.stdout
-    assert "five in a row" in done.stdout
-
-
 def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -115,10 +116,211 @@ def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path) -> None:
     assert f"ok    http: rltuned runs; 127.0.0.1:{port} is taken\n" in text
 
 
-def _rest(terminal: int) -> bytes:
-    os.set_blocking(terminal, False)
-    found = b""
-    with suppress(BlockingIOError):
-        while piece := os.read(terminal, 65_536):
-            found += piece
-    return found
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Settings of two clusters, a third file that is none, and something else."""
+    (tmp_path / "bin").mkdir()
+    for name in ("alpha", "beta"):
+        state = tmp_path / "state" / name
+        state.mkdir(parents=True)
+        live(state)
+        places = f'state_dir = "{state}"\npause_file = "{state}/PAUSE"\n'
+        more = f'[daemon]\n{places}[slurm]\nbin_dir = "{tmp_path / "bin"}"\n'
+        (tmp_path / f"{name}.toml").write_text(more)
+    with closing(asked(tmp_path / "state" / "alpha")):
+        (tmp_path / "gamma.toml").write_text("[order]\nown = -1.0\n")
+        (tmp_path / "notes.txt").write_text("no settings")
+        yield tmp_path
+
+
+def document(*args: str, code: int) -> Any:
+    done = run(*args)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_status_of_all(folder: Path) -> None:
+    config = ("--config", str(folder / "alpha.toml"))
+    found = document("status", "--all", "--json", *config, code=2)
+    alpha, beta, gamma = found["instances"]
+    assert [one["instance"] for one in found["instances"]] == ["alpha", "beta", "gamma"]
+    assert (alpha["ok"], alpha["daemon"]["ready"]) == (True, True)
+    assert beta["journal"]["cycle"]["cluster"] == "test"
+    assert "gamma.toml:2: order.own" in gamma["error"]
+    assert not found["ok"]
+    done = run("status", "--all", *config)
+    head, *rows = done.stdout.splitlines()
+    assert head.split()[:4] == ["instance", "cluster", "stage", "policy"]
+    assert [row.split()[0] for row in rows] == ["alpha", "beta", "gamma"]
+    assert rows[1].split()[1] == "test"
+    (folder / "gamma.toml").unlink()
+    (folder / "beta.toml").unlink()
+    assert document("status", "--all", "--json", *config, code=0)["ok"]
+
+
+def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:
+    for place, says in ((tmp_path, "no settings file"), (tmp_path / "none", "No such file")):
+        done = run("status", "--all", "--config", str(place / "x.toml"))
+        assert isinstance(done.exception, SettingsError)
+        assert says in str(done.exception)
+
+
+def test_models_of_all(folder: Path) -> None:
+    rows = document("models", "list", "--all", "--json", "-c", str(folder / "x.toml"), code=1)
+    names = {row["instance"] for row in rows if not row["error"]}
+    assert names == {"alpha", "beta"}
+    (wrong,) = (row for row in rows if row["error"])
+    assert wrong["instance"] == "gamma"
+    assert run("models", "list", str(folder), "--all").exit_code == 2
+
+
+def test_tune_of_all_goes_on_after_one_that_fails(folder: Path) -> None:
+    config = ("-c", str(folder / "x.toml"), "--dry-run")
+    found = document("tune", "--all", "--json", *config, code=2)["instances"]
+    assert [(one["instance"], one["verdict"]) for one in found] == [
+        ("alpha", "failed"), ("beta", "failed"), ("gamma", "failed"),
+    ]  # fmt: skip
+    assert "order.own" in found[2]["why"][0]
+    assert run("tune", "--all", "--site", str(folder), *config).exit_code == 2
+
+
+Serve = Callable[[bytes], Settings]
+
+
+def settings_at(folder: Path) -> Settings:
+    text = f'[daemon]\nstate_dir = "{folder}"\npause_file = "{folder}/PAUSE"\n'
+    return load(settings_file(folder, text)).settings
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Answers one request with these bytes."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        with reached(tmp_path / "socket") as address:
+            listener.bind(address)
+        listener.listen()
+        threads: list[threading.Thread] = []
+
+        def served(body: bytes, status: str = "200 OK") -> Settings:
+            def answer() -> None:
+                with listener.accept()[0] as peer:
+                    peer.recv(65_536)
+                    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
+                    try:
+                        peer.sendall(head.encode() + body)
+                    except OSError:
+                        return  # it has read enough
+
+            threads.append(threading.Thread(target=answer, daemon=True))
+            threads[-1].start()
+            return settings_at(tmp_path)
+
+        yield served
+        for thread in threads:
+            thread.join(10)
+
+
+def test_the_plan_of_a_long_queue_is_read_whole(serve: Serve, tmp_path: Path) -> None:
+    plan = {
+        "rltuned": "0.3.0",
+        "state_dir": str(tmp_path),
+        "plan": {"jobs": [{"why": "x" * 600}] * 10_000},
+    }
+    found, why = ask_daemon(serve(json.dumps(plan).encode()), "/plan.json")
+    assert (found, why) == (plan, "")
+
+
+def test_too_long_an_answer_is_one_sentence(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_MOST", 1_024 * 1_024)
+    found, why = ask_daemon(serve(b"[" + b"1," * 1_000_000))
+    assert found is None
+    assert why.endswith("its answer is longer than 1 MiB")
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff\xfe", b"", b"[]", b"null", b'{"a": 1}'])
+def test_what_is_no_daemon_is_one_sentence(serve: Serve, body: bytes) -> None:
+    found, why = ask_daemon(serve(body))
+    assert found is None
+    assert "/socket" in why
+    assert "\n" not in why
+
+
+def test_the_daemon_of_another_state_folder_is_not_believed(serve: Serve) -> None:
+    found, why = ask_daemon(serve(b'{"rltuned": "0.4.0", "state_dir": "/elsewhere"}'))
+    assert found is None
+    assert "is of a daemon with another state_dir than" in why
+
+
+@pytest.mark.parametrize(("age_s", "is_old"), [(0.0, False), (170.0, False), (7_200.0, True)])
+@pytest.mark.parametrize("asked", [("plan",), ("explain", "1"), ("explain", "9")])
+def test_an_old_answer_is_called_old(
+    tmp_path: Path, asked: tuple[str, ...], age_s: float, is_old: bool
+) -> None:
+    """In review `plan` showed the queue of hours ago as that of now, while Slurm did not answer."""
+    answers = Answers(tmp_path / "journal.sqlite")
+    at = time.time() - age_s
+    seen = snapshot(job(1, submitted_at=at), runs=[running(9, started_at=at - 9)], taken_at=at)
+    answers.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    settings_at(tmp_path)
+    status = {"rltuned": "0"}
+    server = QuestionServer(tmp_path / "socket", answers, lambda: status, state_dir=tmp_path)
+    with closing(server):
+        done = run(*asked, "--config", str(tmp_path / "rltuned.toml"))
+    assert done.exit_code == 0, done.output
+    assert ("the daemon last saw the queue 2h00m ago" in done.stderr) == is_old
+
+
+def test_a_daemon_that_hangs_is_not_waited_for_as_for_one_that_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "PATIENCE_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(tmp_path / "socket"))
+        hung.listen()
+        found = ask_about(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0)
+    assert found == (None, f"the daemon does not answer: {tmp_path}/socket: timed out")
+
+
+KEPT = Expected(NOW, {JobId(1): Start(JobId(1), 1, 5.0, 6.0, 7.0)})
+
+
+def looked(*, later_s: float = 0.0) -> Look:
+    seen = snapshot(job(1), job(2), taken_at=NOW + later_s)
+    decision = decide(seen, ConstantOrder(), Knobs())
+    nothing: Any = None
+    return Look(
+        decision, nothing, Loaded(Settings()), BackendChoice.SLURM, nothing, LimitUseLearner(),
+        as_is=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "read_file", lambda _: ("test", KEPT, Hindsight()))
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_daemons_last_forecast_is_shown_while_it_is_fresh_and_knows_the_job() -> None:
+    assert looked().expected() is KEPT
+    assert looked().expected(JobId(1)) is KEPT
+    assert looked(later_s=FRESH_S).expected() is KEPT
+    played = looked(later_s=FRESH_S + 1).expected()
+    assert (played.at, played.line_jobs) == (NOW + FRESH_S + 1, 2)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_job_that_came_after_it_is_played_on_the_spot() -> None:
+    found = sure(looked().expected(JobId(2)).start_of(JobId(2)))
+    assert (found.place, found.median_s) == (2, 0.0)
+
+
+@pytest.mark.usefixtures("kept")
+def test_without_a_learner_the_file_is_not_this_users() -> None:
+    assert replace(looked(), learner=None).expected().line_jobs == 2
+
+
+@pytest.mark.usefixtures("kept")
+def test_another_request_is_played_on_the_spot_too() -> None:
+    waits = looked().decision.snapshot.pending[0]
+    found = looked().what_if(waits, OtherRequest(gpus=400))["what_if"]
+    assert (found["gpus"], found["expected_start"], found["line_place"]) == (400, None, 1)

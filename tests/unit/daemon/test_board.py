@@ -1,10 +1,11 @@
-"""The status document and its page: what is shown, what is not, and that nothing escapes."""
+"""The status document, its page and its charts: what is shown, and that nothing escapes."""
 
 import json
 import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rltuned.core.ladder import Switchback
 from rltuned.core.starts import Expected, Start
@@ -13,15 +14,18 @@ from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web import pages
+from rltuned.daemon.web.series import RANGES, Series
 from rltuned.daemon.web.status import CYCLES, Board, Document, moves, nodes
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.policies.tune_state import LastWeek, would_it_help, write_state
-from rltuned.text import between
+from rltuned.report.charts import Drawn, TimeChart, bar, ceiling, slopes, spark
+from rltuned.text import between, span
 from tests.builders import NOW, decided, job, node, running, snapshot
 from tests.fakes import FakeBackend
-from tests.loops import DECISION, EVIL, FRESH, UNJUDGED, Bench, Watching, board_after
+from tests.loops import DECISION, EVIL, FRESH, UNJUDGED, Bench, Watching
 
 
 def page(document: Document, board: Board | None = None, **asked: str) -> str:
@@ -29,48 +33,75 @@ def page(document: Document, board: Board | None = None, **asked: str) -> str:
     return pages.answer("/", document, board, asked)[1]
 
 
-def test_single_jobs_are_reported_only_where_the_settings_say_so(tmp_path: Path) -> None:
-    document = board_after(tmp_path).document(FRESH, UNJUDGED)
-    assert document["jobs"] is None
-    (alone,) = [p for p in document["partitions"] if p["partition"] == EVIL]
+class Shown:
+    """A board after cycles of a loop, and what requests get of it.
+
+    put: jobs that wait besides; script: what Slurm answers first; more: of the board.
+    """
+
+    def __init__(
+        self, folder: Path, *put: PendingJob, cycles: int = 1, script: Any = (), **more: Any
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.board = Board(lambda: NOW, **more)
+        bench = Bench(folder, received=Watching(self.board))
+        bench.world.put(*put)
+        bench.world.script = [*script]
+        loop = bench.loop()
+        self.board.loaded(loop.rig)
+        loop.run(cycles)
+        self.document = self.board.document(FRESH, UNJUDGED)
+
+    def page(self, **asked: str) -> str:
+        return page(self.document, self.board, **asked)
+
+    def job(self, name: str) -> tuple[int, str]:
+        return pages.answer("/job", self.document, self.board, {"id": name})
+
+
+ODD = job(77, user=EVIL, partition=EVIL, priority=7)
+UNTIL = between(NOW, NOW + 3_600.0, NOW)
+
+
+def start(number: int) -> dict[JobId, Start]:
+    """One that is expected within the hour."""
+    return {JobId(number): Start(JobId(number), 1, 0.0, 300.0, 3_600.0)}
+
+
+def test_jobs_and_their_changes_are_reported_only_where_the_settings_say_so(tmp_path: Path) -> None:
+    hidden = Shown(tmp_path / "hidden", ODD)
+    assert (hidden.document["jobs"], hidden.document["changes"], hidden.board.rows()) == (
+        None, None, [],
+    )  # fmt: skip
+    assert hidden.board.job("3") is None
+    (alone,) = [p for p in hidden.document["partitions"] if p["partition"] == EVIL]
     assert [alone[way] for way in ("up", "down", "same", "left_alone")] == [0, 0, 1, 0]
-    assert "Single jobs are not shown" in page(document)
-    json.dumps(document, allow_nan=False)
+    (row,) = [p for p in hidden.document["partitions"] if p["partition"] == "gpu"]
+    assert 0 <= row["waited_mean_s"] <= row["waited_most_s"]
+    assert "Single jobs are not shown" in hidden.page()
+    assert "numbers that were written" not in hidden.page()
+    json.dumps(hidden.document, allow_nan=False)
+    shown = Shown(tmp_path / "shown", jobs=True)
+    assert {"job", "old", "new", "cycle", "at"} == shown.document["changes"][0].keys()
+    assert "numbers that were written" in shown.page()
 
 
 def test_users_are_reported_by_a_setting_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    hidden = board_after(tmp_path / "a", jobs=True).document(FRESH, UNJUDGED)["jobs"]
+    hidden = Shown(tmp_path / "a", ODD, jobs=True).document["jobs"]
     assert {row["user"] for row in hidden} == {None}
     assert [row["rank_now"] for row in hidden] == list(range(1, len(hidden) + 1))
-    shown = board_after(tmp_path / "b", jobs=True, users=True).document(FRESH, UNJUDGED)["jobs"]
-    assert EVIL in {row["user"] for row in shown}
-
-
-def test_changes_are_shown_where_jobs_are(tmp_path: Path) -> None:
-    board = board_after(tmp_path, jobs=True)
-    document = board.document(FRESH, UNJUDGED)
-    assert {"job", "old", "new", "cycle", "at"} == document["changes"][0].keys()
-    (row,) = [p for p in document["partitions"] if p["partition"] == "gpu"]
-    assert 0 <= row["waited_mean_s"] <= row["waited_most_s"]
-    assert "numbers that were written" in page(document, board)
-    hidden = board_after(tmp_path)
-    assert hidden.document(FRESH, UNJUDGED)["changes"] is None
-    assert "numbers that were written" not in page(hidden.document(FRESH, UNJUDGED), hidden)
-    assert hidden.rows() == []
+    shown = Shown(tmp_path / "b", ODD, jobs=True, users=True)
+    assert EVIL in {row["user"] for row in shown.document["jobs"]}
+    assert "alice" in shown.page()
 
 
 def test_a_lifted_job_stays_lifted_on_the_page(tmp_path: Path) -> None:
-    board = board_after(tmp_path, jobs=True, cycles=3)
-    document = board.document(FRESH, UNJUDGED)
-    assert document["cycles"][0]["proposed"] == 0
-    assert (document["moves"]["up"], document["moves"]["down"]) == (1, 1)
-    assert document["moves"]["most_up"] == 2
-    text = page(document, board)
-    assert "1 job moves up, 1 down" in text
-    assert "3. job 3" in text
-    assert '1. <a href="job?id=3">job 3</a>' in text
+    shown = Shown(tmp_path, jobs=True, cycles=3)
+    moves_shown = shown.document["moves"]
+    assert shown.document["cycles"][0]["proposed"] == 0
+    assert [moves_shown[way] for way in ("up", "down", "most_up")] == [1, 1, 2]
+    for said in ("1 job moves up, 1 down", "3. job 3", '1. <a href="job?id=3">job 3</a>'):
+        assert said in shown.page()
 
 
 def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
@@ -90,19 +121,15 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
 
 
 def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None:
-    board = board_after(tmp_path)
-    document = board.document(FRESH, UNJUDGED)
+    shown = Shown(tmp_path, ODD)
+    document = shown.document
     assert document["gpus"] == [{"type": "p100", "used": 0, "free": 4, "down": 0}]
     assert document["waiting"]["jobs"] == 4
     assert {u["user"] for u in document["users"]} <= {"user A", "user B"}
     assert (document["nodes"]["all"], document["nodes"]["idle"]) == (1, 1)
-    text = page(document, board)
-    for shown in ("0 of 4 used", "p100: 4 of 4 free", "4 jobs, 4 GPUs", "user A", "4 Priority"):
-        assert shown in text
-    assert "alice" not in text
-    (tmp_path / "named").mkdir()
-    named = board_after(tmp_path / "named", jobs=True, users=True)
-    assert "alice" in page(named.document(FRESH, UNJUDGED), named)
+    for said in ("0 of 4 used", "p100: 4 of 4 free", "4 jobs, 4 GPUs", "user A", "4 Priority"):
+        assert said in shown.page()
+    assert "alice" not in shown.page()
 
 
 def test_nodes_that_run_nothing_are_counted_and_the_next_end_is_first() -> None:
@@ -119,54 +146,49 @@ def test_nodes_that_run_nothing_are_counted_and_the_next_end_is_first() -> None:
 
 
 def test_the_table_sorts_filters_and_links(tmp_path: Path) -> None:
-    board = board_after(tmp_path, jobs=True)
-    document = board.document(FRESH, UNJUDGED)
+    shown = Shown(tmp_path, ODD, jobs=True)
 
     def jobs(**asked: str) -> list[str]:
-        return re.findall(r'<th scope=row><a href="job\?id=(\d+)">', page(document, board, **asked))
+        return re.findall(r'<th scope=row><a href="job\?id=(\d+)">', shown.page(**asked))
 
     assert jobs()[0] == "3"
     assert sorted(jobs()) == ["1", "2", "3", "77"]
     assert jobs(sort="before")[0] == "1"
     assert jobs(sort="before", way="down")[-1] == "1"
     assert jobs(q="77") == ["77"]
-    assert "No waiting job fits." in page(document, board, q="nothing")
+    assert "No waiting job fits." in shown.page(q="nothing")
     assert jobs(sort="madness", **{"from": "x", "range": "9y"})
     assert jobs(**{"from": "9" * 5_000})
-    assert EVIL not in page(document, board, q=EVIL)
+    assert EVIL not in shown.page(q=EVIL)
 
 
 def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
-    board = board_after(tmp_path, jobs=True)
-    document = board.document(FRESH, UNJUDGED)
-    code, text = pages.answer("/job", document, board, {"id": " 3 "})
+    shown = Shown(tmp_path, ODD, jobs=True)
+    code, text = shown.job(" 3 ")
     assert code == 200
-    assert "Place 1 of 4 in Slurm's queue" in text
-    assert "By Slurm's own order it is place 3; rltuned wants place 1." in text
-    assert "The number taken apart" in text
-    assert "(cycle 1)" in text
-    assert (
-        "rltuned explain 3 --limit 30</code> says when it would start with a limit of 30m" in text
-    )
-    code, last = pages.answer("/job", document, board, {"id": "1"})
-    assert "Who stands before it" in last
+    for said in (
+        "Place 1 of 4 in Slurm's queue",
+        "By Slurm's own order it is place 3; rltuned wants place 1.",
+        "The number taken apart",
+        "(cycle 1)",
+        "rltuned explain 3 --limit 30</code> says when it would start with a limit of 30m",
+    ):
+        assert said in text
+    assert "Who stands before it" in shown.job("1")[1]
     for name in ("4711", EVIL, ""):
-        code, text = pages.answer("/job", document, board, {"id": name})
+        code, text = shown.job(name)
         assert code == 404
         assert EVIL not in text
-    (tmp_path / "hidden").mkdir()
-    assert board_after(tmp_path / "hidden").job("3") is None
 
 
 def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
     seen = snapshot(job(1, priority=5), job(2, priority=9), job(3, priority=0, held_by="user"))
-    starts = {JobId(2): Start(JobId(2), 1, 0.0, 300.0, 3_600.0)}
-    board = Board(lambda: NOW, jobs=True, expected=lambda: Expected(NOW, starts))
+    board = Board(lambda: NOW, jobs=True, expected=lambda: Expected(NOW, start(2)))
     board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
     assert [(row["job"], row["rank_now"]) for row in board.rows()] == [
         ("2", 1), ("1", 2), ("3", None),
     ]  # fmt: skip
-    assert board.rows()[0]["expected"] == between(NOW, NOW + 3_600.0, NOW)
+    assert board.rows()[0]["expected"] == UNTIL
     document = board.document(FRESH, UNJUDGED)
     code, text = pages.answer("/job", document, board, {"id": "1"})
     assert code == 200
@@ -175,39 +197,23 @@ def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
 
 
 def test_an_expected_start_is_shown_where_there_is_one(tmp_path: Path) -> None:
-    starts = {JobId(3): Start(JobId(3), 1, 0.0, 300.0, 3_600.0)}
-    board = Board(lambda: NOW, jobs=True, expected=lambda: Expected(NOW, starts))
-    bench = Bench(tmp_path, received=Watching(board))
-    bench.world.put(job(9, submitted_at=NOW))
-    loop = bench.loop()
-    board.loaded(loop.rig)
-    loop.run(1)
-    document = board.document(FRESH, UNJUDGED)
-    until = between(NOW, NOW + 3_600.0, NOW)
-    assert f"<dd>{until}</dd>" in pages.answer("/job", document, board, {"id": "3"})[1]
-    assert f"<td class=text>{until}</td>" in page(document, board)
-    assert "expected start" in page(document, board)
-    starts.clear()
-    assert "expected start" not in page(document, board)
-    # a job that is left alone has one too
-    starts[JobId(9)] = Start(JobId(9), 1, 0.0, 300.0, 3_600.0)
-    assert f"<dd>{until}</dd>" in pages.answer("/job", document, board, {"id": "9"})[1]
-    assert f"<td class=text>{until}</td>" in page(document, board)
+    starts = start(3)
+    shown = Shown(
+        tmp_path, job(9, submitted_at=NOW), jobs=True, expected=lambda: Expected(NOW, starts)
+    )
+    for name in ("3", "9"):  # one that is left alone has one too
+        assert f"<dd>{UNTIL}</dd>" in shown.job(name)[1]
+        assert f"<td class=text>{UNTIL}</td>" in shown.page()
+        assert "expected start" in shown.page()
+        starts.clear()
+        assert "expected start" not in shown.page()
+        starts |= start(9)
 
 
 def test_a_job_that_is_left_alone_has_the_reason_in_words(tmp_path: Path) -> None:
-    board = Board(lambda: NOW, jobs=True)
-    bench = Bench(tmp_path, received=Watching(board))
-    bench.world.put(job(9, priority=0, held_by="user"))
-    loop = bench.loop()
-    board.loaded(loop.rig)
-    loop.run(1)
-    document = board.document(FRESH, UNJUDGED)
-    assert (
-        "rltuned leaves it alone: its user holds it."
-        in pages.answer("/job", document, board, {"id": "9"})[1]
-    )
-    assert "1 held by their user" in page(document, board)
+    shown = Shown(tmp_path, job(9, priority=0, held_by="user"), jobs=True)
+    assert "rltuned leaves it alone: its user holds it." in shown.job("9")[1]
+    assert "1 held by their user" in shown.page()
 
 
 def test_charts_begin_with_what_the_journal_knows(tmp_path: Path) -> None:
@@ -228,30 +234,23 @@ def test_charts_begin_with_what_the_journal_knows(tmp_path: Path) -> None:
 
 
 def test_what_slurm_says_is_never_markup(tmp_path: Path) -> None:
-    board = board_after(tmp_path, jobs=True, users=True)
+    shown = Shown(tmp_path, ODD, jobs=True, users=True)
     away = Health([Condition(HealthState.SLURM_UNREACHABLE, EVIL)])
-    text = page(board.document(away, UNJUDGED), board)
+    text = page(shown.board.document(away, UNJUDGED), shown.board)
     assert re.findall(r"<script[^>]*>", text) == ["<script src=status.js defer>"]
     assert "&lt;script&gt;" in text
 
 
 def test_before_the_first_cycle_and_without_one(tmp_path: Path) -> None:
-    empty = Board(lambda: NOW)
-    assert "a cluster not seen yet" in page(empty.document(FRESH, UNJUDGED))
-    board = Board(lambda: NOW)
-    bench = Bench(tmp_path, received=Watching(board))
-    bench.world.script = [BackendError("slurmctld is away")]
-    loop = bench.loop()
-    board.loaded(loop.rig)
-    loop.run(1)
-    document = board.document(FRESH, UNJUDGED)
-    assert document["cycles"][0]["skip"] == "backend"
-    assert document["cycles"][0]["pending"] is None
-    assert "backend" in page(document)
+    assert "a cluster not seen yet" in page(Board(lambda: NOW).document(FRESH, UNJUDGED))
+    shown = Shown(tmp_path, script=[BackendError("slurmctld is away")])
+    last = shown.document["cycles"][0]
+    assert (last["skip"], last["pending"]) == ("backend", None)
+    assert "backend" in shown.page()
 
 
 def test_the_last_cycles_are_kept_the_latest_first(tmp_path: Path) -> None:
-    cycles = board_after(tmp_path, cycles=CYCLES + 5).document(FRESH, UNJUDGED)["cycles"]
+    cycles = Shown(tmp_path, cycles=CYCLES + 5).document["cycles"]
     assert [c["cycle"] for c in cycles] == list(range(CYCLES + 5, 5, -1))
 
 
@@ -303,13 +302,6 @@ def test_an_empty_queue_is_said_to_be_empty(tmp_path: Path) -> None:
     assert "0 jobs" not in text
 
 
-def test_while_slurm_is_away_nothing_is_said_to_be_written() -> None:
-    both = Health([Condition(HealthState.STALE, "18 s old"), Condition(HealthState.LIVE)])
-    text = page(Board(lambda: NOW).document(both, UNJUDGED))
-    assert "the last result is 18 s old" in text
-    assert "changes are written" not in text
-
-
 def test_pages_of_the_documentation_are_rendered() -> None:
     text = pages.text_page("# Title\n\nA [link](other.md) and [one](https://a.b/c), `code`.\n")
     assert '<h1 id="title">Title</h1>' in text
@@ -333,9 +325,88 @@ def test_the_replay_of_last_week_is_shown_at_every_stage(tmp_path: Path) -> None
     nothing = Board(lambda: NOW).document(FRESH, UNJUDGED)
     assert "Would it have helped?" not in page(nothing)
     for at, (word, kept) in enumerate(shown.items()):
-        (tmp_path / str(at)).mkdir()
         write_state(tmp_path, kept)
-        board = board_after(tmp_path / str(at), last_week=lambda: would_it_help(tmp_path, NOW))
-        document = board.document(FRESH, UNJUDGED)
-        assert document["last_week"]["sentence"] == kept.sentence(NOW)
-        assert word in page(document)
+        board = Shown(tmp_path / str(at), last_week=lambda: would_it_help(tmp_path, NOW))
+        assert board.document["last_week"]["sentence"] == kept.sentence(NOW)
+        assert word in board.page()
+
+
+HOUR_S = 3_600.0
+
+
+def looks(*waits_s: float, off: float = 0.0, used: int = 8) -> dict[str, object]:
+    return {
+        "used": used, "free": 2, "down": 0, "wanted": 20, "waiting": 5, "longest_s": 60,
+        "waits_s": list(waits_s), "started": len(waits_s), "off": off,
+    }  # fmt: skip
+
+
+def series() -> Series:
+    found = Series()
+    for minute in range(12 * 60):
+        at = NOW - 12 * HOUR_S + 60.0 * minute
+        off = 1.0 if minute < 240 else 0.0
+        found.add(at, looks(60.0, 120.0, 3_600.0, off=off) if minute % 10 == 0 else looks(off=off))
+    return found
+
+
+def test_every_range_holds_the_same_jobs() -> None:
+    found = series()
+    for name in RANGES:
+        shown = found.shown(name, NOW)
+        assert shown.started == 3 * 72
+        assert {v for _, v in shown.means("used", "free")} == {10.0}
+        assert {v for _, v in shown.waits_s(0.5)} == {120.0}
+        assert {v for _, v in shown.waits_s(0.9)} == {3_600.0}
+
+
+def test_off_blocks_are_spans_and_gaps_are_gaps() -> None:
+    found = series()
+    off = found.shown("24h", NOW).off()
+    ((begin, end),) = off
+    assert abs(end - begin - 4 * HOUR_S) <= 600.0
+    found.add(NOW + 5 * HOUR_S, looks())
+    assert None in [v for _, v in found.shown("24h", NOW + 5 * HOUR_S).means("used")]
+
+
+def test_what_is_too_old_or_was_not_seen_is_left_out() -> None:
+    found = series()
+    before = found.shown("24h", NOW).started
+    found.add(NOW - 11 * HOUR_S, looks(1.0))
+    found.add(NOW, {})
+    assert found.shown("24h", NOW).started == before
+    assert found.shown("24h", NOW + 30 * HOUR_S).buckets == []
+
+
+def test_a_range_begins_with_what_was_seen_first() -> None:
+    found = Series()
+    found.add(NOW - 600.0, looks())
+    assert found.shown("24h", NOW).begin == NOW - 6 * RANGES["24h"][1]
+    assert series().shown("24h", NOW).begin == NOW - 12 * HOUR_S - (NOW - 12 * HOUR_S) % 600.0
+    assert Series().shown("7d", NOW).begin == NOW - 7 * 24 * HOUR_S
+
+
+def test_a_chart_says_in_words_what_it_draws() -> None:
+    rows = [Drawn("wait <b>", "used", [(0.0, 60.0), (10.0, None), (20.0, 7_200.0)])]
+    chart = TimeChart("T", 0.0, 20.0, rows, shaded=[(5.0, 15.0)], shade_name="off", say=span,
+                      tops=(HOUR_S, 4 * HOUR_S))  # fmt: skip
+    text = chart.drawn()
+    assert 'aria-label="T: wait &lt;b&gt; 2h00m at last, between 1m and 2h00m"' in text
+    assert "<li>4h00m<li>2h00m<li>0s" in text
+    assert "<rect class=shade x=250 y=0 width=500" in text
+    assert len(re.findall("<polyline", text)) == 2
+    assert "style=" not in text
+    assert TimeChart("T", 0.0, 1.0, [Drawn("x", "used", [(0.0, None)])]).drawn() == ""
+    alone = TimeChart("T", 0.0, 20.0, [Drawn("x", "used", [(10.0, 4.0)], filled=True)]).drawn()
+    assert 'points="496,100 496,20 500,20 500,100"' in alone, "one look has a width"
+
+
+def test_small_charts() -> None:
+    assert [ceiling(v) for v in (0.0, 7.0, 13.0, 240.0, 1_000.0)] == [1e-9, 10, 20, 250, 1_000]
+    assert ceiling(50.0, (60.0, 600.0)) == 60.0
+    assert spark([1.0], "x") == ""
+    assert 'aria-label="x"' in spark([1.0, None, 2.0, 3.0], "x")
+    assert "class=up x1=0 x2=100 y1=39 y2=13" in slopes([(1, 0, "up")])
+    assert "class=up x1=0 x2=100 y1=13 y2=13" in slopes([(0, 0, "up")]), "others moved as well"
+    assert "x=25 width=75" in bar([("used", 1), ("wanted", 3)], 4)
+    assert "width=0 " in bar([("used", 1)], 0)

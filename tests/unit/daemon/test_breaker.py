@@ -1,17 +1,41 @@
-"""The circuit breakers: what opens one, that it stays open, and who closes it."""
+"""What opens a circuit breaker and who closes it; the effect; what becomes of a candidate."""
 
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice, pairwise
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
 
 from rltuned.core.ladder import Evidence
+from rltuned.core.select import select
 from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Breaker, Cause, Pair, PairFigure
+from rltuned.daemon.breaker import (
+    BREAKERS,
+    FEWEST,
+    Breaker,
+    Breakers,
+    Cause,
+    Effect,
+    Pair,
+    PairFigure,
+)
+from rltuned.daemon.canary import CanaryStatus, sides_of
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.following import PAIRS, YOUNG_S, Following, RoleChange, Turn
+from rltuned.daemon.wiring import build_rig, in_force
+from rltuned.domain.jobs import Side
 from rltuned.domain.plan import HELD, Outcome, Result
-from rltuned.errors import JournalError
+from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, set_priority
+from rltuned.policies.generations import TUNED, Generations, TunedOrder
+from rltuned.settings import Flag, Loaded, Settings, from_flags
+from rltuned.sim.backend import demo_backend
+from tests.builders import NOW, job, set_priority, snapshot, sure
+from tests.switchback_world import MARGIN, World
 
 MOST = 3
 
@@ -38,9 +62,7 @@ A, F, G, R = Result.APPLIED, Result.FAILED, Result.GONE, Result.REFUSED
         ((F,), False),
     ],
 )
-def test_a_partition_fails_when_most_of_its_changes_are_not_taken(
-    results: tuple[Result, ...], fails: bool
-) -> None:
+def test_a_partition_fails_when_most_changes_do(results: tuple[Result, ...], fails: bool) -> None:
     assert bool(outcomes(*results).get("gpu")) is fails
 
 
@@ -55,16 +77,6 @@ def test_a_job_of_two_partitions_counts_in_both() -> None:
     failed = [Outcome(set_priority(j, 9), F, "reads back 7") for j in both]
     out = "changes not taken, of 2 of 2 users: reads back 7"
     assert breaker.failing(both, failed) == dict.fromkeys(("gpu", "long"), out)
-
-
-def test_users_are_counted_and_not_their_changes() -> None:
-    many = [job(n, user="mallory") for n in range(1, 21)]
-    failed = [Outcome(set_priority(j, 9), F, "reads back 7") for j in many]
-    assert breaker.failing(many, failed) == {"gpu": ""}
-    honest = job(21, user="alice")
-    assert breaker.failing([*many, honest], [*failed, Outcome(set_priority(honest, 9), A)]) == {
-        "gpu": ""
-    }
 
 
 def test_a_job_that_is_held_by_now_says_nothing_and_a_lack_of_rights_everything() -> None:
@@ -91,19 +103,6 @@ def weighed(state: breaker.Breakers, *pairs: Pair, model: str = "one") -> dict[s
     return dict(state)
 
 
-def test_evidence_of_two_models_is_never_pooled() -> None:
-    state = weighed({}, *[pair(900.0, 300.0)] * 5)
-    one = state["gpu"]
-    assert one.harm[Cause.WAIT].value > 1.5
-    assert (one.harm[Cause.WAIT].pairs, one.waits.pairs) == (5, 5)
-    state = weighed(state, pair(900.0, 300.0), model="two")
-    assert (state["gpu"].model, state["gpu"].waits.pairs) == ("two", 1)
-    assert state["gpu"].harm[Cause.WAIT].pairs == 1
-    assert breaker.effect(state, "one").pairs == 0
-    again = weighed(state, pair(900.0, 300.0))
-    assert again["gpu"].harm[Cause.WAIT].pairs == 1, "what was dropped does not come back"
-
-
 def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
     bad, good = outcomes(F, F), outcomes(A, A)
     state = breaker.NONE
@@ -116,31 +115,11 @@ def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> Non
     assert breaker.count_errors(state, good, MOST, NOW + 60) == state  # it stays open
 
 
-def test_enough_evidence_opens_it_and_less_is_kept() -> None:
-    state = weighed({}, *[pair(300.0, 300.0)] * 50)
-    assert state["gpu"].harm[Cause.WAIT].value == pytest.approx(1.0)
-    state = weighed(state, *[pair(900.0, 300.0)] * 20)
-    assert not state["gpu"].is_open
-    state = weighed(state, *[pair(900.0, 300.0)] * 100)
-    assert (state["gpu"].cause, state["gpu"].opened_at) == (Cause.WAIT, NOW)
-    assert "a longer wait in on blocks: 1" in state["gpu"].detail
-    assert weighed(state, pair(900.0, 300.0)) == state
-
-
 def test_a_pair_with_one_block_empty_or_with_one_user_is_no_evidence() -> None:
     nothing = PairFigure({}, {})
     assert weighed({}, Pair("gpu", PairFigure({"a": 1.0}, {}), nothing)) == {}
     alone = weighed({}, Pair("gpu", PairFigure({"a": 9.0}, {"a": 1.0}), nothing))
     assert alone["gpu"].harm == {}
-
-
-def test_evidence_that_a_lot_among_jobs_gave_is_dropped_and_the_breaker_stays(
-    tmp_path: Path,
-) -> None:
-    journal = Journal(tmp_path)
-    old = {"opened_at": NOW, "cause": "wait", "evidence": {"wait": {"value": 7.5}}, "others": {}}
-    journal.remember("breakers", {"c": {"gpu": old}}, NOW)
-    assert breaker.breakers(journal, "c") == {"gpu": Breaker(NOW, Cause.WAIT)}
 
 
 def open_one(folder: Path, cluster: str = "c", partition: str = "gpu") -> None:
@@ -151,37 +130,6 @@ def open_one(folder: Path, cluster: str = "c", partition: str = "gpu") -> None:
     journal = Journal(folder)
     breaker.change(journal, cluster, alter, NOW)
     journal.close()
-
-
-def test_it_survives_a_restart_and_only_a_person_closes_it(tmp_path: Path) -> None:
-    assert breaker.demoted(Journal(tmp_path), "c") == ()
-    open_one(tmp_path)
-    open_one(tmp_path, "other", "long")
-    journal = Journal(tmp_path)
-    assert breaker.demoted(journal, "c") == ("gpu",)
-    assert breaker.breakers(journal, "c")["gpu"] == Breaker(NOW, Cause.ERRORS, "why")
-    assert breaker.breakers(journal, "c")["calm"].harm == {Cause.WAIT: Evidence(7.5, 3)}
-    assert breaker.reset(journal, "nobody", NOW) == []
-    assert breaker.reset(journal, "gpu", NOW) == [("c", "gpu")]
-    assert breaker.demoted(Journal(tmp_path), "c") == ()
-    assert breaker.demoted(Journal(tmp_path), "other") == ("long",)
-    assert breaker.reset(journal, None, NOW) == [("other", "long")]
-
-
-def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    breaker.change(journal, "c", lambda old: old, NOW)
-    assert not journal.path.exists()
-
-
-@pytest.mark.parametrize(
-    "bad", [{"c": {"gpu": {"errors": "many"}}}, [1], {"c": {"gpu": {"opened_at": "now"}}}]
-)
-def test_a_state_that_cannot_be_read_is_an_error(tmp_path: Path, bad: object) -> None:
-    journal = Journal(tmp_path)
-    journal.remember("breakers", bad, NOW)
-    with pytest.raises(JournalError, match="circuit breakers"):
-        breaker.demoted(journal, "c")
 
 
 def test_a_person_and_the_daemon_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:
@@ -209,3 +157,225 @@ def test_a_person_and_the_daemon_at_once_lose_nothing_of_each_other(tmp_path: Pa
     left = breaker.breakers(daemon, "c")
     assert set(left) == {"calm", "long"}
     assert left["long"].errors == 1
+
+
+def effect(pairs: Iterable[tuple[float, float]]) -> Effect:
+    return sum((Effect.of(*pair) for pair in pairs), Effect())
+
+
+def test_figures_by_hand() -> None:
+    found = effect([(100.0, 130.0)] * 5) + effect([(100.0, 110.0)] * 5)
+    assert found.interval_s == pytest.approx((-20.0, -27.54, -12.46), abs=0.02)
+    assert found.verdict == (
+        "it helps: mean wait 100 s in on blocks, 120 s in off blocks of 10 pairs, -20 s, "
+        "95 % interval -28 to -12 s"
+    )
+    assert found.document()["low_s"] == pytest.approx(-27.54, abs=0.02)
+    few = effect([(1.0, 2.0)] * (FEWEST - 1))
+    assert few.interval_s is None
+    assert few.verdict == f"{FEWEST - 1} of {FEWEST} pairs of blocks are measured"
+    assert Effect().document()["on_s"] is None
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Neighbouring blocks wait alike; delays do nothing."""
+    rng = np.random.default_rng(2)
+    missed = 0
+    for _ in range(400):
+        level = np.cumsum(rng.normal(0.0, 0.2, 120)) / 3
+        waits = rng.lognormal(5.0 + level, 0.7).reshape(-1, 2)
+        pairs = [tuple(pair) if rng.random() < 0.5 else tuple(pair[::-1]) for pair in waits]
+        found = sure(effect(pairs).interval_s)
+        missed += not found[1] <= 0 <= found[2]
+    assert missed / 400 < 0.08
+
+
+RULE = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=86_400.0)
+CLUSTER = "c"
+
+
+class Held:
+    """A journal's named values, in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, object] = {}
+
+    def recall(self, name: str) -> object:
+        return self.values.get(name)
+
+    def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
+        assert at > 0
+        self.values[name] = change(self.values.get(name))
+
+
+def settings(folder: Path, promote: str = "canary", stage: str = "full") -> Settings:
+    return from_flags(
+        (
+            Flag("daemon.state_dir", folder, "test"),
+            Flag("tune.promote", promote, "test"),
+            Flag("ladder.stage", stage, "test"),
+        )
+    ).settings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generations:
+    """With one generation in force, and a candidate."""
+    found = Generations(tmp_path)
+    found.promote(found.add(RULE, {}).name, at=NOW - 60 * 86_400.0)
+    found.propose(found.add(RULE, {}).name, at=NOW)
+    return found
+
+
+def names(store: Generations) -> tuple[str | None, str | None]:
+    return store.named_by("current"), store.named_by("candidate")
+
+
+def test_without_a_trial_the_generation_in_force_is_followed(store: Generations) -> None:
+    folder = store.folder.parent
+    current, _ = names(store)
+    for known in (
+        settings(folder, "never"),
+        settings(folder, "auto"),
+        settings(folder, stage="shadow"),
+    ):
+        assert Following(known).turn(NOW) == Turn(current or "", None)
+    store.withdraw(at=NOW)
+    assert Following(settings(folder)).turn(NOW) == Turn(current or "", None)
+    store.rollback(at=NOW)
+    assert Following(settings(folder)).turn(NOW) == Turn("", None)
+
+
+def test_on_trial_both_have_half_of_the_time_and_change_with_blocks(store: Generations) -> None:
+    following = Following(settings(store.folder.parent))
+    trial = sure(following.trial())
+    turns = [following.turn(NOW + hour * 3_600.0).generation for hour in range(8 * 42)]
+    assert {*turns} == {*names(store)}
+    assert 0.4 < turns.count(trial.candidate) / len(turns) < 0.6
+    changes = sum(a != b for a, b in pairwise(turns))
+    assert 42 <= changes <= 84  # one within each pair, and some between two
+    # the same for every partition, so that one order at a time is in force
+    blocks = trial.switchback
+    assert blocks.block("a", NOW) == blocks.block("b", NOW)
+
+
+def test_on_trial_the_canary_s_off_blocks_are_the_incumbent_s(store: Generations) -> None:
+    """Its delays are written, and its jobs are the canary's other side."""
+    known = settings(store.folder.parent)
+    named = known.policy.model_copy(update={"name": TUNED})
+    loaded = in_force(Loaded(known.model_copy(update={"policy": named})), NOW)
+    rig = build_rig(loaded, demo_backend(0, SystemClock()))
+    rules = rig.knobs.rules
+    assert rig.trial is not None
+    assert rules.switchback == rig.trial.switchback
+    assert rig.model == rig.trial.model
+    hours = [NOW + hour * 3_600.0 for hour in range(16)]
+    sides = []
+    for at in hours:
+        seen = snapshot(job(1, submitted_at=at, priority=1_000), taken_at=at)
+        found = select(seen, replace(rules, min_age_s=0.0))
+        assert [int(one.job_id) for one in found.chosen] == [1]
+        sides.append(sides_of(seen, None, rules, writes=True)[JobId(1)])
+    turns = [rig.trial.in_force(at) == rig.trial.candidate for at in hours]
+    assert [side is Side.ON for side in sides] == turns
+    assert set(turns) == {True, False}
+
+
+def tried(
+    store: Generations, world: World, seed: int, pairs: int = PAIRS + 10
+) -> tuple[RoleChange | None, int, Held]:
+    """What becomes of a candidate under which waits are multiplied by the world's harm."""
+    following, memory = Following(settings(store.folder.parent)), Held()
+    trial = sure(following.trial())
+    made = world.pairs(np.random.default_rng(seed))
+    for number, (on, off) in enumerate(islice(made, pairs), 1):
+        pair = Pair("gpu", PairFigure(on, off), PairFigure({}, {}))
+
+        def alter(before: Breakers, pair: Pair = pair) -> Breakers:
+            return breaker.weigh(before, pair, margin=MARGIN, at=NOW, model=trial.model)
+
+        known = breaker.change(memory, CLUSTER, alter, NOW)
+        opened = tuple(name for name, one in known.items() if one.is_open)
+        status = CanaryStatus(
+            breakers=known, opened=opened, pairs=(pair,), effect=breaker.effect(known, trial.model)
+        )
+        moved = following.judge(memory, CLUSTER, status, trial, NOW)
+        if moved is not None:
+            return moved, number, memory
+    return None, pairs, memory
+
+
+def test_a_candidate_that_does_harm_is_withdrawn_and_its_breaker_closed(
+    store: Generations, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current, candidate = names(store)
+    blocks = []
+    for seed in range(10):
+        moved, pairs, memory = tried(store, World(harm=3.0), seed)
+        assert moved is not None
+        assert (moved.what, moved.generation) == ("withdrawn", candidate)
+        assert names(store) == (current, None)
+        assert not any(b.is_open for b in BREAKERS.read(memory).get(CLUSTER, {}).values())
+        blocks.append(2 * pairs)
+        store.propose(str(candidate), at=NOW)
+    with capsys.disabled():
+        words = f"waits three times as long: withdrawn after {sorted(blocks)} blocks of 4 h"
+        sys.stdout.write(f"\n{words}\n")
+    assert max(blocks) <= 2 * PAIRS
+
+
+def test_a_candidate_that_helps_is_promoted(store: Generations) -> None:
+    current, candidate = names(store)
+    moved, pairs, _ = tried(store, World(harm=0.3, jobs=30.0), 1)
+    assert moved is not None
+    assert moved.what == "promoted"
+    assert "it helps" in moved.detail
+    assert pairs == PAIRS
+    assert store.named_by("current") == candidate
+    assert store.named_by("previous") == current
+    assert store.named_by("candidate") is None
+    assert "it helps" in str(store.log()[-1]["why"])
+
+
+def test_a_candidate_that_changes_nothing_is_seldom_promoted(store: Generations) -> None:
+    current, candidate = names(store)
+    promoted = 0
+    for seed in range(60):
+        moved, pairs, _ = tried(store, World(), seed)
+        if sure(moved).what == "promoted":
+            promoted += 1
+            store.promote(str(current), at=NOW)
+        else:
+            assert pairs <= PAIRS
+        store.propose(str(candidate), at=NOW)
+    assert promoted <= 4  # one look at 2.5%
+
+
+@pytest.mark.parametrize(
+    ("cause", "age_s", "back"),
+    [
+        (Cause.WAIT, 86_400.0, True),
+        (Cause.SLOWDOWN, 86_400.0, True),
+        (Cause.ERRORS, 86_400.0, False),
+        (Cause.WAIT, YOUNG_S + 1.0, False),
+    ],
+)
+def test_a_young_generation_goes_when_a_breaker_opens_for_longer_waits(
+    store: Generations, cause: Cause, age_s: float, back: bool
+) -> None:
+    before, young = names(store)
+    store.promote(at=NOW - age_s)
+    following, memory = Following(settings(store.folder.parent, "never")), Held()
+    opened = Breaker().opened(cause, "a longer wait", NOW)
+    known = breaker.change(memory, CLUSTER, lambda _before: {"gpu": opened}, NOW)
+    status = CanaryStatus(breakers=known, opened=("gpu",))
+    moved = following.judge(memory, CLUSTER, status, None, NOW)
+    left = BREAKERS.read(memory).get(CLUSTER, {})
+    if back:
+        assert moved == RoleChange("rolled_back", str(young), "gpu: a longer wait")
+        assert names(store) == (before, None)
+        assert not left  # the one before may order again
+    else:
+        assert moved is None
+        assert store.named_by("current") == young
+        assert left["gpu"].is_open

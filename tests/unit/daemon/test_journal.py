@@ -1,14 +1,15 @@
-"""The diary: durable intents, claims, closing, and files that cannot be trusted."""
+"""The journal: intents and claims, what it forgets, files that are lost or not to be trusted."""
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rltuned.domain.jobs import Ownership, PendingJob
@@ -21,43 +22,41 @@ from rltuned.domain.plan import (
     Result,
     target_of,
 )
-from rltuned.errors import JournalError
+from rltuned.domain.snapshot import Snapshot
+from rltuned.errors import JournalError, JournalLostError
 from rltuned.files import write_whole
-from rltuned.journal.journal import LOCK_NAME, Journal
-from rltuned.journal.store import SCHEMA_VERSION
-from tests.builders import NOW, job, noted, release, set_priority, set_site_factor, sure
-from tests.programs import ran
+from rltuned.journal.cycles import CycleRow, recorded
+from rltuned.journal.journal import DAY_S, LOCK_NAME, Journal
+from rltuned.journal.retention import Keeping
+from rltuned.journal.store import (
+    FILE_NAME,
+    SALT_FILE,
+    SCHEMA_VERSION,
+    keep_salt,
+    read_salt,
+    reading,
+)
+from tests.builders import (
+    NOW,
+    job,
+    noted,
+    release,
+    set_priority,
+    set_site_factor,
+    sight,
+    snapshot,
+    sure,
+)
 
 CLUSTER = "test"
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path)
 
 
 def owned(journal: Journal, of: PendingJob) -> Ownership | None:
     return journal.owned(CLUSTER).get((of.job_id, of.submitted_at))
 
 
-def test_a_new_journal_owns_nothing_and_makes_no_file(journal: Journal) -> None:
-    assert journal.owned(CLUSTER) == {}
-    assert journal.last_cycle() == 0
-    assert not journal.path.exists()
-
-
-def test_an_applied_write_is_ours_with_the_first_nice_and_the_last_value(journal: Journal) -> None:
-    one = job(1, priority=500, nice=30)
-    noted(journal, replace(set_priority(one, 900), rest=120))
-    noted(journal, replace(set_priority(job(1, priority=900, nice=0), 700), rest=7))
-    ours = Ownership(
-        "priority", 700, nice=30, original=500, earlier=(500, 900), rest=120, written_at=NOW
-    )
-    assert owned(journal, one) == ours
-    assert [v for v in (500, 503, 700, 900, 901, 450) if ours.explains(v)] == [500, 503, 700, 900]
-
-
-def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
+def test_both_fields_of_one_job_are_two_claims(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
     noted(journal, set_site_factor(job(1), 100), at=NOW - 1)
     noted(journal, set_priority(job(1), 900))
     assert [c.field for c in journal.claims(CLUSTER)] == [SITE_FACTOR, PRIORITY]
@@ -68,48 +67,6 @@ def test_both_fields_of_one_job_are_two_claims(journal: Journal) -> None:
     assert owned(journal, job(1)) == Ownership(
         "site_factor", 100, original=0, earlier=(0,), written_at=NOW - 1
     )
-
-
-def test_everything_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
-    program = (
-        "import os, signal, sys; from pathlib import Path\n"
-        "from rltuned.journal.journal import Journal\n"
-        "from rltuned.domain.plan import Plan\n"
-        "from tests.builders import job, set_priority\n"
-        "j = Journal(Path(sys.argv[1]))\n"
-        "j.intend(Plan((set_priority(job(7), 900),)), cluster='test', cycle=3, at=0.0)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    ran(sys.executable, "-c", program, tmp_path, code=-signal.SIGKILL)
-    journal = Journal(tmp_path)
-    assert owned(journal, job(7)) == Ownership(
-        "priority", 900, nice=0, original=1000, earlier=(1000,)
-    )
-    assert journal.last_cycle() == 3
-    noted(journal, set_priority(job(8), 900))  # the dead writer's lock is gone with it
-
-
-def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
-    first, second = Journal(tmp_path), Journal(tmp_path)
-    (tmp_path / LOCK_NAME).write_text("41943040\n")  # of a writer with a longer number
-    noted(first, set_priority(job(1), 900))
-    with pytest.raises(JournalError, match=rf"\(pid {os.getpid()}\).*pause"):
-        noted(second, set_priority(job(2), 900))
-    assert owned(second, job(1)) is not None
-    first.let_go()
-    noted(second, set_priority(job(2), 900))
-
-
-def test_what_is_remembered_outlives_the_process_and_is_replaced(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    assert journal.recall("breakers") is None
-    journal.remember("breakers", {"gpu": [1, 2.5, None]}, NOW)
-    journal.remember("breakers", {"gpu": []}, NOW + 1)
-    journal.close()
-    assert Journal(tmp_path).recall("breakers") == {"gpu": []}
-    with pytest.raises(TypeError):
-        journal.remember("breakers", object(), NOW)
-    assert journal.recall("breakers") == {"gpu": []}
 
 
 def _damage(path: Path) -> None:
@@ -152,7 +109,7 @@ def _link(path: Path) -> None:
         (lambda p: p.parent.chmod(0o777), "others may write"),
     ],
 )
-def test_a_file_that_cannot_be_trusted_is_refused(
+def test_an_untrusted_file_is_refused(
     tmp_path: Path, spoil: Callable[[Path], object], says: str
 ) -> None:
     journal = Journal(tmp_path)
@@ -185,36 +142,8 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         journal.probe()
 
 
-def test_a_full_disk_is_reported_and_nothing_half_written_stays(tmp_path: Path) -> None:
-    program = (
-        "import resource, signal, sys; from pathlib import Path\n"
-        "from rltuned.journal.journal import Journal\n"
-        "from rltuned.domain.plan import Plan\n"
-        "from rltuned.errors import JournalError\n"
-        "from tests.builders import job, set_priority\n"
-        "journal = Journal(Path(sys.argv[1]))\n"
-        "note = lambda n: journal.intend(Plan(tuple(set_priority(job(i), 900)"
-        " for i in range(1, n))), cluster='test', cycle=1, at=0.0)\n"
-        "note(3)\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (131072, resource.RLIM_INFINITY))\n"
-        "try: note(5000)\n"
-        "except JournalError as error: print(error)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))\n"
-        "print(len(journal.claims('test')))\n"
-        "note(4)\n"
-        "print(len(journal.claims('test')))\n"
-    )
-    done = ran(sys.executable, "-c", program, tmp_path)
-    error, kept, after = done.stdout.splitlines()
-    assert "journal.sqlite: " in error
-    assert (kept, after) == ("2", "3")
-
-
 @pytest.mark.parametrize("ends", [True, False])
-def test_what_a_killed_process_left_half_written_goes_with_the_next_file(
-    tmp_path: Path, *, ends: bool
-) -> None:
+def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path, *, ends: bool) -> None:
     """Each kill within a write left a file of up to 30 MiB, for ever."""
     path, other = tmp_path / "run-times", tmp_path / ".run-times-elsewhere-1"
     other.touch()
@@ -255,9 +184,7 @@ def test_writes_of_the_last_hour_are_counted_by_job_and_survive_a_restart(tmp_pa
     assert journal.recent_writes("another", NOW - 3_600) == {}
 
 
-def test_writes_noted_while_the_clock_was_ahead_count_when_their_time_has_come(
-    tmp_path: Path,
-) -> None:
+def test_writes_noted_while_the_clock_was_ahead_count_in_their_time(tmp_path: Path) -> None:
     journal, one = Journal(tmp_path), job(1)
     for at in (NOW - 60, NOW + 7_200, NOW + 7_260):
         journal.intend(Plan((set_priority(one, 900),)), cluster=CLUSTER, cycle=1, at=at)
@@ -267,3 +194,256 @@ def test_writes_noted_while_the_clock_was_ahead_count_when_their_time_has_come(
             for now in (NOW, NOW + 3_600, NOW + 7_200, NOW + 9_000, NOW, NOW + 11_000)
         ]
         assert counts == [1, 0, 1, 2, 1, 0]
+
+
+def rows(folder: Path, query: str) -> list[tuple[int, ...]]:
+    with reading(folder / FILE_NAME) as db:
+        return db.execute(query).fetchall()
+
+
+def unlike(cycle: int, jobs: int = 400) -> Snapshot:
+    """A queue that compresses badly and resembles no other."""
+    draw = np.random.default_rng(cycle)
+    names = draw.integers(0, 2**62, (jobs, 2)).tolist()
+    pending = [job(i + 1, user=f"{a:x}", account=f"{b:x}") for i, (a, b) in enumerate(names)]
+    return snapshot(*pending, taken_at=NOW + 60 * cycle)
+
+
+def test_what_is_old_goes_together(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Keeping(days=30))
+    noted(journal, set_priority(job(1), 900), set_priority(job(2), 900))
+    noted(journal, set_priority(job(3), 900), by=None)
+    noted(journal, release(job(1, priority=900)))
+    for cycle in (1, 2, 3):
+        at = NOW + 20 * DAY_S * (cycle - 1)
+        journal.keep(sight(unlike(cycle, 2), cycle=cycle, at=at))
+    assert rows(tmp_path, "SELECT cycle FROM cycles") == [(2,), (3,)]
+    assert rows(tmp_path, "SELECT cycle FROM plans") == [(2,), (3,)]
+    assert rows(tmp_path, "SELECT count(*) FROM snapshots") == [(2,)]
+    assert rows(tmp_path, "SELECT job_id FROM owned") == [(2,), (3,)]
+    assert rows(tmp_path, "SELECT count(*) FROM diary") == [(0,)]
+    assert journal.last_cycle() == 3
+    journal.close()
+
+
+def test_a_shared_snapshot_stays_as_long_as_a_cycle_names_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Keeping(days=30))
+    seen = snapshot(job(1))
+    for cycle in (1, 2):
+        journal.keep(sight(seen, cycle=cycle, at=NOW + 25 * DAY_S * cycle))
+    journal.keep(sight(unlike(3, 2), cycle=3, at=NOW + 60 * DAY_S))
+    named = "SELECT cycle FROM cycles JOIN snapshots ON digest = snapshot ORDER BY cycle"
+    assert rows(tmp_path, named) == [
+        (2,), (3,),
+    ]  # fmt: skip
+    journal.close()
+
+
+def test_the_latest_cycle_stays_whatever_the_clock_says(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Keeping(days=30))
+    journal.record(CycleRow(7, NOW, CLUSTER, "live", "", "fcfs", 1, 1, 1, 1, 0.5))
+    journal.keep(sight(snapshot(job(1)), cycle=8, at=NOW - 900 * DAY_S))
+    journal.keep(sight(snapshot(job(1)), cycle=9, at=NOW + 900 * DAY_S))
+    assert journal.last_cycle() == 9
+    journal.close()
+
+
+def test_the_size_stays_below_the_limit_and_the_latest_are_kept(tmp_path: Path) -> None:
+    limit_mib = 1.0
+    journal = Journal(tmp_path, Keeping(max_mib=limit_mib))
+    for cycle in range(1, 161):
+        journal.keep(sight(unlike(cycle), cycle=cycle, at=NOW + 60 * cycle))
+    kept = [c for (c,) in rows(tmp_path, "SELECT cycle FROM cycles WHERE snapshot IS NOT NULL")]
+    kept.sort()
+    assert kept == list(range(kept[0], 161))
+    assert 20 < len(kept) < 100
+    assert len(rows(tmp_path, "SELECT cycle FROM cycles")) == 160
+    journal.close()
+    assert (tmp_path / FILE_NAME).stat().st_size < (limit_mib + 0.2) * 1024 * 1024
+
+
+def test_a_lowered_limit_gives_space_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for cycle in range(1, 81):
+        journal.keep(sight(unlike(cycle), cycle=cycle, at=NOW + 60 * cycle))
+    journal.close()
+    before = (tmp_path / FILE_NAME).stat().st_size
+    lower = Journal(tmp_path, Keeping(max_mib=0.2))
+    for cycle in range(81, 84):
+        lower.keep(sight(unlike(cycle, 2), cycle=cycle, at=NOW + 60 * cycle))
+    lower.close()
+    assert (tmp_path / FILE_NAME).stat().st_size < before / 2
+
+
+def test_a_large_write_leaves_no_large_log(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for size in (40 * 1024 * 1024, 1, 2):  # the second write clears the pages of the first
+        journal.remember("state", "x" * size, NOW)
+    assert (tmp_path / f"{FILE_NAME}-journal").stat().st_size <= 16 * 1024 * 1024
+    journal.close()
+
+
+def test_the_limit_holds_however_many_jobs_have_ended(tmp_path: Path) -> None:
+    limit_mib = 0.3
+    journal = Journal(tmp_path, Keeping(days=90, max_mib=limit_mib))
+    for number in range(1, 3_001):
+        noted(journal, set_priority(job(number), 900), by=None)
+    journal.close_gone(CLUSTER, ())
+    for cycle in range(1, 8):
+        journal.keep(sight(snapshot(job(9_999)), cycle=cycle, at=NOW + cycle * DAY_S))
+    journal.close()
+    assert (tmp_path / FILE_NAME).stat().st_size < (limit_mib + 0.2) * 1024 * 1024
+
+
+def write(journal: Journal, number: int, at: float = NOW) -> None:
+    noted(journal, set_priority(job(number), 900), at=at)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    found = Journal(tmp_path)
+    write(found, 1)
+    return found
+
+
+def replaced(path: Path, older: bytes) -> None:
+    path.with_name("copy").write_bytes(older)
+    path.with_name("copy").replace(path)
+
+
+@pytest.mark.parametrize(
+    ("put", "says"),
+    [(replaced, "another file"), (Path.write_bytes, "does not hold what was written last")],
+)
+def test_an_older_copy_under_the_writer_is_noticed_and_left_as_it_is(
+    journal: Journal, put: Callable[[Path, bytes], object], says: str
+) -> None:
+    older = journal.path.read_bytes()
+    write(journal, 2)
+    put(journal.path, older)
+    with pytest.raises(JournalLostError, match=says):
+        write(journal, 3)
+    assert journal.path.read_bytes() == older
+
+
+def test_what_another_process_writes_in_order_is_trusted(journal: Journal) -> None:
+    journal.let_go()
+    other = Journal(journal.path.parent)
+    write(other, 2)
+    other.close()
+    assert len(journal.owned("test")) == 2
+    write(journal, 3)
+    assert len(journal.owned("test")) == 3
+
+
+def test_damage_is_found_within_a_day_and_stays_found(journal: Journal) -> None:
+    for number in range(2, 400):
+        write(journal, number)
+    journal.keep(sight(snapshot(job(1))))
+    size = journal.path.stat().st_size
+    with journal.path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(os.urandom(4096))
+    with pytest.raises(JournalLostError, match="is damaged"):
+        journal.keep(sight(snapshot(job(1)), cycle=2, at=NOW + DAY_S + 1))
+    with pytest.raises(JournalLostError, match="is damaged"):
+        journal.owned("test")
+
+
+def test_without_the_lock_file_there_is_still_one_writer(journal: Journal) -> None:
+    other = Journal(journal.path.parent)
+    (journal.path.parent / LOCK_NAME).unlink()
+    with pytest.raises(JournalError, match="a live rltuned"):
+        write(other, 2)
+    journal.let_go()
+    write(other, 2)
+    with pytest.raises(JournalError, match=rf"pid {os.getpid()}"):
+        write(journal, 3)
+
+
+@pytest.mark.parametrize("kept", [None, b"", b"[1]", b'{"number": 1}', b"\xff"])
+def test_the_mark_outside_shows_an_older_copy(tmp_path: Path, kept: bytes | None) -> None:
+    """In review `restore` of such a copy said that there was nothing to restore. kept: what lies in
+    the mark's place, which says nothing unless it is a mark; None = the mark.
+    """
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    with closing(Journal(folder, marks=tmp_path)) as journal:
+        write(journal, 1)
+        older = journal.path.read_bytes()
+        write(journal, 2)
+    (mark,) = tmp_path.glob("journal-mark-*")
+    assert len(Journal(folder, marks=tmp_path).owned("test")) == 2
+    journal.path.write_bytes(older)
+    if kept is not None:
+        mark.write_bytes(kept)
+        assert len(Journal(folder, marks=tmp_path).owned("test")) == 1
+        return
+    for use in (lambda found: found.owned("test"), lambda found: write(found, 3)):
+        with (
+            closing(Journal(folder, marks=tmp_path)) as found,
+            pytest.raises(JournalLostError, match="is an older copy"),
+        ):
+            use(found)
+    journal.path.unlink()
+    with closing(Journal(folder, marks=tmp_path)) as anew:
+        write(anew, 4)
+        assert len(anew.owned("test")) == 1
+
+
+def test_who_reads_snapshot_by_snapshot_keeps_no_writer_waiting(journal: Journal) -> None:
+    for cycle in (1, 2, 3):
+        journal.keep(sight(snapshot(job(cycle)), cycle=cycle, at=NOW + cycle))
+    for number, seen in enumerate(recorded(journal.path), start=4):
+        began = time.monotonic()
+        journal.keep(sight(snapshot(job(number)), cycle=number, at=NOW + number))
+        write(journal, number)
+        assert time.monotonic() - began < 3.0, f"it waited for the reader of cycle {seen.cycle}"
+    assert number == 6
+
+
+def test_lost_means_that_there_was_one(tmp_path: Path) -> None:
+    assert not Journal(tmp_path).is_lost()  # rltuned never wrote from here
+    with closing(Journal(tmp_path)) as journal:
+        journal.claim()
+    assert not Journal(tmp_path).is_lost()  # a restore looked for one
+    write(journal, 1)
+    assert not journal.is_lost()
+    journal.close()
+    journal.path.write_bytes(b"")
+    assert Journal(tmp_path).is_lost()
+    journal.path.unlink()
+    assert Journal(tmp_path).is_lost()
+
+
+def test_the_salt_is_drawn_once_and_no_other_user_can_read_it(tmp_path: Path) -> None:
+    assert read_salt(tmp_path) is None
+    salt = keep_salt(tmp_path)
+    assert keep_salt(tmp_path) == read_salt(tmp_path) == salt
+    assert len(salt) == 32
+    assert (tmp_path / SALT_FILE).stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == [SALT_FILE]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(33)])
+def test_a_damaged_salt_is_never_replaced(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / SALT_FILE
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(JournalError, match=f"salt: {len(content)} bytes instead of 32"):
+        keep_salt(tmp_path)
+    assert path.read_bytes() == content
+
+
+def test_a_salt_that_others_may_read_or_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    keep_salt(tmp_path)
+    (tmp_path / SALT_FILE).chmod(0o640)
+    says = r"other users may read it \(mode 0640\); fix with: chmod 0600"
+    with pytest.raises(JournalError, match=says):
+        read_salt(tmp_path)
+    (tmp_path / SALT_FILE).unlink()
+    (tmp_path / SALT_FILE).mkdir()
+    with pytest.raises(JournalError, match="salt: cannot be read: Is a directory"):
+        read_salt(tmp_path)
+    with pytest.raises(JournalError, match="cannot be written"):
+        keep_salt(tmp_path / "absent")

@@ -1,39 +1,37 @@
-"""The trust ladder in the loop: what each stage may do, and that going down restores."""
+"""The trust ladder in the loop, another daemon beside it, and what a cycle takes over."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs
-from rltuned.core.ladder import Ladder, Rung, Switchback
+from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.milp import Budget, Sharing, Solver, Tuning
 from rltuned.core.select import Scope
-from rltuned.daemon import breaker
-from rltuned.daemon.breaker import Cause
+from rltuned.daemon.apply import NEUTRAL, context_by
+from rltuned.daemon.foreign import DIFFERENT, foreign, rival
+from rltuned.daemon.lease import pack, unpack
 from rltuned.daemon.loop import Loop
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.wiring import Rig
-from rltuned.domain.plan import Result
-from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.snapshot import Snapshot
+from rltuned.daemon.wiring import Rig, build_rig
+from rltuned.domain.cluster import Partition
+from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import SITE_FACTOR, Result
+from rltuned.domain.priority import HIGHEST_BASIC, NeutralDelay, PrioritySystem
 from rltuned.domain.units import UnixTime
+from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, running, snapshot, sure
+from rltuned.journal.store import FILE_NAME
+from rltuned.settings import load
+from rltuned.solver import Cbc
+from tests.builders import NOW, job, request, snapshot, sure, words_in
+from tests.configs import settings_file
 from tests.fakes import NATURAL, ConstantOrder, FakeBackend, dealt
 from tests.loops import Bench
-from tests.switchback_world import switchback_at
-
-COUNT = 40
-MANY = snapshot(*(job(i, priority=1_000 - i, time_limit_s=7_200.0) for i in range(1, COUNT + 1)))
-LAST_FIRST = ConstantOrder(tuple(range(COUNT, 0, -1)))
-
-
-def aging(seen: Snapshot) -> Snapshot:
-    """Under priority/multifactor with slurmdbd, all jobs alike."""
-    pending = tuple(replace(j, priority=9_000) for j in seen.pending)
-    system = PrioritySystem("multifactor", ages=True, age_weight=500_000, max_age_s=14 * 86_400.0)
-    return replace(seen, pending=pending, priorities=system)
 
 
 @dataclass
@@ -42,10 +40,9 @@ class Climb(Bench):
 
     ladder: Ladder = field(default_factory=lambda: Ladder(rung=Rung.FULL, max_errors=2))
     budget: int | None = None
-    switchback: Switchback | None = None
 
     def rig(self) -> Rig:
-        rules = Scope(switchback=self.switchback, max_writes_per_hour=self.budget)
+        rules = Scope(max_writes_per_hour=self.budget)
         return replace(super().rig(), knobs=Knobs(rules, writing=self.writing), ladder=self.ladder)
 
     def on(self, rung: Rung) -> "Climb":
@@ -61,9 +58,6 @@ class Climb(Bench):
     def last(self) -> CycleReport:
         return self.received.reports[-1]
 
-    def demoted(self) -> list[str]:
-        return list(self.last.demoted)
-
 
 @pytest.fixture
 def climb(tmp_path: Path) -> Climb:
@@ -74,30 +68,6 @@ def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
     assert climb.on(Rung.OBSERVE).loop().run(2) == 0
     assert (climb.last.mode, climb.last.decision) == (HealthState.OBSERVE, None)
     assert climb.last.verdict is not None
-    assert climb.world.plans == []
-
-
-def test_a_dry_run_decides_even_as_an_observer(climb: Climb) -> None:
-    climb.live = False
-    climb.on(Rung.OBSERVE).loop().run(1)
-    assert (climb.last.mode, climb.last.proposed()) == (
-        HealthState.DRY_RUN,
-        {"priority": 3},
-    )
-
-
-def test_a_shadow_decides_and_writes_nothing(climb: Climb) -> None:
-    loop = climb.on(Rung.SHADOW).loop()
-    loop.cycle()
-    assert (climb.last.mode, climb.last.proposed()) == (
-        HealthState.SHADOW,
-        {"priority": 3},
-    )
-    climb.clock.advance(60.0)
-    begun = running(1, started_at=NOW + 30, submitted_at=climb.world.job(1).submitted_at)
-    climb.world.drop(1)
-    climb.world.world = replace(climb.world.world, running=(begun,), taken_at=UnixTime(NOW + 60))
-    loop.cycle()
     assert climb.world.plans == []
 
 
@@ -143,58 +113,6 @@ def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
     assert len(climb.world.plans) == 1
 
 
-def test_a_canary_gives_back_in_an_off_block_and_orders_again_in_the_next(tmp_path: Path) -> None:
-    climb = Climb(tmp_path, world=FakeBackend(aging(MANY)), policy=LAST_FIRST).on(Rung.CANARY)
-    climb.switchback = switchback_at(NOW, on=True)
-    before = {j.job_id: j.site_factor for j in climb.world.world.pending}
-    loop = climb.loop()
-    loop.cycle()
-    written = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
-    assert len(written) > COUNT / 2
-    for on in (False, True, False):
-        climb.switchback = switchback_at(NOW, on=on)
-        loop.rig = climb.rig()
-        loop.cycle()
-        left = {j.job_id for j in climb.world.world.pending if j.site_factor != before[j.job_id]}
-        assert left == (written if on else set())
-    assert climb.last.refused() == {"off_block": COUNT}
-    assert sure(climb.last.verdict).off == ("gpu",)
-    loop.cycle()
-    assert climb.last.proposed() == {}, "what is restored is restored once"
-
-
-def test_errors_open_the_breaker_the_queue_is_restored_and_a_restart_does_not_close_it(
-    climb: Climb,
-) -> None:
-    for number in (1, 2, 3):  # the changes to one user's jobs would open nothing
-        climb.world.put(replace(climb.world.job(number), user=f"user{number}"))
-    loop = climb.loop()
-    loop.cycle()  # two writes are taken
-    climb.world.put(replace(climb.world.job(2), priority=250))
-    climb.policy = ConstantOrder((1, 2, 3))
-    climb.world.results = dict.fromkeys((1, 2, 3), Result.FAILED)
-    loop.rig = climb.rig()
-    loop.cycle()
-    assert climb.demoted() == []
-    loop.cycle()
-    assert climb.demoted() == ["gpu"]
-    assert climb.last.demoted == ("gpu",)
-    climb.world.results = {}
-    loop.cycle()
-    assert climb.priorities() == {1: NATURAL, 2: 250, 3: NATURAL}
-    assert climb.last.refused() == {"breaker_open": 3}
-
-    loop._journal.close()
-    again = climb.loop()
-    assert again.run(2) == 1, "an open breaker is no success"
-    assert climb.last.proposed() == {}
-    journal = Journal(climb.folder)
-    assert breaker.breakers(journal, "test")["gpu"].cause is Cause.ERRORS
-    assert breaker.reset(journal, "gpu", NOW) == [("test", "gpu")]
-    again.cycle()
-    assert climb.last.results() != {}
-
-
 def test_a_job_is_written_to_so_often_an_hour_and_a_restart_does_not_forget(climb: Climb) -> None:
     climb.budget = 2
     orders = (ConstantOrder((3, 2, 1)), ConstantOrder((1, 2, 3)), ConstantOrder((3, 2, 1)))
@@ -219,3 +137,201 @@ def test_a_breaker_state_that_cannot_be_read_stops_every_write(climb: Climb) -> 
     assert climb.world.plans == []
     assert climb.last.mode is HealthState.OBSERVE
     assert "circuit breakers" in climb.last.journal_error
+
+
+AGED = PrioritySystem("multifactor", ages=True, age_weight=604_800)
+"""One point for every second."""
+ORDINARY = tuple(job(n, priority=1_000 + n) for n in range(1, 61))
+
+
+def moved(jobs: tuple[PendingJob, ...], count: int, step: int = 7) -> tuple[PendingJob, ...]:
+    """The first of them with another site factor each."""
+    return tuple(
+        replace(j, site_factor=step * (i + 1)) if i < count else j for i, j in enumerate(jobs)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (ORDINARY, False),
+        (moved(ORDINARY, DIFFERENT - 1), False),  # a few by hand
+        (moved(ORDINARY, DIFFERENT), True),
+        (tuple(replace(j, site_factor=500) for j in ORDINARY), False),  # a plugin's one level
+        (tuple(replace(j, priority=0) for j in moved(ORDINARY, 30)), False),  # all held
+        (tuple(replace(j, fixed=True) for j in ORDINARY[:DIFFERENT]), True),
+        (tuple(replace(j, fixed=True) for j in ORDINARY[:9]) + ORDINARY[9:], False),
+        (moved(tuple(job(n) for n in range(1, 201)), 19), False),  # less than a tenth of the queue
+        (moved(tuple(job(n) for n in range(1, 201)), 20), True),
+    ],
+)
+def test_many_numbers_that_nobody_of_ours_wrote(
+    seen: tuple[PendingJob, ...], expected: bool
+) -> None:
+    assert bool(rival(snapshot(*seen, priorities=AGED), ())) is expected
+
+
+def test_one_user_among_others_is_no_rival() -> None:
+    """Users may lower numbers of their own jobs, as many as they like."""
+    own = [replace(j, user="mallory") for j in moved(ORDINARY, 30)[:30]]
+    others = [replace(j, user="ann") for j in moved(ORDINARY, 60)[30:]]
+    untouched = [replace(j, site_factor=0) for j in others]
+    assert not rival(snapshot(*own, *untouched, priorities=AGED), ())
+    assert rival(snapshot(*own, others[0], *untouched[1:], priorities=AGED), ())
+    assert rival(snapshot(*own, priorities=AGED), ())  # no other user waits
+
+
+BASIC = tuple(job(n, priority=HIGHEST_BASIC - n) for n in range(1, 61))
+"""As priority/basic deals them out."""
+
+
+def above(jobs: tuple[PendingJob, ...], count: int, each: int = 1) -> tuple[PendingJob, ...]:
+    """The first of them with rltuned's numbers, `each` of them with the same one."""
+    return tuple(
+        replace(j, priority=HIGHEST_BASIC + 40_000 - i // each) if i < count else j
+        for i, j in enumerate(jobs)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (BASIC, False),
+        (above(BASIC, DIFFERENT - 1), False),  # a few by hand
+        (above(BASIC, DIFFERENT), True),
+        (above(BASIC, 60, each=6), True),  # jobs of the same minute
+        (above(BASIC, 60, each=7), False),  # a few levels for many
+        (tuple(replace(j, priority=j.priority + 99_000, nice=-99_000) for j in BASIC), False),
+        (tuple(replace(j, priority=j.priority - 50_000, nice=50_000) for j in BASIC), False),
+        (tuple(replace(j, priority=j.priority - 99, nice=99) for j in above(BASIC, 20)), True),
+    ],
+)
+def test_under_basic_ours_lie_above_slurms_own(
+    seen: tuple[PendingJob, ...], expected: bool
+) -> None:
+    basic = snapshot(*seen, priorities=PrioritySystem("basic"))
+    assert bool(rival(basic, ())) is expected
+    ours = tuple(
+        replace(j, owned=Ownership("priority", j.priority + j.nice, original=1)) for j in seen
+    )
+    assert rival(replace(basic, pending=ours), ()) == ""
+
+
+def test_under_basic_a_number_of_ours_that_another_one_replaced_is_foreign() -> None:
+    owned = Ownership("priority", HIGHEST_BASIC + 7, original=HIGHEST_BASIC - 1)
+    ours = tuple(replace(j, owned=owned) for j in above(BASIC, 60))
+    assert rival(snapshot(*ours, priorities=PrioritySystem("basic")), ())
+
+
+@pytest.mark.parametrize(
+    ("owned", "expected"),
+    [
+        (Ownership("site_factor", 7, original=0), None),
+        (Ownership("site_factor", 6, original=0, earlier=(7,)), None),  # backfill put it back
+        (Ownership("site_factor", 6, original=0), 7),
+        (Ownership("priority", 1_000, original=5), None),
+    ],
+)
+def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
+    number = foreign(job(1, priority=1_000, site_factor=7, owned=owned), "multifactor")
+    assert number == (None if expected is None else (SITE_FACTOR, expected))
+
+
+FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
+CLUSTER = snapshot().cluster
+
+
+def keep(journal: Journal, cluster: str, delay: NeutralDelay) -> None:
+    NEUTRAL.alter(journal, lambda every: every | {cluster: delay}, NOW)
+
+
+@pytest.mark.parametrize("kept", [[], {CLUSTER: {"delay_s": 1.0}}, {CLUSTER: 600.0}])
+def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, kept: object) -> None:
+    journal = Journal(tmp_path)
+    journal.remember("neutral_delays", kept, NOW)
+    with pytest.raises(JournalError, match="neutral delays in the journal"):
+        context_by(journal, CLUSTER)
+
+
+def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one, two = Journal(tmp_path / "one"), Journal(tmp_path / "two")
+    keep(one, CLUSTER, FOUND)
+    keep(two, CLUSTER, replace(FOUND, delay_s=7.0))  # its own dry runs
+    unpack(two, pack(one, CLUSTER, "head1", 1))
+    assert context_by(two, CLUSTER).neutral == FOUND
+
+
+def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, live=False)
+    loop = bench.loop()
+    loop.cycle()
+    loop._journal.close()
+    (tmp_path / FILE_NAME).write_bytes(b"no journal")
+    loop.cycle()
+    report = bench.received.reports[-1]
+    assert report.journal_error
+    assert report.context.neutral == bench.received.reports[0].decision.neutral  # type: ignore[union-attr]
+
+
+JOINT = replace(
+    snapshot(
+        job(1, priority=300, submitted_at=NOW - 900, oversubscribe="NO",
+            asks=request(gpus=1, exclusive=True)),
+        job(2, priority=200, submitted_at=NOW - 800, gpus=2),
+        partitions=[Partition("gpu", True)],
+    ),
+    preemption=False,
+)  # fmt: skip
+TUNING = Tuning(budget=Budget(wall_s=20.0), sharing=Sharing(frozenset({"gpu"})))
+
+
+def joint_loop(bench: Bench, solver: Solver) -> Loop:
+    bench.world = FakeBackend(JOINT)
+    made = bench.loop()
+    knobs = Knobs(Scope(), writing=bench.writing, placement="milp", tuning=TUNING)
+    made.rig = replace(made.rig, knobs=knobs, solver=solver)
+    return made
+
+
+def counted(bench: Bench) -> dict[str, float]:
+    metrics = Metrics(CollectorRegistry())
+    for report in bench.received.reports:
+        metrics.update(report)
+    found = {}
+    for how in ("skipped", "solved", "fell_back"):
+        value = metrics.registry.get_sample_value("rltuned_joint_placements_total", {"how": how})
+        found[how] = value or 0.0
+    return found
+
+
+def test_a_flag_is_journalled_sent_and_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert joint_loop(bench, Cbc()).run(1) == 0
+    assert bench.world.job(1).oversubscribe == "YES"
+    report = bench.received.reports[0]
+    assert report.applied()["oversubscribe", Result.APPLIED] == 1
+    (flag,) = words_in(Journal(tmp_path))
+    assert (flag.target.job_id, flag.original, flag.value) == (1, "NO", "YES")
+    assert counted(bench)["solved"] == 1.0
+
+
+def test_a_solver_that_fails_costs_nothing_but_its_answer(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    gone = Cbc(Path("/nonexistent/cbc"))
+    assert joint_loop(bench, gone).run(1) == 0
+    assert bench.world.job(1).oversubscribe == "NO"
+    assert counted(bench)["fell_back"] == 1.0
+    decision = sure(bench.received.reports[0].decision)
+    assert any("fell_back" in note for note in decision.notes)
+
+
+@pytest.mark.parametrize(("placement", "solver"), [('placement = "pack"\n', None), ("", Cbc())])
+def test_settings_bring_the_solver(tmp_path: Path, placement: str, solver: Cbc | None) -> None:
+    path = settings_file(tmp_path, f'[policy]\n{placement}[oversubscribe]\nscope = ["gpu"]\n')
+    path.chmod(0o644)
+    rig = build_rig(load(path), FakeBackend(JOINT))
+    assert rig.solver == solver
+    assert rig.knobs.tuning.budget == Budget()
+    assert rig.knobs.tuning.sharing == Sharing(frozenset({"gpu"}))

@@ -1,16 +1,31 @@
-"""The lease: never two holders, whatever the clocks do, and no write on a lease that ran out."""
+"""The lease, what one daemon hands to the next, and the fence: no write on an old view."""
 
+import os
 import shutil
 import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.daemon.lease import FILE, Lease
+from rltuned.daemon.kept_settings import keep_settings, last_settings
+from rltuned.daemon.lease import FILE, HANDOVER_FILE, Lease, published, unpack
+from rltuned.daemon.restore import restore
+from rltuned.daemon.state import HealthState
+from rltuned.daemon.wiring import Rig
+from rltuned.domain.plan import PRIORITY, Action, Plan, Result, target_of
+from rltuned.errors import BackendError, JournalError
+from rltuned.journal.journal import Journal
+from rltuned.settings.keys import Settings
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.run import Fence, SlurmCli
+from tests.builders import NOW, snapshot, sure
 from tests.examples import examples
-from tests.loops import Clocks
+from tests.fakes import ConstantOrder, FakeBackend, FakeClock
+from tests.loops import Bench, Clocks, rescued
+from tests.recorded import DATA, MARKS, Recording, replay
 
 LEASE_S = 180.0
 MARGIN_S = 20.0
@@ -27,26 +42,6 @@ def side(
 def shared(tmp_path: Path) -> Path:
     tmp_path.chmod(0o700)
     return tmp_path
-
-
-def test_only_the_one_beside_the_acting_controller_gets_it(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    b, _ = side(shared, "head2")
-    assert b.claim("head1") == "the slurmctld on head1 acts, and this is head2"
-    assert a.claim("head1") == ""
-    assert (a.lost(), b.lost()) == ("", "not sent: this daemon does not hold the lease")
-    assert (shared / FILE).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_dead_holder_is_waited_for_as_long_as_its_lease(shared: Path) -> None:
-    a, _ = side(shared, "head1")
-    b, clocks = side(shared, "head2")
-    a.claim("head1")
-    assert b.claim("head2") == "head1 holds the lease"
-    clocks.run(LEASE_S)
-    assert b.claim("head2") == "head1 holds the lease"
-    clocks.run(1)
-    assert b.claim("head2") == ""
 
 
 def test_who_only_gives_back_stops_when_another_host_holds_it(shared: Path) -> None:
@@ -172,3 +167,243 @@ def test_two_daemons_that_name_the_same_host_do_not_both_hold_it(shared: Path) -
     clocks.run(LEASE_S + 1)
     assert b.claim("head1") == ""
     assert a.lost() == "not sent: head1 has taken the lease"
+
+
+CLUSTER = snapshot().cluster
+
+
+@dataclass
+class Ping:
+    """Says which slurmctld acts."""
+
+    acting: str = "head1"
+
+    def __call__(self) -> str:
+        if not self.acting:
+            raise BackendError("scontrol ping: no slurmctld answers")
+        return self.acting
+
+
+@dataclass
+class Beside(Bench):
+    """A daemon beside one of two controllers."""
+
+    host: str = "head1"
+    shared: Path = Path()
+    ping: Ping = field(default_factory=Ping)
+
+    def __post_init__(self) -> None:
+        self.clocks = Clocks()
+        self.lease = Lease(self.shared, self.host, 180.0, 20.0, self.clocks, word=self.host)
+
+    def rig(self) -> Rig:
+        return replace(super().rig(), lease=self.lease, acting=self.ping)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Beside, Beside]:
+    """Both see one world, one shared folder and the same answer to scontrol ping."""
+    for name in ("shared", "head1", "head2"):
+        (tmp_path / name).mkdir(mode=0o700)
+    one = Beside(tmp_path / "head1", shared=tmp_path / "shared")
+    two = Beside(
+        tmp_path / "head2",
+        host="head2",
+        shared=one.shared,
+        world=one.world,
+        ping=one.ping,
+        policy=ConstantOrder((2, 3, 1)),
+    )
+    return one, two
+
+
+def test_a_successor_does_not_own_what_was_given_back(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    loop = one.loop()
+    loop.run(1)
+    loop._journal.let_go()  # the daemon has ended
+    one.lease.close()
+    journal = Journal(one.folder)
+    assert one.lease.before_restore(journal) == ""
+    restore(one.world, journal, FakeClock())
+    one.lease.after_restore(journal)
+    theirs = Journal(two.folder)
+    assert two.lease.take("head2", theirs, CLUSTER).startswith("took over from head1")
+    assert theirs.claims(CLUSTER) == ()
+
+
+def test_the_breakers_and_other_states_go_along(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    journal = Journal(one.folder)
+    journal.remember("breaker", {"open": ["gpu"]}, 1.0)
+    one.loop().run(1)
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    two.loop().run(1)
+    assert Journal(two.folder).recall("breaker") == {"open": ["gpu"]}
+
+
+def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    theirs = Settings.model_validate({"ha": {"lease_dir": one.shared, "host": "head1"}})
+    ours = Settings.model_validate({"ha": {"lease_dir": one.shared, "host": "head2"}})
+    keep_settings(Journal(one.folder), theirs, NOW)
+    keep_settings(Journal(two.folder), ours, NOW)
+    one.loop().run(1)
+    one.ping.acting = "head2"
+    one.loop().run(1)
+    two.loop().run(2)
+    assert two.received.reports[-1].mode is HealthState.LIVE
+    assert last_settings(two.folder) == rescued(ours)
+    given = sure(published(one.shared))
+    older = {"name": "settings", "value": theirs.model_dump_json(), "at": NOW}
+    unpack(Journal(two.folder), given.model_copy(update={"states": (older,)}))
+    assert last_settings(two.folder) == rescued(ours)
+
+
+def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> None:
+    one, _ = pair
+    seen: list[int] = []
+    apply = one.world.apply
+
+    @dataclass
+    class Watching(FakeBackend):
+        def apply(self, plan):  # type: ignore[no-untyped-def]
+            given = published(one.shared)
+            seen.append(len(given.owned) if given else 0)
+            return apply(plan)
+
+    one.world = Watching(one.world.world)
+    one.loop().run(1)
+    assert seen == [3]
+
+
+def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    one.loop().run(1)
+    journal = Journal(one.folder)
+    journal.remember("breaker", 1, 1.0)  # so that there is something new to publish
+    one.lease.close()
+    assert two.lease.claim("head2") == ""
+    two.lease.publish(Journal(two.folder), CLUSTER)
+    with pytest.raises(JournalError, match="does not hold the lease"):
+        one.lease.publish(journal, CLUSTER)
+    one.lease._term = 1  # it was stopped, and does not know yet
+    with pytest.raises(JournalError, match="taken by another"):
+        one.lease.publish(journal, CLUSTER)
+    left = sure(published(one.shared))
+    assert left.holder == "head2"
+
+
+def test_where_it_cannot_be_published_nothing_is_written(pair: tuple[Beside, Beside]) -> None:
+    one, _ = pair
+    (one.shared / f".{HANDOVER_FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
+    one.loop().run(1)
+    report = one.received.reports[-1]
+    assert report.mode is HealthState.OBSERVE
+    assert HANDOVER_FILE in report.journal_error
+    assert one.world.plans == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"holder": "x", "term": 0, "cluster": "c"}'])
+def test_a_damaged_handover_lets_nobody_write(pair: tuple[Beside, Beside], text: str) -> None:
+    one, _ = pair
+    (one.shared / HANDOVER_FILE).write_text(text)
+    (one.shared / HANDOVER_FILE).chmod(0o600)
+    one.loop().run(1)
+    assert one.received.reports[-1].mode is HealthState.OBSERVE
+    assert "is not a handover" in one.received.reports[-1].journal_error
+    assert one.world.plans == []
+
+
+def test_files_of_others_are_not_believed(pair: tuple[Beside, Beside]) -> None:
+    one, two = pair
+    one.loop().run(1)
+    (one.shared / HANDOVER_FILE).chmod(0o666)
+    with pytest.raises(JournalError, match="others may write"):
+        published(one.shared)
+    (one.shared / HANDOVER_FILE).unlink()
+    (one.shared / HANDOVER_FILE).symlink_to(one.shared / "rltuned.lease")
+    with pytest.raises(JournalError, match="symbolic links"):
+        two.lease.before_restore(Journal(two.folder))
+
+
+RECORDED = Recording(DATA / "22.05")
+
+
+def test_nothing_is_sent_before_the_first_look() -> None:
+    assert "not looked at yet" in Fence(Clocks(), 120).shut()
+
+
+def test_a_fresh_view_is_sent_and_an_old_one_is_not() -> None:
+    clocks = Clocks()
+    fence = Fence(clocks, 120)
+    fence.look()
+    clocks.run(119)
+    assert fence.shut() == ""
+    clocks.run(2)
+    assert fence.shut() == "not sent: the queue was seen 121 s ago, and max_snapshot_age_s is 120"
+    fence.look()
+    assert fence.shut() == ""
+
+
+@pytest.mark.parametrize(
+    ("later_s", "ago_s"),
+    [
+        ({"awake_s": 300}, 300),
+        ({"boot_s": 300}, 300),
+        ({"wall_s": 300}, 300),
+        ({"awake_s": 200, "boot_s": 200, "wall_s": -3_800}, 200),  # set back
+    ],
+)
+def test_each_clock_alone_is_enough(later_s: dict[str, float], ago_s: int) -> None:
+    clocks = Clocks()
+    fence = Fence(clocks, 120)
+    fence.look()
+    for name, seconds in later_s.items():
+        setattr(clocks, name, getattr(clocks, name) + seconds)
+    assert f"{ago_s} s ago" in fence.shut()
+
+
+def test_it_is_asked_before_every_batch_and_what_is_withheld_was_not_sent(tmp_path: Path) -> None:
+    replay(tmp_path, RECORDED)
+    sent = tmp_path / "sent"
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(
+        f'#!/bin/sh\n[ "$1" = show ] && exec cat {tmp_path}/answers/config\ncat >>"{sent}"\n'
+    )
+    clocks = Clocks()
+
+    class Slow(Fence):
+        """Each batch takes 50 s."""
+
+        def shut(self) -> str:
+            clocks.run(50)
+            return super().shut()
+
+    cli = SlurmCli(bin_dir=tmp_path, chunk=1)
+    it = SlurmBackend(cli, lambda: RECORDED.taken_at, marks=MARKS, fence=Slow(clocks, 120))
+    jobs = [j for j in it.observe().pending if j.priority and not j.held_by][:4]
+    plan = Plan(tuple(Action(PRIORITY, target_of(j), j.priority, 5, 0) for j in jobs))
+    outcomes = it.apply(plan)
+    assert len(sent.read_text().splitlines()) == 2
+    assert [o.result for o in outcomes[2:]] == [Result.WITHHELD] * 2
+    assert "seen 150 s ago" in outcomes[2].detail
+    assert "seen 150 s ago" in outcomes[3].detail, "once shut it stays shut for this plan"
+
+
+def test_after_a_rate_limit_the_rest_of_the_plan_waits(tmp_path: Path) -> None:
+    replay(tmp_path, RECORDED)
+    (tmp_path / "scontrol").write_text(
+        f'#!/bin/sh\n[ "$1" = -v ] || exec cat {tmp_path}/answers/config\n'
+        f'cat >>"{tmp_path}/sent"\n'
+        'echo "scontrol: RPC rate limited 1 time(s). Sleeping then trying again." >&2\n'
+    )
+    it = SlurmBackend(SlurmCli(bin_dir=tmp_path, chunk=1), lambda: RECORDED.taken_at, marks=MARKS)
+    jobs = [j for j in it.observe().pending if j.priority and not j.held_by][:3]
+    outcomes = it.apply(Plan(tuple(Action(PRIORITY, target_of(j), j.priority, 5, 0) for j in jobs)))
+    assert len((tmp_path / "sent").read_text().splitlines()) == 1
+    assert [o.result for o in outcomes[1:]] == [Result.WITHHELD] * 2
+    assert "limits the rate" in outcomes[1].detail
+    assert it.load().rate_limited == 1
+    assert it.load().rate_limited == 0

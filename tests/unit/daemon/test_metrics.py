@@ -1,32 +1,43 @@
-"""What a cycle leaves in the registry, and that the whole is conventional."""
+"""What a cycle and its decision leave in the log and in the registry, and the sums behind it."""
 
+import io
+import json
 import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TextIO, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.ladder import Rung, Switchback
+from rltuned.core.features import COLUMNS
+from rltuned.core.ladder import Switchback
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.daemon.breaker import Breaker, Cause, Effect
 from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.logger import make_log
 from rltuned.daemon.metric_table import MAX_PARTITIONS, THE_REST
 from rltuned.daemon.metrics import AT, Metrics
-from rltuned.daemon.report import CycleReport, CycleStage, Skip
+from rltuned.daemon.observers import MOST_REMARKS, Logged, log_cycle
+from rltuned.daemon.report import MOST_WAITS, CycleReport, CycleStage, Skip, Sums, sums_of
 from rltuned.daemon.state import HealthState
-from rltuned.domain.jobs import JobRun, Ownership, RunNews, Side
+from rltuned.domain.jobs import ArrayInfo, JobRun, Ownership, PendingJob, RunNews, Side
 from rltuned.domain.plan import Outcome, Result
-from rltuned.domain.units import UnixTime
+from rltuned.domain.units import JobId, UnixTime
+from rltuned.journal.journal import Journal
+from rltuned.policies.actor import load_actor
 from tests import needs
-from tests.builders import NOW, job, running, snapshot
+from tests.builders import NOW, decided, job, node, running, set_priority, snapshot, sure
 from tests.fakes import ConstantOrder
+from tests.loops import Bench
 from tests.programs import ran
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.switchback_world import switchback_at
 
 
 @pytest.fixture
@@ -84,6 +95,15 @@ def test_a_live_cycle(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_changes_reverted_total", kind="priority") == 1
     assert value(metrics, "rltuned_last_success_timestamp_seconds") == NOW
     assert value(metrics, "rltuned_cycle_duration_seconds_sum", stage="observe") == 0.2
+    of_partitions = {
+        (s.labels["partition"], s.labels["state"]): s.value
+        for s in _samples(metrics, "rltuned_partition_jobs")
+    }
+    assert of_partitions == {
+        ("gpu", "pending"): 2, ("gpu", "running"): 1, ("gpu", "ranked"): 2, ("gpu", "moved"): 2,
+        ("gpu", "refused"): 0, ("sla", "pending"): 1, ("sla", "running"): 0, ("sla", "ranked"): 0,
+        ("sla", "moved"): 0, ("sla", "refused"): 1,
+    }  # fmt: skip
 
 
 def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
@@ -108,19 +128,6 @@ def test_a_skipped_cycle_keeps_what_was_known(metrics: Metrics) -> None:
     assert value(metrics, "rltuned_changes_planned", kind="priority") == 0
 
 
-def test_the_queue_by_partition(metrics: Metrics) -> None:
-    metrics.update(live_report())
-    found = {
-        (s.labels["partition"], s.labels["state"]): s.value
-        for s in _samples(metrics, "rltuned_partition_jobs")
-    }
-    assert found == {
-        ("gpu", "pending"): 2, ("gpu", "running"): 1, ("gpu", "ranked"): 2, ("gpu", "moved"): 2,
-        ("gpu", "refused"): 0, ("sla", "pending"): 1, ("sla", "running"): 0, ("sla", "ranked"): 0,
-        ("sla", "moved"): 0, ("sla", "refused"): 1,
-    }  # fmt: skip
-
-
 def test_every_label_value_is_born_at_zero(metrics: Metrics) -> None:
     for reason in Refusal:
         assert value(metrics, "rltuned_jobs_refused", reason=reason.value) == 0
@@ -143,14 +150,6 @@ def test_no_new_series_appear_in_operation(metrics: Metrics) -> None:
     metrics.command("squeue", 0.1, ok=False)
     metrics.command("a program nobody knows", 0.1, ok=True)
     assert _series(metrics) == before
-
-
-def test_commands(metrics: Metrics) -> None:
-    metrics.command("squeue", 0.25, ok=True)
-    metrics.command("squeue", 20.0, ok=False)
-    assert value(metrics, "rltuned_slurm_command_duration_seconds_count", command="squeue") == 2
-    assert value(metrics, "rltuned_slurm_command_errors_total", command="squeue") == 1
-    assert value(metrics, "rltuned_slurm_command_duration_seconds_sum", command="squeue") == 20.25
 
 
 def test_a_new_policy_replaces_the_old_one(metrics: Metrics) -> None:
@@ -231,7 +230,322 @@ def test_more_partitions_than_can_be_shown_share_one_series(metrics: Metrics) ->
     assert value(metrics, "rltuned_job_wait_seconds_count", **labels) == 9
 
 
-def test_the_stage(metrics: Metrics) -> None:
-    metrics.loaded("fcfs", at=NOW, stage=Rung.CANARY)
-    assert value(metrics, "rltuned_stage", stage="canary") == 1
-    assert value(metrics, "rltuned_stage", stage="observe") == 0
+def known(metrics: Metrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(name, labels)
+    assert found is not None, name
+    return found
+
+
+def update(metrics: Metrics, *ids: int) -> None:
+    """Jobs of falling priority, of which the policy wants the order given."""
+    jobs = [job(number, priority=1_000 - number) for number in sorted(ids)]
+    metrics.update(decided(decide(snapshot(*jobs), ConstantOrder(ids), Knobs(Scope()))))
+
+
+def test_moves_by_direction(metrics: Metrics) -> None:
+    update(metrics, 4, 1, 2, 3)
+    assert known(metrics, "rltuned_rank_displacement_places_count", direction="up") == 1
+    assert known(metrics, "rltuned_rank_displacement_places_sum", direction="up") == 3
+    assert known(metrics, "rltuned_rank_displacement_places_count", direction="down") == 3
+
+
+def test_what_is_not_known_is_no_number(metrics: Metrics) -> None:
+    metrics.loaded("model:a", at=0.0, ranges={"requested_gpus": (0.0, 1.0)})
+    update(metrics)
+    assert math.isnan(known(metrics, "rltuned_delay_seconds", at="median"))
+    for feature in COLUMNS:
+        outside = known(metrics, "rltuned_feature_outside_training_ratio", feature=feature)
+        assert math.isnan(outside)
+
+
+def test_drift_against_the_ranges_of_the_card(metrics: Metrics) -> None:
+    metrics.loaded("model:a", at=0.0, ranges={"requested_gpus": (0.0, 1.0), "req_cpu": (0.99, 1.0)})
+    update(metrics, 1, 2)
+    name = "rltuned_feature_outside_training_ratio"
+    assert known(metrics, name, feature="requested_gpus") == 0
+    assert known(metrics, name, feature="req_cpu") == 1
+    assert math.isnan(known(metrics, name, feature="req_mem"))
+    metrics.loaded("model:a", at=0.0, ranges={})
+    assert math.isnan(known(metrics, name, feature="req_cpu"))
+
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+
+
+@pytest.mark.parametrize("model", ["rltune", "rltune-paper", "warmstart-saf"])
+def test_a_shipped_card_with_ranges_makes_drift_known(model: str) -> None:
+    actor = load_actor(MODELS / model)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.loaded(actor.name, at=0.0, ranges=actor.ranges)
+    metrics.update(decided(decide(snapshot(job(1), job(2), job(3)), actor, Knobs())))
+    assert actor.ranges
+    for feature in actor.ranges:
+        name = "rltuned_feature_outside_training_ratio"
+        share = registry.get_sample_value(name, {"feature": feature})
+        assert share is not None, feature
+        assert math.isfinite(share), feature
+        assert 0 <= share <= 1, feature
+
+
+QUEUE = (
+    job(1, gpus=2, submitted_at=NOW - 7_200.0),
+    job(2, gpus=1, partition="long", array=ArrayInfo(JobId(2), 5)),
+    job(3, gpus=4, priority=0, submitted_at=NOW - 99_999.0),
+)
+"""One job, an array of five, and a held job, which wants nothing yet."""
+NODES = (node("p1", gpus=4, free_gpus=1), node("p2", gpus=4, free_gpus=3, schedulable=False))
+
+
+def sums_found() -> Sums:
+    seen = snapshot(*QUEUE, nodes=NODES)
+    return sure(sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(Scope())), None))
+
+
+def test_gpus_are_used_free_or_down() -> None:
+    sums = sums_found()
+    assert {state: sums.in_state(state) for state in ("used", "free", "down")} == {
+        "used": 4,
+        "free": 1,
+        "down": 3,
+    }
+
+
+def test_what_waits_is_counted_by_task_and_without_held_jobs() -> None:
+    sums = sums_found()
+    assert sums.wanted == {"gpu": 2, "long": 5}
+    assert (sums.waiting, sums.longest_s) == (6, 7_200.0)
+    assert sums.backlog_s["gpu"] > 0
+    assert sure(sums.work_s) > 0
+
+
+def test_the_work_of_jobs_that_are_left_alone_waits_too() -> None:
+    """As all of them are in an off block: the backlog does not change with the coin."""
+    seen = snapshot(*QUEUE, nodes=NODES)
+    every = sums_found()
+    for scope in (
+        Scope(switchback=switchback_at(NOW, on=False)),
+        Scope(excluded_users=frozenset({"alice"})),
+        Scope(partitions=frozenset({"long"})),
+    ):
+        sums = sure(sums_of(seen, decide(seen, ConstantOrder((1, 2, 3)), Knobs(scope)), None))
+        assert sums.work_s == pytest.approx(every.work_s)
+        assert sums.backlog_s == pytest.approx(every.backlog_s)
+
+
+@pytest.mark.parametrize(("runs", "tasks"), [(0, 2), (1, 1), (2, 0), (3, 0)])
+def test_of_a_throttled_array_the_tasks_count_that_may_start(runs: int, tasks: int) -> None:
+    array = job(2, partition="long", gpus=2, array=ArrayInfo(JobId(2), 500, throttle=2))
+    begun = [running(100 + n, array_job_id=JobId(2)) for n in range(runs)]
+    sums = sure(sums_of(snapshot(array, runs=begun, nodes=NODES), None, None))
+    assert (sums.waiting, sums.wanted["long"]) == (tasks, 2 * tasks)
+
+
+def test_nothing_was_seen() -> None:
+    assert sums_of(None, None, None) is None
+
+
+def test_a_cycle_keeps_its_sums_and_no_name(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop().run(2)
+    with closing(Journal(tmp_path)) as journal:
+        last = journal.past("test", 0.0)[-1]
+    assert last.mode == "live"
+    assert last.sums["waiting"] == 3
+    assert len(last.sums["waits_s"]) <= MOST_WAITS
+    assert "alice" not in json.dumps(last.sums)
+
+
+PRIVATE = "private"
+"""Part of every text that a user has chosen."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[TextIO]:
+    with (tmp_path / "log").open("w+") as made:
+        yield cast("TextIO", made)
+
+
+class Full(io.StringIO):
+    """Standard error on a full disk."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def written(file: TextIO) -> list[str]:
+    file.flush()
+    file.seek(0)
+    return file.read().splitlines()
+
+
+def journal(file: TextIO) -> dict[str, str]:
+    """What systemd would say if the file were its journal."""
+    status = os.fstat(file.fileno())
+    return {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+
+
+def test_lines_for_journald_begin_with_their_priority(file: TextIO) -> None:
+    log = make_log("console", "debug", file, journal(file))
+    for level in ("debug", "info", "warning", "error"):
+        getattr(log, level)("something")
+    assert [line[:3] for line in written(file)] == ["<7>", "<6>", "<4>", "<3>"]
+
+
+def test_json_stays_json_behind_the_priority(file: TextIO) -> None:
+    make_log("json", "info", file, journal(file)).warning("note", note="a\nb")
+    (line,) = written(file)
+    assert line.startswith("<4>{")
+    assert json.loads(line[3:])["note"] == "a\nb"
+
+
+def test_every_line_of_a_traceback_has_it(file: TextIO) -> None:
+    log = make_log("console", "info", file, journal(file))
+    log.error("unexpected_error", exc_info=ValueError("on purpose"))
+    lines = written(file)
+    assert len(lines) > 1
+    assert all(line.startswith("<3>") for line in lines)
+
+
+@pytest.mark.parametrize("named", ["", "1:2", "nonsense"])
+def test_elsewhere_there_is_none(file: TextIO, named: str) -> None:
+    make_log("json", "info", file, {"JOURNAL_STREAM": named}).info("stopped")
+    assert json.loads(written(file)[0])["event"] == "stopped"
+
+
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
+    log = make_log("console", "info", cast("TextIO", Full()))
+    log.info("stopped")
+    log.error("unexpected_error", exc_info=ValueError("on purpose"))
+
+
+@pytest.mark.parametrize("mode", [*HealthState])
+def test_no_user_account_or_qos_in_any_line(mode: HealthState) -> None:
+    jobs = [
+        replace(job(n, priority=400 - n), user=PRIVATE, account=PRIVATE, qos=PRIVATE)
+        for n in (1, 2, 3)
+    ]
+    seen = snapshot(*jobs, runs=[running(9)])
+    rules = Scope(excluded_users=frozenset({f"{PRIVATE}-other"}))
+    decision = decide(seen, ConstantOrder((3, 2, 1)), Knobs(rules))
+    assert decision.plan.actions
+    results = [*Result] * len(decision.plan.actions)
+    report = CycleReport(
+        cycle=1,
+        started_at=NOW,
+        mode=mode,
+        interval_s=60.0,
+        stages={CycleStage.OBSERVE: 0.1},
+        snapshot=seen,
+        decision=decision,
+        outcomes=tuple(Outcome(a, r) for a, r in zip(decision.plan.actions, results, strict=False)),
+    )
+    out = io.StringIO()
+    log = make_log("json", "debug", out, {})
+    log_cycle(log, report)
+    log_cycle(log, replace(report, skip=Skip.POLICY, detail="no scores"))
+    assert out.getvalue().count("\n") >= 2
+    assert PRIVATE not in out.getvalue()
+
+
+PENDING = 318
+"""As in the review, where the shadow logged 63 kB a cycle."""
+
+
+def shadow(cycle: int, jobs: list[PendingJob], results: Mapping[Any, Outcome] | None = None) -> Any:
+    """A cycle whose policy turns the queue around."""
+    seen = snapshot(*jobs, taken_at=NOW + 60 * cycle)
+    order = tuple(sorted((j.job_id for j in jobs), reverse=True))
+    decision = decide(seen, ConstantOrder(order), Knobs(Scope()))
+    outcomes = tuple(
+        Outcome(a, results[a.target.job_id].result, results[a.target.job_id].detail)
+        for a in decision.plan.actions
+        if results and a.target.job_id in results
+    )
+    return CycleReport(
+        cycle=cycle,
+        started_at=NOW + 60 * cycle,
+        mode=HealthState.LIVE if results else HealthState.SHADOW,
+        interval_s=60.0,
+        stages={CycleStage.OBSERVE: 0.1},
+        snapshot=seen,
+        decision=decision,
+        outcomes=outcomes,
+    )
+
+
+def queue_at(cycle: int, numbers: range) -> list[PendingJob]:
+    """Their priorities grow with age, so that every number is another one in every cycle."""
+    return [job(n, priority=10_000 - 10 * n + cycle) for n in numbers]
+
+
+def lines_of(printed: Logged, report: CycleReport) -> list[dict[str, Any]]:
+    out = io.StringIO()
+    log_cycle(make_log("json", "info", out, {}), report, printed)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_proposal_is_logged_when_it_changes() -> None:
+    printed = Logged()
+    counts, sizes = [], []
+    for cycle in range(5):
+        lines = lines_of(printed, shadow(cycle, queue_at(cycle, range(1, PENDING + 1))))
+        counts.append(sum(line["event"] == "proposal" for line in lines))
+        sizes.append(len(json.dumps(lines)))
+    assert counts[0] > PENDING * 0.9
+    assert counts[1:] == [0, 0, 0, 0]
+    assert sizes[1] < sizes[0] / 50
+    # the first job starts: all move up by one, and nothing was decided again
+    after = lines_of(printed, shadow(5, queue_at(5, range(2, PENDING + 1))))
+    assert sum(line["event"] == "proposal" for line in after) <= 2
+    # a job comes, and takes a place of its own
+    lines = lines_of(printed, shadow(6, queue_at(6, range(2, PENDING + 2))))
+    assert PENDING + 1 in [line["job"] for line in lines if line["event"] == "proposal"]
+    assert sum(line["event"] == "proposal" for line in lines) < PENDING / 3, "256 changes a cycle"
+
+
+def test_every_cycle_is_a_sentence() -> None:
+    proposed = shadow(0, queue_at(0, range(1, 6)))
+    (line,) = [one for one in lines_of(Logged(), proposed) if one["event"] == "cycle"]
+    assert line["summary"] == (
+        "5 waiting, 5 ordered; furthest up: 5 (5 to 1), 4 (4 to 2); 5 proposed, nothing written; "
+        "0.1 s"
+    )
+    results = {n: Outcome(set_priority(job(n), 9), Result.APPLIED) for n in (1, 2)}
+    results[3] = Outcome(set_priority(job(3), 9), Result.FAILED, "no")
+    assert "; 2 written, 1 not; " in shadow(0, queue_at(0, range(1, 6)), results).sentence()
+    nothing = shadow(1, [])
+    assert nothing.sentence() == "0 waiting, 0 ordered; 0 proposed, nothing written; 0.1 s"
+
+
+def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
+    printed, jobs = Logged(), queue_at(0, range(1, PENDING + 1))
+
+    def failed(cycle: int, words: Mapping[Any, str]) -> list[dict[str, Any]]:
+        results = {
+            j.job_id: Outcome(set_priority(j, 9), Result.REFUSED, words.get(j.job_id, "no rights"))
+            for j in jobs
+        }
+        lines = lines_of(printed, shadow(cycle, jobs, results))
+        assert lines[-1]["refused"] > PENDING * 0.9, "the cycle's line counts them all"
+        return [line for line in lines if line["event"] == "change_failed"]
+
+    (first,) = failed(0, {})
+    assert first["jobs"] > PENDING * 0.9
+    assert failed(1, {}) == []
+    (other,) = failed(2, {7: "it is held"})
+    assert (other["job"], other["jobs"], other["detail"]) == (7, 1, "it is held")
+    (again,) = failed(3, {})
+    assert (again["job"], again["detail"]) == (7, "no rights")
+    words = {j.job_id: f"Priority is {j.job_id}" for j in jobs}
+    assert len(failed(4, words)) == 1, "numbers make no other reason"
+    assert failed(5, {n: f"{text}0" for n, text in words.items()}) == []
+
+
+def test_a_remark_is_new_once_for_each_command_and_not_for_its_numbers() -> None:
+    known = Logged()
+    assert known.remarks("squeue", ["node n1 is odd", "old"]) == ["node n1 is odd", "old"]
+    assert known.remarks("squeue", ["node n2 is odd", "old"]) == []
+    assert known.remarks("sinfo", ["old"]) == ["old"]
+    many = known.remarks("sinfo", ["x" * n for n in range(1, 2 * MOST_REMARKS)])
+    assert len(many) == MOST_REMARKS - 3

@@ -1,35 +1,59 @@
-"""Restoring: compare and set, never a held job, and the order of release and site factor."""
+"""Restoring: compare and set, never a held job, parted tasks, and OverSubscribe's way back."""
 
 import math
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rltuned.core.decide import Knobs, decide, undo_plan
+from rltuned.core.ladder import Switchback
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.planning import undo
+from rltuned.core.refusals import Refusal
+from rltuned.core.select import Scope
 from rltuned.daemon.restore import (
     UNSEEN_S,
     Effort,
     Fate,
     Restored,
-    persist,
     restore,
     restore_shown,
     unknown_numbers,
 )
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import NICE, RELEASE, SITE_FACTOR, Action, Result, target_of
-from rltuned.domain.snapshot import Unreadable
+from rltuned.domain.plan import (
+    NICE,
+    OVERSUBSCRIBE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
+    Plan,
+    Result,
+    target_of,
+)
+from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.snapshot import Context, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
+from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.values import AskedJob, asked_job
-from tests.builders import NOW, job, noted, set_priority, set_site_factor, snapshot
+from tests.builders import (
+    NOW,
+    job,
+    marked_by,
+    noted,
+    request,
+    set_priority,
+    set_site_factor,
+    snapshot,
+)
 from tests.fakes import NATURAL, FakeBackend, FakeClock
-from tests.programs import ran
+from tests.loops import Bench
 
 BEFORE = snapshot(job(1, priority=300, nice=7), job(2, priority=200, site_factor=40))
 
@@ -53,7 +77,7 @@ def fates(items: tuple[Restored, ...]) -> dict[int, Fate]:
     return {int(r.claim.target.job_id): r.fate for r in items}
 
 
-def undo_plan(
+def after_restore(
     world: FakeBackend, journal: Journal, asked: AskedJob | None = None
 ) -> dict[int, Fate]:
     return fates(restore(world, journal, FakeClock(), asked))
@@ -69,14 +93,12 @@ def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: J
     assert journal.claims("test") == ()
 
 
-def test_of_a_dependent_job_the_number_is_taken_back_unseen(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_a_dependent_job_gives_its_number_back_unseen(world: FakeBackend, journal: Journal) -> None:
     """Slurm shows no site factor of one: that its priority moves is all that can be read back."""
     change(world, journal, set_site_factor(world.job(2), 100))
     held = replace(world.job(2), site_factor=None, eligible_at=None, dependency="afterok:1")
     world.put(held)
-    assert undo_plan(world, journal) == {2: Fate.RESTORED}
+    assert after_restore(world, journal) == {2: Fate.RESTORED}
     expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
@@ -85,15 +107,22 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
 def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     world.put(replace(world.job(1), priority=300))  # frozen at its old number
-    assert undo_plan(world, journal) == {1: Fate.RESTORED}
+    assert after_restore(world, journal) == {1: Fate.RESTORED}
 
 
-@pytest.mark.parametrize("holder", ["user", "admin"])
-def test_of_a_held_job_the_nice_is_given_back_and_nothing_else(
-    world: FakeBackend, journal: Journal, holder: str
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"priority": 0, "held_by": "user"},
+        {"priority": 0, "held_by": "admin"},
+        {"priority": 350},  # and freed since
+    ],
+)
+def test_a_job_that_was_held_gets_its_nice_and_nothing_else(
+    world: FakeBackend, journal: Journal, case: dict[str, Any]
 ) -> None:
     change(world, journal, set_priority(world.job(1), 900))
-    held = replace(world.job(1), priority=0, held_by=holder, live=True)
+    held = replace(world.job(1), live=True, **case)
     world.put(held)
     (found,) = restore(world, journal, FakeClock())
     assert world.plans[-1].actions == (Action(NICE, target_of(held), 0, 7),)
@@ -121,28 +150,6 @@ def test_where_a_nice_would_free_the_job_it_is_only_reported(
     assert len(world.plans) == plans
 
 
-@pytest.mark.parametrize("nice", [0, 9])
-def test_a_held_job_without_a_nice_to_give_back_is_not_written_to(
-    journal: Journal, nice: int
-) -> None:
-    world = FakeBackend(snapshot(job(1, priority=300, nice=7 if nice else 0)))
-    change(world, journal, set_priority(world.job(1), 900))
-    world.put(replace(world.job(1), priority=0, held_by="user", live=True, nice=nice))
-    plans = len(world.plans)
-    assert undo_plan(world, journal) == {1: Fate.HELD}
-    assert len(world.plans) == plans
-
-
-def test_a_job_that_was_held_and_freed_gets_its_nice_and_keeps_its_number(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    freed = replace(world.job(1), priority=350, live=True)
-    world.put(freed)
-    assert undo_plan(world, journal) == {1: Fate.RESTORED}
-    assert world.job(1) == replace(freed, nice=7)
-
-
 def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     world.put(replace(world.job(1), priority=300, live=True, nice=20))
@@ -151,79 +158,43 @@ def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journa
     assert world.job(1).nice == 20
 
 
-def test_one_job_only(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900), set_priority(world.job(2), 800))
-    assert undo_plan(world, journal, asked_job("2")) == {2: Fate.RESTORED}
-    assert world.job(1).priority == 900
-
-
 def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
     whole = job(10, address="10_[0-3]", array=ArrayInfo(JobId(10), 4, listed="0-3"))
     part = job(12, array=ArrayInfo(JobId(10), 1, listed="4"))
     world = FakeBackend(snapshot(whole, part, job(4)))
     change(world, journal, *(set_priority(world.job(i), 900) for i in (10, 12, 4)))
-    assert undo_plan(world, journal, asked_job("10_4")) == {12: Fate.RESTORED}
-    assert undo_plan(world, journal, asked_job("10_2")) == {10: Fate.RESTORED}
+    assert after_restore(world, journal, asked_job("10_4")) == {12: Fate.RESTORED}
+    assert after_restore(world, journal, asked_job("10_2")) == {10: Fate.RESTORED}
     change(world, journal, *(set_priority(world.job(i), 800) for i in (10, 12)))
-    assert undo_plan(world, journal, asked_job("10")) == dict.fromkeys((10, 12), Fate.RESTORED)
+    assert after_restore(world, journal, asked_job("10")) == dict.fromkeys((10, 12), Fate.RESTORED)
     assert world.job(4).priority == 900
 
 
-def test_a_job_that_was_just_released_is_asked_for_again(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_site_factor(world.job(2), 500))
-    later = world.job(2)
-    world.put(replace(later, site_factor=None, eligible_at=None, reason="None"))
-
-    def after(waits: int) -> bool:
-        if waits == 3:
-            world.put(later)
-        return False
-
-    clock = FakeClock(after)
-    items = restore(world, journal, clock, effort=Effort(math.inf))
-    assert fates(items) == {2: Fate.RESTORED}
-    assert clock.waits == [0.0, 1.0, 1.0]
-
-
-def test_what_slurm_does_not_come_to_show_is_left_after_some_seconds(
-    world: FakeBackend, journal: Journal
-) -> None:
-    change(world, journal, set_site_factor(world.job(2), 500))
-    world.put(replace(world.job(2), site_factor=None, eligible_at=None))
-    clock = FakeClock()
-    assert fates(restore(world, journal, clock, effort=Effort(math.inf))) == {2: Fate.UNKNOWN}
-    assert clock.elapsed_s == UNSEEN_S
-    clock = FakeClock()
-    assert fates(restore(world, journal, clock, effort=Effort(3.0))) == {2: Fate.UNKNOWN}
-    assert clock.elapsed_s == 3.0
-
-
 @pytest.mark.parametrize(
-    "case",
+    ("case", "patience_s", "waited_s"),
     [
-        {"eligible_at": UnixTime(NOW + 3_600)},
-        {"eligible_at": None, "held_by": "user", "priority": 0},
-        {"eligible_at": None, "priority": 0},
+        ({"eligible_at": None}, math.inf, UNSEEN_S),
+        ({"eligible_at": None}, 3.0, 3.0),
+        # hidden for good
+        ({"eligible_at": UnixTime(NOW + 3_600)}, math.inf, 0.0),
+        ({"eligible_at": None, "held_by": "user", "priority": 0}, math.inf, 0.0),
+        ({"eligible_at": None, "priority": 0}, math.inf, 0.0),
     ],
 )
-def test_what_slurm_hides_for_good_costs_no_patience(
-    world: FakeBackend, journal: Journal, case: dict[str, object]
+def test_what_slurm_does_not_show_costs_some_seconds_and_none_where_it_never_will(
+    world: FakeBackend, journal: Journal, case: dict[str, Any], patience_s: float, waited_s: float
 ) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
-    world.put(replace(world.job(2), site_factor=None, **case))  # type: ignore[arg-type]
+    world.put(replace(world.job(2), site_factor=None, **case))
     clock = FakeClock()
-    assert fates(restore(world, journal, clock, effort=Effort(math.inf))) == {2: Fate.UNKNOWN}
-    assert clock.elapsed_s == 0.0
+    found = fates(restore(world, journal, clock, effort=Effort(patience_s)))
+    assert (found, clock.elapsed_s) == ({2: Fate.UNKNOWN}, waited_s)
 
 
-def test_a_job_written_in_both_modes_is_released_first(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_one_written_in_both_modes_is_released_first(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
     change(world, journal, set_priority(world.job(2), 900))
-    assert undo_plan(world, journal) == {2: Fate.RESTORED}
+    assert after_restore(world, journal) == {2: Fate.RESTORED}
     kinds = [p.actions[0].field for p in world.plans[-2:]]
     assert kinds == [RELEASE, SITE_FACTOR]
     assert world.job(2).site_factor == 40
@@ -257,27 +228,6 @@ def test_it_goes_on_until_slurm_takes_everything(world: FakeBackend, journal: Jo
     assert any("away; next try in 4 s" in line for line in out)
 
 
-def test_told_to_stop_it_says_what_is_left(world: FakeBackend, journal: Journal) -> None:
-    fill(world, journal, 2)
-    world.results = {2: Result.WITHHELD}
-    clock = FakeClock(lambda waits: waits == 3)
-    found = fates(restore(world, journal, clock, effort=Effort(math.inf)))
-    assert found == {1: Fate.RESTORED, 2: Fate.FAILED}
-    assert not journal.is_clean()
-
-
-def test_without_patience_slurm_is_asked_once() -> None:
-    asked: list[int] = []
-
-    def refused() -> list[Restored]:
-        asked.append(1)
-        raise BackendError("no answer")
-
-    with pytest.raises(BackendError, match="no answer"):
-        persist(refused, FakeClock(), Effort(tell=lambda _: pytest.fail("it goes on")))
-    assert len(asked) == 1
-
-
 def test_patience_ends_after_the_last_gain(world: FakeBackend, journal: Journal) -> None:
     fill(world, journal, 1)
     world.script = [BackendError("away")] * 100
@@ -287,13 +237,11 @@ def test_patience_ends_after_the_last_gain(world: FakeBackend, journal: Journal)
     assert 100.0 <= clock.elapsed_s < 131.0
 
 
-def test_many_are_sent_in_parts_with_a_look_before_each(
-    world: FakeBackend, journal: Journal
-) -> None:
+def test_many_go_in_parts_with_a_look_before_each(world: FakeBackend, journal: Journal) -> None:
     fill(world, journal, 450)
     world.plans.clear()
     looks = world.observed
-    assert set(undo_plan(world, journal).values()) == {Fate.RESTORED}
+    assert set(after_restore(world, journal).values()) == {Fate.RESTORED}
     assert [len(plan.actions) for plan in world.plans] == [200, 200, 50]
     assert world.observed - looks == 3
 
@@ -310,7 +258,7 @@ def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journa
 
 
 @pytest.mark.parametrize(("name", "number"), [("1", 1), ("?", 0)])
-def test_a_job_whose_row_cannot_be_read_stays_ours(
+def test_a_job_with_an_unreadable_row_stays_ours(
     world: FakeBackend, journal: Journal, name: str, number: int
 ) -> None:
     fill(world, journal, 2)
@@ -318,11 +266,11 @@ def test_a_job_whose_row_cannot_be_read_stays_ours(
     world.drop(1)
     bad = Unreadable("job", name, "no submit time", JobId(number))
     world.world = replace(world.world, unreadable=(bad,))
-    assert undo_plan(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
+    assert after_restore(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
     assert [int(c.target.job_id) for c in journal.claims("test")] == [1]
     world.put(hidden)
     world.world = replace(world.world, unreadable=())
-    assert undo_plan(world, journal) == {1: Fate.RESTORED}
+    assert after_restore(world, journal) == {1: Fate.RESTORED}
     assert journal.is_clean()
 
 
@@ -343,14 +291,6 @@ def test_as_shown_zeroes_site_factors_and_leaves_fixed_ones(world: FakeBackend) 
     assert world.job(3).held_by == "user"
 
 
-def test_restore_needs_no_numpy() -> None:
-    program = (
-        "import sys; sys.modules['numpy'] = sys.modules['torch'] = None\n"
-        "import rltuned.cli.restore\n"
-    )
-    ran(sys.executable, "-c", program)
-
-
 def test_a_number_that_does_not_fit_the_journal_is_named_unless_a_daemon_has_seen_it(
     world: FakeBackend, journal: Journal
 ) -> None:
@@ -362,12 +302,225 @@ def test_a_number_that_does_not_fit_the_journal_is_named_unless_a_daemon_has_see
     seen = world.look()
     found = unknown_numbers(journal, seen, items)
     assert list(found.values()) == [("2", (SITE_FACTOR, -900))]
-    marked = replace(seen, pending=tuple(map(owned_by(journal), seen.pending)))
-    journal.keep(CycleObservation(2, NOW, "live", marked))
+    journal.keep(CycleObservation(2, NOW, "live", marked_by(journal, seen)))
     journal.record(CycleRow(2, NOW, seen.cluster, "live", "", "sjf", 2, 0, 0, 0, 0.0))
     assert unknown_numbers(journal, seen, items) == {}
 
 
-def owned_by(journal: Journal) -> Callable[[PendingJob], PendingJob]:
-    owned = journal.owned("test")
-    return lambda one: replace(one, owned=owned.get(one.key))
+THREE = snapshot(job(1, priority=300, nice=7), job(2, priority=200), job(3, priority=100))
+
+
+@pytest.mark.parametrize("holder", ["user", "admin"])
+def test_the_next_cycle_gives_the_nice_back_and_never_frees(tmp_path: Path, holder: str) -> None:
+    bench = Bench(tmp_path, world=FakeBackend(THREE))
+    loop = bench.loop()
+    loop.run(1)
+    held = replace(bench.world.job(1), priority=0, held_by=holder, live=True)
+    bench.world.put(held)
+    report = loop.cycle()
+    assert Action(NICE, target_of(held), 0, 7) in bench.world.plans[-1].actions
+    assert report.applied()["release", Result.APPLIED] == 1
+    assert bench.world.job(1) == replace(held, nice=7)
+    assert 1 not in {key[0] for key in Journal(tmp_path).owned("test")}
+    plans = len(bench.world.plans)
+    loop.cycle()
+    assert not any(a.target.job_id == 1 for p in bench.world.plans[plans:] for a in p.actions)
+    freed = replace(bench.world.job(1), priority=290, held_by="", live=True)
+    bench.world.put(freed)
+    loop.cycle()
+    (again,) = [a for a in bench.world.plans[-1].actions if a.target.job_id == 1]
+    assert again.field is PRIORITY
+    assert again.nice == 7
+
+
+OURS = Ownership("priority", 900, nice=7, original=300, earlier=(300,))
+NOT_A_NUMBER = replace(OURS, field="site_factor")
+BARE = job(1, priority=900, nice=0, owned=OURS)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"priority": 0, "held_by": "user", "live": True, "nice": 9},
+        {"priority": 0, "held_by": "user"},
+        {"priority": 0, "held_by": "user", "live": True, "owned": replace(OURS, nice=0)},
+        {"priority": 0, "held_by": "user", "live": True, "owned": NOT_A_NUMBER},
+        {"priority": 0, "reason": "BadConstraints"},
+        {"priority": 5_000, "fixed": True},
+        {"priority": 5_000},
+    ],
+)
+def test_nothing_is_done_where_the_nice_is_not_ours_to_set(case: dict[str, object]) -> None:
+    assert undo(replace(BARE, **case)) is None  # type: ignore[arg-type]
+
+
+WHOLE = job(10, priority=300, nice=7, array=ArrayInfo(JobId(10), 4, listed="0-3"))
+NEWEST = 12
+"""The highest id when the array was written to."""
+
+
+def task(number: int, **fields: object) -> PendingJob:
+    """Task 3 as a record of its own, as it is parted from the array now."""
+    own = replace(WHOLE, job_id=JobId(number), address="10_3", nice=0, fixed=True)
+    return replace(own, array=ArrayInfo(JobId(10), 1, listed="3"), **fields)  # type: ignore[arg-type]
+
+
+def change_of_task(world: FakeBackend, journal: Journal, action: Action) -> None:
+    plan = Plan((action,))
+    ticket = journal.intend(plan, cluster="test", cycle=1, at=NOW, newest=NEWEST)
+    journal.settle(ticket, world.apply(plan), at=NOW)
+
+
+def fates_of_tasks(world: FakeBackend, journal: Journal) -> dict[int, Fate]:
+    items = restore(world, journal, FakeClock())
+    return {int(item.claim.target.job_id): item.fate for item in items}
+
+
+def test_a_task_with_a_record_of_its_own_is_released_too(journal: Journal) -> None:
+    world = FakeBackend(snapshot(WHOLE))
+    change_of_task(world, journal, set_priority(WHOLE, 900))
+    world.put(task(13, priority=900))
+    change_of_task(world, journal, replace(set_priority(world.job(10), 800), nice=7))
+    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
+    assert (world.job(13).priority, world.job(13).nice) == (NATURAL, 7)
+    assert fates_of_tasks(world, journal) == {}
+
+
+def test_a_number_that_we_never_wrote_is_somebody_elses(journal: Journal) -> None:
+    world = FakeBackend(snapshot(WHOLE))
+    change_of_task(world, journal, set_priority(WHOLE, 900))
+    world.put(task(13, priority=901))
+    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED}
+    assert world.job(13).priority == 901
+
+
+@pytest.mark.parametrize(
+    "fields", [{"priority": 0, "held_by": "user", "live": True}, {"priority": 350, "live": True}]
+)
+def test_a_task_once_held_gets_its_nice_back(journal: Journal, fields: dict[str, object]) -> None:
+    world = FakeBackend(snapshot(WHOLE))
+    change_of_task(world, journal, set_priority(WHOLE, 900))
+    held = task(NEWEST + 1, fixed=False, **fields)
+    world.put(held)
+    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
+    assert world.job(NEWEST + 1) == replace(held, nice=7)
+
+
+def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Journal) -> None:
+    older = task(NEWEST, priority=0, held_by="user", live=True, fixed=False)
+    world = FakeBackend(snapshot(WHOLE, older))
+    change_of_task(world, journal, set_priority(WHOLE, 900))
+    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED}
+    assert world.job(NEWEST) == older
+
+
+def test_words_go_along(journal: Journal) -> None:
+    world = FakeBackend(snapshot(replace(WHOLE, oversubscribe="NO")))
+    change_of_task(world, journal, Action(OVERSUBSCRIBE, target_of(WHOLE), "NO", "YES"))
+    world.put(task(13, fixed=False, priority=300, live=True, oversubscribe="YES"))
+    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
+    assert world.job(13).oversubscribe == "NO"
+
+
+def test_it_is_known_once_and_does_not_count_as_a_change(journal: Journal) -> None:
+    world = FakeBackend(snapshot(WHOLE))
+    change_of_task(world, journal, set_priority(WHOLE, 900))
+    one = task(13, priority=900)
+    assert len(journal.reclaim("test", [one], NOW + 60)) == 1
+    assert len(journal.reclaim("test", [one], NOW + 120)) == 0
+    assert journal.recent_writes("test", NOW) == {(10, WHOLE.submitted_at): 1}
+
+
+def exclusive(job_id: int = 1, flag: str = "NO") -> PendingJob:
+    return job(job_id, asks=request(exclusive=flag == "NO"), oversubscribe=flag, user="ann")
+
+
+def set_flag(of: PendingJob, new: str) -> Action:
+    return Action(OVERSUBSCRIBE, target_of(of), of.oversubscribe, new)
+
+
+def flag_of(world: FakeBackend, job_id: int = 1) -> str:
+    return world.job(job_id).oversubscribe
+
+
+AGING = PrioritySystem("multifactor", ages=True, age_weight=100_000, max_age_s=14 * 86_400.0)
+SHARING = Knobs(
+    rules=Scope(min_age_s=0.0), placement="milp", tuning=Tuning(sharing=Sharing(frozenset({"gpu"})))
+)
+
+
+def shared_job(journal: Journal) -> FakeBackend:
+    """A queue of one job, which rltuned has set to share."""
+    world = FakeBackend(snapshot(exclusive()))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
+    return world
+
+
+def isolating(world: FakeBackend, journal: Journal, knobs: Knobs, demoted: str = "") -> Plan:
+    """What of a cycle's plan sets OverSubscribe."""
+    context = Context(demoted=(demoted,) if demoted else ())
+    seen = marked_by(journal, world.world)
+    plan = decide(seen, BASELINES["delay"], knobs, context=context).plan
+    return Plan(tuple(a for a in plan.actions if a.field is OVERSUBSCRIBE))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "demoted"),
+    [
+        (SHARING, "gpu"),
+        (replace(SHARING, rules=Scope(sla_partitions=frozenset({"gpu"}))), ""),
+        (replace(SHARING, rules=Scope(excluded_users=frozenset({"ann"}))), ""),
+        (replace(SHARING, tuning=Tuning()), ""),
+        (replace(SHARING, placement="pack"), ""),
+    ],
+    ids=["breaker", "sla", "user", "scope", "placement"],
+)
+def test_what_guidance_leaves_is_isolated_again(
+    journal: Journal, knobs: Knobs, demoted: str
+) -> None:
+    world = shared_job(journal)
+    assert not isolating(world, journal, SHARING).actions
+    plan = isolating(world, journal, knobs, demoted)
+    assert plan.actions == (Action(OVERSUBSCRIBE, target_of(exclusive()), "YES", "NO"),)
+    noted(journal, *plan.actions, by=world.apply)
+    assert flag_of(world) == "NO"
+    assert journal.is_clean()
+    assert not isolating(world, journal, knobs, demoted).actions
+
+
+def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
+    world = shared_job(journal)
+    off = next(s for s in map(Switchback, "abcdefgh") if s.off(("gpu",), NOW))
+    knobs = replace(SHARING, rules=Scope(min_age_s=0.0, switchback=off))
+    world.world = replace(world.world, priorities=AGING)
+    world.put(replace(world.job(1), site_factor=0, live=True))
+    assert not isolating(world, journal, knobs).actions
+    refused = decide(marked_by(journal, world.world), BASELINES["delay"], knobs).refused
+    assert refused == ((1, Refusal.OFF_BLOCK),)
+    world.put(replace(world.job(1), priority=0, held_by="user"))
+    assert not isolating(world, journal, SHARING).actions
+
+
+@pytest.mark.parametrize("word", ["OK", "USER"])
+def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
+    world = FakeBackend(snapshot(exclusive(flag=word)))
+    noted(journal, set_flag(exclusive(flag=word), "YES"), by=world.apply)
+    assert not undo_plan(marked_by(journal, world.world)).actions
+
+
+def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
+    world = FakeBackend(snapshot(exclusive()))
+    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
+    world.put(exclusive(flag="NO"))
+    assert not undo_plan(marked_by(journal, world.world)).actions
+    (item,) = restore(world, journal, FakeClock())
+    assert item.fate is Fate.CHANGED
+    assert "OverSubscribe is NO, rltuned wrote YES" in item.detail
+
+
+def test_ok_cannot_be_set_and_is_reported(journal: Journal) -> None:
+    free = job(1, oversubscribe="OK")
+    world = FakeBackend(snapshot(free))
+    noted(journal, Action(OVERSUBSCRIBE, target_of(free), "OK", "NO"), by=world.apply)
+    (item,) = restore(world, journal, FakeClock())
+    assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")

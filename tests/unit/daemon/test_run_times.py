@@ -1,4 +1,4 @@
-"""The memory of run times is fed in order, survives restarts, and stops no cycle."""
+"""Runs that began and ended as looks show them, and the memory of run times that they feed."""
 
 import io
 import math
@@ -17,8 +17,9 @@ from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
-from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
-from rltuned.domain.snapshot import NO_CONTEXT, JobTracker, RunTime, Snapshot
+from rltuned.domain.jobs import JobRun, PendingJob, RunNews, RunningJob
+from rltuned.domain.kinds import Kinds
+from rltuned.domain.snapshot import NO_CONTEXT, JobTracker, RunTime, Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.store import LEARNED_FILE as FILE_NAME
@@ -212,34 +213,6 @@ def test_after_a_restart_it_is_the_same_and_sacct_fills_the_gap_alone(site: Site
     assert (site.folder / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
-def test_it_is_kept_every_ten_minutes(site: Site) -> None:
-    site.look()
-    site.look(later_s=590.0)
-    assert not (site.folder / FILE_NAME).exists()
-    site.look(later_s=20.0)
-    assert (site.folder / FILE_NAME).exists()
-    assert [p.name for p in site.folder.iterdir()] == [FILE_NAME]
-
-
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign"])
-def test_a_damaged_file_is_made_again_from_sacct(site: Site, damage: str) -> None:
-    site.look(runs=[run_of(1, T0)])
-    site.look()
-    if damage == "foreign":
-        site.diaries[-1].to_bytes = lambda: b"no arrays"  # type: ignore[method-assign]
-    site.daemon.close()
-    path = site.folder / FILE_NAME
-    data = path.read_bytes()
-    cut = {"flip": data[:-1] + b"?", "cut": data[:-9], "empty": b"", "foreign": data}[damage]
-    path.write_bytes(cut)
-    site.sacct = lambda: [ended(n, -900, -800, -300) for n in (1, 2)]
-    site.started()
-    status = site.look()
-    assert (status.source, status.ends) == (Source.SACCT, 2)
-    assert status.trouble
-    assert site.asked[-1][0] == site.now - 30 * 86_400.0
-
-
 def packed(method: int = zipfile.ZIP_DEFLATED, **arrays: Any) -> bytearray:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
@@ -251,7 +224,6 @@ def packed(method: int = zipfile.ZIP_DEFLATED, **arrays: Any) -> bytearray:
 
 
 def _inner(damage: str) -> bytes:
-    """An archive that cannot be read, under a digest that is right."""
     if damage == "infinite":
         return bytes(packed(totals=np.array([np.inf, 0.5])))
     if damage == "words":
@@ -269,17 +241,29 @@ def _inner(damage: str) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("damage", ["infinite", "words", "bomb", "deflate", "method"])
-def test_a_store_that_is_whole_and_senseless_is_one_line_and_sacct_teaches_again(
-    site: Site, damage: str
-) -> None:
-    keep_learned(site.folder, Learned(cluster="test", salt="", seen_at=site.now), _inner(damage))
+SEALED = ("infinite", "words", "bomb", "deflate", "method")
+"""Whole and senseless, under a digest that is right."""
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign", *SEALED])
+def test_a_damaged_file_is_one_line_and_made_again_from_sacct(site: Site, damage: str) -> None:
+    path, inner = site.folder / FILE_NAME, _inner(damage) if damage in SEALED else b"no arrays"
+    if damage in {*SEALED, "foreign"}:
+        keep_learned(site.folder, Learned(cluster="test", salt="", seen_at=site.now), inner)
+    else:
+        site.look(runs=[run_of(1, T0)])
+        site.daemon.close()
+        data = path.read_bytes()
+        path.write_bytes({"flip": data[:-1] + b"?", "cut": data[:-9], "empty": b""}[damage])
+        site.log.out.clear()
     site.sacct = lambda: [ended(n, -900, -800, -300) for n in (1, 2)]
+    site.started()
     status = site.look()
     assert (status.source, status.ends) == (Source.SACCT, 2)
     assert status.trouble
     (line,) = [values for event, values in site.log.out if event == "run_times"]
     assert line["trouble"] == status.trouble
+    assert site.asked[-1][0] == site.now - 30 * 86_400.0
 
 
 def test_a_file_with_another_salt_is_not_used(site: Site) -> None:
@@ -297,17 +281,12 @@ def test_a_sacct_that_fails_is_one_line_and_a_cold_start(site: Site) -> None:
 
     site.sacct = fails
     status = site.look()
-    assert (status.source, status.trouble) == (
-        Source.LOOKS,
-        "sacct ended with 1: slurmdbd is down",
-    )
+    assert (status.source, status.trouble) == (Source.LOOKS, "sacct ended with 1: slurmdbd is down")
     site.look()
     assert [event for event, _ in site.log.out] == ["run_times"]
 
 
-def test_a_slow_sacct_delays_no_cycle_and_no_end_is_lost(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_sacct_delays_no_cycle_nor_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_times, "FIRST_WAIT_S", 0.0)
     gate, done = threading.Event(), threading.Event()
 
@@ -384,3 +363,129 @@ def test_another_predictor_is_taken_over_and_what_was_learned_stays(site: Site) 
 def test_at_every_look_all_that_wait_and_run_are_followed(site: Site) -> None:
     site.look(job(1), runs=[run_of(2, T0)])
     assert site.diaries[-1].followed == (1, 2)
+
+
+BEGAN = NOW - 1_200.0
+ODD = Unreadable("job", "5", "odd", JobId(5))
+NOBODYS = Unreadable("job", "", "whose row?")
+COMPLETES: dict[str, Any] = {"lingering": (JobId(5),)}
+
+
+class Looks:
+    """A minute from look to look, or as long as is given."""
+
+    def __init__(self) -> None:
+        self.tracker, self.now = JobTracker(), NOW
+
+    def look(self, *runs: RunningJob, later_s: float = MINUTE_S, **rest: Any) -> RunNews:
+        self.now += later_s
+        shown = {"runs": runs, "taken_at": self.now, **rest}
+        return self.tracker.look(snapshot(*shown.pop("waits", ()), **shown))
+
+
+def looked(number: int, started_at: float = BEGAN, **rest: Any) -> RunningJob:
+    return running(number, started_at=started_at, **{"time_limit_s": None, **rest})
+
+
+def ran(news: RunNews) -> list[tuple[int, float]]:
+    return [(run.job.job_id, run.run_s) for run in news.ended]
+
+
+RUNS = {"runs": (looked(5),)}
+AGAIN = {"runs": (looked(5, NOW + 100),)}
+
+
+@pytest.mark.parametrize(
+    ("looks", "run_s"),
+    [
+        ([{}], [1_290.0]),
+        ([{"runs": (looked(6),)}], [1_290.0]),
+        # one that completes has ended when it ran no more
+        ([COMPLETES, {}], [None, 1_290.0]),
+        ([{"waits": (job(5),)}], [0]),
+        ([AGAIN], [0]),
+        ([COMPLETES, {"waits": (job(5),)}], [None, 0]),
+        # suspended, and runs on
+        ([COMPLETES, RUNS, {}], [None, None, 0]),
+        ([*[COMPLETES] * 20, {}], [*[None] * 20, 0]),
+        ([*[COMPLETES] * 20, RUNS, {}], [*[None] * 21, 0]),
+        ([{"unreadable": (ODD,)}, RUNS, {}], [None, None, 0]),
+        ([{"unreadable": (ODD,)}, {"waits": (job(5),)}], [None, 0]),
+        ([{"unreadable": (NOBODYS,)}, {}], [None, 1_290.0]),
+        ([{"unreadable": (NOBODYS,)}] * 12, [*[None] * 11, 0]),
+        ([{"later_s": 600.0}], [1_560.0]),
+        ([{"later_s": 601.0}], [0]),
+        ([{"later_s": -500.0}], [0]),
+        ([{"later_s": 0.0}], [1_260.0]),
+        ([{"cluster": "other"}, {}], [None, None]),
+    ],
+)
+def test_what_becomes_of_a_run(looks: Sequence[dict[str, Any]], run_s: list[float | None]) -> None:
+    """run_s: of each look; None = it may run on, 0 = it is over, and its end is not known."""
+    street, found = Looks(), list[float | None]()
+    assert street.look(looked(5), looked(6)) == RunNews()
+    for look in looks:
+        over = [run for run in street.look(**look).over if run.job.job_id == 5]
+        found.append((over[0].run_s if over[0].ended_at else 0) if over else None)
+    assert found == run_s
+    assert not any(run.job.job_id == 5 for run in street.look(**looks[-1]).over)
+
+
+def test_a_run_keeps_what_it_was_and_ends_at_its_limit_at_the_latest() -> None:
+    street = Looks()
+    kinds = Kinds(name=7)
+    short = looked(4, time_limit_s=1_270.0)
+    whole = looked(5, submitted_at=UnixTime(BEGAN - 9), kinds=kinds, qos="high")
+    street.look(short, whole)
+    news = street.look()
+    assert ran(news) == [(4, 1_270.0), (5, 1_290.0)]
+    assert news.over[1] == JobRun(whole, UnixTime(NOW + 90))
+
+
+@pytest.mark.parametrize(("ran_s", "apart_s", "known"), [(7e3, 690.0, True), (7e3, 710.0, False)])
+def test_looks_may_lie_a_tenth_of_a_run_apart(ran_s: float, apart_s: float, known: bool) -> None:
+    street = Looks()
+    street.look(looked(5, NOW + MINUTE_S - ran_s))
+    assert bool(street.look(later_s=apart_s).ended) is known
+
+
+@pytest.mark.parametrize("lost", [0, 1, 100])
+def test_a_start_has_the_time_that_slurm_shows_after_lost_cycles_too(lost: int) -> None:
+    street = Looks()
+    old = looked(2, NOW - 5)
+    assert street.look(old, waits=(job(1),)) == RunNews()
+    street.now += lost * MINUTE_S
+    fresh = looked(1, NOW + 70, submitted_at=UnixTime(NOW - 600.0))
+    (begun,) = street.look(old, fresh).started
+    assert (begun, begun.wait_s) == (JobRun(fresh), 670.0)
+    assert street.look(old, fresh) == RunNews()
+
+
+def test_one_that_was_hidden_and_runs_on_has_not_started() -> None:
+    street = Looks()
+    street.look()
+    started = looked(5, NOW + 110)
+    assert len(street.look(started).started) == 1
+    street.look(unreadable=(ODD,), later_s=0.5)
+    assert street.look(started).started == ()
+    assert street.look(looked(7, NOW - 300)).started == ()
+
+
+@pytest.mark.parametrize(
+    ("times", "wait_s", "slowdown"),
+    [
+        ((0.0, 620.0, 750.0), 620.0, 75 / 13),
+        ((0.0, 0.0, 31.0), 0.0, 1.0),
+        ((0.0, 19.0, 20.0), 19, 2),
+    ],
+)
+def test_bounded_slowdown_counts_at_least_ten_seconds_and_is_never_below_one(
+    times: tuple[float, float, float], wait_s: float, slowdown: float
+) -> None:
+    submit, start, end = (UnixTime(NOW + at) for at in times)
+    run = JobRun(looked(1, start, submitted_at=submit), end)
+    assert [run.wait_s, run.slowdown] == pytest.approx([wait_s, slowdown])
+    assert JobRun(looked(1, start), end).slowdown is None
+    assert JobRun(run.job).slowdown is None
+    with pytest.raises(ValueError, match="out of order"):
+        JobRun(run.job, UnixTime(start - 1.0))

@@ -1,8 +1,13 @@
-"""Every state in every place that shows it, in the same words, and after a restart."""
+"""Every state in every place that shows it, the log lines of cycles, signals and systemd."""
 
+import gc
 import io
 import json
+import os
+import resource
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -20,21 +25,24 @@ from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Shortage
 from rltuned.daemon.breaker import Breaker, Cause, Effect, change
 from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.logger import make_log
+from rltuned.daemon.loop import uncollected
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.systemd import Notifier
+from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
 from rltuned.daemon.web.server import Answers, MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig
+from rltuned.domain.plan import Outcome, Result
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
-from tests.builders import NOW
+from tests.builders import NOW, basic
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
-from tests.loops import DECISION, SEEN, report
+from tests.loops import DECISION, SEEN, Desk, report
 
 OPEN = {"gpu": Breaker().opened(Cause.ERRORS, "five in a row", NOW)}
 FEW = Effect(3, 300.0, 330.0, 400.0)
@@ -109,13 +117,6 @@ class Daemon:
 def daemon(folder: Path) -> Iterator[Daemon]:
     with closing(Journal(folder)) as journal, closing(Daemon(folder, journal)) as made:
         yield made
-
-
-def test_every_cycle_is_counted(tmp_path: Path) -> None:
-    with daemon(tmp_path) as one:
-        for cycles in (1, 2):
-            one.publisher.cycle(live())
-            assert f"rltuned_cycles_total {cycles}.0" in one.get("/metrics").splitlines()
 
 
 def live(**rest: Any) -> CycleReport:
@@ -239,9 +240,7 @@ def test_a_state_survives_a_restart(tmp_path: Path, state: HealthState) -> None:
         assert str(kept).replace("'", "&#39;") in again.get("/")
 
 
-def test_an_open_breaker_and_the_comparison_are_known_before_the_first_cycle(
-    tmp_path: Path,
-) -> None:
+def test_an_open_breaker_and_the_effect_are_known_before_the_first_cycle(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
         change(journal, SEEN.cluster, lambda _: OPEN, NOW)
     with daemon(tmp_path) as one:
@@ -274,9 +273,7 @@ def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -
     assert any(line.endswith(Condition(HealthState.PAUSED).sentence) for line in lines[1:])
 
 
-def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(
-    tmp_path: Path,
-) -> None:
+def test_another_state_is_a_line_in_the_log_and_another_number_is_none(tmp_path: Path) -> None:
     with daemon(tmp_path) as one:
         one.publisher.cycle(
             report(HealthState.OBSERVE, reasons={HealthState.RIVAL_SUSPECTED: "12 numbers"})
@@ -290,3 +287,190 @@ def test_a_line_is_logged_when_the_state_is_another_one_and_not_for_its_numbers(
         ("warning", "rival_suspected"),
         ("info", "live"),
     ]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def away(skip: Skip = Skip.BACKEND) -> CycleReport:
+    return report(
+        decision=None, snapshot=None, skip=skip, detail="squeue is away", backoff_s=120.0
+    )  # fmt: skip
+
+
+def rig(tmp_path: Path) -> Rig:
+    world = FakeBackend(SEEN)
+    return Rig(world, ConstantOrder(), Knobs(), True, 60.0, tmp_path / "PAUSE")
+
+
+def test_ready_means_a_fresh_result_and_good_files(desk: Desk, tmp_path: Path) -> None:
+    assert not desk.publisher.health().ready
+    desk.publisher.cycle(report())
+    assert desk.publisher.health().ready
+    desk.clock.advance(179)
+    desk.publisher.cycle(away())
+    assert desk.publisher.health().ready
+    desk.clock.advance(2)
+    assert not desk.publisher.health().ready
+    desk.publisher.cycle(report())
+    desk.publisher.not_loaded("line 3 is wrong")
+    assert not desk.publisher.health().ready
+    desk.publisher.loaded(rig(tmp_path))
+    assert desk.publisher.health().ready
+
+
+def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
+    desk.publisher.cycle(report())
+    (cycle,) = desk.lines("cycle")
+    assert (cycle["mode"], cycle["proposed"], cycle["observe_s"]) == ("dry_run", 2, 0.25)
+    first, second = desk.lines("proposal")
+    assert (first["job"], first["old"], first["new"]) == (2, 200, basic(0.0))
+    assert (second["rank_before"], second["rank_after"]) == (1, 2)
+    assert "mallory" not in desk.stream.getvalue()
+
+
+def test_a_live_cycle_names_only_what_failed(desk: Desk) -> None:
+    one, two = DECISION.plan.actions
+    outcomes = (Outcome(one, Result.APPLIED), Outcome(two, Result.REFUSED, "Access denied"))
+    desk.publisher.cycle(report(HealthState.LIVE, outcomes=outcomes))
+    assert desk.lines("proposal") == []
+    (cycle,) = desk.lines("cycle")
+    assert (cycle["applied"], cycle["refused"], cycle["left_alone"]) == (1, 1, 0)
+    (failure,) = desk.lines("change_failed")
+    assert (failure["level"], failure["detail"]) == ("warning", "Access denied")
+
+
+def test_a_skipped_cycle_says_why_and_when_it_goes_on(desk: Desk) -> None:
+    desk.publisher.cycle(away())
+    desk.publisher.cycle(away(Skip.UNEXPECTED))
+    first, second = desk.lines("cycle_skipped")
+    assert (first["level"], first["detail"], first["next_try_s"]) == (
+        "warning", "squeue is away", 120.0,
+    )  # fmt: skip
+    assert second["level"] == "error"
+
+
+def test_a_bug_leaves_its_traceback(desk: Desk) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = 1 // int("0")
+    desk.publisher.unexpected(caught.value)
+    (line,) = desk.lines("unexpected_error")
+    assert "ZeroDivisionError: " in line["exception"]
+
+
+def test_console_lines_cannot_steer_a_terminal_or_be_forged() -> None:
+    stream = io.StringIO()
+    log = make_log("console", "info", stream)
+    log.info("note", note="a\x1b[2J\nforged\r\x9b line")
+    log.info("note", note="no\x1b[2Jblank\x9b")
+    first, second = stream.getvalue().splitlines()
+    assert first.isprintable()
+    assert second.endswith("note=no\\x1b[2Jblank\\x9b")
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(tmp_path / "notify"))
+        server.settimeout(5)
+        yield server
+
+
+def received(server: socket.socket) -> list[str]:
+    return server.recv(4096).decode().split("\n")
+
+
+def test_messages(systemd: socket.socket) -> None:
+    notifier = Notifier.from_environment({"NOTIFY_SOCKET": systemd.getsockname()})
+    notifier.ready("dry run")
+    assert received(systemd) == ["READY=1", "STATUS=dry run"]
+    notifier.alive()
+    assert received(systemd) == ["WATCHDOG=1"]
+    notifier.alive("two\nlines")
+    assert received(systemd) == ["WATCHDOG=1", "STATUS=two lines"]
+    notifier.reloading(12.5)
+    assert received(systemd) == ["RELOADING=1", "MONOTONIC_USEC=12500000"]
+    notifier.stopping("stopped")
+    assert received(systemd) == ["STOPPING=1", "STATUS=stopped"]
+    notifier.close()
+    notifier.alive()
+
+
+@pytest.mark.parametrize("address", [None, "", "vsock:2:1", "/no/such/socket"])
+def test_nobody_listens_and_nothing_breaks(address: str | None) -> None:
+    notifier = Notifier(address)
+    notifier.ready("x")
+    notifier.close()
+
+
+def test_the_watchdog_is_fed_twice_as_often_as_asked() -> None:
+    assert watchdog_interval_s({"WATCHDOG_USEC": "180000000"}) == 90.0
+    own = str(os.getpid())
+    assert watchdog_interval_s({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": own}) == 1.0
+    assert watchdog_interval_s({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "1"}) is None
+    assert watchdog_interval_s({}) is None
+    assert watchdog_interval_s({"WATCHDOG_USEC": "soon"}) is None
+
+
+def test_a_wake_up_ends_the_wait_and_only_a_stop_stops() -> None:
+    clock = SystemClock()
+    clock.wake(stop=False)
+    assert clock.wait(60) is False
+    clock.wake(stop=True)
+    assert clock.wait(60) is True
+    assert clock.wait(60) is True
+
+
+def test_many_wake_ups_block_nobody() -> None:
+    clock = SystemClock()
+    for _ in range(100_000):
+        clock.wake(stop=False)
+    assert clock.wait(60) is False
+    assert clock.wait(0) is False
+
+
+def test_signals_become_orders() -> None:
+    clock, orders = SystemClock(), SignalFlags()
+    before = signal.getsignal(signal.SIGHUP)
+    with listening(orders, lambda stop: clock.wake(stop=stop)):
+        killer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGHUP))
+        killer.start()
+        assert clock.wait(60) is False
+        killer.join()
+        assert (orders.reload, orders.stop) == (True, False)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert clock.wait(60) is True
+        assert orders.stop
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_a_wait_works_in_a_process_with_more_than_a_thousand_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        clock = SystemClock()
+        assert not clock.wait(0.01)
+        clock.wake(stop=True)
+        assert clock.wait(60.0)
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_search_for_cycles_rests_meanwhile_and_stays_off_where_it_was() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+    with pytest.raises(ValueError, match="seen"), uncollected():
+        raise ValueError("seen")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -1,6 +1,7 @@
-"""Each kind of bad input ends with one line that names file, line and key."""
+"""Each kind of bad input ends with one line that names file, line and key; keys are explained."""
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,26 +12,23 @@ from rltuned.core.select import Scope
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings
-from rltuned.settings.source import check_reload, key_lines
+from rltuned.settings.reference import (
+    example,
+    fields_of,
+    header,
+    is_repeated,
+    tables,
+    toml,
+)  # fmt: skip
+from rltuned.settings.source import check_reload, key_lines, needs_restart
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.site import Bounds
 from tests.configs import settings_file
 from tests.programs import rltuned
 
 
-def test_an_empty_file_means_defaults(tmp_path: Path) -> None:
-    settings = load(settings_file(tmp_path)).settings
-    assert settings == Settings()
-    assert settings.ladder.stage == "observe"
-    assert settings.http.address == "127.0.0.1"
-
-
 def test_defaults_are_those_of_the_code_they_steer() -> None:
     settings = Settings()
-    assert settings.knobs() == Knobs(
-        Scope(max_writes_per_hour=30),
-        placement="milp",
-    )
+    assert settings.knobs() == Knobs(Scope(max_writes_per_hour=30), placement="milp")
     assert settings.ladder.ladder() == Ladder(Rung.OBSERVE)
     assert settings.slurm.cli() == SlurmCli()
 
@@ -76,59 +74,96 @@ def test_a_canary_narrows_the_scope_and_alternates(tmp_path: Path) -> None:
     assert share.switchback == Switchback(block_s=7_200.0, washout_s=1_800.0, off_share=0.1)
 
 
+BAD_VALUES = (
+    ("http.enabled", "'no'", "input should be a valid boolean"),
+    ("ladder.stage", "'live'", "input should be 'observe',"),
+    ("ladder.full_off_share", "0.6", ""),
+    ("daemon.interval_s", "'60'", "input should be a valid number"),
+    ("daemon.interval_s", "0.5", "input should be greater than or equal to 1 (given: 0.5)"),
+    ("daemon.interval_s", "nan", ""),
+    ("daemon.interval_s", "true", ""),
+    ("load.max_backfill_s", "inf", "input should be a finite"),
+    ("limits.write_mode", "'nice'", "input should be 'auto',"),
+    ("limits.max_changes", "1.5", ""),
+    ("order.own", "-1.0", "input should be greater"),
+    ("order.clip", "1.0", "unknown key; known here: max_delay_s"),
+    ("http.port", "70000", ""),
+    ("http.address", '"\\u0000"', ""),
+    ("scope.partitions", "['']", ""),
+    ("scope.sla_partitions", '["a,b"]', "must be one name"),
+    ("scope.excluded_users", '[" eve"]', "must be one name"),
+    ("slurm.conf", '""', "a path cannot be empty"),
+    ("slurm.conf", '"etc/slurm"', "must be an absolute path: etc/slurm depends on where"),
+    ("slurm.conf", f'"{"/x" * 2100}"', "a path has 4095 characters at most"),
+    ("slurm.bin_dir", "5", "must be a path, as text"),
+    ("slurm.bin_dir", '"etc/slurm"', "must be an absolute path: etc/slurm depends on where"),
+    ("daemon.state_dir", '""', "a path cannot be empty"),
+    ("daemon.state_dir", f'"/tmp/{"x" * 256}"', ""),
+    ("daemon.state_dir", '"state"', "must be an absolute path"),
+    ("daemon.state_dir", '"~/state"', "must be an absolute path"),
+    ("daemon.state_dir", '"/var/lib/../tmp"', "must be without .."),
+    ("daemon.state_dir", '"/"', "/ cannot be a folder of rltuned's own"),
+    ("daemon.state_dir", '"/proc/self"', "/proc/self cannot be a folder of rltuned's own"),
+    ("daemon.state_dir", '"/dev/null"', "/dev/null cannot be a folder of rltuned's own"),
+    ("daemon.state_dir", '"/dev/null/state"', "/dev/null/state cannot be a folder"),
+    ("daemon.pause_file", '"PAUSE"', "must be an absolute path"),
+    ("policy.models_dir", '"models"', "must be an absolute path"),
+    ("ha.lease_dir", '"../lease"', "must be an absolute path"),
+    ("predictor.model", '"../other"', "must be the name of one folder"),
+    ("predictor.model", '".."', "must be the name of one folder"),
+)
+TWO_TABLES = "[ladder]\ncanary_partitions = ['{}']"
+BAD_TEXTS = (
+    ("[ladder]\n\nstagge = 'full'", "{f}:3: ladder.stagge: unknown key; did you mean stage?"),
+    ("[deamon]\ninterval_s = 9", "{f}:1: deamon: unknown table; did you mean daemon?"),
+    ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, ha"),
+    ("[sla]\nname = 'a'", "{f}:1: sla: it is a list of tables: write [[sla]]"),
+    (
+        "[daemon]\ninterval_s = 1000\n[ladder]\nstage = 'canary'",
+        "daemon.interval_s: 1000 s is too long for a switchback, at most 900 s",
+    ),
+    (
+        "[scope]\npartitions = ['a']\n" + TWO_TABLES.format("b"),
+        "ladder.canary_partitions: b is not in scope.partitions",
+    ),
+    (
+        "[scope]\nsla_partitions = ['a']\n" + TWO_TABLES.format("a"),
+        "ladder.canary_partitions: a is not in scope.partitions, or is an SLA partition",
+    ),
+    ("[scope]\npartitions = ['a']\nsla_partitions = ['a']", "{f}:1: scope: a is both in"),
+    ("daemon.interval_s = -1", "{f}:1: daemon.interval_s:"),
+    ("daemon = 3", "{f}:1: daemon: must be a table"),
+    ("daemon = { interval_s = 0 }", "{f}:1: daemon.interval_s:"),
+    ("[scope\n", "{f}:1: not valid TOML"),
+    ("[log]\nformat = 'json'\nformat = 'json'", "{f}:3: not valid TOML"),
+    ("a = " + "[" * 5000 + "]" * 5000 + "\n", "not valid TOML"),
+    ("a = " + "9" * 5000 + "\n", "not valid TOML"),
+)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "[ladder]\n\nstagge = 'full'",
-            "{f}:3: ladder.stagge: unknown key; did you mean stage?",
+        *(
+            ("[{}]\n{} = {}\n".format(*key.split("."), value), f"{{f}}:2: {key}: {says}")
+            for key, value, says in BAD_VALUES
         ),
-        ("[deamon]\ninterval_s = 9", "{f}:1: deamon: unknown table; did you mean daemon?"),
-        ("verbose = true", "{f}:1: verbose: unknown key; known here: daemon, ha"),
-        ("[http]\nenabled = 'no'", "{f}:2: http.enabled: input should be a valid boolean"),
-        ("[sla]\nname = 'a'", "{f}:1: sla: it is a list of tables: write [[sla]]"),
-        ("[ladder]\nstage = 'live'", "{f}:2: ladder.stage: input should be 'observe',"),
-        ("[ladder]\nfull_off_share = 0.6", "{f}:2: ladder.full_off_share:"),
-        (
-            "[daemon]\ninterval_s = 1000\n[ladder]\nstage = 'canary'",
-            "daemon.interval_s: 1000 s is too long for a switchback, at most 900 s",
-        ),
-        (
-            "[scope]\npartitions = ['a']\n[ladder]\ncanary_partitions = ['b']",
-            "ladder.canary_partitions: b is not in scope.partitions",
-        ),
-        (
-            "[scope]\nsla_partitions = ['a']\n[ladder]\ncanary_partitions = ['a']",
-            "ladder.canary_partitions: a is not in scope.partitions, or is an SLA partition",
-        ),
-        ("[daemon]\ninterval_s = '60'", "{f}:2: daemon.interval_s: input should be a valid number"),
-        ("[daemon]\ninterval_s = 0.5", "greater than or equal to 1 (given: 0.5)"),
-        ("[daemon]\ninterval_s = nan", "{f}:2: daemon.interval_s:"),
-        ("[daemon]\ninterval_s = true", "{f}:2: daemon.interval_s:"),
-        ("[load]\nmax_backfill_s = inf", "{f}:2: load.max_backfill_s: input should be a finite"),
-        ("daemon.interval_s = -1", "{f}:1: daemon.interval_s:"),
-        ("daemon = 3", "{f}:1: daemon:"),
-        ("daemon = { interval_s = 0 }", "{f}:1: daemon.interval_s:"),
-        (
-            "[limits]\nwrite_mode = 'nice'",
-            "{f}:2: limits.write_mode: input should be 'auto',",
-        ),
-        ("[order]\nown = -1.0", "{f}:2: order.own: input should be greater"),
-        ("[order]\nclip = 1.0", "{f}:2: order.clip: unknown key; known here: max_delay_s"),
-        ("[limits]\nmax_changes = 1.5", "{f}:2: limits.max_changes:"),
-        ("[http]\nport = 70000", "{f}:2: http.port:"),
-        ("[scope]\npartitions = ['']", "{f}:2: scope.partitions:"),
-        ("[scope]\npartitions = ['a']\nsla_partitions = ['a']", "{f}:1: scope: a is both in"),
-        ("[scope\n", "{f}:1: not valid TOML"),
-        ("[log]\nformat = 'json'\nformat = 'json'", "{f}:3: not valid TOML"),
+        *BAD_TEXTS,
     ],
 )
-def test_bad_values(tmp_path: Path, text: str, says: str) -> None:
+def test_a_bad_value_is_named_by_file_line_and_key(tmp_path: Path, text: str, says: str) -> None:
     path = settings_file(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load(path)
     assert says.format(f=path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["daemon.state_dir", "ha.lease_dir"])
+def test_a_file_where_a_folder_belongs_is_refused_with_its_line(tmp_path: Path, key: str) -> None:
+    file = settings_file(tmp_path, '[{}]\n{} = "/etc/passwd"\n'.format(*key.split(".")))
+    done = rltuned("config", "check", file, code=2)
+    assert f"rltuned.toml:2: {key}: /etc/passwd is not a folder" in done.stderr
 
 
 def test_of_a_long_value_an_error_shows_the_beginning(tmp_path: Path) -> None:
@@ -205,76 +240,11 @@ def test_flags_win_and_sources_are_reported(tmp_path: Path) -> None:
         load(path, (Flag("daemon.interval_s", -1.0, "--interval"),))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ('[scope]\nsla_partitions = ["a,b"]\n', ":2: scope.sla_partitions: must be one name"),
-        ('[scope]\nexcluded_users = [" eve"]\n', ":2: scope.excluded_users: must be one name"),
-        ('[slurm]\nconf = ""\n', ":2: slurm.conf: a path cannot be empty"),
-        ('[daemon]\nstate_dir = ""\n', ":2: daemon.state_dir: a path cannot be empty"),
-        (f'[daemon]\nstate_dir = "/tmp/{"x" * 256}"\n', "255 in a name"),
-        (f'[slurm]\nconf = "{"/x" * 2100}"\n', "a path has 4095 characters at most"),
-        ('[http]\naddress = "\\u0000"\n', ":2: http.address: "),
-        ("[slurm]\nbin_dir = 5\n", ":2: slurm.bin_dir: must be a path, as text"),
-        ("daemon = 5\n", ":1: daemon: must be a table"),
-        ("a = " + "[" * 5000 + "]" * 5000 + "\n", "not valid TOML"),
-        ("a = " + "9" * 5000 + "\n", "not valid TOML"),
-    ],
-)
-def test_values_that_look_right_and_are_not(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(SettingsError, match=says) as reply:
-        load(settings_file(tmp_path, text))
-    assert len(str(reply.value).splitlines()) == 1
-
-
 def test_neither_a_named_pipe_nor_an_endless_file_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(SettingsError, match="not a plain file"):
             load(path)
-
-
-def test_bounds_of_the_load_reach_the_code_they_steer(tmp_path: Path) -> None:
-    settings = load(settings_file(tmp_path, "[load]\nmax_server_threads = 7")).settings
-    assert settings.load.bounds() == Bounds(server_threads=7)
-    assert Settings().load.bounds() == Bounds()
-
-
-@pytest.mark.parametrize("name", ["conf", "bin_dir"])
-def test_a_path_for_slurms_commands_is_absolute(tmp_path: Path, name: str) -> None:
-    file = settings_file(tmp_path, f'[slurm]\n{name} = "etc/slurm"\n')
-    says = rf"rltuned.toml:2: slurm.{name}: must be an absolute path: etc/slurm depends on where"
-    with pytest.raises(SettingsError, match=says):
-        load(file)
-    assert load(settings_file(tmp_path, f'[slurm]\n{name} = "/etc/slurm"\n')).path == file
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
-        ("daemon.state_dir", "state", "must be an absolute path"),
-        ("daemon.state_dir", "~/state", "must be an absolute path"),
-        ("daemon.state_dir", "/var/lib/../tmp", "must be without .."),
-        ("daemon.state_dir", "/", "/ cannot be a folder of rltuned's own"),
-        ("daemon.state_dir", "/proc/self", "/proc/self cannot be a folder of rltuned's own"),
-        ("daemon.state_dir", "/dev/null", "/dev/null cannot be a folder of rltuned's own"),
-        ("daemon.state_dir", "/dev/null/state", "/dev/null/state cannot be a folder"),
-        ("daemon.state_dir", "/etc/passwd", "/etc/passwd is not a folder"),
-        ("daemon.pause_file", "PAUSE", "must be an absolute path"),
-        ("policy.models_dir", "models", "must be an absolute path"),
-        ("ha.lease_dir", "../lease", "must be an absolute path"),
-        ("ha.lease_dir", "/etc/passwd", "/etc/passwd is not a folder"),
-        ("predictor.model", "../other", "must be the name of one folder"),
-        ("predictor.model", "..", "must be the name of one folder"),
-    ],
-)
-def test_an_odd_path_is_refused_with_its_line(
-    tmp_path: Path, key: str, value: str, says: str
-) -> None:
-    table, name = key.split(".")
-    file = settings_file(tmp_path, f'[{table}]\n{name} = "{value}"\n')
-    done = rltuned("config", "check", file, code=2)
-    assert f"rltuned.toml:2: {key}: {says}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -296,3 +266,48 @@ def test_a_reload_takes_no_table_away(tmp_path: Path, left: str, gone: str) -> N
         check_reload(before, load(path))
     path.write_text("sla = []\n[ladder]\n[scope]\n[limits]\n")
     check_reload(before, load(path))
+
+
+def test_the_example_holds_every_key_and_only_defaults(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, example())
+    assert load(path).settings == Settings()
+    tree = tomllib.loads(example())
+    for name, _, model in tables():
+        if is_repeated(name):
+            assert all(f"\n# {key} = " in example() for key in model.model_fields)
+            assert f"\n# {header(name)}\n" in example()
+            continue
+        absent = {k for k, f in model.model_fields.items() if f.default is None}
+        assert set(tree[name]) == set(model.model_fields) - absent
+        for key in absent:
+            assert f"\n# {key} =\n" in example()
+
+
+def test_every_key_is_explained() -> None:
+    for name, about, model in tables():
+        assert about.endswith("."), name
+        for key, field in fields_of(model).items():
+            assert field.description, f"{name}.{key}"
+            assert len(field.description) > 15, f"{name}.{key}"
+
+
+def test_values_as_toml() -> None:
+    assert toml(["a", 'b"']) == '["a", "b\\""]'
+    with pytest.raises(TypeError):
+        toml({})
+
+
+def test_only_what_is_read_at_start_is_named() -> None:
+    start = Settings.model_validate({})
+    assert needs_restart(start, Settings.model_validate({})) == []
+    changed = {
+        "http": {"jobs": True},
+        "log": {"format": "json"},
+        "predictor": {"enabled": False},
+        "policy": {"name": "sjf"},
+    }
+    assert needs_restart(start, Settings.model_validate(changed)) == [
+        "http.jobs",
+        "log.format",
+        "predictor.enabled",
+    ]

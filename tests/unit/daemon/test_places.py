@@ -1,8 +1,9 @@
-"""The model of the settings is found, or the daemon says why not and does not start."""
+"""What a daemon finds at its start: the model, its places, and the settings that it last had."""
 
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,33 +12,31 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.cli import app
+from rltuned.cli.restore import _settings
 from rltuned.core.decide import Knobs
+from rltuned.daemon.kept_settings import keep_settings, last_settings
+from rltuned.daemon.surroundings import doubts, refuse_untrusted
 from rltuned.daemon.web.server import Answers, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
-from rltuned.journal.store import FILE_NAME
+from rltuned.journal.journal import Journal
+from rltuned.journal.store import FILE_NAME, SETTINGS
 from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
-from rltuned.settings import Flag, Settings, load
-from tests.builders import NOW, snapshot
+from rltuned.settings import Flag, Loaded, Settings, load
+from rltuned.settings.keys import Rescue
+from rltuned.settings.source import from_flags
+from tests.builders import NOW, snapshot, sure
 from tests.bundles import small_network
 from tests.configs import settings_file
+from tests.e2e.process import Daemon
 from tests.fakes import FakeBackend
 from tests.loops import FRESH, UNJUDGED
 from tests.programs import process
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = '[policy]\nname = "model:rltune"\n'
-
-
-def test_the_default_policy_is_the_shipped_model(tmp_path: Path) -> None:
-    policy, digest, schema, in_place_of = find_policy(load(settings_file(tmp_path)))
-    assert policy.name == Settings().policy.name == "model:rltune"
-    assert policy.trust == Settings().policy.trust
-    assert digest
-    assert schema
-    assert not in_place_of
 
 
 @pytest.mark.parametrize(
@@ -94,9 +93,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     assert f"policy model:rltune, trust 1 ({actor.verdict})" in status
 
 
-def test_bundles_are_found_where_pip_puts_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundles_lie_where_pip_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent, installed = tmp_path / "absent", tmp_path / "share"
     (installed / "rltune").mkdir(parents=True)
     monkeypatch.setattr(shelf, "_INSTALLED", installed)
@@ -117,18 +114,7 @@ def test_a_chosen_folder_is_the_only_place(tmp_path: Path) -> None:
         find_policy(loaded)
 
 
-def test_a_network_needs_no_torch(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open')\n")
-    words = ("run", "--backend", "sim", "--dry-run", "--cycles", "1", "-p", "model:rltune")
-    done = process(
-        *words, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, cwd=tmp_path, code=0
-    )
-    assert "policy=model:rltune" in done.stderr
-
-
-def test_a_bundle_anywhere_is_named_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = small_network(tmp_path / "made" / "own")
     config = settings_file(tmp_path, f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
     monkeypatch.chdir(tmp_path)
@@ -160,15 +146,6 @@ def test_a_path_that_is_no_bundle_is_named(tmp_path: Path, given: str, why: str)
         find_policy(load(settings_file(tmp_path), (flag,)))
 
 
-def test_a_bundle_that_others_can_change_is_refused_wherever_it_lies(tmp_path: Path) -> None:
-    bundle = small_network(tmp_path / "made" / "own")
-    loaded = load(settings_file(tmp_path, f'[policy]\nname = "model:{bundle}"\n'))
-    assert find_policy(loaded)[0].name == "model:own"
-    bundle.parent.chmod(0o777)
-    with pytest.raises(ModelError, match=f"model {bundle.parent}: others may write to it"):
-        find_policy(loaded)
-
-
 def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
     for name in ("made/own", "./own", f"{tmp_path}/../own"):
         loaded = load(settings_file(tmp_path, f'[policy]\nname = "model:{name}"\n'))
@@ -176,7 +153,7 @@ def test_in_a_file_a_path_begins_at_the_root(tmp_path: Path) -> None:
             find_policy(loaded)
 
 
-def test_a_new_settings_file_names_a_bundle_from_the_root(
+def test_a_new_file_names_a_bundle_from_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_network(tmp_path / "own")
@@ -185,3 +162,123 @@ def test_a_new_settings_file_names_a_bundle_from_the_root(
     made = CliRunner().invoke(app, words)
     assert made.exit_code == 0, made.output
     assert find_policy(load(tmp_path / "made.toml"))[0].name == "model:own"
+
+
+STRANGER = 54_321
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def loaded(folder: Path, **paths: Path) -> Loaded:
+    """Settings whose places are all in one folder of ours."""
+    state, pause = folder / "state", folder / "run"
+    for place in (state, pause):
+        place.mkdir(exist_ok=True)
+    keys = {"daemon.state_dir": state, "daemon.pause_file": pause / "PAUSE"} | {
+        name.replace("__", "."): path for name, path in paths.items()
+    }
+    return from_flags(tuple(Flag(key, str(path), "a test") for key, path in keys.items()))
+
+
+def test_a_place_of_ours_raises_no_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert refuse_untrusted(loaded(tmp_path, slurm__conf=tmp_path / "slurm.conf")) == ()
+
+
+def test_an_earlier_folder_of_path_counts_and_so_does_one_that_is_not_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = tmp_path / "early"
+    early.mkdir()
+    early.chmod(0o777)
+    monkeypatch.setenv("PATH", f"{early}:/usr/bin")
+    with pytest.raises(SettingsError, match=rf"slurm\.bin_dir: {early}: others may write"):
+        refuse_untrusted(loaded(tmp_path))
+    monkeypatch.setenv("PATH", "bin:/usr/bin")
+    with pytest.raises(SettingsError, match="not absolute"):
+        refuse_untrusted(loaded(tmp_path))
+
+
+def test_in_a_sticky_folder_others_can_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    settings = loaded(tmp_path)
+    (tmp_path / "run").chmod(0o1777)
+    assert [d.key for d in refuse_untrusted(settings)] == ["daemon.pause_file"]
+    (tmp_path / "run").chmod(0o777)
+    with pytest.raises(SettingsError, match=r"daemon\.pause_file"):
+        refuse_untrusted(settings)
+
+
+@root_only
+def test_a_group_is_worth_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staff = tmp_path / "staff"
+    staff.mkdir()
+    os.chown(staff, 0, STRANGER)
+    staff.chmod(0o2775)
+    monkeypatch.setenv("PATH", f"{staff}:/usr/bin")
+    (doubt,) = {str(d): d for d in refuse_untrusted(loaded(tmp_path))}.values()
+    assert doubt.flaw.path == staff
+    assert not doubt.fatal
+
+
+def test_a_dry_run_takes_any_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    settings = loaded(tmp_path)
+    (tmp_path / "state").chmod(0o777)
+    with pytest.raises(SettingsError, match=r"daemon\.state_dir"):
+        refuse_untrusted(settings)
+    assert [d.key for d in refuse_untrusted(settings, dry_run=True)] == ["daemon.state_dir"]
+    assert len(doubts(settings)) == 1
+
+
+def test_nothing_is_made_up(tmp_path: Path) -> None:
+    assert last_settings(tmp_path) is None
+    assert last_settings(tmp_path / "absent") is None
+    with closing(Journal(tmp_path)) as journal:
+        journal.remember(SETTINGS, {"daemon": {"of_another_release": 1}}, NOW)
+    assert last_settings(tmp_path) is None
+
+
+def test_a_journal_that_cannot_be_used_stops_no_start(tmp_path: Path) -> None:
+    keep_settings(Journal(tmp_path / "absent"), Settings(), NOW)
+
+
+def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt = settings_file(tmp_path, "[daemon]\ninterval_ss = 1\n")
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    with pytest.raises(SettingsError, match="interval_ss"):
+        _settings(spoilt)
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}:/elsewhere")
+    with pytest.raises(SettingsError, match="interval_ss"):
+        _settings(spoilt)
+    with closing(Journal(tmp_path)) as journal:
+        keep_settings(journal, Settings(), NOW)
+    assert _settings(spoilt) == Rescue()
+    unclear = settings_file(tmp_path, '[scope]\npartitions = 7\n[order]\nown = "much"\n')
+    assert _settings(unclear).scope.partitions == [], "an error of the scope keeps nothing back"
+    assert "restoring by the settings that the daemon last ran with" in capsys.readouterr().err
+
+
+def test_a_reload_that_is_refused_leaves_those_in_force(tmp_path: Path) -> None:
+    state, other, path = tmp_path / "state", tmp_path / "other", tmp_path / "rltuned.toml"
+    for folder in (state, other):
+        folder.mkdir(mode=0o700)
+
+    def write(folder: Path, timeout_s: int) -> None:
+        slurm = f"[slurm]\nbin_dir = '{tmp_path}'\ntimeout_s = {timeout_s}\n"
+        path.write_text(f"[daemon]\nstate_dir = '{folder}'\n[http]\nport = 0\n{slurm}")
+
+    write(state, 7)
+    with Daemon(tmp_path, "--config", str(path)) as daemon:
+        daemon.wait_for_log("loaded")
+        write(other, 9)
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for_log("reload_failed")
+        assert f"the journal in use is in {state}; restart" in daemon.log()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    found = sure(last_settings(state))
+    assert (found.daemon.state_dir, found.slurm.timeout_s) == (state, 7.0)
