@@ -15,7 +15,6 @@ import json
 import math
 import platform
 import sys
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,16 +23,12 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.joint import place_jointly
-from rltuned.daemon.schedule import uncollected
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import load_actor
-from rltuned.solver import Cbc
-from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer
-from scripts.benchmarks.growth import GOAL, LEAST, crowd, curves, exponent
-from scripts.benchmarks.placing import GUIDED, busy_world, half_exclusive
+from scripts.benchmarks.cases import GOAL, LEAST, curves, exponent, scorer, spent_s
+from scripts.benchmarks.worlds import JOBS, crowd, queue_of
 
 STORED: Final = Path(__file__).with_name("ratios.json")
 MODEL: Final = Path("models/rltune")
@@ -70,25 +65,19 @@ def _fixed_loop() -> None:
 def ratio(work: Callable[[], object]) -> float:
     """The processor time of a piece of work over that of the fixed loop."""
     least: dict[str, float] = {}
-    with uncollected():
-        for _ in range(ROUNDS):
-            for name, one in (("loop", _fixed_loop), ("work", work)):
-                began = time.process_time()
-                one()
-                took = time.process_time() - began
-                least[name] = min(took, least.get(name, took))
+    for _ in range(ROUNDS):
+        for name, one in (("loop", _fixed_loop), ("work", work)):
+            took = spent_s(one)
+            least[name] = min(took, least.get(name, took))
     return least["work"] / least["loop"]
 
 
 def ratios() -> dict[str, float]:
     """Of every figure; decisions of the shipped model, plays of jobs nearly all of which wait."""
-    actor, queue = load_actor(MODEL), queue_of(JOBS, NODES, RUNNING)
-    busy = half_exclusive(busy_world(0, TOP_K, NODES))
-    asked = (busy.pending, [True] * TOP_K, busy, GUIDED, Cbc())
+    actor, queue = load_actor(MODEL), queue_of(JOBS)
     works: dict[str, Callable[[], object]] = {
         "score": scorer(actor, queue),
         "decide": partial(decide, queue, actor, Knobs()),
-        "joint": partial(place_jointly, *asked),  # without CBC's own time
     }
     cluster, jobs = crowd(LEAST, "overlapping")
     works["play"] = lambda: simulate(Scenario.of(cluster, jobs), "sjf", Protocol())

@@ -1,14 +1,12 @@
-"""Expected starts of waiting jobs beside their real ones: the figures of results/forecasts.md.
+"""Expected starts of waiting jobs beside their real ones: the figures of docs/how-it-works.md.
 
-    python -m scripts.studies.forecasts run [--minutes M] | check | table | draw
-
-Parts of real traces are played in the daemon's cycles (scripts/studies/delays, load 0.9, first
-copy). At MOMENTS spread evenly over a play, what a daemon knows then is put into a snapshot: who
-waits, who runs since when, what has arrived in the last three days, and what the shipped predictor,
-which has met none of these jobs, has learned from those that ended. A decision and a forecast are
-made of it by the daemon's own functions, and compared with what the play did: jobs that came later,
-and overtook, are in it. Figures are of the second half of the moments; intervals are scaled by the
-record of all starts before each moment. Slurm's rule plays the same queue once, by time limits.
+Parts of real traces are played in the daemon's cycles (load 0.9, first copy). At MOMENTS spread
+evenly over a play, what a daemon knows then is put into a snapshot: who waits, who runs since when,
+what has arrived in the last three days, and what the shipped predictor, which has met none of these
+jobs, has learned from those that ended. A decision and a forecast are made of it by the daemon's
+own functions, and compared with what the play did: jobs that came later, and overtook, are in it.
+Figures are of the second half of the moments; intervals are scaled by the record of all starts
+before each moment. Slurm's rule plays the same queue once, by time limits.
 """
 
 import argparse
@@ -43,11 +41,11 @@ from rltuned.policies.feeding import feed
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.natural import AGE_ONLY
-from scripts.studies import plays
-from scripts.studies.delays import trace_of
-from scripts.studies.plays import Row, head, known, row_of
+from scripts.studies import data_of, plays
+from scripts.studies.plays import trace_of
+from scripts.studies.runner import Row, Study, head, known, row_of
 
-RESULTS = Path("docs/data/forecasts.jsonl")
+RESULTS = data_of("forecasts")
 POINTS = Path("docs/data/forecast-points.jsonl")
 PICTURE = Path("docs/img/forecast.svg")
 GROUNDS = ("philly-nov-1", "helios-venus", "thetagpu-1")
@@ -283,6 +281,9 @@ def json_line(point: Point) -> str:
 
 def rows() -> Iterator[str]:
     """Coverage and errors, a row for each trace."""
+    yield head("trace", "forecasts", "real starts in the 80% interval",
+               "before the record corrects", "median error", "by time limits", "ratio",
+               "median wait left", "processor")  # fmt: skip
     for run, row in known(RESULTS, Run).items():
         cells = (
             run.ground, int(row["forecasts"]), f"{row['coverage']:.0%}",
@@ -293,13 +294,11 @@ def rows() -> Iterator[str]:
         yield row_of(cells)
 
 
-def table(_: argparse.Namespace) -> None:
-    head("trace", "forecasts", "real starts in the 80% interval", "before the record corrects",
-         "median error", "by time limits", "ratio", "median wait left", "processor")  # fmt: skip
+def table() -> None:
     print(*rows(), sep="\n")
 
 
-def draw(_: argparse.Namespace) -> None:
+def draw() -> None:
     """Expected and real starts, by the forecast and by limits."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "rltuned"
@@ -326,5 +325,4 @@ def draw(_: argparse.Namespace) -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-if __name__ == "__main__":
-    plays.main(__doc__, RESULTS, runs, play, views={"table": table, "draw": draw})
+STUDIES = {"forecasts": Study(runs, play, {"table": table, "draw": draw})}

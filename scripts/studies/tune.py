@@ -1,10 +1,7 @@
 """How often does `rltuned tune` promote what is no better, and does it find what is?
 
-    python -m scripts.studies.tune STUDY [--first SEED] [--seeds N] [--nights N]
-    python -m scripts.studies.tune traces [--first N] [--seeds N] [--minutes M] [--longest X]
-
 Worlds of 16 GPUs and about 150 jobs a day, whose users have habits. Slurm orders them by age alone,
-so the simulator is right to the second. One line of JSON for each night.
+so the simulator is right to the second. A row is a night.
 
 - `aa`: the candidate is the incumbent's rule with a predictor of another seed, no choice is left,
   and a promotion is a false one. `second`: another seed, which may pass where `first` does not, as
@@ -19,20 +16,20 @@ so the simulator is right to the second. One line of JSON for each night.
 - `misled`: as turned, on a site that predicts no run times. Limits are 1.05 to 4 times the run
   time; from day TURN on, the shorter half of the jobs asks for a day, and the others for the least.
 - `traces`: one night of the whole command's candidates, networks too, on the record that Slurm by
-  age would have left of a trace scaled to LOAD, without its last days; then these. Numbers are
-  places in LONG. A trace that is too short for RECORD_DAYS gives what it has.
+  age would have left of one of LONG scaled to LOAD, without its last days; then these. A trace that
+  is too short for RECORD_DAYS gives what it has.
 """
 
 import argparse
 import json
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -64,7 +61,9 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 from rltuned.slurm.site import SlurmSite
+from scripts.studies import data_of
 from scripts.studies.plays import TRACES, loaded
+from scripts.studies.runner import Row, Study
 
 GPUS, USERS, LOAD = 16, 30, 0.9
 RECORD_DAYS, TEST_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
@@ -78,17 +77,19 @@ EPOCH: Final = 1_700_000_000.0
 DAEMON = replace(as_daemon(Settings()), interval_s=300.0)
 RULE, SHIPPED = BASELINES["delay"], load_predictor(shipped_predictor())
 PRICE: Final = Settings().tune.longest
-
-
-LONG: Final = (
-    "philly_train_2017-10",
-    "philly_2017-11",
-    "thetagpu_2023",
-    "helios_venus_2020",
-    "mira_2018",
-)
+LONG: Final = ("philly_train_2017-10", "philly_2017-11", "thetagpu_2023", "helios_venus_2020",
+               "mira_2018")  # fmt: skip
 MINUTES: Final = 45.0
 """Of a night on a trace."""
+NIGHTS: Final = {"aa": 4, "blind": 14, "turned": 3, "misled": 14, "traces": 1}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One world, or the place of a trace in LONG."""
+
+    study: str
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Plan:
     test_days: float = TEST_DAYS
     later_days: float = LATER_DAYS
     minutes: float = 600.0
-    price: float = Settings().tune.longest
+    price: float = PRICE
     network: Path | None = None
     learn: bool = True
     default: Candidate | None = None
@@ -142,18 +143,11 @@ def jobs_of(seed: int, days: float, *, turned_at: float = math.inf) -> tuple[Tra
     run_s = np.ceil(np.minimum(run_s, 86_000.0))
     return tuple(
         TraceJob(
-            str(i + 1),
-            float(submit_s[i]),
-            float(run_s[i]),
-            int(wide[users[i]]),
-            DAY_S,
-            cpus=1,
-            partition="gpu",
-            user=f"u{users[i]}",
-            account=f"a{users[i] % 5}",
+            str(i + 1), float(submit_s[i]), float(run_s[i]), int(wide[users[i]]), DAY_S, cpus=1,
+            partition="gpu", user=f"u{users[i]}", account=f"a{users[i] % 5}",
         )
         for i in range(count)
-    )
+    )  # fmt: skip
 
 
 def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Workload:
@@ -178,19 +172,16 @@ def recorded(cluster: Cluster, jobs: tuple[TraceJob, ...]) -> Workload:
 
 def record(ground: Workload, begin: float, until: float) -> Past:
     """What sacct says at one moment of the days before it."""
+    now = EPOCH + until * DAY_S
+    known = [r for r in ground.runs if r.submit_s <= now]
+    known = [replace(r, end_s=None, state="RUNNING") if (r.end_s or 0) > now else r for r in known]
     known = [
-        replace(r, end_s=None, state="RUNNING") if (r.end_s or 0) > EPOCH + until * DAY_S else r
-        for r in ground.runs
-        if r.submit_s <= EPOCH + until * DAY_S
-    ]
-    known = [
-        replace(r, start_s=None, state="PENDING") if (r.start_s or 0) > EPOCH + until * DAY_S else r
-        for r in known
+        replace(r, start_s=None, state="PENDING") if (r.start_s or 0) > now else r for r in known
     ]
     slurm = SlurmSite("study", (24, 11), BY_AGE.system, memory_counts=False, preemption=False)
     site = SiteModel(ground.cluster, BY_AGE, "easy", Parameters(), slurm, "", (), 0.0)
     answer = SacctAnswer(known, len(known), Counter())
-    return past_of(answer, site, Span(EPOCH + begin * DAY_S, EPOCH + until * DAY_S))
+    return past_of(answer, site, Span(EPOCH + begin * DAY_S, now))
 
 
 def incumbent() -> Candidate:
@@ -199,7 +190,7 @@ def incumbent() -> Candidate:
     return Candidate(RULE, order.own, order.share, order.max_delay_s, SHIPPED)
 
 
-def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+def aa(seed: int, nights: int) -> Iterator[Row]:
     """Nights in which the candidate is the same, but for a seed."""
     ground = recorded(small(), jobs_of(seed, RECORD_DAYS + nights * TEST_DAYS))
     for night in range(nights):
@@ -211,7 +202,7 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
         fits = [fit(learned, start_s=start_s, begin=SHIPPED, seed=number) for number in (1, 2, 3)]
         same = [Candidate(RULE, 0.3, 0.75, 7 * DAY_S, own.predictor) for own in fits]
         copies = [[test.play(one, copy) for one in same] for copy in range(COPIES)]
-        row: dict[str, Any] = {"study": "aa", "seed": seed, "night": night}
+        row: Row = {"study": "aa", "seed": seed, "night": night}
         for name, place in (("first", 1), ("second", 2)):
             once, *more = (compared(c[0], c[place], test.days) for c in copies)
             found = pooled([once, *more])
@@ -227,7 +218,7 @@ def aa(seed: int, nights: int) -> Iterator[dict[str, Any]]:
 
 def nightly(
     study: tuple[str, int], first: Candidate, ground: Workload, begin: float, plan: Plan
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Nights one after the other, until one promotes; then the days that follow."""
     for night in range(plan.nights):
         row, taken = one_night(study, first, ground, begin + night, plan)
@@ -243,21 +234,16 @@ def nightly(
 
 def one_night(
     study: tuple[str, int], first: Candidate, ground: Workload, begin: float, plan: Plan
-) -> tuple[dict[str, Any], Candidate | None]:
+) -> tuple[Row, Candidate | None]:
     """A night on the record that begins on that day: its row, and what it promotes."""
     past = record(ground, begin, begin + plan.record_days)
     began = time.monotonic()
     asked = NightPlan(
-        plan.test_days,
-        plan.minutes,
-        plan.price,
-        SHIPPED,
-        plan.network,
-        plan.learn,
+        plan.test_days, plan.minutes, plan.price, SHIPPED, plan.network, plan.learn,
         default=plan.default,
-    )
+    )  # fmt: skip
     found = spend(past, first, DAEMON, asked, clock=time.monotonic)
-    row: dict[str, Any] = {
+    row: Row = {
         "study": study[0],
         "seed": study[1],
         "promoted": found.taken is not None,
@@ -287,7 +273,7 @@ def against(
     return pooled([compared(one, other, part.days) for one, other in played])
 
 
-def changed(found: Comparison) -> dict[str, Any]:
+def changed(found: Comparison) -> Row:
     """The change of the mean wait."""
     return {"wait": found.wait.change, "interval": ends_of(found.wait)}
 
@@ -297,19 +283,19 @@ def ends_of(change: Change) -> tuple[float | None, float | None] | None:
     return None if change.low is None else (change.low, change.high)
 
 
-def blind(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+def blind(seed: int, nights: int) -> Iterator[Row]:
     """A world whose limits say nothing."""
     ground = recorded(small(), jobs_of(seed, RECORD_DAYS + nights + LATER_DAYS))
     yield from nightly(("blind", seed), incumbent(), ground, 0.0, Plan(nights))
 
 
-def turned(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+def turned(seed: int, nights: int) -> Iterator[Row]:
     """Users turn round after a promotion."""
     ground = recorded(small(), jobs_of(seed, TURN + 2 * LATER_DAYS, turned_at=TURN))
     yield from left(("turned", seed), incumbent(), ground, Plan(nights))
 
 
-def misled(seed: int, nights: int) -> Iterator[dict[str, Any]]:
+def misled(seed: int, nights: int) -> Iterator[Row]:
     """Limits lie after a promotion, and nothing else is known of run times."""
     jobs, draw = jobs_of(seed, TURN + 2 * LATER_DAYS), np.random.default_rng(seed)
     median_s = float(np.median([job.duration_s for job in jobs]))
@@ -325,9 +311,7 @@ def misled(seed: int, nights: int) -> Iterator[dict[str, Any]]:
     yield from left(("misled", seed), first, recorded(small(), tuple(given)), plan)
 
 
-def left(
-    study: tuple[str, int], first: Candidate, ground: Workload, plan: Plan
-) -> Iterator[dict[str, Any]]:
+def left(study: tuple[str, int], first: Candidate, ground: Workload, plan: Plan) -> Iterator[Row]:
     """Nights until one promotes; then those after the turn: do they leave the winner?"""
     taken = None
     for night in range(plan.nights):
@@ -349,7 +333,7 @@ def left(
     yield {"study": study[0], "seed": study[1], "truth": [changed(found) for found in truth]}
 
 
-def traces(number: int, minutes: float, price: float) -> Iterator[dict[str, Any]]:
+def traces(number: int, nights: int) -> Iterator[Row]:
     """A night on one of LONG: its last days follow, the days before them are the record."""
     name = LONG[number - 1]
     if (TRACES / f"{name}.toml").exists():
@@ -363,36 +347,36 @@ def traces(number: int, minutes: float, price: float) -> Iterator[dict[str, Any]
     later = min(LATER_DAYS, days / 5)
     record_days = min(RECORD_DAYS, days - later)
     network = Path("models", "rltune")
-    plan = Plan(1, record_days, min(TEST_DAYS, record_days / 2), later, minutes, price, network)
+    test_days = min(TEST_DAYS, record_days / 2)
+    plan = Plan(nights, record_days, test_days, later, MINUTES, network=network)
     begin = days - later - plan.record_days
     rows = nightly(("traces", number), incumbent(), ground, begin, plan)
     yield from ({"trace": name, "days": plan.record_days} | row for row in rows)
 
 
-STUDIES = {"aa": (aa, 4), "blind": (blind, 14), "turned": (turned, 3), "misled": (misled, 14)}
+PLAYED = {"aa": aa, "blind": blind, "turned": turned, "misled": misled, "traces": traces}
 
 
-def main() -> None:
-    """One line of JSON for each night."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=[*STUDIES, "traces"])
-    parser.add_argument("--first", type=int, default=1, help="seed of the first world")
-    parser.add_argument("--seeds", type=int, help="None: 10 worlds, or all of LONG")
-    parser.add_argument("--nights", type=int)
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="traces: of a night")
-    parser.add_argument("--longest", type=float, default=PRICE, help="traces: tune.longest")
-    given = parser.parse_args()
-    usual_seeds = len(LONG) if given.study == "traces" else 10
-    for seed in range(given.first, given.first + (given.seeds or usual_seeds)):
-        if given.study == "traces":
-            rows = traces(seed, given.minutes, given.longest)
-        else:
-            study, usual = STUDIES[given.study]
-            rows = study(seed, given.nights or usual)
-        for row in rows:
-            sys.stdout.write(json.dumps(row) + "\n")
-            sys.stdout.flush()
+def runs(study: str, _: argparse.Namespace) -> Iterator[Run]:
+    """World by world."""
+    for seed in range(1, 1 + (len(LONG) if study == "traces" else 10)):
+        yield Run(study, seed)
 
 
-if __name__ == "__main__":
-    main()
+def play(run: Run) -> list[Row]:
+    """All of its nights."""
+    return list(PLAYED[run.study](run.seed, NIGHTS[run.study]))
+
+
+def table(study: str) -> None:
+    """How many worlds have promoted, and in how many nights."""
+    rows = [json.loads(line) for line in data_of(f"tune {study}").read_text().splitlines()]
+    taken = [row for row in rows if row.get("promoted", row.get("first", {}).get("promoted"))]
+    worlds = len({row["seed"] for row in taken})
+    print(f"{study}: {len(rows)} rows, {len(taken)} promotions in {worlds} worlds")
+
+
+STUDIES = {
+    f"tune {name}": Study(partial(runs, name), play, {"table": partial(table, name)})
+    for name in PLAYED
+}

@@ -1,8 +1,5 @@
 """Orders on windows of long traces: what predictions change, with and without bounds.
 
-    python -m scripts.studies.windows run [--minutes M]
-    python -m scripts.studies.windows table
-
 Three clusters are real; no public trace has names of jobs. SCRIPTS are generated: users submit the
 same scripts again and again and go on holiday, and so much of the variance of ln(run time) within a
 user lies between scripts. How large that share is at a site is unknown.
@@ -11,10 +8,10 @@ Each trace is scaled to LOAD as a whole. The predictor `site` is fitted to its f
 share; the windows of WINDOW_JOBS jobs begin at equal distances in the rest. They share jobs where
 the rest is short, so the unit of chance is a stretch of WINDOW_JOBS jobs, not a window. Every
 window is played by each order with the WARM_UP jobs before it, which fill the queue and the memory
-and are in no figure. Limits are those of scripts/studies/plays, cycles are of 60 s.
+and are in no figure. Limits are those of plays, cycles are of 60 s.
 
 `limit`, `shipped` and `site` say what an order knows of run times. An order with `pure` has no
-bounds (scripts/studies/plays); `saf` is pure by definition.
+bounds; `saf` is pure by definition.
 """
 
 import argparse
@@ -23,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
@@ -38,10 +34,11 @@ from rltuned.sim.presets import preset
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import percent
-from scripts.studies import plays
-from scripts.studies.plays import PURE, PURE_SITE, STRENGTHS, TRACES, Row, known
+from scripts.studies import data_of, plays
+from scripts.studies.plays import PURE, PURE_SITE, STRENGTHS, TRACES
+from scripts.studies.runner import Row, Study, head, known, row_of
 
-RESULTS = Path("docs/data/windows.jsonl")
+RESULTS = data_of("windows")
 LOAD, FIRST, WINDOWS, WINDOW_JOBS, WARM_UP = 0.9, 0.4, 40, 1_024, 3_000
 CLUSTERS = {"philly": ("philly_2017-11", 32), "venus": ("helios_venus_2020", 64),
             "thetagpu": ("thetagpu_2023", 10**9)}  # fmt: skip
@@ -139,7 +136,7 @@ def play(run: Run) -> Row:
 Cell = dict[tuple[str, str, bool], dict[int, Row]]
 
 
-def table(_: argparse.Namespace) -> None:
+def table() -> None:
     """Ratios of means over windows with 95% intervals, and the share of windows that lose."""
     cells: dict[tuple[str, str], Cell] = defaultdict(lambda: defaultdict(dict))
     for run, row in known(RESULTS, Run).items():
@@ -155,7 +152,7 @@ def _print(
     orders: tuple[tuple[str, str], ...],
     base: tuple[str, str, bool],
 ) -> None:
-    plays.head(title, "order", "wait", "slowdown", "longest", "windows over +2%", "of the way")
+    print(head(title, "order", "wait", "slowdown", "longest", "windows over +2%", "of the way"))
     for (limits, cluster), cell in sorted(cells.items()):
         best = cell["clairvoyant", "true", base[2]]
         for order in orders:
@@ -176,7 +173,7 @@ def _print(
             way = f"{gained / possible_s:.0%}" if possible_s > (WORSE - 1) * total_s else "-"
             shown = [*ratios, longest, f"{lost:.0%}", way]
             name = f"{limits}, {cluster}, {len(shared)}"
-            print(plays.row_of([name, ", ".join(order), *shown]))
+            print(row_of([name, ", ".join(order), *shown]))
 
 
 def _ratio(pairs: list[tuple[Row, Row]], name: str) -> str:
@@ -188,5 +185,4 @@ def _ratio(pairs: list[tuple[Row, Row]], name: str) -> str:
     return percent(*change_of_mean(base, own, stretches, OF_WINDOWS).known, digits=0)
 
 
-if __name__ == "__main__":
-    plays.main(__doc__, RESULTS, runs, play, views={"table": table})
+STUDIES = {"windows": Study(runs, play, {"table": table})}

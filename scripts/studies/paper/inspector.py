@@ -75,8 +75,6 @@ class SchedInspector:
     its episodes are at the floor, and none shows that fewer rejections are better.
     """
 
-    name = "schedinspector"
-
     def networks(self) -> tuple[TorchActor, nn.Module]:
         return InspectorActor(), InspectorCritic()
 

@@ -12,63 +12,33 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import torch
-from torch import nn
 
-from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import Learner, update
 from rltuned.lab.train.ranks import ALONE
-from rltuned.lab.train.rollout import Decisions, Episode, draw_window, join, play_policy
+from rltuned.lab.train.rollout import Episode, draw_window, join, play_policy
 from rltuned.lab.train.settings import PpoSettings
-from scripts.studies import plays
-from scripts.studies.paper import bases
-from scripts.studies.paper.common import (
-    CLUSTERS,
-    EVENTS,
-    METRICS,
-    SETTINGS,
-    Row,
-    cell,
-    choosing,
-    figures,
-    judging,
-    kept,
-    measured,
-    workload_of,
-)
+from scripts.studies import data_of
+from scripts.studies.paper import bases, common
+from scripts.studies.paper.common import CLUSTERS, EVENTS, METRICS, SETTINGS, workload_of
 from scripts.studies.paper.inspector import SchedInspector
 from scripts.studies.paper.rlscheduler import RLScheduler
-from scripts.studies.plays import known
+from scripts.studies.runner import Row, Study, head, known, row_of
 
-RESULTS: Final = Path("docs/data/paper-peers.jsonl")
+RESULTS: Final = data_of("paper peers")
 BASE: Final = "fcfs"
 PEERS: Final = (BASE, "rltune", "schedinspector", "rlscheduler")
 BATCHES: Final = 10
 """Whose seconds are told."""
 
 
-class Design(Protocol):
-    """What a peer is."""
-
-    def networks(self) -> tuple[TorchActor, nn.Module]:
-        """Actor and critic, blank."""
-        ...
-
-    def play(
-        self, window: Scenario, actor: TorchActor, draw: np.random.Generator | None = None
-    ) -> tuple[FloatArray, Decisions | None]:
-        """(n,) start times and choices; draw: None = the best of each choice."""
-        ...
-
-    def reward(self, own: float, base: float) -> float:
-        """At the end of an episode, of both mean waits."""
-        ...
+Design = SchedInspector | RLScheduler
+"""Blank networks; a play (draw: None = the best of each choice); the reward of both mean waits."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +62,14 @@ def design_of(peer: str, cluster: str) -> Design:
     """Blank."""
     if peer == "schedinspector":
         return SchedInspector()
-    waits = [measured(window, "sjf")[0] for window in choosing(workload_of(cluster))]
+    waits = [common.measured(window, "sjf")[0] for window in common.choosing(workload_of(cluster))]
     return RLScheduler(max(float(np.mean(waits)), 1.0))
 
 
 def play(run: Run) -> Row:
     """Learn, and judge."""
     workload, began = workload_of(run.cluster), time.process_time()
-    windows, curve = judging(workload), []
+    windows, curve = common.judging(workload), []
     if run.peer == BASE:
         starts = [play_policy(w, BASE, EVENTS) for w in windows]  # and once more, timed
         trained_s, began = 0.0, time.process_time()
@@ -116,24 +86,24 @@ def play(run: Run) -> Row:
         trained_s, began = time.process_time() - began, time.process_time()
         starts = [design.play(w, actor)[0] for w in windows]
     seconds = (time.process_time() - began) * BATCHES / len(windows)
-    found = np.array([figures(w, s) for w, s in zip(windows, starts, strict=True)])
+    found = np.array([common.figures(w, s) for w, s in zip(windows, starts, strict=True)])
     timed = {"seconds": round(seconds, 3), "curve": curve, "cpu_s": round(trained_s, 1)}
-    return asdict(run) | kept(found) | timed
+    return asdict(run) | common.kept(found) | timed
 
 
 def learn(
     design: Design, workload: Scenario, settings: PpoSettings
 ) -> tuple[TorchActor, list[float]]:
     """The actor of the best epoch, by the mean log of its waits over FIFO's; the curve."""
-    windows = choosing(workload)
-    base = np.array([measured(window, BASE)[0] for window in windows])
+    windows = common.choosing(workload)
+    base = np.array([common.measured(window, BASE)[0] for window in windows])
     torch.manual_seed(settings.seed)
     learner = Learner(settings, networks=design.networks())
     curve: list[float] = []
     best = math.inf, learner.actor.state_dict()
     for epoch in range(settings.epochs + 1):
         starts = [design.play(window, learner.actor)[0] for window in windows]
-        own = np.array([figures(w, s)[0] for w, s in zip(windows, starts, strict=True)])
+        own = np.array([common.figures(w, s)[0] for w, s in zip(windows, starts, strict=True)])
         curve.append(round(float(np.log((own + 1.0) / (base + 1.0)).mean()), 4))
         if curve[-1] < best[0]:
             best = curve[-1], {k: v.clone() for k, v in learner.actor.state_dict().items()}
@@ -175,19 +145,17 @@ def episode(
 
 def table() -> None:
     """Means over windows, and the changes against FIFO with their intervals."""
-    plays.head(
-        "cluster", "peer", "seed", "epochs", "wait, h", *METRICS, "seconds", "training, CPU s"
-    )
+    print(head("cluster", "peer", "seed", "epochs", "wait, h", *METRICS, "seconds",
+               "training, CPU s"))  # fmt: skip
     stored = known(RESULTS, Run)
     for run, row in sorted(stored.items(), key=lambda x: (x[0].cluster, x[0].peer, x[0].seed)):
         base = stored[Run(run.cluster, BASE, 1, 0)]
-        cells = [_cell(row, base, metric) for metric in METRICS]
-        hours = float(np.mean(row["wait"])) / 3600
-        spent = f"{row['cpu_s']:.0f}"
-        print(plays.row_of([*vars(run).values(), hours, *cells, row["seconds"], spent]))
+        cells = [
+            f"{np.mean(row[m]):.4g}" if row is base else common.cell(row, base[m], m)
+            for m in METRICS
+        ]
+        hours, spent = float(np.mean(row["wait"])) / 3600, f"{row['cpu_s']:.0f}"
+        print(row_of([*vars(run).values(), hours, *cells, row["seconds"], spent]))
 
 
-def _cell(row: Row, base: Row, metric: str) -> str:
-    if row is base:
-        return f"{np.mean(row[metric]):.4g}"
-    return cell(row, base[metric], metric)
+STUDIES = {"paper peers": Study(runs, play, {"table": table}, sample=1)}

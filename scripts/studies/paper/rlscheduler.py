@@ -74,8 +74,6 @@ class KernelCritic(nn.Module):
 class RLScheduler:
     """unit: mean wait under SJF in the windows that choose an epoch."""
 
-    name = "rlscheduler"
-
     def __init__(self, unit: float = 1.0) -> None:
         self.unit = unit
         self._recorder = Recorder()
