@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from scripts.studies.experiment_slurm import report, store
+from scripts.studies.experiment_slurm import report
 from scripts.studies.experiment_slurm.arms import ARMS
 from scripts.studies.experiment_slurm.play import Pace, play, sweep
 from scripts.studies.experiment_slurm.play import report as say
-from scripts.studies.experiment_slurm.store import Key
+from scripts.studies.experiment_slurm.report import Key
 from tests import accounting, lab
 
 SIZES = SHORT, LONG = 256, 1024
@@ -48,7 +48,7 @@ def plan_of(arms: Sequence[str], seeds: Sequence[int] = ()) -> list[Key]:
 def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -> int:
     """Play what is missing, several at once, each in a process of its own; how many failed."""
     sweep()
-    left = store.missing(results, wanted)
+    left = report.missing(results, wanted)
     sys.stderr.write(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already\n")
     children: dict[Key, subprocess.Popen[bytes]] = {}
     failed: list[Key] = []
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         key = Key(given.arm, given.jobs, given.seed)
         usual = LONG_SPEED if given.jobs == LONG else ARMS[given.arm].workload.speed
         pace = Pace(given.speed or usual, given.interval)
-        path = store.write(given.results, play(key, pace, WORK, partial(say, key)))
+        path = report.write(given.results, play(key, pace, WORK, partial(say, key)))
         sys.stderr.write(f"{path}\n")
         return 0
     wanted = plan_of(given.arm or list(ARMS), given.seed or ())
