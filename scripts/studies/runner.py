@@ -102,7 +102,7 @@ def differing(rows: Mapping[R, Row], play: Callable[[R], Row]) -> Iterator[str |
         found = [
             f"{name} {row[name]} -> {again[name]}"
             for name in row.keys() & again.keys()
-            if not (name.startswith("cpu_") or _same(row[name], again[name]))
+            if not (name.startswith(("cpu_", "seconds")) or _same(row[name], again[name]))
         ]
         yield f"{run}: {', '.join(sorted(found))}" if found else None
 

@@ -27,15 +27,15 @@ import numpy as np
 from rltuned.lab.compare import LARGER_IS_BETTER, Change, geometric, paired
 from rltuned.stats import percent
 from scripts.studies import delays
-from scripts.studies.paper import bases, claimed, parts, peers
+from scripts.studies.paper import bases, claimed, parts
 from scripts.studies.paper.common import CLUSTERS, METRICS, SETTINGS, change
-from scripts.studies.paper.parts import QSSF, TRANSFER, Beside, Transfer
+from scripts.studies.paper.parts import QSSF, TRANSFER, Beside, Peer, Transfer
 from scripts.studies.runner import Row, head, known, row_of
 
 SLURM, PLANNERS = Path("docs/data/slurm/runs.json"), Path("docs/data/planners.jsonl")
 NAMES: Final = {"fcfs": "FIFO", "qssf": "QSSF", "multifactor": "Slurm's multifactor"}
-PEERS: Final = {"schedinspector": "SchedInspector", "rlscheduler": "RLScheduler",
-                "rltune": "RLTune"}  # fmt: skip
+LEARNERS: Final = {"schedinspector": "SchedInspector", "rlscheduler": "RLScheduler",
+                   "rltune": "RLTune"}  # fmt: skip
 SET_JOBS: Final = 256
 """Of a set that has several seeds; the paper's 1,024 are one run, without an interval."""
 DAEMON_LOADS: Final = (0.9, 1.1)
@@ -171,27 +171,27 @@ def beside(rule: str, cluster: str, knows: str, metric: str) -> Ours | None:
 
 def peer(cluster: str, own: str, base: str, metric: str) -> Ours | None:
     """Seeds of both sides are paired in their order; of FIFO there is one."""
-    stored = known(peers.RESULTS, peers.Run)
+    stored = known(parts.PEERS, Peer)
     sides = [chosen(stored, cluster=cluster, peer=name) for name in (own, base)]
     if not all(sides):
         return None
     first = next(iter(sides[1].values()))[metric]
     compared = change([row[metric] for row in sides[0].values()], first, metric)
-    rows = [row_name(peers.RESULTS, run) for side in sides for run in side]
+    rows = [row_name(parts.PEERS, run) for side in sides for run in side]
     return measured_by(compared, len(sides[0]), rows)
 
 
 def own_against_others(cluster: str) -> Ours | None:
     """The actor from FIFO against those of other clusters, which are the seeds."""
-    own = peers.Run(cluster, "rltune", 1, SETTINGS.epochs)
-    stored = known(peers.RESULTS, peers.Run)
+    own = Peer(cluster, "rltune", 1, SETTINGS.epochs)
+    stored = known(parts.PEERS, Peer)
     other = chosen(known(TRANSFER, Transfer), cluster=cluster, trained_from="fcfs", seed=1)
     other = {run: row for run, row in other.items() if run.trained_on != cluster}
     if own not in stored or not other:
         return None
     found = [change([stored[own]["jct"]], row["jct"], "jct").known for row in other.values()]
     names = [row_name(TRANSFER, run) for run in other]
-    return hull(found, [row_name(peers.RESULTS, own), *names])
+    return hull(found, [row_name(parts.PEERS, own), *names])
 
 
 # -- Cells ----------------------------------------------------------------------------------------
@@ -246,12 +246,12 @@ def _table_8() -> Iterator[Claim]:
 def _table_9() -> Iterator[Claim]:
     """Each learner against FIFO, RLTune against RLScheduler, and what is said of them."""
     for cluster, rows in claimed.TABLE_9.items():
-        sides = [(name, "fcfs", metric) for name in PEERS for metric in METRICS]
+        sides = [(name, "fcfs", metric) for name in LEARNERS for metric in METRICS]
         sides += [("rltune", "rlscheduler", metric) for metric in ("wait", "bsld")]
         for own, base, metric in sides:
             bad = of_other_jobs(rows[own], rows[base]) if metric in {"wait", "jct"} else ""
             note = claimed.SLICE if (cluster, own) == ("philly", "rltune") and not bad else ""
-            cell = f"{cluster.title()}, {PEERS[own]} against {PEERS.get(base, 'FIFO')}"
+            cell = f"{cluster.title()}, {LEARNERS[own]} against {LEARNERS.get(base, 'FIFO')}"
             claim = rows[own][metric] / rows[base][metric] - 1.0
             ours = peer(cluster, own, base, metric)
             yield Claim("Table 9", cell, metric, claim, ours, bad, note)

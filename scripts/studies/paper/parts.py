@@ -1,4 +1,4 @@
-"""Parts of the paper that need one more play of an actor: Tables 7 and 8, Figures 16 and 17, DL2.
+"""Parts of the paper that need one more play of an actor: Tables 7 to 9, Figures 16 and 17, DL2.
 
 - transfer (Table 7): an actor that was trained from one base, judged against another, on Helios;
   and actors that were trained on one cluster, judged on another, which the paper does not have. An
@@ -9,6 +9,8 @@
   Philly's trace names no users, so a prediction goes by GPUs and limit. The actor of Table 8 begins
   as QSSF by limits and sees no prediction; that beside multifactor is the one trained from `fcfs`.
   Figure 17 is one stretch of LONG consecutive jobs at LONG_LOAD, with an interval over stretches.
+- peers (Table 9): FIFO and RLTune; `seconds` is processor time for ten batches of 256 jobs. The rows
+  of SchedInspector and RLScheduler, trained with RLTune's budget, are of commit 2fb3ad10.
 - warm: DL2's warm start. PPO from an actor that imitates the base, whose rows are those of bases,
   beside PPO from a blank one, with the same windows, settings and epochs.
 """
@@ -33,12 +35,15 @@ from rltuned.policies.actor import NetworkPolicy
 from rltuned.stats import percent
 from scripts.studies import data_of, plays
 from scripts.studies.paper import bases, common
-from scripts.studies.paper.common import CLUSTERS, EVENTS, METRICS, kept, workload_of
+from scripts.studies.paper.common import CLUSTERS, EVENTS, METRICS, SETTINGS, kept, workload_of
 from scripts.studies.runner import Row, Study, head, known, row_of
 
-TRANSFER, QSSF, WARM = (data_of(f"paper {name}") for name in ("transfer", "qssf", "warm"))
+TRANSFER, QSSF, PEERS, WARM = (
+    data_of(f"paper {name}") for name in ("transfer", "qssf", "peers", "warm")
+)
 FROM: Final = ("fcfs", "sjf", "f1", "wfp3")
 WARM_FROM: Final = ("sjf", "wfp3")
+BATCHES: Final = 10
 EARLY: Final = 5
 """Epochs whose waits are summed up: what learning costs a site while it is not done."""
 BEGINS: Final = {"qssf": "qssf", "multifactor": "fcfs"}
@@ -159,6 +164,54 @@ def beside_table() -> None:
         print(row_of([*vars(run).values(), *cells]))
 
 
+@dataclass(frozen=True)
+class Peer:
+    """One order on the windows that judge. epochs: of its training."""
+
+    cluster: str
+    peer: str
+    seed: int
+    epochs: int
+
+
+def peer_runs(asked: argparse.Namespace) -> Iterator[Peer]:
+    """FIFO has no seed."""
+    yield from (Peer(cluster, "fcfs", 1, 0) for cluster in CLUSTERS)
+    for seed, cluster in product(range(1, asked.seeds + 1), CLUSTERS):
+        yield Peer(cluster, "rltune", seed, SETTINGS.epochs)
+
+
+def play_peer(run: Peer) -> Row:
+    """Its figures, and what it takes."""
+    policy: NetworkPolicy | str = run.peer
+    windows, curve, trained_s = common.judging(workload_of(run.cluster)), list[float](), 0.0
+    if run.peer == "rltune":
+        made = bases.learned(bases.Run(run.cluster, "fcfs", run.seed))
+        policy, curve, trained_s = policy_of(made.actor), made.curve, made.cpu_s
+    play_policy(windows[0], policy, EVENTS)
+    began = time.process_time()
+    starts = [play_policy(window, policy, EVENTS) for window in windows]
+    seconds = (time.process_time() - began) * BATCHES / len(windows)
+    found = np.array([common.figures(w, s) for w, s in zip(windows, starts, strict=True)])
+    timed = {"seconds": round(seconds, 3), "curve": curve, "cpu_s": round(trained_s, 1)}
+    return asdict(run) | kept(found) | timed
+
+
+def peer_table() -> None:
+    """Means over windows, and the changes against FIFO with their intervals."""
+    print(head("cluster", "peer", "seed", "epochs", "wait, h", *METRICS, "seconds",
+               "training, CPU s"))  # fmt: skip
+    stored = known(PEERS, Peer)
+    for run, row in sorted(stored.items(), key=lambda x: (x[0].cluster, x[0].peer, x[0].seed)):
+        base = stored[Peer(run.cluster, "fcfs", 1, 0)]
+        cells = [
+            f"{np.mean(row[m]):.4g}" if row is base else common.cell(row, base[m], m)
+            for m in METRICS
+        ]
+        hours, spent = float(np.mean(row["wait"])) / 3600, f"{row['cpu_s']:.0f}"
+        print(row_of([*vars(run).values(), hours, *cells, row["seconds"], spent]))
+
+
 def warm_runs(asked: argparse.Namespace) -> Iterator[bases.Run]:
     """Seed by seed."""
     for seed, base, cluster in product(range(1, asked.seeds + 1), WARM_FROM, CLUSTERS):
@@ -188,5 +241,6 @@ def warm_table() -> None:
 STUDIES = {
     "paper transfer": Study(transfers, play_transfer, {"table": transfer_table}, sample=1),
     "paper qssf": Study(besides, play_beside, {"table": beside_table}, sample=1),
+    "paper peers": Study(peer_runs, play_peer, {"table": peer_table}, sample=1),
     "paper warm": Study(warm_runs, play_blank, {"table": warm_table}, sample=1),
 }
