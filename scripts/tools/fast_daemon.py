@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,19 +42,14 @@ class FastDaemon:
         home: of rltuned: journal, rltuned.toml, a folder of output for each start.
         rng: draws all that happens.
         user: whom it runs as; empty = root.
-        options: further ones of `rltuned run`.
-        before: checkout of the daemon; None = this one.
     """
 
     lab: FastLab
     home: Path
     rng: random.Random
     user: str = ""
-    options: tuple[str, ...] = ()
-    before: Path | None = None
     running: Daemon = field(init=False)
     starts: int = 0
-    cycles: int = 0
     done: Counter[str] = field(default_factory=Counter)
 
     def settle(self, interval_s: float, more: str = "", limits: str = "") -> None:
@@ -77,35 +72,28 @@ class FastDaemon:
 
     def environ(self) -> dict[str, str]:
         """What its commands get besides: its clock, and one thread."""
-        environ = {**self.lab.fast_clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
-        return environ | ({"PYTHONPATH": str(self.before)} if self.before else {})
+        return {**self.lab.fast_clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
 
     def start(self) -> None:
         """Start the daemon; its output gets a folder of its own."""
         folder = self.home / f"run-{self.starts}"
         folder.mkdir()
         self.starts += 1
-        args = (*self.options, "--config", str(self.config))
+        args = ("--config", str(self.config))
         self.running = Daemon(folder, *args, environ=self.environ(), prefix=self.prefix)
         self.running.__enter__()
         self.running.wait_for(lambda: "/metrics" in self.running.log(), "rltuned is up", 300)
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+    def stop(self) -> None:
         """End the daemon. Raises EndError: it ends badly."""
-        self.running.signal(number)
-        code = self.running.ends(120)
-        if code != (0 if number == signal.SIGTERM else -number):
+        self.running.signal(signal.SIGTERM)
+        if code := self.running.ends(120):
             raise EndError(f"ended with {code}: {self.running.log()[-3000:]}")
-        self.cycles += self.seen()
 
     def kill(self) -> None:
         """End it if it runs, however it fares."""
         if self.starts:
             self.running.__exit__(None, None, None)
-
-    def seen(self) -> int:
-        """Cycles of the daemon that runs now."""
-        return self.running.log().count('"event": "cycle"')
 
     def events(self, name: str) -> Iterator[Event]:
         """Of this name in the log, over all starts."""
@@ -121,20 +109,15 @@ class FastDaemon:
         # as the daemon, which knows no number of a job of which 22.05 prints about -2^31
         return {job: factor for job, factor in shown.items() if factor >= GARBAGE_SITE}
 
-    def waiting(self, *options: str) -> list[str]:
-        """Ids of waiting jobs, each once. options: further ones of squeue."""
-        asked = ("squeue", "-h", "-a", "-tPD", *options, "-o", "%A")
-        return sorted(set(self.lab.run(*asked, timeout_s=120).split()))
-
     def ask(self, *words: str) -> None:
         """A command of an administrator; the job may have gone meanwhile."""
         self.lab.run(*words, check=False, timeout_s=120)
 
-    def restored(self, held: Iterable[str], theirs: Collection[int] = ()) -> list[str]:
+    def restored(self, held: Iterable[str]) -> list[str]:
         """Restore everything; what is not as Slurm would have it, in words.
 
         Slurm shows no site factor of a held job, so restore leaves such a job: it is released
-        first. held: those that may be. theirs: jobs whose site factor others have set.
+        first. held: those that may be.
         """
         for job in held:
             self.ask("scontrol", "release", job)
@@ -143,11 +126,12 @@ class FastDaemon:
         back = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
         left_over = [line for line in back.stdout.splitlines() if ": restored" not in line]
         wrong = [f"restore ended with {back.returncode}: {left_over[:5]}"] * bool(back.returncode)
-        pending = {int(job) for job in self.waiting()}
+        asked = ("squeue", "-h", "-a", "-tPD", "-o", "%A")
+        pending = {int(job) for job in self.lab.run(*asked, timeout_s=120).split()}
         with closing(Journal(self.home)) as journal:
             kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
         wrong += [self.lab.run("scontrol", "-o", "show", "job", str(job)) for job in kept]
-        left = [(job, f) for job, f in self.factors().items() if f and job not in theirs]
+        left = [(job, f) for job, f in self.factors().items() if f]
         return wrong + ([f"site factors left: {left[:10]}"] if left else [])
 
 
