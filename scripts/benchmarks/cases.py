@@ -45,12 +45,10 @@ from rltuned.lab.replay.run import play_all, simulate, windows
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX
 from rltuned.settings import Flag, load
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import Trace
 from rltuned.sim.world import Rules
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
@@ -69,6 +67,7 @@ AUTHORS_JOBS_PER_S: Final = {"fcfs": 3_203.0, "sjf": 3_583.0}
 MONTH_JOBS, MONTH_LOAD = 58_854, 0.73
 """What October 2017 offered: 1,823 of 2,490 GPUs."""
 LEAST, MOST, MOST_IN_CYCLES, STEP, SMALL = 1_000, 64_000, 16_000, 4, 16_000
+BACKFILLS: Final[tuple[BackfillRule, ...]] = ("easy", "none")
 GOAL: Final = 1.15
 """The power of the jobs with which a play at every event may grow."""
 SIZES: Final = {(10_000, 1_000): 3.0, (100_000, 1_000): 30.0, (100_000, 10_000): 30.0}
@@ -257,31 +256,18 @@ def cycles(pending: int, nodes: int, rounds: int) -> tuple[float, float, float, 
 
 
 def simulating(asked: Asked) -> list[Figure]:
-    """Jobs per second of rules, decisions per second of the network, seconds of a month."""
+    """Jobs per second of rules, seconds of a month."""
     cluster, figures = preset("philly-192"), []
     made = synthesize("philly-like", jobs=20_480, seed=SEED)
     crowded = scale(made, 0.9, cluster.gpus)
     for size in (256, 1_024):
-        cut = windows(crowded.jobs, cluster, count=10, size=size, seed=SEED)
+        cut = partial(windows, crowded.jobs, cluster, count=10, size=size, seed=SEED)
         for policy, authors in AUTHORS_JOBS_PER_S.items():
-            simulate(cut[0], policy, Protocol())  # compiled once, not counted
-            cpu_s = min(spent_s(partial(play_all, cut, (policy,), Protocol())) for _ in range(5))
+            simulate(cut()[0], policy, Protocol())  # compiled once, not counted
+            cpu_s = min(spent_s(partial(_played, cut, policy)) for _ in range(5))
             source = "the authors' base pipeline on 10 x 256 jobs, same kind of machine"
             name = f"simulate_{policy}_easy_10x{size}"
             figures.append(Figure(name, 10 * size / cpu_s, "jobs/s", authors, source, "higher"))
-    chosen = windows(made.jobs, cluster, count=10, size=1_024, seed=SEED)
-    for load_of in (0.9, 1.1):
-        scaled = [scale(Trace(w.jobs, {}), load_of, cluster.gpus).jobs for w in chosen]
-        scenarios, protocol = (
-            [Scenario.of(cluster, jobs) for jobs in scaled],
-            Protocol(bounded=False),
-        )
-        model = f"{MODEL_PREFIX}{asked.model}"
-        simulate(scenarios[0], model, protocol)
-        began = time.process_time()
-        decisions = sum(simulate(one, model, protocol).decisions for one in scenarios)
-        rate, name = decisions / (time.process_time() - began), f"simulate_actor_load_{load_of:g}"
-        figures.append(Figure(name, rate, "decisions/s", 5_000.0, OURS, "higher"))
     cpu_s, peak = in_child(month, asked.philly)
     kind = f"{OURS}; {'the real' if asked.philly else 'a generated'} trace"
     return [
@@ -289,6 +275,10 @@ def simulating(asked: Asked) -> list[Figure]:
         Figure("simulate_month_2490_gpus", cpu_s, "s", 60.0, kind),
         Figure("simulate_month_2490_gpus_memory", peak, "MiB", 1_024.0, kind),
     ]
+
+
+def _played(cut: Callable[[], Sequence[Scenario]], policy: str) -> None:
+    play_all(cut(), (policy,), Protocol())
 
 
 def month(philly: Path | None) -> tuple[float, float]:
@@ -300,7 +290,7 @@ def month(philly: Path | None) -> tuple[float, float]:
     else:
         trace = finish(read_philly_csv(philly), philly, limits="weak", seed=SEED)
     simulate(Scenario.of(cluster, trace.jobs[:10]), "fcfs", Protocol())
-    cpu_s = spent_s(partial(simulate, Scenario.of(cluster, trace.jobs), "fcfs", Protocol()))
+    cpu_s = spent_s(lambda: simulate(Scenario.of(cluster, trace.jobs), "fcfs", Protocol()))
     return cpu_s, peak_mib()
 
 
@@ -331,7 +321,7 @@ def curves(most: int = MOST, rules: Sequence[str] = ("fcfs", "sjf")) -> list[Cur
         (f"{layout}_{backfill}_{rule}", [(n, play_s(n, layout, backfill, rule)) for n in sizes])
         for sizes in [_sizes(most)]
         for layout in get_args(Layout)
-        for backfill in get_args(BackfillRule)
+        for backfill in BACKFILLS
         for rule in rules
     ]
 
@@ -353,8 +343,11 @@ def play_s(jobs: int, layout: Layout, backfill: BackfillRule, rule: str) -> floa
     cluster, made = crowd(jobs, layout)
     rules, pure = Rules(backfill=backfill), Protocol(bounded=False)
     simulate(Scenario.of(cluster, made[:LEAST], rules), rule, pure)
-    work = partial(simulate, Scenario.of(cluster, made, rules), rule, pure)
-    return min(spent_s(work) for _ in range(3 if jobs <= SMALL else 1))
+
+    def play() -> None:
+        simulate(Scenario.of(cluster, made, rules), rule, pure)
+
+    return min(spent_s(play) for _ in range(3 if jobs <= SMALL else 1))
 
 
 def cycles_s(jobs: int, order: str) -> float:
@@ -365,13 +358,13 @@ def cycles_s(jobs: int, order: str) -> float:
     protocol = by_default(DAEMON) if order in {"predicted", "network"} else DAEMON
     policy = {"predicted": "delay", "network": "model:rltune"}.get(order, order)
     simulate(Scenario.of(cluster, made[: LEAST // STEP]), policy, protocol)
-    return spent_s(partial(simulate, Scenario.of(cluster, made), policy, protocol))
+    return spent_s(lambda: simulate(Scenario.of(cluster, made), policy, protocol))
 
 
 CASES: Final[dict[str, tuple[Callable[[Asked], list[Figure]], str]]] = {
     "deciding": (deciding, "run times, state matrix and delays; a whole decision"),
     "bursting": (bursting, "decisions in a burst of 10,000 jobs, with CBC"),
-    "simulating": (simulating, "the simulator: rules, the network, a month"),
+    "simulating": (simulating, "the simulator: rules, a month"),
     "growing": (growing, "how a play grows with the jobs that wait"),
     "cycling": (cycling, "whole cycles of the daemon; only when it is named"),
 }

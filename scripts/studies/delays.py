@@ -126,8 +126,10 @@ def names(run: Run) -> tuple[object, ...]:
     """As the tables of docs/results.md name it; --only takes the first ones of them."""
     order = run.own, run.share, run.max_delay_d
     name = {OWN: "default", LENGTH: "length"}.get(order, f"delay {order}")
+    kind = "hostile" if run.policy in (*HOSTILE, "clairvoyant") else run.limits
+    kind = "frontier" if run.policy == "delay" and name[:5] == "delay" else kind
     policy = name if run.policy == "delay" else run.policy
-    return GROUNDS[run.ground].title, run.load, run.limits, policy, f"copy {run.copy}"
+    return GROUNDS[run.ground].title, run.load, kind, policy, f"copy {run.copy}"
 
 
 VIEWS = {"table": figures.print_tables, "draw": figures.draw_frontier}

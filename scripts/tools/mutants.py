@@ -213,15 +213,15 @@ def failures(tree: Path, *options: str) -> list[str]:
     return found or ["collection"] * (done.returncode != 0)
 
 
-def killed_by(tree: Path, mutant: Mutant, text: str, spoilt: Sequence[str]) -> str:
-    """The first test that notices; empty = none does. spoilt: those that fail in any copy, as they
+def killed_by(tree: Path, mutant: Mutant, text: str, failing: Sequence[str]) -> str:
+    """The first test that notices; empty = none does. failing: those that fail in any copy, as they
     miss the checkout around them.
     """
     target = tree / mutant.path
     before = target.read_text()
     target.write_text(text)
     try:
-        return next(iter(failures(tree, "-x", *(f"--deselect={name}" for name in spoilt))), "")
+        return next(iter(failures(tree, "-x", *(f"--deselect={name}" for name in failing))), "")
     finally:
         target.write_text(before)
 
@@ -238,12 +238,12 @@ def run(packages: Sequence[str], sample: int, minutes: float, *, again: bool) ->
         asked = [change for changes in zip_longest(*fresh) for change in changes if change]
     with tempfile.TemporaryDirectory(prefix="rltuned-mutants-") as place:
         tree = copied(Path(place) / "tree")
-        spoilt = failures(tree)
-        print(f"{len(spoilt)} tests fail in a copy", flush=True)
+        failing = failures(tree)
+        print(f"{len(failing)} tests fail in a copy", flush=True)
         for mutant, text in asked:
             if time.monotonic() > until:
                 break
-            by = killed_by(tree, mutant, text, spoilt)
+            by = killed_by(tree, mutant, text, failing)
             at_first = tried[mutant.key].at_first if again else bool(by)
             row = Tried(**asdict(mutant), at_first=at_first, killed=bool(by), by=by)
             tried[mutant.key] = row

@@ -89,7 +89,7 @@ def test_a_copy_takes_machine_code_as_it_is(tmp_path: Path) -> None:
     assert changed == before.replace(mutants.SOURCES, 'b""')
 
 
-def test_a_change_is_killed_by_the_test_that_fails_and_a_spoilt_one_does_not_count(
+def test_a_change_is_killed_by_the_test_that_fails_and_one_that_always_fails_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
@@ -102,10 +102,10 @@ def test_a_change_is_killed_by_the_test_that_fails_and_a_spoilt_one_does_not_cou
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    spoilt = mutants.failures(tmp_path)
-    assert spoilt == ["tests/test_n.py::test_n"]
+    failing = mutants.failures(tmp_path)
+    assert failing == ["tests/test_n.py::test_n"]
     found = {
-        mutant.now: mutants.killed_by(tmp_path, mutant, text, spoilt)
+        mutant.now: mutants.killed_by(tmp_path, mutant, text, failing)
         for mutant, text in mutants.mutants_of(tmp_path / "rltuned/core/f.py")
     }
     assert found["return 5"] == ""

@@ -9,8 +9,8 @@
   Philly's trace names no users, so a prediction goes by GPUs and limit. The actor of Table 8 begins
   as QSSF by limits and sees no prediction; that beside multifactor is the one trained from `fcfs`.
   Figure 17 is one stretch of LONG consecutive jobs at LONG_LOAD, with an interval over stretches.
-- peers (Table 9): FIFO and RLTune; `seconds` is processor time for ten batches of 256 jobs. The rows
-  of SchedInspector and RLScheduler, trained with RLTune's budget, are of commit 2fb3ad10.
+- peers (Table 9): FIFO and RLTune; `seconds` is processor time for ten batches of 256 jobs. Rows of
+  SchedInspector and RLScheduler, trained with RLTune's budget, are of commit 2fb3ad10.
 - warm: DL2's warm start. PPO from an actor that imitates the base, whose rows are those of bases,
   beside PPO from a blank one, with the same windows, settings and epochs.
 """
