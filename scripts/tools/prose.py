@@ -32,9 +32,7 @@ WORDS: Final = {
     "use 'trace', 'cluster' or 'problem'": r"grounds?",
     "use 'fit', 'train' or 'learn'": r"teach|teaches|teachers?|teaching|taught",
 }
-DOCUMENTS: Final = {
-    "use 'poll' or 'cycle'": r"(?:last|first|each|every|one|two|between) looks?",
-}
+DOCUMENTS: Final = {"use 'poll' or 'cycle'": r"(?:last|first|each|every|one|two|between) looks?"}
 """What only documents are checked for."""
 
 

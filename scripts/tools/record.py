@@ -21,13 +21,7 @@ import time
 from pathlib import Path
 
 from rltuned.lab.backtest.sacct_files import ask_history
-from rltuned.slurm.columns import (
-    NODE_COLUMNS,
-    PRIORITY_LETTERS,
-    WATCH_COLUMNS,
-    Marks,
-    read_layout,
-)
+from rltuned.slurm.columns import NODE_COLUMNS, PRIORITY_LETTERS, WATCH_COLUMNS, Marks, read_layout
 from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
 from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.run import Commands, SlurmCli
