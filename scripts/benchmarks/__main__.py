@@ -21,7 +21,7 @@ def main(given: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("cases", nargs="*", metavar="CASE", help="None: all but cycling.")
-    parser.add_argument("--model", type=Path, default=Asked.model)
+    parser.add_argument("--model", type=Path, default=Asked().model)
     parser.add_argument("--philly", type=Path, help="the real October; None: a generated month")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(given)

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Final, Literal, TypeVar, get_args
+from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry
 
@@ -94,8 +94,7 @@ class Figure:
         return asdict(self) | {"ratio": self.ratio}
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """model: the bundle. philly: the real October (merged CSV); None = a generated month."""
 
     model: Path = Path("models/rltune")

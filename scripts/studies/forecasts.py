@@ -9,7 +9,6 @@ Figures are of the second half of the moments; intervals are scaled by the recor
 before each moment. Slurm's rule plays the same queue once, by time limits.
 """
 
-import argparse
 import json
 import math
 import time
@@ -66,11 +65,6 @@ class Run:
     ground: str
     load: float = LOAD
     moments: int = MOMENTS
-
-
-def runs(_: argparse.Namespace) -> Iterator[Run]:
-    for ground in GROUNDS:
-        yield Run(ground)
 
 
 class Played:
@@ -230,7 +224,8 @@ def points(run: Run) -> tuple[list[Point], Row]:
         for one in raw:
             real_s = float(played.start_s[one.job_id - 1]) - at
             shown, rule = corrected(one, scales), slurm[one.job_id].median_s
-            real, low, median, high, limit = map(_hours, (real_s, *_of(shown), rule))
+            interval = (shown.low_s, shown.median_s, shown.high_s)
+            real, low, median, high, limit = map(_hours, (real_s, *interval, rule))
             within = _hours(one.low_s) <= real <= _hours(one.high_s)
             later = at >= float(np.median(moments))
             found.append(Point(run.ground, real, low, median, high, limit, within, later))
@@ -240,10 +235,6 @@ def points(run: Run) -> tuple[list[Point], Row]:
 
 def _hours(seconds: float | None) -> float:
     return HORIZON_S / HOUR_S if seconds is None else min(seconds, HORIZON_S) / HOUR_S
-
-
-def _of(start: Start) -> tuple[float | None, float | None, float | None]:
-    return start.low_s, start.median_s, start.high_s
 
 
 def figures(found: list[Point]) -> Row:
@@ -266,17 +257,11 @@ def play(run: Run) -> Row:
     others = [one for one in known(POINTS, Point) if one.ground != run.ground]
     late = [one for one in found if one.later]
     drawn = np.random.default_rng(1).permutation(len(late))[:DRAWN]
-    lines = [json_line(one) for one in (*others, *(late[i] for i in sorted(drawn.tolist())))]
-    POINTS.write_text("".join(lines))
+    kept = map(asdict, (*others, *(late[i] for i in sorted(drawn.tolist()))))
+    rows = ({k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in one.items()}
+            for one in kept)  # fmt: skip
+    POINTS.write_text("".join(json.dumps(row) + "\n" for row in rows))  # a picture needs no more
     return asdict(run) | figures(found) | cost
-
-
-def json_line(point: Point) -> str:
-    """With three figures: a picture needs no more."""
-    rounded = {
-        k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(point).items()
-    }
-    return json.dumps(rounded) + "\n"
 
 
 def rows() -> Iterator[str]:
@@ -325,4 +310,4 @@ def draw() -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-STUDIES = {"forecasts": Study(runs, play, {"table": table, "draw": draw})}
+STUDIES = {"forecasts": Study(lambda _: map(Run, GROUNDS), play, {"table": table, "draw": draw})}

@@ -38,7 +38,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.ppo import Learner, Report, train
+from rltuned.lab.train.ppo import Learner, train
 from rltuned.lab.train.rollout import play_policy, total
 from rltuned.lab.train.settings import REACH, Objective, PpoSettings
 from rltuned.policies.actor import NetworkPolicy
@@ -88,15 +88,11 @@ def _short_and_long(draw: np.random.Generator, count: int) -> FloatArray:
     return found
 
 
-def _equal(_: np.random.Generator, count: int) -> FloatArray:
-    return np.full(count, EQUAL_S)
-
-
 LONGEST = "longest"
 PROBLEMS: Final[Mapping[str, Problem]] = {
     "shortest": Problem(_exponential, "wait", "sjf", 1.10),
     "priced": Problem(_short_and_long, "wait", LONGEST, 1.10),
-    "fcfs": Problem(_equal, "tail", "fcfs", 1.03),
+    "fcfs": Problem(lambda _, count: np.full(count, EQUAL_S), "tail", "fcfs", 1.03),
     "corrected": Problem(_short_and_long, "wait", LONGEST, 1.05, REACH),
 }
 SETTINGS = PpoSettings(
@@ -162,12 +158,7 @@ class Judged:
     cpu_s: float
 
 
-def play(
-    name: str,
-    seed: int,
-    settings: PpoSettings = SETTINGS,
-    on_epoch: Callable[[Report], None] = lambda _report: None,
-) -> Judged:
+def play(name: str, seed: int, settings: PpoSettings = SETTINGS) -> Judged:
     """Train, and judge."""
     began, kind = time.process_time(), PROBLEMS[name]
     best, found = costs(name, kind.best), [costs(name, kind.blank)]
@@ -177,7 +168,7 @@ def play(
         found.append(costs(name, policy_of(actor)))
         return mean_with_ends(np.log(found[-1] / best))
 
-    train(Learner(settings), [trace_of(name, seed)], settings, validate, on_epoch=on_epoch)
+    train(Learner(settings), [trace_of(name, seed)], settings, validate)
     change = paired(found[-1], best, "bsld")  # to which nothing is added: costs have their floor
     ratio, low, high = (round(1 + value, 4) for value in change.known)
     curve = [round(float(one.mean() / best.mean()), 4) for one in found]
@@ -189,27 +180,16 @@ def passed(name: str, judged: Judged) -> bool:
     return judged.high <= PROBLEMS[name].most
 
 
-def _told(name: str) -> Callable[[Report], None]:
-    """Says on a terminal where a training is."""
-
-    def say(report: Report) -> None:
-        ratio = math.exp(report.validation)
-        text = f"\r{name}: epoch {report.epoch + 1} of {SETTINGS.epochs}, {ratio:.3f}"
-        print(f"{text:70}", end="", flush=True)
-
-    return say if sys.stdout.isatty() else lambda _report: None
-
-
 def main() -> int:
     """Train on each problem with one seed."""
     parser = argparse.ArgumentParser(prog="python -m scripts.studies.learning")
     parser.add_argument("--seed", type=int, default=1, help="that it trains with")
     seed, missed = parser.parse_args().seed, 0
     for name, kind in PROBLEMS.items():
-        found = play(name, seed, on_epoch=_told(name))
+        found = play(name, seed)
         missed += not passed(name, found)
         print(
-            f"\r{name}: {found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}] of the best order's "
+            f"{name}: {found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}] of the best order's "
             f"cost, at most {kind.most}: {'holds' if passed(name, found) else 'MISSED'}; a blank "
             f"actor {found.curve[0]:.3f}; {found.cpu_s:.0f} s",
             flush=True,

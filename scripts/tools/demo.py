@@ -22,11 +22,7 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
 from rltuned.text import span
 
-CLUSTER: Final = "philly-192"
-GPUS: Final = 192
-LOAD: Final = 0.9
-JOBS: Final = 1_200
-HOUR_S: Final = 3_600.0
+CLUSTER, GPUS, LOAD, JOBS, HOUR_S = "philly-192", 192, 0.9, 1_200, 3_600.0
 CLASSES: Final = (("up to 1 h", HOUR_S), ("up to 12 h", 12 * HOUR_S), ("longer", math.inf))
 SHOWN: Final = 3
 """Jobs that are named of those that gain most, and of those that lose most."""

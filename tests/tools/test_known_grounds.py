@@ -7,7 +7,6 @@ import pytest
 
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.train.network import TorchActor, network_of
-from rltuned.lab.train.ppo import Report
 from rltuned.lab.train.rollout import Recorder, play_sampled
 from scripts.studies import learning
 from scripts.studies.learning import LONGEST, PROBLEMS, Judged, costs, passed, play, trace_of
@@ -45,12 +44,10 @@ def test_one_gpu_that_is_freed_asks_for_one_choice() -> None:
 
 
 def test_a_training_is_judged_against_the_best_order() -> None:
-    short, seen = replace(learning.SETTINGS, epochs=2, batches=10), list[Report]()
-    found = play("shortest", 2, short, seen.append)
+    found = play("shortest", 2, replace(learning.SETTINGS, epochs=2, batches=10))
     fcfs, sjf = (costs("shortest", rule).mean() for rule in ("fcfs", "sjf"))
     assert found.curve[0] == pytest.approx(fcfs / sjf, abs=1e-4)
     assert len(found.curve) == 3
-    assert len(seen) == 2
     assert found.low <= found.ratio == found.curve[-1] <= found.high
     assert found.ratio < found.curve[0]
 
@@ -62,7 +59,7 @@ def test_judge_plays_every_problem_with_one_seed(
     """`make check-learning`, but for the trainings, which take ten minutes."""
     asked: list[tuple[str, int]] = []
 
-    def played(name: str, seed: int, **_: object) -> Judged:
+    def played(name: str, seed: int) -> Judged:
         asked.append((name, seed))
         return Judged(1.0, 1.0, high, [1.5, 1.0], 1.0)
 
