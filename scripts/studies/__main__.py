@@ -5,7 +5,7 @@ import math
 import sys
 
 from scripts.studies import EXPERIMENTS, GROUPS, data_of
-from scripts.studies.runner import perform, study_of
+from scripts.studies.runner import perform
 
 
 def main(given: list[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(given: list[str] | None = None) -> int:
         chosen = [one for one in chosen if not one.startswith("tune")]
     same = True
     for one in () if is_paper and asked.json else chosen:
-        same &= perform(one, study_of(one), asked, parser)
+        same &= perform(one, asked, parser)
     if is_paper:
         from scripts.studies.paper import claims  # noqa: PLC0415 - what it reads is large
 

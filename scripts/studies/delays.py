@@ -132,5 +132,4 @@ def names(run: Run) -> tuple[object, ...]:
     return GROUNDS[run.ground].title, run.load, kind, policy, f"copy {run.copy}"
 
 
-VIEWS = {"table": figures.print_tables, "draw": figures.draw_frontier}
-STUDIES = {"delays": Study(runs, play, VIEWS, names, sample=40)}
+STUDIES = {"delays": Study(runs, play, {"table": figures.print_tables}, names, sample=40)}

@@ -1,4 +1,4 @@
-"""The pictures results.svg and delays.svg, and the tables of README, docs/results.md, delays.md.
+"""The picture results.svg, and the tables of README, docs/results.md, delays.md.
 
 Runs are those of docs/data/delays.jsonl, of the default order those of docs/data/trust.jsonl. The
 mean wait under the default order is compared with first come, first served, with the rule that it
@@ -8,13 +8,13 @@ of a cell, with Student's 95% interval. A test compares the pages with these tab
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 
 from rltuned.core.order import DEFAULT
@@ -155,20 +155,15 @@ def frontier() -> Iterator[str]:
     """What own, share and max_delay do, one at a time, at load DRAWN."""
     yield head("own", "share", "max_delay, d", *NAMES)
     base = _of("fcfs", "own", DRAWN, FRONT_COPIES)
-    for order, own in sorted(_front().items()):
-        bold = "**" if order == RULE else ""
-        numbers = (f"{bold}{x:g}{bold}" for x in order)
-        yield row_of([*numbers, *_against(own, base), _writes(own)])
-
-
-def _front() -> dict[tuple[float, ...], list[Row]]:
-    """The rows of `delay` that the frontier is of, by own, share and max_delay."""
-    found: dict[tuple[float, ...], list[Row]] = {}
+    front: dict[tuple[float, ...], list[Row]] = defaultdict(list)
     for r in _rows():
         asked = r["policy"], r["limits"], r["load"]
         if asked == ("delay", "own", DRAWN) and r["copy"] <= FRONT_COPIES:
-            found.setdefault((r["own"], r["share"], r["max_delay_d"]), []).append(r)
-    return found
+            front[r["own"], r["share"], r["max_delay_d"]].append(r)
+    for order, own in sorted(front.items()):
+        bold = "**" if order == RULE else ""
+        numbers = (f"{bold}{x:g}{bold}" for x in order)
+        yield row_of([*numbers, *_against(own, base), _writes(own)])
 
 
 def hostile() -> Iterator[str]:
@@ -211,30 +206,7 @@ def print_tables() -> None:
         print(*part(), "", sep="\n")
 
 
-# -- Pictures -------------------------------------------------------------------------------------
-
-
-def draw_frontier() -> None:
-    """docs/img/delays.svg: mean, 99% and longest wait and slowdown against FCFS over the share."""
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "delays"
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend
-
-    base = _of("fcfs", "own", DRAWN, FRONT_COPIES)
-    ratios = [_against(_front()[RULE[0], share, RULE[2]], base) for share in FRONT_SHARES]
-    figure, panel = plt.subplots(figsize=(7, 4.2))
-    titles = ("mean wait", "99% wait", "longest wait", "mean slowdown")
-    for values, title in zip(zip(*ratios, strict=True), titles, strict=True):
-        panel.plot(FRONT_SHARES, values, marker="o", label=title)
-    panel.axhline(1.0, color="grey", lw=0.8)
-    panel.axvline(DEFAULT.share, color="black", lw=0.8, ls=":")
-    panel.text(DEFAULT.share, panel.get_ylim()[0], " default", va="bottom", fontsize=8)
-    panel.set(
-        xlabel="share of the backlog (order.share)", ylabel="against first come, first served"
-    )
-    panel.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
-    figure.tight_layout()
-    figure.savefig("docs/img/delays.svg", metadata={"Date": None})
+# -- The picture ----------------------------------------------------------------------------------
 
 
 def results() -> str:

@@ -113,41 +113,32 @@ def _same(a: object, b: object) -> bool:
     return a == b
 
 
-def check(results: Path, study: Study, runs: Iterator[Any], asked: argparse.Namespace) -> bool:
+def check(results: Path, study: Study, runs: list[Any], asked: argparse.Namespace) -> bool:
     """Play stored rows again, a draw or those asked for; whether no figure differs."""
-    first = next(runs)
     if asked.only is None:
-        rows = drawn(results, type(first), asked.sample or study.sample, asked.seed)
+        rows = drawn(results, type(runs[0]), asked.sample or study.sample, asked.seed)
     else:
-        stored = known(results, type(first))
-        rows = {run: stored[run] for run in (first, *runs) if run in stored}
+        stored = known(results, type(runs[0]))
+        rows = {run: stored[run] for run in runs if run in stored}
     done = list(differing(rows, study.play))  # type: ignore[arg-type]
     wrong = [line for line in done if line is not None]
     print(f"{results}: {len(done)} rows played again, {len(wrong)} differ", *wrong, sep="\n")
     return not wrong
 
 
-def asked_of(study: Study, asked: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
-    """The runs, or those of --only."""
-    chosen = study.runs(asked)
-    if asked.only is None:
-        return chosen
-    found = named(chosen, asked.only, study.names)
-    if not found:
-        first = ", ".join(map(str, study.names(next(study.runs(asked)))))
-        parser.error(f"--only: no row begins with {asked.only!r}; rows are named as {first!r}")
-    return iter(found)
-
-
-def perform(
-    name: str, study: Study, asked: argparse.Namespace, parser: argparse.ArgumentParser
-) -> bool:
+def perform(name: str, asked: argparse.Namespace, parser: argparse.ArgumentParser) -> bool:
     """What is asked of one experiment; False: a figure differs."""
+    study = study_of(name)
+    runs = list(study.runs(asked))
+    if asked.only is not None:
+        first, runs = runs[0], named(runs, asked.only, study.names)
+        if not runs:
+            parser.error(f"--only: no row begins with {asked.only!r}; rows are named as "
+                         f"{', '.join(map(str, study.names(first)))!r}")  # fmt: skip
+    if asked.what == "check":
+        return check(data_of(name), study, runs, asked)
     if asked.what == "run":
-        runs = asked_of(study, asked, parser)
         play_missing(data_of(name), runs, study.play, asked.minutes)
-    elif asked.what == "check":
-        return check(data_of(name), study, asked_of(study, asked, parser), asked)
     elif asked.what in study.views:
         study.views[asked.what]()
         print()

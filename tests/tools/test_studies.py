@@ -56,7 +56,7 @@ def test_rows_are_played_again_by_the_name_that_the_table_has(
     results.write_text("".join(json.dumps(row) + "\n" for row in stored))
     study = Study(runs, play, {}, names=lambda r: (f"Ground {r.number}", r.knowledge))
     monkeypatch.setattr(runner, "data_of", lambda _: results)
-    monkeypatch.setattr(__main__, "study_of", lambda _: study)
+    monkeypatch.setattr(runner, "study_of", lambda _: study)
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         try:
