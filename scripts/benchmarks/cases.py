@@ -132,9 +132,6 @@ def in_child(work: Callable[..., T], *args: object) -> T:
         return child.submit(work, *args).result()
 
 
-# -- Decisions ------------------------------------------------------------------------------------
-
-
 def deciding(asked: Asked) -> list[Figure]:
     """Run times, state matrix and actor; and a whole decision."""
     actor, figures = load_actor(asked.model), []
@@ -172,9 +169,6 @@ def bursting(asked: Asked) -> list[Figure]:
         found.append(Figure(name, median(cpu), "s", paper_s, source))
         found.append(Figure(f"{name}_slowest", max(cpu), "s", paper_s, source))
     return found
-
-
-# -- Whole cycles ---------------------------------------------------------------------------------
 
 
 class FixedClock:
@@ -251,9 +245,6 @@ def cycles(pending: int, nodes: int, rounds: int) -> tuple[float, float, float, 
     return wall_s, cpu_s, peak_mib(), writes
 
 
-# -- The simulator --------------------------------------------------------------------------------
-
-
 def simulating(asked: Asked) -> list[Figure]:
     """Jobs per second of rules, seconds of a month."""
     cluster, figures = preset("philly-192"), []
@@ -292,8 +283,6 @@ def month(philly: Path | None) -> tuple[float, float]:
     cpu_s = spent_s(lambda: simulate(Scenario.of(cluster, trace.jobs), "fcfs", Protocol()))
     return cpu_s, peak_mib()
 
-
-# -- Growth ---------------------------------------------------------------------------------------
 
 Curve = tuple[str, list[tuple[int, float]]]
 """What was played, and (jobs, processor seconds) of each size."""

@@ -1,13 +1,9 @@
 """Whether something has become slower (`make bench-check`).
 
 Each figure is the processor time of a piece of work over that of a fixed loop of plain Python and
-numpy, both the least of several rounds that take turns; so another program on the machine, or a
-slower one of its class, moves both. A figure that is more than WORSE above the one that is stored
-for this class of machine fails. Growth has a goal and needs nothing stored.
-
-    python -m scripts.benchmarks.check [--store]
-
-Exit codes: 0 = none is; 1 = one is; 3 = nothing is stored for this class of machine.
+numpy, both the least of several rounds that take turns. One that is more than WORSE above what is
+stored for this class of machine fails. Growth has a goal and needs nothing stored. Exit codes:
+0 = none is slower; 1 = one is; 3 = nothing is stored for this class of machine.
 """
 
 import argparse
@@ -103,10 +99,6 @@ def best(
     return found
 
 
-def _too_steep(powers: Mapping[str, float]) -> list[str]:
-    return [title for title, power in powers.items() if power > GOAL]
-
-
 def main() -> int:
     """Measure and compare, or store."""
     parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks.check")
@@ -121,10 +113,14 @@ def main() -> int:
     for figure, value in found.items():
         limit = WORSE * known.get(figure, math.inf)
         print(f"{figure}: {value:.3f} times the fixed loop; at most {limit:.3f}", flush=True)
-    powers = best(lambda: {t: exponent(p) for t, p in curves(GROWN, ("sjf",))}, _too_steep)
+
+    def too_steep(powers: Mapping[str, float]) -> list[str]:
+        return [title for title, power in powers.items() if power > GOAL]
+
+    powers = best(lambda: {t: exponent(p) for t, p in curves(GROWN, ("sjf",))}, too_steep)
     for title, power in powers.items():
         print(f"growth of {title}: jobs to the power of {power:.2f}; at most {GOAL}")
-    if slow := slower(found, known) + _too_steep(powers):
+    if slow := slower(found, known) + too_steep(powers):
         print(f"slower than it was: {', '.join(slow)}", file=sys.stderr)
         return 1
     if not known:

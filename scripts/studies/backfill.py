@@ -5,8 +5,6 @@ sched/backfill plays is played here with Slurm's default parameters, under FCFS 
 default order. The plays under EASY are those of delays and trust.
 """
 
-import argparse
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -30,12 +28,6 @@ class Run:
     ground: str
     copy: int
     policy: str
-
-
-def runs(_: argparse.Namespace) -> Iterator[Run]:
-    """Copy by copy."""
-    for copy, ground, policy in product(range(1, COPIES + 1), GROUNDS, ORDERS):
-        yield Run(ground, copy, policy)
 
 
 def play(run: Run) -> Row:
@@ -91,4 +83,5 @@ def _change(ground: str, own: dict[Run, Row], base: dict[Run, Row]) -> str:
     return str(of_logs(np.array(logs)))
 
 
-STUDIES = {"backfill": Study(runs, play, {"table": table})}
+RUNS = [Run(g, copy, policy) for copy, g, policy in product(range(1, COPIES + 1), GROUNDS, ORDERS)]
+STUDIES = {"backfill": Study(lambda _: iter(RUNS), play, {"table": table})}

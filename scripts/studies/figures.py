@@ -206,9 +206,6 @@ def print_tables() -> None:
         print(*part(), "", sep="\n")
 
 
-# -- The picture ----------------------------------------------------------------------------------
-
-
 def results() -> str:
     """docs/img/results.svg: mean and longest wait of the default order and SAF against FCFS."""
     drawn = [cell for cell in cells() if cell.load == DRAWN]

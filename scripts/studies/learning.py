@@ -67,21 +67,6 @@ class Problem:
     most: float
     reach: float = 0.0
 
-    @property
-    def blank(self) -> str:
-        """The rule that an actor begins as."""
-        return "delay" if self.reach else "fcfs"
-
-    @property
-    def protocol(self) -> Protocol:
-        """At every event; within the bounds where the actor corrects a rule."""
-        return Protocol(bounded=self.reach > 0)
-
-
-def _exponential(draw: np.random.Generator, count: int) -> FloatArray:
-    found: FloatArray = np.ceil(draw.exponential(MEAN_S, count))
-    return found
-
 
 def _short_and_long(draw: np.random.Generator, count: int) -> FloatArray:
     found: FloatArray = draw.choice((SHORT_S, LONG_S), count)
@@ -90,7 +75,7 @@ def _short_and_long(draw: np.random.Generator, count: int) -> FloatArray:
 
 LONGEST = "longest"
 PROBLEMS: Final[Mapping[str, Problem]] = {
-    "shortest": Problem(_exponential, "wait", "sjf", 1.10),
+    "shortest": Problem(lambda d, n: np.ceil(d.exponential(MEAN_S, n)), "wait", "sjf", 1.10),
     "priced": Problem(_short_and_long, "wait", LONGEST, 1.10),
     "fcfs": Problem(lambda _, count: np.full(count, EQUAL_S), "tail", "fcfs", 1.03),
     "corrected": Problem(_short_and_long, "wait", LONGEST, 1.05, REACH),
@@ -141,7 +126,8 @@ def costs(name: str, policy: NetworkPolicy | str) -> FloatArray:
     """(k,) of a policy at every event, of LONGEST the one by hand."""
     kind = PROBLEMS[name]
     rule = longest_first(kind.reach) if policy == LONGEST else policy
-    starts = ((window, play_policy(window, rule, kind.protocol)) for window in windows_of(name))
+    protocol = Protocol(bounded=kind.reach > 0)  # where the actor corrects a rule
+    starts = ((window, play_policy(window, rule, protocol)) for window in windows_of(name))
     return np.array([total(kind.objective, window, start_s) for window, start_s in starts])
 
 
@@ -161,7 +147,7 @@ class Judged:
 def play(name: str, seed: int, settings: PpoSettings = SETTINGS) -> Judged:
     """Train, and judge."""
     began, kind = time.process_time(), PROBLEMS[name]
-    best, found = costs(name, kind.best), [costs(name, kind.blank)]
+    best, found = costs(name, kind.best), [costs(name, "delay" if kind.reach else "fcfs")]
     settings = replace(settings, objective=kind.objective, reach=kind.reach, seed=seed)
 
     def validate(actor: TorchActor) -> tuple[float, float | None, float | None]:

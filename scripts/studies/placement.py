@@ -10,9 +10,7 @@ depend on the machine. In `exclusive` worlds every second, or every fourth, job 
 nodes.
 """
 
-import argparse
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
@@ -55,12 +53,6 @@ class Run:
     placement: str
 
 
-def runs(_: argparse.Namespace) -> Iterator[Run]:
-    """Window by window, so that an early end leaves whole comparisons."""
-    for window, world, placement in product(range(WINDOWS), WORLDS, PLACEMENTS):
-        yield Run(world, window, placement)
-
-
 @cache
 def jobs_of(world: str, window: int) -> tuple[TraceJob, ...]:
     """Those of a window at the load."""
@@ -84,11 +76,7 @@ def play(run: Run) -> Row:
     jobs = jobs_of(run.world, run.window)
     scenario = Scenario.of(cluster, jobs, rules, warmup=WARMUP)
     found = score([simulate(scenario, "delay", protocol)], cluster.gpus)
-    return asdict(run) | {
-        "wait_s": found.wait_s,
-        "wait_max_s": found.wait_max_s,
-        "bsld": found.bsld,
-    }
+    return asdict(run) | {name: getattr(found, name) for name in ("wait_s", "wait_max_s", "bsld")}
 
 
 def table() -> None:
@@ -114,4 +102,5 @@ def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
 
-STUDIES = {"placement": Study(runs, play, {"table": table})}
+RUNS = [Run(world, at, name) for at, world, name in product(range(WINDOWS), WORLDS, PLACEMENTS)]
+STUDIES = {"placement": Study(lambda _: iter(RUNS), play, {"table": table})}

@@ -12,10 +12,8 @@ memory, and its figures are of all jobs.
   play it.
 """
 
-import argparse
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
@@ -40,14 +38,6 @@ class Run:
     copy: int
     policy: str
     knowledge: str
-
-
-def runs(_: argparse.Namespace) -> Iterator[Run]:
-    """Copy by copy, so that an interrupted study is whole in fewer copies."""
-    for copy in range(1, COPIES + 1):
-        for ground, strength, order in product(GROUNDS, STRENGTHS, ORDERS):
-            if (ground, strength) != (SMALL, "weak"):  # the testbed's own limits are weak
-                yield Run(ground, strength, copy, *order)
 
 
 @cache
@@ -98,4 +88,9 @@ def table() -> None:
         print(row_of([f"{limits}, all {len(found)}", name, *geometric(found), ""]))
 
 
-STUDIES = {"run_times": Study(runs, play, {"table": table})}
+RUNS = [
+    Run(ground, strength, copy, *order)
+    for copy, ground, strength, order in product(range(1, COPIES + 1), GROUNDS, STRENGTHS, ORDERS)
+    if (ground, strength) != (SMALL, "weak")  # the testbed's own limits are weak
+]
+STUDIES = {"run_times": Study(lambda _: iter(RUNS), play, {"table": table})}

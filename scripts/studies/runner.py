@@ -20,14 +20,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Study:
-    """What an experiment varies, and how one of its rows is played.
-
-    Attributes:
-        runs: what is varied, in the order in which it is played.
-        play: the row of a run, or several.
-        views: what can be shown by name; `table` prints.
-        names: of a run, as tables call it, for --only.
-        sample: rows that `check` plays again.
+    """runs: what an experiment varies, in the order of play; play: the row of a run, or several;
+    views: what can be shown by name, `table` prints; names: of a run, as tables call it, for
+    --only; sample: rows that `check` plays again.
     """
 
     runs: Callable[[argparse.Namespace], Iterator[Any]]
@@ -97,20 +92,19 @@ def differing(rows: Mapping[R, Row], play: Callable[[R], Row]) -> Iterator[str |
     """Play runs again. For each: None, or a line where a figure is not the stored one. Processor
     time is no figure.
     """
+
+    def same(a: object, b: object) -> bool:
+        floats = isinstance(a, float) and isinstance(b, float)
+        return math.isclose(a, b, rel_tol=1e-9) if floats else a == b  # type: ignore[arg-type]
+
     for run, row in rows.items():
         again = play(run)
         found = [
             f"{name} {row[name]} -> {again[name]}"
             for name in row.keys() & again.keys()
-            if not (name.startswith(("cpu_", "seconds")) or _same(row[name], again[name]))
+            if not (name.startswith(("cpu_", "seconds")) or same(row[name], again[name]))
         ]
         yield f"{run}: {', '.join(sorted(found))}" if found else None
-
-
-def _same(a: object, b: object) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=1e-9)
-    return a == b
 
 
 def check(results: Path, study: Study, runs: list[Any], asked: argparse.Namespace) -> bool:
@@ -143,9 +137,6 @@ def perform(name: str, asked: argparse.Namespace, parser: argparse.ArgumentParse
         study.views[asked.what]()
         print()
     return True
-
-
-# -- Tables ---------------------------------------------------------------------------------------
 
 
 def mean(rows: Sequence[Row], name: str) -> float:

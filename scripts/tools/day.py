@@ -1,8 +1,6 @@
 """A day of a controller like those of production, an hour for eight of its hours: `make day`.
 
-    python -m scripts.tools.day run [--hours 24] [--part 8] [--speed 8] [--nodes 1000]
-        [--waiting 3000] [--seed 1]
-    python -m scripts.tools.day report [--data docs/data/day.jsonl]
+    python -m scripts.tools.day run | report
 
 The clock of Slurm and of the daemon is 8 times as fast: 24 times is more than two processors hold.
 A thousand nodes have a slurmd each, 3,000 jobs wait. The day is played in parts, one in each run,
@@ -28,15 +26,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltuned.domain.jobs import Ownership
-from rltuned.journal.journal import Journal
 from scripts.benchmarks.check import machine
 from scripts.tools.fast_daemon import FastDaemon, processor_s, rpc_counts, status
 from scripts.tools.fast_lab import PARTITION, SHARES, WEIGHTS, FastLab, accounting_commands
@@ -104,14 +99,9 @@ class Meters:
 
 @dataclass(kw_only=True)
 class World(FastDaemon):
-    """The cluster with its jobs and users.
-
-    Attributes:
-        seed: of all draws, and of the canary's coin.
-        target: so many jobs wait.
-        hours: of the part.
-        queue: some ids of waiting jobs, as last seen.
-        held, down: jobs and nodes with the minute in which that ends.
+    """The cluster with its jobs and users. seed: of all draws, and of the canary's coin; target: so
+    many jobs wait; hours: of the part; queue: ids of waiting jobs, as last seen; held, down: jobs
+    and nodes with the minute in which that ends.
     """
 
     seed: int
@@ -239,7 +229,7 @@ class World(FastDaemon):
         them are an earlier value (a write failed, or backfill put it back), and what neither
         explains. A job whose number the daemon changes meanwhile is not judged.
         """
-        before, shown, after = self._owned(), self.factors(), self._owned()
+        before, shown, after = self.owned(), self.factors(), self.owned()
         earlier, lost = 0, []
         for job, factor in shown.items():
             known = before.get(job)
@@ -249,10 +239,6 @@ class World(FastDaemon):
             if factor if known is None else not known.explains(factor):
                 lost.append(f"{job}: {factor}, journal: {known and known.value}")
         return len(after), earlier, lost
-
-    def _owned(self) -> dict[int, Ownership]:
-        with closing(Journal(self.home)) as journal:
-            return {key[0]: own for key, own in journal.owned("rltlab").items()}
 
     def counters(self) -> dict[str, float]:
         """Processor time and RPCs of the daemon and of slurmctld."""
@@ -414,9 +400,6 @@ def _part(given: argparse.Namespace, part: int, minutes: range, out: Path) -> No
                     os.kill(lab.pid(f"slurmd-{name}"), signal.SIGTERM)
                 for log in home.glob("run-*/stderr"):
                     shutil.copy2(log, given.folder / f"{part}-{log.parent.name}.log")
-
-
-# -- What it came to ------------------------------------------------------------------------------
 
 
 def read(path: Path) -> list[Row]:

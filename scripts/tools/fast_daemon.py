@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rltuned.domain.jobs import Ownership
 from rltuned.journal.journal import Journal
 from rltuned.slurm.priority import GARBAGE_SITE
 from scripts.tools.fast_lab import DAEMON, FastLab
@@ -33,12 +34,8 @@ class EndError(RuntimeError):
 
 @dataclass(kw_only=True)
 class FastDaemon:
-    """What is running, and what users and administrators have done.
-
-    Attributes:
-        home: of rltuned: journal, rltuned.toml, a folder of output for each start.
-        rng: draws all that happens.
-        user: whom it runs as; empty = root.
+    """What is running, and what users and administrators have done. home: journal, rltuned.toml, a
+    folder of output for each start; rng: draws all that happens; user: of the daemon, empty = root.
     """
 
     lab: FastLab
@@ -106,6 +103,11 @@ class FastDaemon:
         # as the daemon, which knows no number of a job of which 22.05 prints about -2^31
         return {job: factor for job, factor in shown.items() if factor >= GARBAGE_SITE}
 
+    def owned(self) -> dict[int, Ownership]:
+        """The numbers of the journal, by job."""
+        with closing(Journal(self.home)) as journal:
+            return {key[0]: own for key, own in journal.owned("rltlab").items()}
+
     def ask(self, *words: str) -> None:
         """A command of an administrator; the job may have gone meanwhile."""
         self.lab.run(*words, check=False, timeout_s=120)
@@ -125,8 +127,7 @@ class FastDaemon:
         wrong = [f"restore ended with {back.returncode}: {left_over[:5]}"] * bool(back.returncode)
         asked = ("squeue", "-h", "-a", "-tPD", "-o", "%A")
         pending = {int(job) for job in self.lab.run(*asked, timeout_s=120).split()}
-        with closing(Journal(self.home)) as journal:
-            kept = sorted(key[0] for key in journal.owned("rltlab") if key[0] in pending)
+        kept = sorted(job for job in self.owned() if job in pending)
         wrong += [self.lab.run("scontrol", "-o", "show", "job", str(job)) for job in kept]
         left = [(job, f) for job, f in self.factors().items() if f]
         return wrong + ([f"site factors left: {left[:10]}"] if left else [])

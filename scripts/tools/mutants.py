@@ -31,10 +31,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
-PACKAGES = ("core", "journal", "slurm", "daemon")
 GOALS = {"core": 0.9, "journal": 0.9, "slurm": 0.8, "daemon": 0.8}
-SEED = 1
-WALL_S = 3_600
+PACKAGES, SEED, WALL_S, WORKERS = tuple(GOALS), 1, 3_600, 2
 SHOWN = 160
 """Characters of a line."""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -49,7 +47,6 @@ ASKED = ("tests/unit", "tests/property", "--ignore=tests/unit/cli/test_backtest.
 DOOR = Path("rltuned", "lab", "kernel", "compiler.py")
 SOURCES = "digest().encode()"
 """What the name of machine code on disk depends on."""
-WORKERS = 2
 
 
 @dataclass(frozen=True)
@@ -289,14 +286,14 @@ def report() -> Iterator[str]:
             yield f"| {one.path}:{one.line} | `{one.was}` | `{one.now}` | {one.why} |"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.tools.mutants", description=__doc__)
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("--package", action="append", choices=PACKAGES)
     parser.add_argument("--sample", type=int, default=60, help="mutants a package")
     parser.add_argument("--minutes", type=float, default=240.0)
     parser.add_argument("--again", action="store_true", help="those that live and have no `why`")
-    given = parser.parse_args(argv)
+    given = parser.parse_args()
     if given.what == "report":
         print("\n".join(report()))
     else:

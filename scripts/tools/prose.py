@@ -64,7 +64,6 @@ _END: Final = re.compile(
 )
 """Where a sentence ends; each code of a list of exit codes counts by itself."""
 
-
 _RECORDS = ROOT / "scripts" / "studies" / "results"
 """Long tables: their words alone are checked."""
 _EXEMPT = {ROOT / "rltuned/core/features.py", Path(__file__).resolve()}

@@ -9,11 +9,10 @@ All figures are changes, own / base - 1: -0.4 = 40% less. Less is better but for
 | not reproduced     | the whole 95% interval is worse than the claim                  |
 | reproduced         | the interval holds the claim                                    |
 
-Neither DL2 (2019) nor WORL-RTGS (2025) plays what a Slurm priority daemon can do. DL2 gives running
-jobs more or fewer workers; here their size is the user's, and what is left of DL2 is that PPO
-begins as the site's present order. WORL-RTGS plans one group on machines that run a task each, and
-compares itself with learners; here the base is HEFT, or a queue that knows no types. Its rows were
-played by scripts/studies/planners.py of commit 2fb3ad10, which nothing of the package needs.
+DL2 (2019) gives running jobs more or fewer workers; here their size is the user's, and what is left
+of it is that PPO begins as the site's present order. WORL-RTGS (2025) plans one group on machines
+that run a task each; here the base is HEFT, or a queue that knows no types. Its rows were played by
+scripts/studies/planners.py of commit 2fb3ad10.
 """
 
 import json
@@ -106,9 +105,6 @@ class Claim:
         return ours.low, ours.high, self.claim
 
 
-# -- Ours -----------------------------------------------------------------------------------------
-
-
 def row_name(results: Path, run: object) -> str:
     """Of a stored row."""
     return f"{results}: {', '.join(str(cell) for cell in vars(run).values())}"
@@ -192,9 +188,6 @@ def own_against_others(cluster: str) -> Ours | None:
     found = [change([stored[own]["jct"]], row["jct"], "jct").known for row in other.values()]
     names = [row_name(TRANSFER, run) for run in other]
     return hull(found, [row_name(parts.PEERS, own), *names])
-
-
-# -- Cells ----------------------------------------------------------------------------------------
 
 
 def claims() -> Iterator[Claim]:
@@ -324,9 +317,6 @@ def _worl() -> Iterator[Claim]:
             )  # fmt: skip
 
 
-# -- Tables ---------------------------------------------------------------------------------------
-
-
 def table() -> str:
     """Each claim with ours, the word and the reason; and the daemon's own mode."""
     lines = [head("in the paper", "cell", "metric", "claim", "here", "word", "reason")]
@@ -345,19 +335,20 @@ def table() -> str:
 
 def as_json() -> str:
     """The same, with the rows that every cell is of."""
+    none: Row = {"change": None, "low": None, "high": None}
+
+    def rounded(ours: Ours) -> Row:
+        return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(ours).items()}
+
     found = [
         {
             "where": one.where, "cell": one.cell, "metric": one.metric, "claim": one.claim,
-            **(_rounded(one.ours) if one.ours else {"change": None, "low": None, "high": None}),
+            **(rounded(one.ours) if one.ours else none),
             "word": one.word, "reason": one.reason,
         }
         for one in claims()
     ]  # fmt: skip
     return json.dumps({"claims": found, "daemon": list(daemon())}, indent=1)
-
-
-def _rounded(ours: Ours) -> Row:
-    return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(ours).items()}
 
 
 def daemon() -> Iterator[Row]:

@@ -108,9 +108,7 @@ class Beside:
 
 
 def besides(asked: argparse.Namespace) -> Iterator[Beside]:
-    """Seed by seed."""
-    for seed, cell in product(range(1, asked.seeds + 1), BESIDE):
-        yield Beside(*cell, seed)
+    return (Beside(*cell, seed) for seed in range(1, asked.seeds + 1) for cell in BESIDE)
 
 
 @cache
@@ -213,9 +211,8 @@ def peer_table() -> None:
 
 
 def warm_runs(asked: argparse.Namespace) -> Iterator[bases.Run]:
-    """Seed by seed."""
-    for seed, base, cluster in product(range(1, asked.seeds + 1), WARM_FROM, CLUSTERS):
-        yield bases.Run(cluster, base, seed)
+    grid = product(range(1, asked.seeds + 1), WARM_FROM, CLUSTERS)
+    return (bases.Run(cluster, base, seed) for seed, base, cluster in grid)
 
 
 def play_blank(run: bases.Run) -> Row:

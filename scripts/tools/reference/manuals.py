@@ -197,9 +197,6 @@ _FILES = {
 }
 
 
-# -- Text for man(7): a page is a list of lines ----------------------------------------------------
-
-
 def _head(name: str, section: int, date: str, version: str, about: str) -> list[str]:
     """The head of a page: its title, and the line that `apropos` reads."""
     title = name.upper()
