@@ -102,7 +102,7 @@ class Asked(NamedTuple):
 
 
 def peak_mib() -> float:
-    """Of this program; getrusage has that of the process that started it as well."""
+    """Of this program alone, unlike getrusage's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1_024
 

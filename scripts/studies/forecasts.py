@@ -279,10 +279,6 @@ def rows() -> Iterator[str]:
         yield row_of(cells)
 
 
-def table() -> None:
-    print(*rows(), sep="\n")
-
-
 def draw() -> None:
     """Expected and real starts, by the forecast and by limits."""
     mpl.use("svg")
@@ -310,4 +306,8 @@ def draw() -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-STUDIES = {"forecasts": Study(lambda _: map(Run, GROUNDS), play, {"table": table, "draw": draw})}
+STUDIES = {
+    "forecasts": Study(
+        lambda _: map(Run, GROUNDS), play, {"table": lambda: print(*rows(), sep="\n"), "draw": draw}
+    )
+}

@@ -180,8 +180,7 @@ def policy_of(name: str, jobs: Sequence[TraceJob]) -> Policy:
 
 
 def clairvoyant(jobs: Sequence[TraceJob], scale: float = 1.0) -> Baseline:
-    """The rule `delay` with scale x sqrt(limit x true run time) in place of the plan, and places by
-    true areas."""
+    """`delay` with scale x sqrt(limit x true run time) for the plan, and places by true areas."""
     run_s = np.array([min(job.duration_s, job.time_limit_s) for job in jobs])
 
     def delay_s(matrix: StateMatrix) -> FloatArray:

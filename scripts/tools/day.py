@@ -61,8 +61,7 @@ SCHEDULER = (
     "sched_min_interval=60000000,max_sched_time=100,batch_sched_delay=30,defer"
 )
 """Of a busy site: the scheduler runs once a minute, backfill every five minutes, because a pass
-takes 8 times as much of this clock. Limits of what it measures by the faster clock are raised as
-in the lab."""
+takes 8 times as much of this clock. Limits that it measures by this clock are raised."""
 TUNED = "tune.out"
 STAGE = '\n[ladder]\nstage = "canary"\ncanary_salt = "day-{seed}"\ncanary_block_s = {block_s}\n'
 BLOCKS, NIGHT = 4, 0.1

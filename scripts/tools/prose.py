@@ -2,9 +2,8 @@
 
     python -m scripts.tools.prose [FILE ...]
 
-Reads README.md, docs/**/*.md and the modules of rltuned/ and scripts/ unless files are given. Code
-(fenced blocks, inline code), formulas, link targets and HTML are left out. The strings of a Python
-file are checked for words.
+Reads README.md, docs/**/*.md and the modules of rltuned/ and scripts/ unless files are given. Code,
+formulas, link targets and HTML are left out. The strings of a Python file are checked for words.
 Exit code 1: at least one problem, one line each.
 """
 

@@ -11,6 +11,7 @@ import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -67,6 +68,7 @@ class Command:
             yield from child.all()
 
 
+@cache
 def commands() -> tuple[Command, ...]:
     """The commands in the order of `rltuned --help`; imports every one of them."""
     return tuple(

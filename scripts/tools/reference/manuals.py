@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
@@ -15,11 +14,6 @@ DATE = "2026-11-28"
 _WIDTH = 78
 _DAEMON = ("run", "check", "restore", "breaker", "status")
 """The commands of which rltuned(8) shows the options as well."""
-
-
-@cache
-def _commands() -> tuple[Command, ...]:
-    return commands()
 
 
 def rltuned_1() -> str:
@@ -36,7 +30,7 @@ def rltuned_1() -> str:
         "priorities needs Slurm's level Operator.",
     )
     page += [".SH COMMANDS"]
-    for top in _commands():
+    for top in commands():
         for one in top.all():
             page += _command(one)
     page += _section(
@@ -67,7 +61,7 @@ def rltuned_8() -> str:
         page += _item(_bold(rung.value), _STAGES[rung])
     page += [".SH OPTIONS"]
     for name in _DAEMON:
-        for one in next(c for c in _commands() if c.path == f"rltuned {name}").all():
+        for one in next(c for c in commands() if c.path == f"rltuned {name}").all():
             page += [f".SS {_escape(one.path)}", *_about(one), *_options(one)]
     page += [".SH SIGNALS"]
     for term, text in _SIGNALS.items():
