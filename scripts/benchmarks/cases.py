@@ -68,8 +68,7 @@ MONTH_JOBS, MONTH_LOAD = 58_854, 0.73
 """What October 2017 offered: 1,823 of 2,490 GPUs."""
 LEAST, MOST, MOST_IN_CYCLES, STEP, SMALL = 1_000, 64_000, 16_000, 4, 16_000
 BACKFILLS: Final[tuple[BackfillRule, ...]] = ("easy", "none")
-GOAL: Final = 1.15
-"""The power of the jobs with which a play at every event may grow."""
+GOAL: Final = 1.15  # the power of the jobs with which a play at every event may grow
 SIZES: Final = {(10_000, 1_000): 3.0, (100_000, 1_000): 30.0, (100_000, 10_000): 30.0}
 """Pending jobs and nodes of a whole cycle, and its bound in seconds."""
 

@@ -1,8 +1,7 @@
 """Orders as bounded delays beside FCFS and pure SAF: the figures of docs/results.md.
 
-Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s on a
-site that orders by age alone, with the same placement (pack) and backfill (EASY). Orders that go by
-run times have the shipped predictor, which has met none of these jobs.
+Every run is a long part of a trace on its cluster at one load, in the daemon's cycles of 60 s, with
+the same placement (pack) and backfill (EASY). The shipped predictor has met none of these jobs.
 
 `delay` with OWN bounds is the rule with the daemon's; with those of LENGTH it is that of release
 0.2.0, with the part in the unit of the job alone; `saf` has no bounds: its delays are a thousand

@@ -1,9 +1,8 @@
 """The picture results.svg, and the tables of README, docs/results.md, delays.md.
 
-Runs are those of docs/data/delays.jsonl, of the default order those of docs/data/trust.jsonl. The
-mean wait under the default order is compared with first come, first served, with the rule that it
-corrects and with SAF without bounds, on the same jobs: geometric mean of the ratios over the copies
-of a cell, with Student's 95% interval. A test compares the pages with these tables.
+Runs are those of delays, of the default order those of trust. The mean wait under it is compared
+with FCFS, the rule and SAF without bounds on the same jobs: geometric mean of the ratios over the
+copies of a cell, with Student's 95% interval. A test compares the pages with these tables.
 """
 
 import json

@@ -9,9 +9,8 @@ three the actor's score is the order: a blank one is first come, first served, a
 - priced: short and long jobs, as many of either; a second that a long one waits costs PRICE times
   as much. By cost over run time the long ones are first, the opposite of shortest first.
 - fcfs: equal run times, the mean square of the waits. First come, first served is the best order.
-- corrected: the jobs and prices of `priced`, but the actor corrects the rule `delay` within its
-  bounds, as shipped ones do. A correction by hand, the most that an actor may take from the delays
-  of the long jobs and add to those of the short ones, stands for the best.
+- corrected: as `priced`, but the actor corrects the rule `delay` within its bounds. The largest
+  correction, by hand, for the long jobs and against the short ones stands for the best.
 
 Training and judgement have jobs of their own. The actor of the last epoch is judged, its best
 choice taken at every event; no epoch is selected. What is given is its cost over the best order's
@@ -48,8 +47,7 @@ from rltuned.sim.trace import TraceJob
 
 LOAD, JOBS, WINDOW_JOBS = 0.9, 20_000, 1_000
 """Jobs of every trace: one to learn from, one to be judged by, in windows that share no job."""
-JUDGES = 1_000
-"""Seed of the jobs that judge."""
+JUDGES = 1_000  # seed of the jobs that judge
 PRICE, SHORT_S, LONG_S, EQUAL_S, MEAN_S = 20.0, 600.0, 3_600.0, 1_800.0, 3_600.0
 FAR = 3.0
 """A score at which a correction is nearly the largest."""

@@ -2,7 +2,8 @@
 
 Traces, copies and cycles are those of delays, which has the rule (trust 0) there; the others are
 played here. Blue Waters (GPU jobs on 512 nodes of one GPU, real limits) is played here in whole.
-Limits are the trace's own, weak or none; the predictor is the shipped one.
+Limits are the trace's own, weak or none; the predictor is the shipped one. Another actor has rows
+of its own: python -m scripts.studies.trust ACTOR ROWS [--trust T]
 """
 
 import argparse
@@ -11,7 +12,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import Trace, TraceJob
 from scripts.studies import data_of, delays, plays
 from scripts.studies.plays import COPIES, JITTER_S, SMALL, STRENGTHS, TRACES
-from scripts.studies.runner import Row, Study, head, known, row_of
+from scripts.studies.runner import Row, Study, head, known, play_missing, row_of
 
 RESULTS = data_of("trust")
 SHIPPED = Path("models/rltune")
@@ -102,10 +103,10 @@ def _blue_waters() -> tuple[TraceJob, ...]:
     )  # fmt: skip
 
 
-def play(run: Run) -> Row:
+def play(run: Run, actor: Path = SHIPPED) -> Row:
     """Its figures."""
     cluster, trace = trace_of(run.ground, run.load, run.limits, run.copy)
-    policy = load_actor(SHIPPED, run.trust) if run.trust else BASELINES["delay"]
+    policy = load_actor(actor, run.trust) if run.trust else BASELINES["delay"]
     return plays.row(run, cluster, trace.jobs, policy, predictor=plays.predictor_of("shipped"))
 
 
@@ -182,10 +183,20 @@ def misses(ratios: Ratios, trust: float) -> list[str]:
     return found
 
 
-def table() -> None:
-    ratios = ratios_of(rows_of(RESULTS))
+def table(rows: Path = RESULTS) -> None:
+    ratios = ratios_of(rows_of(rows))
     for part in (frontier, by_trace, verdicts):
         print(*part(ratios), "", sep="\n")
 
 
 STUDIES = {"trust": Study(runs, play, {"table": table})}
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Another actor beside the rule.")
+    parser.add_argument("actor", type=Path)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("--trust", type=float, default=CHOSEN)
+    asked = parser.parse_args()
+    usual = (run for run in runs(asked) if run.trust in {0.0, CHOSEN})
+    wanted = (replace(run, trust=asked.trust) if run.trust else run for run in usual)
+    play_missing(asked.rows, wanted, partial(play, actor=asked.actor), np.inf)
+    table(asked.rows)

@@ -50,8 +50,6 @@ from scripts.studies.runner import Row, Study
 GPUS, USERS, LOAD = 16, 30, 0.9
 RECORD_DAYS, TEST_DAYS, LATER_DAYS = 45.0, 14.0, 14.0
 NIGHTS: Final = {"aa": 4, "blind": 14}
-MINUTES: Final = 600.0
-"""Of a night."""
 BY_AGE = Natural(
     kind="multifactor", age_weight=10_000, size_weight=0, partition_weight=0, size_of="nodes"
 )
@@ -158,7 +156,7 @@ def aa(seed: int) -> Iterator[Row]:
 def blind(seed: int) -> Iterator[Row]:
     """Nights one after the other, until one promotes; then the days that follow."""
     every = recorded(jobs_of(seed, RECORD_DAYS + NIGHTS["blind"] + LATER_DAYS))
-    asked = NightPlan(TEST_DAYS, MINUTES, PRICE, SHIPPED, None, learn=True)
+    asked = NightPlan(TEST_DAYS, 600.0, PRICE, SHIPPED, None, learn=True)
     for night in range(NIGHTS["blind"]):
         until, began = night + RECORD_DAYS, time.monotonic()
         found = spend(record(every, night, until), INCUMBENT, DAEMON, asked, clock=time.monotonic)

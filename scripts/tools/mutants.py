@@ -33,8 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
 GOALS = {"core": 0.9, "journal": 0.9, "slurm": 0.8, "daemon": 0.8}
 PACKAGES, SEED, WALL_S, WORKERS = tuple(GOALS), 1, 3_600, 2
-SHOWN = 160
-"""Characters of a line."""
+SHOWN = 160  # characters of a line
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
     ast.GtE: ast.Gt, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,

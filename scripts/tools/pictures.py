@@ -51,8 +51,7 @@ SHOTS = {"light": ("1240,1120", 1), "dark": ("1240,1120", 0), "narrow": ("500,20
 SOURCES = ("page.css", "status.css", "status.html", "macros.html", "frame.html")
 """Templates of the status page."""
 CLUSTER, GPUS, LOAD, JOBS, SEED, HOURS = "philly-192", 192, 1.0, 4_000, 3, 26.0
-BEGINS: Final = 1_764_201_600.0
-"""A moment in November 2025."""
+BEGINS: Final = 1_764_201_600.0  # a moment in November 2025
 WARM_S: Final = 40 * 3_600.0
 """For so long Slurm has its own order before the daemon starts."""
 SALT: Final = "salt 31"

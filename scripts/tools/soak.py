@@ -1,8 +1,7 @@
 """Does anything grow? The daemon for a long time, its memory, files, threads and journal watched.
 
-The built-in cluster, an hour of it in a second, everything written. Prints JSON;
-docs/reliability.md holds what was measured. Exit code 1: something grew beyond its bound after the
-first third, which is left out as warming up.
+The built-in cluster, an hour of it in a second, everything written. Prints JSON. Exit code 1:
+something grew beyond its bound after the first third, which is left out as warming up.
 """
 
 import argparse
