@@ -11,7 +11,7 @@ STUDY := $(BIN)/python -m scripts.studies
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-scale \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast mutants soak day clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast mutants soak day experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,6 +150,10 @@ soak: $(STAMP) ## 2,000 cycles on the built-in cluster: does anything grow?
 
 day: $(STAMP) test-packages ## eight more of 24 hours of a slurmctld with 1,000 nodes and 3,000 waiting jobs; an hour each
 	@$(BIN)/python -m scripts.tools.day run
+
+experiment-slurm: $(STAMP) test-packages ## rltuned against multifactor and FIFO on real Slurms; hours, goes on where it stopped
+	@$(BIN)/python -m scripts.studies.experiment_slurm run
+	@$(BIN)/python -m scripts.studies.experiment_slurm report
 
 clean: ## remove .venv and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import random
 import shlex
 import shutil
@@ -27,20 +26,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from scripts.benchmarks.check import machine
-from scripts.tools.fast_daemon import FastDaemon, processor_s, rpc_counts, status
-from scripts.tools.fast_lab import PARTITION, SHARES, WEIGHTS, FastLab, accounting_commands
+from scripts.studies.experiment_slurm import arms
+from scripts.studies.experiment_slurm.lab import FastLab
+from scripts.studies.experiment_slurm.play import MEMORY, facts
+from scripts.tools.fast_daemon import ARM, FastDaemon, processor_s, rpc_counts, status
 from tests.accounting import THIRD as SERVICE
 from tests.accounting import as_user
 from tests.lab import NodeSpec
 
 Row = dict[str, Any]
-MEMORY = "/dev/shm"  # noqa: S108 - only for a folder of our own in it
 QUARTER, MINUTES, MINUTE_S, HOUR_S = 15, 60, 60.0, 3_600.0
 """Minutes of a row, and of an hour."""
 PLAN = ((0.2, "reload"), (0.35, "restart"), (0.5, "reload"), (0.6, "restart"), (0.7, "tune"),
@@ -115,7 +114,7 @@ class World(FastDaemon):
     def begin(self) -> None:
         """Users, a full queue, and the daemon."""
         service = ("add", "user", SERVICE, "account=root", "adminlevel=operator")
-        for words in (*accounting_commands(), service):
+        for words in (*arms.accounting_commands(), service):
             self.lab.run("sacctmgr", "-i", *words)
         self.user = SERVICE
         self.reload(0.55)
@@ -136,7 +135,7 @@ class World(FastDaemon):
         """
         lines: dict[str, list[str]] = {}
         for _ in range(count):
-            user = self.rng.choice(list(SHARES))
+            user = self.rng.choice(list(arms.SHARES))
             lines.setdefault(user, []).append(self._sbatch(tasks))
         for user, own in lines.items():
             shell = (*as_user(user), "sh")
@@ -330,16 +329,6 @@ def due(book: dict[str, int], minute: int) -> list[str]:
     return names
 
 
-def facts() -> dict[str, str]:
-    """Commit, version, processors."""
-    argv = ("git", "rev-parse", "--short=12", "HEAD")
-    commit = subprocess.run(argv, cwd=Path(__file__).parent, capture_output=True, text=True,
-                            check=False).stdout.strip()  # fmt: skip
-    cores = str(len(os.sched_getaffinity(0)))
-    return {"commit": commit or "unknown", "rltuned": version("rltuned"), "cores": cores,
-            "machine": platform.machine()}  # fmt: skip
-
-
 def note(out: Path, row: Row) -> None:
     """Append it durably."""
     with out.open("a") as file:
@@ -377,11 +366,11 @@ def _part(given: argparse.Namespace, part: int, minutes: range, out: Path) -> No
         home.mkdir(mode=0o700)
         names = tuple(f"n{number:04d}" for number in range(1, given.nodes + 1))
         lab = FastLab(
-            folder=Path(place) / "slurm", partitions=(PARTITION,), accounting=True,
+            folder=Path(place) / "slurm", partitions=(arms.PARTITION,), accounting=True,
             nodes=(NodeSpec(names, cpus=64, mem_mib=512_000, gpu_type="a100", gpus=8),),
             speed=given.speed, extra=("AccountingStorageTRES=gres/gpu",),
             # nobody asks a thousand nodes on two processors all the time
-            settings={**WEIGHTS, "SchedulerParameters": SCHEDULER,
+            settings={**arms.slurm_settings(ARM), "SchedulerParameters": SCHEDULER,
                       "SlurmdTimeout": "0"},
         )  # fmt: skip
         with lab:

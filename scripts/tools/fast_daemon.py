@@ -18,13 +18,16 @@ from typing import Any
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.journal import Journal
 from rltuned.slurm.priority import GARBAGE_SITE
-from scripts.tools.fast_lab import DAEMON, FastLab
+from scripts.studies.experiment_slurm import arms
+from scripts.studies.experiment_slurm.lab import FastLab
 from tests.accounting import as_user
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
 Event = dict[str, Any]
 """A line of the daemon's log."""
+ARM = arms.ARMS["site"]
+"""Of the experiment on real Slurm: its weights, QOS and shares, and `delay` as site factors."""
 _RPC = re.compile(r"^\s*(\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)
 
 
@@ -49,8 +52,8 @@ class FastDaemon:
     def settle(self, interval_s: float, more: str = "", limits: str = "") -> None:
         """Write rltuned.toml; home and all that is in it become the user's."""
         where = {"folder": str(self.home), "conf": str(self.lab.conf)}
-        text = DAEMON.format(**where, interval_s=interval_s, limits=limits)
-        self.config.write_text(text + more)
+        text = arms.daemon_settings(ARM, **where, interval_s=interval_s)
+        self.config.write_text(text.replace("[limits]\n", f"[limits]\n{limits}") + more)
         self.config.chmod(0o600)
         if self.user:
             for path in (self.home, self.config):

@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from rltuned.core.order import Order
-from rltuned.lab.stats import DAY_S
-from rltuned.settings.source import load
 from scripts.tools.day import Meters, Row, due, hours_of, judged, read, table
 from scripts.tools.fast_daemon import rpc_counts
-from scripts.tools.fast_lab import DAEMON, WEIGHTS, FastClock
-from tests.configs import settings_file
 from tests.lab import SlurmLab
 
 USED = {"rss_mib": 90.0, "cpu_s": 9.0, "rpcs": 60}
@@ -115,23 +110,3 @@ def test_rpcs_are_counted_by_user_and_by_type(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(SlurmLab, "run", run)
     assert rpc_counts(SlurmLab()) == {"REQUEST_JOB_INFO": 3}
     assert rpc_counts(SlurmLab(), "user") == {"root": 12, "lp": 5}
-
-
-def test_the_clock_runs_on_one_line() -> None:
-    clock = FastClock(Path("fast.so"), 1_000.0, 180.0)
-    assert clock.at(1_000.0) == 1_000.0
-    assert clock.at(1_002.0) == 1_360.0
-    assert clock.environ(slurmd=False)["FASTCLOCK_WAITS"] == "0"
-
-
-def test_the_daemon_takes_its_settings(tmp_path: Path) -> None:
-    where = {"folder": tmp_path, "conf": "/slurm.conf", "limits": "hysteresis = 0.5\n"}
-    settings = load(settings_file(tmp_path, DAEMON.format(**where, interval_s=2.0))).settings
-    assert settings.limits.write_mode == "site_factor"
-    assert settings.limits.hysteresis == 0.5
-
-
-def test_a_step_of_qos_is_worth_the_longest_delay_twice() -> None:
-    a_day = int(WEIGHTS["PriorityWeightAge"]) / int(WEIGHTS["PriorityMaxAge"]) * 24 * 60
-    longest = Order().max_delay_s / DAY_S * a_day
-    assert 2 * longest <= int(WEIGHTS["PriorityWeightQOS"])

@@ -1,11 +1,10 @@
-"""A test Slurm with a faster clock: a site with accounting, users, QOS and shares."""
+"""The test Slurm of 13 fake GPUs with an accounting database of its own, and its faster clock."""
 
 import fcntl
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,48 +90,6 @@ SCHEDULER = (
 """A site's usual settings; bf_yield_interval, max_sched_time and bf_max_time are measured by the
 faster clock and are raised so that a pass is not cut off by it."""
 CREDENTIAL_S = 60000
-PARTITION = "PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=60"
-SHARES = {"games": 40, "news": 30, "mail": 20, "backup": 10}
-"""Users that every Debian has, each in an account of its own, and the shares of the accounts."""
-WEIGHTS = {
-    "PriorityType": "priority/multifactor", "PriorityWeightAge": "10000",
-    "PriorityMaxAge": "10080", "PriorityWeightJobSize": "2000", "PriorityFavorSmall": "YES",
-    "PriorityWeightPartition": "0", "PriorityWeightQOS": "20000",
-    "PriorityWeightFairShare": "1000",
-}  # fmt: skip
-"""A point is a minute of age. QOS `high` stands 14 days of it above `normal`, twice the longest
-delay; a step of the fair tree is worth 3.4 hours, so that delays have room."""
-DAEMON = """\
-[daemon]
-interval_s = {interval_s}
-state_dir = "{folder}"
-pause_file = "{folder}/PAUSE"
-max_snapshot_age_s = 3600
-[policy]
-name = "delay"
-[limits]
-{limits}write_mode = "site_factor"
-[load]
-max_server_threads = 0
-max_backfill_s = 0
-[slurm]
-conf = "{conf}"
-[http]
-port = 0
-[log]
-format = "json"
-"""
-"""Everything else is rltuned's default. A snapshot ages by the faster clock while commands take
-real time, so its greatest age is raised; how busy slurmctld is cannot be judged by a clock that
-makes its work look 180 times as long, so that is not asked."""
-
-
-def accounting_commands() -> Iterator[tuple[str, ...]]:
-    """sacctmgr's words for the users, their shares and the QOS."""
-    yield ("add", "qos", "high", "priority=100")
-    for user, share in SHARES.items():
-        yield ("add", "account", f"of_{user}", f"fairshare={share}")
-        yield ("add", "user", user, f"account=of_{user}", "qos=normal,high", "defaultqos=normal")
 
 
 @dataclass
@@ -142,7 +99,7 @@ class FastLab(SlurmLab):
     """
 
     speed: float = 1.0
-    built: Path = Path(".run/clock")
+    built: Path = Path(".run/experiment")
     settings: dict[str, str] = field(default_factory=dict)
     clock: FastClock | None = None
     _daemon: bool = False

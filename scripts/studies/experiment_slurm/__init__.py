@@ -1,0 +1,1 @@
+"""The paper's cluster experiment on a real Slurm with a faster clock: results/real-slurm.md."""
