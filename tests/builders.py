@@ -9,11 +9,19 @@ from rltuned.daemon.apply import remembered_by
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
-from rltuned.domain.context import NO_CONTEXT
-from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
-from rltuned.domain.plan import Outcome, Plan, Result
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.plan import (
+    MAX_PRIORITY,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
+    Outcome,
+    Plan,
+    Result,
+    target_of,
+)
+from rltuned.domain.snapshot import NO_CONTEXT, Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.journal import Journal

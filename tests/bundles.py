@@ -4,10 +4,8 @@ from pathlib import Path
 
 import torch
 
-from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.network import TorchActor
-from rltuned.policies.card import Training
-from rltuned.policies.network import INPUTS
+from rltuned.lab.train.network import TorchActor, export_bundle
+from rltuned.policies.actor import INPUTS, Training
 
 
 def small_network(target: Path, *, seed: int = 1) -> Path:

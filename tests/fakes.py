@@ -8,12 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.order import DEFAULT, Wish
-from rltuned.domain.context import RememberedBy, nothing
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import (
+    OVERSUBSCRIBE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
+    Outcome,
+    Plan,
+    Result,
+)
 from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import RememberedBy, Snapshot, nothing
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, basic
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rltuned.domain.fields import (
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import (
     NICE,
     OVERSUBSCRIBE,
     PRIORITY,
@@ -13,7 +14,6 @@ from rltuned.domain.fields import (
     Value,
     target_of,
 )
-from rltuned.domain.jobs import PendingJob
 from tests.builders import job
 from tests.fakes import NATURAL
 

@@ -4,12 +4,9 @@ import time
 from dataclasses import dataclass
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget
+from rltuned.core.milp import Budget, Sharing, Tuning
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
-from rltuned.domain.fields import OVERSUBSCRIBE
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import OVERSUBSCRIBE, Result
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli

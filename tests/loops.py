@@ -12,16 +12,15 @@ from prometheus_client import CollectorRegistry
 from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Scope
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier, SignalFlags
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import MetricsServer, QuestionServer
+from rltuned.daemon.web.server import Answers, MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board, Document
 from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal

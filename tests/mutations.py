@@ -13,10 +13,9 @@ from rltuned.lab.backtest.past import Span, past_of
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.cli.traces import READERS
-from rltuned.lab.replay.readers.clusters import read_swf
-from rltuned.lab.replay.readers.rows import ParsedTrace, finish
+from rltuned.lab.replay.readers import ParsedTrace, finish, read_swf
 from rltuned.lab.replay.trace_file import read_faults, read_trace
-from rltuned.lab.train.history import started_of
+from rltuned.lab.train.imitation import started_of
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
 from rltuned.sim.trace import Bad

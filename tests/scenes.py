@@ -9,13 +9,11 @@ from itertools import count
 import numpy as np
 
 from rltuned.core.memory import RunTimeMemory
-from rltuned.domain.context import RunTime
-from rltuned.domain.jobs import RunningJob
+from rltuned.domain.jobs import JobRun, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.runs import JobRun
+from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.policies.feeding import replay
-from rltuned.policies.predictor import load_predictor
+from rltuned.policies.predictor import load_predictor, replay
 from rltuned.policies.shelf import shipped_predictor
 from tests.builders import job, request
 

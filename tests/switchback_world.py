@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
+from rltuned.daemon.breaker import HORIZON_S
 
-from rltuned.core.evidence import Evidence, difference
-from rltuned.core.ladder import Ladder
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.blocks import HORIZON_S
+from rltuned.core.ladder import Evidence, Ladder, Switchback, difference
 
 MARGIN = Ladder().margin
 DEFAULT = Switchback()

@@ -5,7 +5,7 @@ The server of tests/two_ranks.py imports this module, and its processes begin wi
 
 import torch.distributed
 
-from rltuned.lab.backtest import fit_order
+from rltuned.lab.backtest import fit
 from rltuned.lab.cli import site_files
 from rltuned.lab.replay import play
 from rltuned.lab.train import evolution, ppo

@@ -25,29 +25,26 @@ from rltuned.core.features import encode
 from rltuned.core.ladder import Rung
 from rltuned.core.memory import RunTimeMemory
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.loop import Loop, uncollected
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.schedule import uncollected
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.wiring import build_rig
-from rltuned.domain.context import Context
 from rltuned.domain.plan import Result
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.errors import BackendError
 from rltuned.journal.journal import Journal
 from rltuned.lab.replay.protocol import DAEMON, Protocol, by_default
-from rltuned.lab.replay.readers.clusters import read_philly_csv
-from rltuned.lab.replay.readers.rows import finish
-from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.readers import finish, read_philly_csv
 from rltuned.lab.replay.run import play_all, simulate, windows
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.settings import Flag, load
+from rltuned.sim.cluster import preset
 from rltuned.sim.dispatch import BackfillRule
-from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from rltuned.slurm.backend import SlurmBackend

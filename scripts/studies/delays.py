@@ -23,7 +23,7 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT, Order, clip_s
 from rltuned.policies.baselines import BASELINES, Baseline
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.trace import TraceJob
 from scripts.studies import data_of, figures, plays
 from scripts.studies.plays import COPIES, GROUNDS, PURE, PURE_SITE, STRENGTHS, trace_of

@@ -19,27 +19,22 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import FloatArray
-from rltuned.core.forecast import HORIZON_S
-from rltuned.core.hindsight import Hindsight, corrected
+from rltuned.core.forecast import HORIZON_S, Arrival, Arrivals
 from rltuned.core.line import proposed_line
 from rltuned.core.memory import RunTimeMemory
-from rltuned.core.sizes import Sizes
-from rltuned.core.starts import Start, expected_of
+from rltuned.core.pools import Sizes
+from rltuned.core.starts import Hindsight, Start, corrected, expected_of
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.context import Context, RunTime
-from rltuned.domain.jobs import PendingJob, RunningJob, Share
-from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import JobRun, PendingJob, RunningJob, Share
+from rltuned.domain.snapshot import Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.feeding import feed
-from rltuned.policies.predictor import load_predictor
+from rltuned.policies.predictor import feed, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from scripts.studies import data_of, plays
 from scripts.studies.plays import trace_of
 from scripts.studies.runner import Row, Study, head, known, row_of

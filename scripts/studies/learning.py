@@ -28,20 +28,17 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.features import LIMIT_FULL_S, FloatArray
-from rltuned.core.observation import FIXED, OBSERVED
+from rltuned.core.features import FIXED, LIMIT_FULL_S, OBSERVED, FloatArray
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
-from rltuned.lab.compare import paired
+from rltuned.lab.compare import mean_with_ends, paired
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.stats import mean_with_ends
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import Learner, train
 from rltuned.lab.train.rollout import play_policy, total
 from rltuned.lab.train.settings import REACH, Objective, PpoSettings
-from rltuned.policies.actor import NetworkPolicy
-from rltuned.policies.network import Network
+from rltuned.policies.actor import Network, NetworkPolicy
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
 

@@ -18,17 +18,15 @@ from typing import Literal
 
 import numpy as np
 
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget
-from rltuned.core.sharing import Sharing
+from rltuned.core.milp import Budget, Sharing, Tuning
 from rltuned.lab.compare import paired
 from rltuned.lab.replay.metrics import score
 from rltuned.lab.replay.protocol import Protocol, jointly
-from rltuned.lab.replay.reshape import scale
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
+from rltuned.lab.replay.trace_file import scale
+from rltuned.sim.cluster import preset
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules

@@ -21,23 +21,19 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.run_times import PLAN_SCALE
 from rltuned.lab.replay.metrics import slowdown
-from rltuned.lab.replay.orders import in_cycles
+from rltuned.lab.replay.orders import in_cycles, layers_of
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.play import run as play_out
-from rltuned.lab.replay.reshape import jittered, scale
 from rltuned.lab.replay.run import possible
-from rltuned.lab.replay.run_times import layers_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.replay.trace_file import read_trace
+from rltuned.lab.replay.trace_file import jittered, read_trace, scale
 from rltuned.lab.train.predictor import fit
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.cluster import Cluster, read_cluster
-from rltuned.sim.dispatch import BackfillRule
+from rltuned.sim.cluster import Cluster, preset, read_cluster
+from rltuned.sim.dispatch import AGE_ONLY, BackfillRule, Natural
 from rltuned.sim.limits import draw_limits
-from rltuned.sim.natural import AGE_ONLY, Natural
-from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules

@@ -21,7 +21,7 @@ import numpy as np
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.compare import of_logs
-from rltuned.lab.replay.reshape import jittered
+from rltuned.lab.replay.trace_file import jittered
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings

@@ -24,13 +24,12 @@ from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.play import as_daemon
 from rltuned.lab.backtest.site import SiteModel
-from rltuned.lab.compare import Change, Comparison, compared, pooled
+from rltuned.lab.backtest.study import as_daemon
+from rltuned.lab.compare import DAY_S, Change, Comparison, compared, pooled
 from rltuned.lab.replay.orders import slurms_order
 from rltuned.lab.replay.play import run as play_out
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.stats import DAY_S
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.tune.night import COPIES, NightPlan, price_broken, spend, split_of, verdict
 from rltuned.lab.tune.search import Candidate, Period
@@ -39,7 +38,7 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.natural import Natural
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord

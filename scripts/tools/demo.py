@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rltuned.core.order import Policy
-from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import DEFAULT, Protocol
-from rltuned.lab.replay.reshape import scale
-from rltuned.policies.named import policy_named
-from rltuned.sim.natural import Natural
-from rltuned.sim.presets import preset
+from rltuned.lab.replay.run import DecidedWorld
+from rltuned.lab.replay.trace_file import scale
+from rltuned.policies.plugins import policy_named
+from rltuned.sim.cluster import preset
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World

@@ -27,19 +27,19 @@ from rich.text import Text
 
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web import pages
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.journal.journal import Journal
-from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.trace_file import scale
 from rltuned.report import style
 from rltuned.settings import load
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.natural import Natural
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules, World
 

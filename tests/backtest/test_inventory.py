@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rltuned.errors import SnapshotError
-from rltuned.lab.backtest.inventory import BadRecord, read_nodes_shown, read_partitions_shown
+from rltuned.lab.backtest.site import BadRecord, read_nodes_shown, read_partitions_shown
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm"
 RELEASES = ("22.05", "24.11", "26.05")

@@ -12,7 +12,7 @@ import pytest
 
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.traces import read_sacct_text
-from rltuned.lab.train.history import COLUMNS, started_of
+from rltuned.lab.train.imitation import COLUMNS, started_of
 from rltuned.slurm.accounting import RESIZED, STEPS, SacctRecord
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "slurm" / "22.05" / "sacct"

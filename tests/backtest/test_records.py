@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rltuned import durable
+from rltuned import files
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import REQUIRED, STANDS_FOR, lines_of, read_history
 from rltuned.lab.cli import traces
 from rltuned.lab.replay.trace_file import read_text
-from rltuned.lab.train import history
+from rltuned.lab.train import imitation
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import COLUMNS, SacctAnswer
 from rltuned.slurm.columns import FIELD
@@ -250,7 +250,7 @@ def test_rows_before_the_first_that_is_one_cost_themselves() -> None:
     assert len(named.records) == 1
 
 
-@pytest.mark.parametrize("required", [REQUIRED, history.COLUMNS, traces.COLUMNS])
+@pytest.mark.parametrize("required", [REQUIRED, imitation.COLUMNS, traces.COLUMNS])
 def test_the_documented_columns_are_enough_for_every_reader(required: tuple[str, ...]) -> None:
     found = read_history(["|".join(COLUMNS), line()], "rows", UTC, required=required)
     assert len(found.records) == 1

@@ -12,13 +12,11 @@ import pytest
 from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest import past as of_the_past
-from rltuned.lab.backtest.calibration import calibrate
+from rltuned.lab.backtest.outcome import calibrate
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.play import play_natural, play_ours, scenario_of
-from rltuned.lab.backtest.plugged import play_plugged
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
-from rltuned.lab.backtest.study import run_study
+from rltuned.lab.backtest.study import play_natural, play_ours, play_plugged, run_study, scenario_of
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.policies.baselines import BASELINES

@@ -9,9 +9,9 @@ import numpy as np
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
 from rltuned.lab.replay.metrics import FloatArray
-from rltuned.lab.replay.reshape import scale
+from rltuned.lab.replay.trace_file import scale
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.natural import Natural
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules, World

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.cli.asking import real_slurm
 from rltuned.cli.flags import settings_of
-from rltuned.cli.world import real_slurm
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.state import HealthState

@@ -10,8 +10,7 @@ import pytest
 
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import PRIORITY, Action, target_of
-from rltuned.domain.plan import Plan
+from rltuned.domain.plan import PRIORITY, Action, Plan, target_of
 from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmUndoer
 from rltuned.slurm.run import SlurmCli

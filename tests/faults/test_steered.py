@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rltuned.daemon.breaker import Cause
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.ladder import Ladder, Rung, Switchback
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.breaker import Cause
-from rltuned.daemon.canary.monitor import CanaryStatus, Monitor
+from rltuned.daemon.canary import CanaryStatus, Monitor
 from rltuned.daemon.kept_settings import kept_salt, salted
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.plan import HELD, Outcome, Result

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.ladder import Switchback
 from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.order import Order, Policy
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.snapshot import Context
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
@@ -104,7 +104,7 @@ class Site:
         self.neutral = decision.neutral
         return decision, outcomes
 
-    def give_back(self) -> set[Fate]:
+    def undo_plan(self) -> set[Fate]:
         undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
         found = restore(undoer, self.journal, SystemClock())
         print(*found, sep="\n")  # noqa: T201 - pytest shows it when a test fails

@@ -4,9 +4,18 @@ import time
 
 import pytest
 
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, RELEASE, SITE_FACTOR, Action, Target
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import (
+    OVERSUBSCRIBE,
+    PRIORITY,
+    RELEASE,
+    SITE_FACTOR,
+    Action,
+    Outcome,
+    Plan,
+    Result,
+    Target,
+)
 from rltuned.domain.snapshot import Snapshot
 from rltuned.run import Call
 from rltuned.slurm.backend import SlurmBackend

@@ -26,9 +26,8 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.systemd import SignalFlags
 from rltuned.daemon.wiring import Rig, build_rig, run_times_of
-from rltuned.domain.context import Context
 from rltuned.domain.kinds import Digester
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import keep_salt
 from rltuned.settings.source import load

@@ -87,7 +87,7 @@ def test_numbers_follow_the_eligible_time_plus_the_delay_and_undo_is_exact(site:
     delays = {int(e.job.job_id): e.delay_s for e in decision.entries}
     assert delays == {long: 2_400.0, middle: 1_440.0, short: 480.0, shortest: 300.0}
     assert site.cycle().plan.actions == ()
-    assert site.give_back() == {Fate.RESTORED}
+    assert site.undo_plan() == {Fate.RESTORED}
     after = site.pending()
     by_turn = decision.snapshot.priorities.kind == "basic"  # there a nice is gone once it counted
     assert {j: o.nice for j, o in after.items()} == dict.fromkeys(before, 0 if by_turn else 7)
@@ -113,7 +113,7 @@ def test_in_an_off_block_the_order_is_that_of_waiting_and_undo_is_exact(site: Si
         assert site.cycle().plan.actions == ()
     if system.slope and site.mode == "site_factor":
         site.assert_as_before(before)
-        assert site.give_back() == set()
+        assert site.undo_plan() == set()
 
 
 @in_both_modes
@@ -165,7 +165,7 @@ def test_parts_of_a_heterogeneous_job_go_further_back_and_undo_is_exact(site: Si
     assert delays == {plain: 2_400.0, short: 240.0, middle: 600.0, long: 2_400.0, tiny: 600.0}
     assert site.first_to_last() == [short, middle, tiny, plain, long]
     assert site.cycle().plan.actions == ()
-    assert site.give_back() == {Fate.RESTORED}
+    assert site.undo_plan() == {Fate.RESTORED}
     if site.mode == "site_factor":
         site.assert_as_before(before)
 
@@ -178,10 +178,10 @@ def test_a_job_that_slurm_lets_no_one_change_is_given_back_when_it_does(site: Si
     site.cycle()
     assert site.numbers()[long] != before[long]
     site.lab.run("scontrol", "update", f"JobId={long}", "NumCPUs=1000", check=False)
-    assert Fate.REFUSED in site.give_back()
+    assert Fate.REFUSED in site.undo_plan()
     site.assert_as_before({short: before[short]})
     site.lab.scontrol("update", f"JobId={long}", "NumCPUs=4")
-    assert site.give_back() == {Fate.RESTORED}
+    assert site.undo_plan() == {Fate.RESTORED}
     site.assert_as_before(before)
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.decide import give_back
+from rltuned.core.decide import undo_plan
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import OVERSUBSCRIBE
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import OVERSUBSCRIBE, Plan, Result
 from rltuned.journal.journal import Journal
 from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
 from rltuned.slurm.run import SlurmCli
@@ -86,10 +85,10 @@ def test_a_stage_that_does_not_write_isolates_it_again(slurm: SlurmLab, tmp_path
     (found,) = backend.observe().pending
     write(backend, journal, Plan((OVERSUBSCRIBE.to(found, "YES"),)))
     shown = marked_by(journal, backend.observe())
-    write(backend, journal, give_back(shown))
+    write(backend, journal, undo_plan(shown))
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
     assert journal.is_clean()
-    assert give_back(marked_by(journal, backend.observe())).is_empty
+    assert undo_plan(marked_by(journal, backend.observe())).is_empty
 
 
 def test_jobs_are_reported_before_their_node_falls_free(slurm: SlurmLab) -> None:

@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltuned.core.arrivals import NO_ARRIVALS
-from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.entry import Entry
-from rltuned.core.hindsight import Scales
+from rltuned.core.decide import Decision, Entry, Knobs, decide
+from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import THROTTLED, proposed_line
-from rltuned.core.other_request import OtherRequest
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.starts import Start, expected_of
-from rltuned.daemon.what_if import what_if
-from rltuned.domain.context import NO_CONTEXT
+from rltuned.core.starts import Scales, Start, expected_of
+from rltuned.daemon.what_if import OtherRequest, what_if
+from rltuned.domain.snapshot import NO_CONTEXT
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
-from rltuned.domain.runs import JobRun
 from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli

@@ -25,7 +25,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.cli import app, check
-from rltuned.daemon.canary import breaker
+from rltuned.daemon import breaker
 from rltuned.errors import SolverError
 from rltuned.journal.journal import Journal
 from tests.accounting import OWNER, PLAIN, as_user

@@ -74,7 +74,7 @@ def test_a_site_factor_survives_what_slurm_and_people_do(site: Site) -> None:
     lab.stop_controller()
     lab.start_controller()
     still("a restart")
-    assert site.give_back() == {Fate.RESTORED}
+    assert site.undo_plan() == {Fate.RESTORED}
     assert [factor(site, j) for j in (long, short, other)] == [0, 0, 0]
 
 
@@ -94,7 +94,7 @@ def test_a_site_factor_survives_a_requeue_and_is_given_back(site: Site) -> None:
     for _ in range(3):
         site.cycle()
         assert factor(site, short) == pytest.approx(number, abs=60)  # it counts once
-    assert site.give_back() <= {Fate.RESTORED, Fate.GONE}
+    assert site.undo_plan() <= {Fate.RESTORED, Fate.GONE}
     assert factor(site, short) in {0, None}
     assert factor(site, long) in {0, None}
 
@@ -113,7 +113,7 @@ def test_a_task_that_is_parted_takes_the_site_factor_along(site: Site) -> None:
         site.cycle()
         tasks = [j for j in site.pending().values() if j.array and j.array.array_job_id == array]
         assert [j.site_factor for j in tasks] == pytest.approx([number, number], abs=60)
-    assert site.give_back() == {Fate.RESTORED}
+    assert site.undo_plan() == {Fate.RESTORED}
     assert set(site.numbers().values()) == {0}
 
 
@@ -140,7 +140,7 @@ def test_a_job_that_is_held_while_it_is_written_stays_rltuneds(site: Site, tmp_p
     assert not site.journal.is_clean()
     lab.scontrol("release", str(short))
     lab.wait_for(lambda: bool(factor(site, short)), "sprio shows what was written")
-    assert site.give_back() == {Fate.RESTORED}
+    assert site.undo_plan() == {Fate.RESTORED}
     assert [factor(site, j) for j in (long, short)] == [0, 0]
 
 

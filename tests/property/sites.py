@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, Policy, decide
 from rltuned.core.order import Order
-from rltuned.domain.context import Context
-from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import SITE_FACTOR
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import JobId
 from tests.builders import NOW, job, snapshot
 from tests.property import worlds

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.journal.cycles import decode_snapshot, encode_snapshot

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core import groups
-from rltuned.core.group_forecast import foresee
-from rltuned.core.groups import follow, forecasts
-from rltuned.domain.groups import Dependency, GroupJob, GroupStore, JobPhase
-from rltuned.domain.jobs import PendingJob
+from rltuned.core.groups import follow, forecasts, foresee
+from rltuned.domain.jobs import Dependency, GroupJob, GroupStore, JobPhase, PendingJob
 from rltuned.domain.units import JobId
 from rltuned.slurm.values import parse_dependency
 from tests.builders import NOW, job, running, snapshot

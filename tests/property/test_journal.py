@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rltuned.domain.fields import Action
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Outcome, Plan, Result
+from rltuned.domain.plan import Action, Outcome, Plan, Result
 from rltuned.journal.journal import Journal
 from rltuned.journal.owned import KEPT
 from rltuned.journal.retention import Keeping
@@ -74,7 +73,7 @@ class JournalMachine(RuleBasedStateMachine):
                 del self.open[number, "site_factor"]
 
     @rule(number=JOBS, result=RESULTS)
-    def give_back(self, number: int, result: Result | None) -> None:
+    def undo_plan(self, number: int, result: Result | None) -> None:
         self._write(release(self._job(number)), result)
         if result is Result.APPLIED:
             self.open.pop((number, "priority"), None)

@@ -11,10 +11,19 @@ import numpy as np
 import pulp
 import pytest
 
-from rltuned.core.backfill import BackfillResult, easy_backfill, job_ends, placeable
 from rltuned.core.capacity import Capacity
-from rltuned.core.joint import Queue, program_of
-from rltuned.core.milp import Budget, Program, Solution, Way, choose, fault_of, value
+from rltuned.core.milp import (
+    Budget,
+    Program,
+    Queue,
+    Solution,
+    Way,
+    choose,
+    fault_of,
+    program_of,
+    value,
+)
+from rltuned.core.placement import BackfillResult, easy_backfill, job_ends, placeable
 from rltuned.domain.cluster import Node
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot

@@ -10,8 +10,8 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.numbers import REFRESH_S, Writing, numbers_of, settle
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.domain.fields import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership
+from rltuned.domain.plan import PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
 from rltuned.domain.snapshot import Snapshot
 from tests.builders import NOW, job, sure

@@ -14,7 +14,7 @@ from rltuned.core.decide import Decision, Knobs
 from rltuned.core.features import StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order, Policy
-from rltuned.core.sizes import Sizes
+from rltuned.core.pools import Sizes
 from rltuned.domain.units import JobId
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES

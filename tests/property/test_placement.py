@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import encode
 from rltuned.core.placement import PlacementRule, place, place_request, place_widely
-from rltuned.core.survey import shapes_of, survey
+from rltuned.core.pools import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.capacity import Capacity
-from rltuned.core.forecast import PlayedJob, play_forward
+from rltuned.core.forecast import NO_ARRIVALS, PlayedJob, play_forward
 from rltuned.core.line import present_line
 from rltuned.core.placement import place
+from rltuned.core.pools import shapes_of, survey
 from rltuned.core.starts import expected_of
-from rltuned.core.survey import shapes_of, survey
 from rltuned.domain.cluster import Reservation, Resources
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.explaining import _by_completion as nodes_by_completion
+from rltuned.core.line import _by_completion as nodes_by_completion
 from rltuned.slurm.request import parse_speeds
 
 FUZZED = 10_000

@@ -4,11 +4,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.sla import SlaClass, class_of
-from rltuned.domain.context import Context
+from rltuned.core.order import SlaClass, class_of
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.settings.keys import Settings

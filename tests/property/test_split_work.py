@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.order import Policy
-from rltuned.daemon.sums import Sums, sums_of
-from rltuned.domain.context import Context
+from rltuned.daemon.report import Sums, sums_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.replay.protocol import policy_of
 from rltuned.policies.baselines import BASELINES

@@ -22,16 +22,14 @@ from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleStage
 from rltuned.daemon.restore import UNDONE, restore, unknown_numbers
-from rltuned.domain.context import Context, RememberedBy, nothing
-from rltuned.domain.fields import SITE_FACTOR, Action
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
-from rltuned.domain.plan import Outcome, Plan
+from rltuned.domain.plan import SITE_FACTOR, Action, Outcome, Plan
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Snapshot, Unreadable
+from rltuned.domain.snapshot import Context, RememberedBy, Snapshot, Unreadable, nothing
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
-from rltuned.policies.named import policy_named
+from rltuned.policies.plugins import policy_named
 from rltuned.slurm.writer import judge
 from tests.builders import NOW, job, running, snapshot
 from tests.examples import examples
@@ -167,7 +165,7 @@ class UndoMachine(RuleBasedStateMachine):
         return "gpu"
 
     def teardown(self) -> None:
-        self.give_back()
+        self.undo_plan()
         self.journal.close()
         self.place.cleanup()
 
@@ -338,7 +336,7 @@ class UndoMachine(RuleBasedStateMachine):
         assert left.keys() <= self.named, "restore ends with 0 beside numbers of rltuned"
 
     @rule()
-    def give_back(self) -> None:
+    def undo_plan(self) -> None:
         """As an administrator does it who wants nothing left: no job is held by then."""
         self.slurm.held.clear()
         self.slurm.lacks.clear()
@@ -434,7 +432,7 @@ class TwoInstancesMachine(UndoMachine):
 
     def teardown(self) -> None:
         with self.other():
-            self.give_back()
+            self.undo_plan()
             self.journal.close()
         super().teardown()
 

@@ -3,14 +3,13 @@
 from hypothesis import given
 
 from rltuned.core.features import encode
+from rltuned.lab.replay.orders import known_of, layers_of
 from rltuned.lab.replay.prepared import pending_jobs
-from rltuned.lab.replay.run_times import known_of, layers_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.fitting import idle
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import TraceJob, idle
 from tests.examples import examples
 from tests.sim.worlds import cases
 

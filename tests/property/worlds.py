@@ -5,10 +5,9 @@ import math
 from hypothesis import strategies as st
 
 from rltuned.domain.cluster import Node
-from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, RunTime, Snapshot
 from tests.builders import NOW, job, node, request, snapshot
 
 TYPES = ("a100", "k80", "m40")

@@ -4,20 +4,21 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from rltuned.domain.fields import (
+from rltuned.domain.plan import (
     OVERSUBSCRIBE,
     PRIORITY,
     RELEASE,
     SITE_FACTOR,
     Action,
+    Plan,
+    Result,
     Target,
     target_of,
 )
-from rltuned.domain.plan import Plan, Result
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.natural import FIRST_PRIORITY, Natural
+from rltuned.sim.dispatch import FIRST_PRIORITY, Natural
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.sim.worlds import cluster, job
 
@@ -139,7 +140,7 @@ def test_nodes_that_are_down_or_drained_are_not_schedulable() -> None:
 
 def test_the_demo_never_waits_for_numba_or_torch() -> None:
     code = (
-        "import sys, rltuned.sim.demo; "
+        "import sys, rltuned.sim.backend; "
         "sys.exit(any(m in sys.modules for m in ('numba', 'torch', 'matplotlib')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -40,7 +40,7 @@ def test_an_index_that_cannot_be_read_any_more_is_not_opened(tmp_path: Path) -> 
     assert len([*tmp_path.glob("__pycache__/*.nbi")]) == 2
 
 
-@pytest.mark.parametrize("file", ["lab/kernel/loop.py", "core/limits.py", "domain/fields.py"])
+@pytest.mark.parametrize("file", ["lab/kernel/loop.py", "core/limits.py", "domain/plan.py"])
 def test_a_change_of_what_is_compiled_gives_it_another_name(tmp_path: Path, file: str) -> None:
     folder = tmp_path / "rltuned"
     shutil.copytree(ROOT / "rltuned", folder, ignore=lambda _, names: {"__pycache__"} & {*names})

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Writing
-from rltuned.core.order import Order
+from rltuned.core.order import Order, SlaClass
 from rltuned.core.select import Scope
-from rltuned.core.sla import SlaClass
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.natural import AGE_ONLY, Natural
+from rltuned.sim.dispatch import AGE_ONLY, Natural
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules
 from tests.examples import examples

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core import backlog, influence
+from rltuned.core import backlog
 from rltuned.lab.kernel import demand
 from rltuned.lab.kernel.demand import NO_DEMAND
 
@@ -29,7 +29,7 @@ def in_python() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in names:
             patch.setattr(demand, name, getattr(demand, name).py_func)
-        patch.setattr(demand, "leader", influence.leader)
+        patch.setattr(demand, "leader", backlog.leader)
         yield
 
 

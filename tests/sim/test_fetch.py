@@ -11,12 +11,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from rltuned.lab.replay.fetch import SOURCES, Archive, TraceSource, fetch
 from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.errors import TraceError
-from rltuned.lab.replay.readers import fetch as fetching
-from rltuned.lab.replay.readers.fetch import SOURCES, Archive, TraceSource, fetch
+from rltuned.lab.replay import fetch as fetching
 
 LOG = b'[{"jobid": "application_1"}]'
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rltuned.errors import TraceError
 from rltuned.lab.replay.trace_file import parse_trace, read_faults, read_trace, write_trace
-from rltuned.sim.cluster import parse_cluster, read_cluster
-from rltuned.sim.presets import PRESETS, preset
+from rltuned.sim.cluster import PRESETS, parse_cluster, preset, read_cluster
 from rltuned.sim.trace import Bad, Trace, TraceJob
 
 HEADER = (

@@ -10,8 +10,8 @@ from rltuned.core import forecast
 from rltuned.core.capacity import Capacity
 from rltuned.core.forecast import PlayedJob
 from rltuned.core.lanes import lane_of
-from rltuned.domain.context import RunTime
 from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.snapshot import RunTime
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import TraceJob

@@ -5,15 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget
-from rltuned.core.sharing import Sharing
+from rltuned.core.milp import Budget, Sharing, Tuning
 from rltuned.errors import TraceError
 from rltuned.lab.replay.metrics import Schedule
 from rltuned.lab.replay.protocol import Protocol, jointly
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from rltuned.solver import Cbc
 

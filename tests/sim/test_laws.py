@@ -19,7 +19,7 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules, World
 from tests.fakes import alone

@@ -17,7 +17,7 @@ from rltuned.lab.replay.plot import steps
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from tests.examples import examples
 from tests.sim.worlds import cluster, job

@@ -12,7 +12,7 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.world import Rules, World
 from tests.examples import examples
 from tests.sim.reference import plainly

@@ -9,13 +9,12 @@ from rltuned.core.features import FloatArray
 from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.lab.replay.decided import play_decided
 from rltuned.lab.replay.metrics import Schedule
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import schedule_of, simulate
+from rltuned.lab.replay.run import play_decided, schedule_of, simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.world import Rules
 from tests.sim.worlds import crowd
 

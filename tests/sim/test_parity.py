@@ -14,11 +14,9 @@ from rltuned.lab.kernel.placement import MANY_FROM
 from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import Cluster, idle_node, preset
 from rltuned.sim.synth import synthesize
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import EmptyCluster, TraceJob
 from rltuned.sim.world import Fault, NodeFault, Rules
 from tests.examples import examples
 from tests.sim.reference import plainly

@@ -8,14 +8,15 @@ import pytest
 
 from rltuned.errors import TraceError
 from rltuned.lab.cli.traces import read_sacct_text
-from rltuned.lab.replay.readers.alibaba import read_openb, read_pai
-from rltuned.lab.replay.readers.clusters import (
+from rltuned.lab.replay.readers import (
+    finish,
     read_helios,
+    read_openb,
+    read_pai,
     read_philly_csv,
     read_philly_log,
     read_swf,
 )
-from rltuned.lab.replay.readers.rows import finish
 
 PHILLY = """\
 job_id,submit_local,submit_epoch,num_gpus,run_time,n_attempts,vc,final_status,user,vc_source

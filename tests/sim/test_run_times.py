@@ -11,26 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.features import LIMIT_FULL_S
-from rltuned.core.kind_table import KINDS_MOST
-from rltuned.core.memory import RunTimeMemory
+from rltuned.core.memory import KINDS_MOST, RunTimeMemory
 from rltuned.core.run_times import FIELDS, FLOOR, HIGH, INPUTS, KEYS, LOG_FULL, LOW, MEAN, plan_s
-from rltuned.domain.context import RunTime
-from rltuned.domain.jobs import PendingJob, RunningJob
+from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.runs import JobRun
+from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.lab.kernel.run_times import replay
-from rltuned.lab.replay.orders import play
+from rltuned.lab.replay.orders import known_of, layers_of, play, runs_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.run_times import known_of, layers_of, runs_of
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.habits import Habits
-from rltuned.sim.natural import AGE_ONLY
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
+from rltuned.sim.dispatch import AGE_ONLY
+from rltuned.sim.limits import Habits
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import Trace, TraceJob
 from rltuned.sim.world import Rules

@@ -18,7 +18,7 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.natural import AGE_ONLY
+from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from rltuned.errors import TraceError
-from rltuned.lab.replay.reshape import cut, describe, jittered, offered_gpus, scale
-from rltuned.sim.demo import ScaledClock, demo_backend
-from rltuned.sim.habits import PARTS, Habits, scripts_of, users_of
-from rltuned.sim.limits import draw_limits, ranks, spearman
+from rltuned.lab.replay.trace_file import cut, describe, jittered, offered_gpus, scale
+from rltuned.sim.backend import ScaledClock, demo_backend
+from rltuned.sim.limits import PARTS, Habits, draw_limits, ranks, scripts_of, spearman, users_of
 from rltuned.sim.synth import SHAPES, jobs_of, synthesize
 from rltuned.sim.trace import Trace
 from tests.fakes import FakeClock

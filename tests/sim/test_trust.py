@@ -20,7 +20,7 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.rollout import play_policy
 from rltuned.policies.actor import Actor
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.world import Rules
 from tests.sim import worlds

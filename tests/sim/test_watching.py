@@ -5,8 +5,8 @@ from threading import Event
 import pytest
 
 from rltuned.errors import TraceError
-from rltuned.lab.replay import watching
-from rltuned.lab.replay.watching import watched
+from rltuned.lab.replay import protocol
+from rltuned.lab.replay.protocol import watched
 
 
 def test_a_play_is_watched_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_a_play_is_watched_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> Non
         if len(seen) == 2:
             enough.set()
 
-    with watching.watching(watcher):
+    with protocol.watching(watcher):
         assert watched(lambda: enough.wait(60), lambda: next(parts, 0.5))
     assert [part for part, _ in seen[:2]] == [0.25, 0.5], "nothing can be said of a part of 0"
     assert all(left_s > 0.0 for _, left_s in seen)
@@ -29,7 +29,7 @@ def test_what_a_play_raises_is_raised_with_a_watcher_and_without() -> None:
     def bad() -> None:
         raise TraceError("no")
 
-    with pytest.raises(TraceError), watching.watching(lambda _part, _left_s: None):
+    with pytest.raises(TraceError), protocol.watching(lambda _part, _left_s: None):
         watched(bad, lambda: 0.5)
     with pytest.raises(TraceError):
         watched(bad, lambda: 0.5)

@@ -15,8 +15,7 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.fitting import EmptyCluster
-from rltuned.sim.trace import TraceJob
+from rltuned.sim.trace import EmptyCluster, TraceJob
 from rltuned.sim.world import Rules
 from tests.examples import examples
 from tests.sim.reference import plainly

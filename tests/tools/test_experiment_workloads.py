@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.lab.replay.reshape import offered_gpus
-from rltuned.lab.stats import DAY_S
+from rltuned.lab.compare import DAY_S
+from rltuned.lab.replay.trace_file import offered_gpus
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from scripts.studies.experiment_slurm import arms as workloads

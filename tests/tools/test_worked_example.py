@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.domain.fields import SITE_FACTOR
+from rltuned.domain.plan import SITE_FACTOR
 from rltuned.domain.priority import PrioritySystem
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, running, snapshot, sure

@@ -17,12 +17,12 @@ from rltuned.core.select import select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
-from rltuned.lab.replay.decided import DecidedWorld, play_decided
 from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import DecidedWorld, play_decided
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.environment import NAME, REACH, QueueEnv, QueueVectorEnv
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from tests import needs

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.evaluate import app
-from rltuned.lab.compare import Change, paired
+from rltuned.lab.compare import Change, paired, sign_test
 from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.stats import sign_test
 from rltuned.lab.train.evaluate import (
     Evaluation,
     EvaluationPlan,

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from rltuned.core.features import encode
-from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
-from rltuned.core.run_times import LOG_FULL
-from rltuned.domain.context import Context, RunTime
+from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
+from rltuned.domain.snapshot import Context, RunTime
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.evaluate import EvaluationPlan, contestant_of, evaluate_on, plays_of
 from rltuned.lab.train.imitation import random_snapshot

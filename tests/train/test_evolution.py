@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.features import encode
-from rltuned.core.queue_features import FIRST_OF_QUEUE, QUEUE_COLUMNS
+from rltuned.core.run_times import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
-from rltuned.lab.cli.training import learned_on
+from rltuned.lab.cli.train import learned_on
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.evolution import (
@@ -32,16 +32,14 @@ from rltuned.lab.train.evolution import (
     perform,
     played,
 )
-from rltuned.lab.train.export import git_commit
 from rltuned.lab.train.imitation import random_snapshot
-from rltuned.lab.train.network import policy_of
+from rltuned.lab.train.network import git_commit, policy_of
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.run import Run, Validation, allow, fitting, held_out, judged
 from rltuned.lab.train.settings import EvolutionSettings
 from rltuned.lab.train.sources import DatasetSource, nothing
-from rltuned.policies.actor import NetworkPolicy, load_actor
+from rltuned.policies.actor import NetworkPolicy, Verdict, load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.card import Verdict
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace

@@ -17,20 +17,20 @@ from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.history import (
+from rltuned.lab.train.imitation import (
     COLUMNS,
     FEWEST_STARTS,
     FITTING,
     Started,
+    agreement,
     choices_of,
+    fit,
     started_of,
 )
-from rltuned.lab.train.imitation import agreement, fit
 from rltuned.lab.train.rollout import MULTIFACTOR, play_rule
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.sim.cluster import parse_cluster
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import parse_cluster, preset
 from rltuned.sim.synth import synthesize
 from tests.train.worlds import CLUSTER, single_jobs
 

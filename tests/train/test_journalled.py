@@ -10,17 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from rltuned.core.order import Order
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import Ownership, PendingJob, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.errors import TraceError
 from rltuned.journal.cycles import CycleObservation, recorded
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
 from rltuned.lab.cli.train import app
-from rltuned.lab.train.history import FITTING, choices_of_journal, moments_of
-from rltuned.lab.train.imitation import agreement, fit
+from rltuned.lab.train.imitation import FITTING, agreement, choices_of_journal, fit, moments_of
 from rltuned.policies.actor import load_actor
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import parse_cluster

@@ -15,7 +15,7 @@ from rltuned.lab.train.ppo import Learner, as_played, update
 from rltuned.lab.train.ranks import ALONE
 from rltuned.lab.train.rollout import Batch, Recorder, compete, join
 from rltuned.lab.train.settings import PpoSettings
-from rltuned.policies.network import Kind
+from rltuned.policies.actor import Kind
 from tests.train.worlds import SMALL, WORKLOAD
 
 CASES = pytest.mark.parametrize(("kind", "reach"), [("queue", 2.0), ("queue", 0.0), ("paper", 1.0)])

@@ -21,7 +21,7 @@ from rltuned.lab.train.rollout import (
     play_sampled,
 )
 from rltuned.lab.train.settings import PpoSettings
-from rltuned.policies.network import Kind
+from rltuned.policies.actor import Kind
 from rltuned.sim.world import Rules
 from tests.sim.reference import play_direct
 from tests.train.worlds import random_ground

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rltuned.core.features import encode
-from rltuned.core.queue_features import QUEUE_FEATURES
+from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.train.imitation import random_snapshot
@@ -36,9 +36,8 @@ from rltuned.lab.train.rollout import Batch, Recorder, compete, join, windows_be
 from rltuned.lab.train.run import Run, Validation
 from rltuned.lab.train.settings import PpoSettings
 from rltuned.lab.train.sources import DatasetSource
-from rltuned.policies.actor import load_actor
+from rltuned.policies.actor import Kind, load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import Kind
 from tests.builders import sure
 from tests.train.worlds import SMALL, WORKLOAD
 

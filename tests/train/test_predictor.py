@@ -13,7 +13,7 @@ from rltuned.core.run_times import HIGH, LOG_FULL, LOW, MEAN, MEDIAN, REQUEST_SI
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.export import export_predictor
+from rltuned.lab.train.network import export_predictor
 from rltuned.lab.train.predictor import examples_of, fit, foreseen
 from rltuned.policies.predictor import CARD_FILE, PARITY_FILE, PREDICTOR_FILE, load_predictor
 from rltuned.policies.shelf import shipped_predictor

@@ -12,7 +12,7 @@ from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.run import READ, ranges_played
 from rltuned.lab.train.settings import LEARN_UNTIL
 from rltuned.lab.train.sources import DatasetSource
-from rltuned.policies.network import Kind
+from rltuned.policies.actor import Kind
 from tests.train.worlds import random_ground
 
 LOADS = (0.9, 1.3)

@@ -9,7 +9,7 @@ import pytest
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import cost_at
 from rltuned.lab.train.settings import Objective
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import preset
 from rltuned.sim.trace import TraceJob
 from tests.train.worlds import WORKLOAD
 

@@ -4,19 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from rltuned.core.features import NUM_FEATURES, encode
-from rltuned.core.observation import sample_features
-from rltuned.lab.kernel.choices import QUEUED
-from rltuned.lab.kernel.episode import advance, choose, score_rows, see
+from rltuned.core.features import NUM_FEATURES, encode, sample_features
+from rltuned.lab.kernel.episode import QUEUED, advance, choose, score_rows, see
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.reshape import demand
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.replay.trace_file import demand
 from rltuned.lab.train.network import TorchActor, network_of
 from rltuned.lab.train.rollout import MULTIFACTOR, Recorder, play_rule, play_sampled, tables
-from rltuned.policies.actor import seen_by
+from rltuned.policies.actor import Kind, seen_by
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.network import Kind
 from rltuned.sim.world import Rules
 from tests.examples import some
 from tests.sim.reference import clairvoyant, play_direct

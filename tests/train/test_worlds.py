@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.queue_features import FIRST_OF_QUEUE, FIRST_QUANTILE
-from rltuned.core.run_times import LOG_FULL
+from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
 from rltuned.lab.train.predictor import fit
 from rltuned.lab.train.rollout import play_rule
 from rltuned.lab.train.run import Validation, held_out
@@ -21,7 +20,7 @@ from rltuned.lab.train.sources import (
     random_world,
     together,
 )
-from rltuned.sim.fitting import EmptyCluster
+from rltuned.sim.trace import EmptyCluster
 from tests.examples import examples
 
 

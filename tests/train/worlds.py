@@ -6,12 +6,11 @@ from rltuned.domain.cluster import GpuCount, Resources
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
-from rltuned.lab.kernel.choices import QUEUED, Desk
+from rltuned.lab.kernel.episode import QUEUED, Desk
 from rltuned.lab.kernel.state import RUNNING, State
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.settings import PpoSettings
-from rltuned.sim.cluster import Cluster, parse_cluster
-from rltuned.sim.presets import preset
+from rltuned.sim.cluster import Cluster, parse_cluster, preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 

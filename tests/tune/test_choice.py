@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rltuned.core.order import DEFAULT, Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
-from rltuned.lab.backtest.play import as_daemon
+from rltuned.lab.backtest.study import as_daemon
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
 from rltuned.lab.compare import JobScores
 from rltuned.lab.tune import search as searching

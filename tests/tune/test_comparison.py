@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from rltuned.lab.compare import JobScores, compared, pooled
-from rltuned.lab.stats import DAY_S, Stretches
+from rltuned.lab.compare import DAY_S, JobScores, Stretches, compared, pooled
 from rltuned.lab.tune.night import power_of, verdict
 from rltuned.lab.tune.search import Candidate
 from rltuned.policies.baselines import BASELINES

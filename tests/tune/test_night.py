@@ -17,9 +17,8 @@ from rltuned.domain.units import UnixTime
 from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
-from rltuned.lab.compare import JobScores
+from rltuned.lab.compare import DAY_S, JobScores
 from rltuned.lab.replay.play import load
-from rltuned.lab.stats import DAY_S
 from rltuned.lab.tune import night
 from rltuned.lab.tune.search import Period
 from rltuned.policies.baselines import BASELINES

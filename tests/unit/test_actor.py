@@ -17,10 +17,8 @@ from safetensors.torch import save as save_tensors
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.errors import ModelError
-from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.network import module_of
-from rltuned.policies.actor import load_actor
-from rltuned.policies.card import Card
+from rltuned.lab.train.network import export_bundle, module_of
+from rltuned.policies.actor import Card, load_actor
 from tests.builders import job, snapshot
 
 SHIPPED = Path(__file__).parents[2] / "models"

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.context import Remembered
-from rltuned.domain.fields import SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import SITE_FACTOR, Action, Plan, Result, target_of
+from rltuned.domain.snapshot import Remembered
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.answers import MARKS, NOW, grow_older, write_programs

@@ -7,17 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.backlog import USE_GUESS
+from rltuned.core.backlog import USE_GUESS, leader
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
-from rltuned.core.influence import leader
 from rltuned.core.limits import LimitMemory
-from rltuned.core.pools import Pools, pools_of, shared
-from rltuned.core.sizes import Sizes
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
+from rltuned.core.pools import Pools, Sizes, pools_of, shared
 from rltuned.domain.jobs import PendingJob, Request
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import GpuType
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, snapshot

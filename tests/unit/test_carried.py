@@ -2,8 +2,8 @@
 
 import pytest
 
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Field
 from rltuned.journal.owned import carried
 from tests.builders import job
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.lab.compare import Change, change_of_mean, geometric, paired
-from rltuned.lab.stats import Stretches
+from rltuned.lab.compare import Change, Stretches, change_of_mean, geometric, paired
 from rltuned.stats import STUDENT, t95, word_of
 
 

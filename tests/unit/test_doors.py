@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.domain.fields import FIELDS, MAX_PRIORITY, Action, Target
+from rltuned.domain.plan import FIELDS, MAX_PRIORITY, Action, Target
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.writer import command_lines
 from tests.fields import CASES

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.evidence import LIMIT, MAX_MARGIN, STAKE, Evidence, difference
+from rltuned.core.ladder import LIMIT, MAX_MARGIN, STAKE, Evidence, difference
 from tests.switchback_world import MARGIN, World, alarm_day, values
 
 WAITS = st.floats(0, 1e5).map(lambda wait_s: round(wait_s, 3))  # Slurm has whole seconds

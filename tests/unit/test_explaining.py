@@ -7,16 +7,16 @@ import pytest
 
 from rltuned.cli.explain import in_words
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.explaining import (
+from rltuned.core.line import (
     advised_nodes,
     sentence,
 )
 from rltuned.core.order import Bound, Order
 from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import Context, RunTime
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.snapshot import Context, RunTime
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, request, running, snapshot, sure

@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from rltuned.core.features import COLUMNS, FEATURES, SCHEMA_ID, encode, schema_id
-from rltuned.core.observation import (
+from rltuned.core.features import (
+    COLUMNS,
+    FEATURES,
     OBSERVED,
+    SCHEMA_ID,
+    encode,
     sample_features,
+    schema_id,
 )
 from tests.builders import NOW, job, node, running, snapshot
 

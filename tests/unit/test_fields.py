@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from rltuned.cli.history import what
-from rltuned.core.decide import give_back
+from rltuned.core.decide import undo_plan
 from rltuned.daemon.lease import Handover, pack, unpack
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import FIELDS, KINDS, PRIORITY, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import FIELDS, KINDS, PRIORITY, Plan, Result, target_of
 from rltuned.domain.units import UnixTime
 from rltuned.journal.cycles import changes_of
 from rltuned.journal.journal import Journal
@@ -99,7 +98,7 @@ def test_it_is_restored(case: Case, journal: Journal) -> None:
 @each_owned
 def test_a_stage_that_writes_nothing_undoes_it(case: Case, journal: Journal) -> None:
     world = wrote(case, journal)
-    plan = give_back(marked_by(journal, world.observe()))
+    plan = undo_plan(marked_by(journal, world.observe()))
     assert [o.result for o in world.apply(plan)] == [Result.APPLIED]
     assert world.job(1) == case.restored
 

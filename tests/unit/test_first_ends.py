@@ -10,9 +10,8 @@ from rltuned.core.memory import LEAST_ENDS, RunTimeMemory
 from rltuned.core.select import Scope
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
-from rltuned.domain.context import Context
-from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
-from rltuned.domain.runs import JobRun, RunNews
+from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunNews, RunningJob
+from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor

@@ -15,13 +15,11 @@ from rltuned.core.run_times import BURST_S, RUNNING, STARTED
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import RunTime
-from rltuned.domain.jobs import PendingJob, Request, RunningJob
+from rltuned.domain.jobs import JobRun, PendingJob, Request, RunNews, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.runs import JobRun, RunNews
+from rltuned.domain.snapshot import RunTime
 from rltuned.domain.units import JobId, UnixTime
-from rltuned.policies.feeding import feed
-from rltuned.policies.predictor import load_predictor
+from rltuned.policies.predictor import feed, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from tests.builders import NOW, snapshot
 from tests.examples import examples

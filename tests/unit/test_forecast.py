@@ -10,16 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.cli.explain import ordinal
-from rltuned.core.arrivals import Arrival, Arrivals
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.durations import knots, runs_s
-from rltuned.core.forecast import PlayedJob, play_forward, quantiles
+from rltuned.core.forecast import (
+    Arrival,
+    Arrivals,
+    PlayedJob,
+    knots,
+    play_forward,
+    quantiles,
+    runs_s,
+)
 from rltuned.core.line import Line, present_line, proposed_line
 from rltuned.core.select import Scope
 from rltuned.core.starts import MOST, NEVER, TOO_FAR, Start, expected_of
-from rltuned.domain.context import NO_CONTEXT, Context, RunTime
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.text import between

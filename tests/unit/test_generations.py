@@ -16,12 +16,11 @@ from rltuned.daemon.following import Turn
 from rltuned.daemon.wiring import build_rig, configured_predictor, find_policy, in_force
 from rltuned.errors import ModelError
 from rltuned.policies import generations
-from rltuned.policies.generation import MANIFEST, Manifest, TunedOrder
-from rltuned.policies.generations import LOG, ROLES, Generations
+from rltuned.policies.generations import LOG, MANIFEST, ROLES, Generations, Manifest, TunedOrder
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.source import Flag, from_flags
-from rltuned.sim.demo import demo_backend
+from rltuned.sim.backend import demo_backend
 from tests.builders import sure
 from tests.bundles import small_network
 

@@ -8,16 +8,23 @@ import pytest
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.decide import Decision, Knobs, PlacementMode, decide
-from rltuned.core.joint import JointPlacement, SolveStatus, Tuning, place_jointly
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp import (
+    Budget,
+    JointPlacement,
+    Sharing,
+    Solver,
+    SolveStatus,
+    Tuning,
+    blocker,
+    place_jointly,
+)
+from rltuned.core.milp import SharingBlocker as Blocker
 from rltuned.core.numbers import Writing
 from rltuned.core.placement import place
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing, blocker
-from rltuned.core.sharing import SharingBlocker as Blocker
 from rltuned.domain.cluster import Partition
-from rltuned.domain.fields import OVERSUBSCRIBE
 from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.domain.plan import OVERSUBSCRIBE
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import SolverError

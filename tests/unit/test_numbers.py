@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rltuned.core.numbers import EPOCH_S, Numbers, Writing, numbers_of, settle
-from rltuned.domain.fields import MAX_PRIORITY, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import MAX_PRIORITY, PRIORITY, SITE_FACTOR, Field
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from rltuned.domain.units import UnixTime
 from tests.builders import NOW, job, sure

@@ -7,11 +7,10 @@ from copy import deepcopy
 
 import pytest
 
-from rltuned.core.asked import key_of
 from rltuned.core.capacity import Capacity
-from rltuned.core.sizes import Sizes
-from rltuned.domain.jobs import Request, RunningJob
-from rltuned.domain.runs import JobRun
+from rltuned.core.memory import key_of
+from rltuned.core.pools import Sizes
+from rltuned.domain.jobs import JobRun, Request, RunningJob
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, node, request, snapshot
 from tests.scenes import DAY, HOUR, Scene, honest, honest_limits

@@ -10,9 +10,9 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import encode
 from rltuned.core.order import DEFAULT, Bound, Order, bounded, by_neutral, next_neutral
 from rltuned.core.pools import Pools, numbered
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Context
 from rltuned.errors import PolicyError
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, snapshot, sure

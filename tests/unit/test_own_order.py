@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.entry import Entry
+from rltuned.core.decide import Entry
 from rltuned.core.planning import own_priority
 from rltuned.core.refusals import counted
 from rltuned.domain.jobs import Ownership

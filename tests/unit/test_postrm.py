@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.fields import SITE_FACTOR
-from rltuned.domain.plan import Plan
+from rltuned.domain.plan import SITE_FACTOR, Plan
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, snapshot
 

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import torch
 
-from rltuned.core.observation import FIXED
-from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.network import module_of
-from rltuned.policies.actor import load_actor
-from rltuned.policies.card import Card
+from rltuned.core.features import FIXED
+from rltuned.lab.train.network import export_bundle, module_of
+from rltuned.policies.actor import Card, load_actor
 
 BUNDLE = Path(__file__).parents[2] / "models" / "warmstart-saf"
 

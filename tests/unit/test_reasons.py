@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.reasons import REASONS, ReasonKind, reason_of
+from rltuned.core.select import REASONS, ReasonKind, reason_of
 
 EVERY = (Path(__file__).parents[1] / "data" / "job_reasons.txt").read_text().split()
 """All words of job_state_reason_string in these releases."""

@@ -7,15 +7,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.order import Order
-from rltuned.core.sla import SlaClass, class_of
-from rltuned.daemon.canary.monitor import ClassCount, PromiseWatch
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.domain.context import Context
-from rltuned.domain.fields import SITE_FACTOR
-from rltuned.domain.jobs import ArrayInfo, PendingJob
+from rltuned.core.order import Order, SlaClass, class_of
+from rltuned.daemon.canary import ClassCount, PromiseWatch
+from rltuned.daemon.metrics import Metrics
+from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob
+from rltuned.domain.plan import SITE_FACTOR
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.runs import JobRun
+from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES

@@ -7,11 +7,10 @@ import pytest
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
-from rltuned.domain.context import Context
-from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership
+from rltuned.domain.plan import SITE_FACTOR
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, snapshot, sure

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.line import present_line
-from rltuned.core.standing import priority_order
+from rltuned.core.planning import priority_order
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo, PendingJob
 from rltuned.domain.units import JobId

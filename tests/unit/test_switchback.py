@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from rltuned.core.decide import Decision, Knobs, decide
+from rltuned.core.ladder import Switchback
 from rltuned.core.numbers import WriteMode, Writing
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.domain.context import Context
-from rltuned.domain.fields import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import PRIORITY, RELEASE, SITE_FACTOR
 from rltuned.domain.priority import NeutralDelay, PrioritySystem
+from rltuned.domain.snapshot import Context
 from tests.builders import NOW, basic, job, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.switchback_world import switchback_at

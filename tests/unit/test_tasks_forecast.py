@@ -11,10 +11,9 @@ from rltuned.core.starts import MOST, Expected, arrivals_of, expected_of, start_
 from rltuned.daemon.forecasting import KNOWN_S, RecentArrivals
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.answers import Answers, Asker
-from rltuned.domain.context import NO_CONTEXT
+from rltuned.daemon.web.server import Answers, Asker
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, node, running, snapshot, sure
 

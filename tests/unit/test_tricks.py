@@ -10,9 +10,9 @@ from rltuned.core.numbers import Writing
 from rltuned.core.order import Order
 from rltuned.core.select import Scope
 from rltuned.domain.cluster import Partition
-from rltuned.domain.context import Context
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.snapshot import Context
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, node, snapshot
 from tests.property.sites import ROOM, Site

@@ -13,14 +13,12 @@ from prometheus_client import CollectorRegistry
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import encode
 from rltuned.daemon.documents import plan_document
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.wiring import build_rig, find_policy, in_force
 from rltuned.errors import SettingsError
-from rltuned.policies.actor import load_actor
+from rltuned.policies.actor import correction, load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.generation import TunedOrder
-from rltuned.policies.generations import Generations
-from rltuned.policies.network import correction
+from rltuned.policies.generations import Generations, TunedOrder
 from rltuned.settings.source import Flag, from_flags, load
 from tests.builders import NOW, job, snapshot
 from tests.bundles import small_network

@@ -10,13 +10,11 @@ import numpy as np
 
 from rltuned.domain.cluster import Partition, Resources
 from rltuned.domain.units import GpuType
-from rltuned.lab.replay.reshape import scale
-from rltuned.lab.replay.trace_file import read_trace
-from rltuned.lab.stats import DAY_S
-from rltuned.sim.cluster import Cluster, idle_node
+from rltuned.lab.compare import DAY_S
+from rltuned.lab.replay.trace_file import read_trace, scale
+from rltuned.sim.cluster import Cluster, idle_node, preset
+from rltuned.sim.dispatch import Natural
 from rltuned.sim.limits import draw_limits
-from rltuned.sim.natural import Natural
-from rltuned.sim.presets import preset
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
 from scripts.studies.plays import TRACES

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter
 
-from rltuned.core.joint import Tuning
-from rltuned.core.sharing import Sharing
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.lab.compare import geometric
 from rltuned.lab.replay.metrics import Schedule, score
 from rltuned.lab.replay.protocol import Protocol, jointly

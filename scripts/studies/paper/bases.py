@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from rltuned.core.features import encode
-from rltuned.lab.compare import paired
-from rltuned.lab.stats import mean_with_ends
+from rltuned.lab.compare import mean_with_ends, paired
 from rltuned.lab.train.imitation import OrderedQueues, agreement, fit, random_snapshot
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import Learner, train

@@ -21,8 +21,7 @@ from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.rollout import play_policy, windows_between
 from rltuned.lab.train.settings import PpoSettings
 from rltuned.policies.actor import NetworkPolicy
-from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster
-from rltuned.sim.presets import uniform
+from rltuned.sim.cluster import Cluster, parse_cluster, read_cluster, uniform
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import percent

@@ -25,10 +25,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.lab.compare import change_of_mean
-from rltuned.lab.replay.run_times import layers_of
+from rltuned.lab.compare import change_of_mean, stretches_of
+from rltuned.lab.replay.orders import layers_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.stats import stretches_of
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.rollout import play_policy
 from rltuned.policies.actor import NetworkPolicy

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from pydantic.fields import FieldInfo
 
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.settings.reference import fields_of, header, tables, toml, type_text
 from scripts.tools.reference.commands import Command, Parameter, commands
 

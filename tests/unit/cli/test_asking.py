@@ -13,8 +13,7 @@ import pytest
 from rltuned.cli import asking
 from rltuned.cli.asking import ask_about, ask_daemon
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import QuestionServer, reached
+from rltuned.daemon.web.server import Answers, QuestionServer, reached
 from rltuned.settings import Settings, load
 from tests.builders import decided, job, running, snapshot
 from tests.configs import settings_file

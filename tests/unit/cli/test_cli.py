@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rltuned.daemon.breaker import Breaker, Cause, change
 
 from rltuned import __version__
 from rltuned.cli import COMMANDS, PANELS, check
@@ -21,15 +22,13 @@ from rltuned.cli.explain import _BOUNDS, in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
 from rltuned.core.refusals import Refusal
-from rltuned.daemon.canary.breaker import Breaker, Cause, change
 from rltuned.daemon.documents import explanation
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.journal import Journal
-from rltuned.policies.generation import TunedOrder
-from rltuned.policies.generations import Generations
+from rltuned.policies.generations import Generations, TunedOrder
 from rltuned.settings import Flag, Loaded, Settings, from_flags, load
 from rltuned.slurm.config_checks import Check, Status, answers
 from rltuned.solver import Cbc

@@ -9,11 +9,10 @@ from rltuned.cli import plan
 from rltuned.cli.flags import BackendChoice
 from rltuned.cli.plan import Look
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.hindsight import Hindsight
-from rltuned.core.other_request import OtherRequest
-from rltuned.core.starts import Expected, Start
+from rltuned.core.starts import Expected, Hindsight, Start
 from rltuned.daemon.forecasting import FRESH_S
 from rltuned.daemon.run_times import LimitUseLearner
+from rltuned.daemon.what_if import OtherRequest
 from rltuned.domain.units import JobId
 from rltuned.settings import Loaded, Settings
 from tests.builders import NOW, job, snapshot, sure

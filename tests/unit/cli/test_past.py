@@ -12,8 +12,8 @@ import pytest
 
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import NICE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo
+from rltuned.domain.plan import NICE, Action, target_of
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.cycles import pack_plan, recorded, unpack_plan

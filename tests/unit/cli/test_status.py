@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rltuned.daemon.breaker import Breaker, Cause, Effect, change
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.breaker import Breaker, Cause, change
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.core.ladder import Switchback
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.state import Health
 from rltuned.daemon.web.server import QuestionServer
 from rltuned.journal.journal import Journal

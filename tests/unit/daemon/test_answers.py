@@ -9,14 +9,12 @@ import pytest
 from rltuned.cli.explain import in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.line import present_line
-from rltuned.core.other_request import OtherRequest
 from rltuned.core.starts import expectation, expected_of
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.answers import NO_DECISION, NOT_SHOWN, Answers, Asker
-from rltuned.daemon.what_if import Document, WhatIf
-from rltuned.domain.fields import SITE_FACTOR
-from rltuned.domain.plan import Plan
+from rltuned.daemon.web.server import NO_DECISION, NOT_SHOWN, Answers, Asker
+from rltuned.daemon.what_if import Document, OtherRequest, WhatIf
+from rltuned.domain.plan import SITE_FACTOR, Plan
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, decided, job, running, snapshot

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from rltuned.daemon.breaker import HORIZON_S, Blocks, Pair, Touched
 
-from rltuned.core.switchback import MOST_APART_S, Switchback
-from rltuned.daemon.canary.blocks import HORIZON_S, Blocks, Pair, Touched
-from rltuned.daemon.tracker import JobTracker
-from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
-from rltuned.domain.runs import Side
-from rltuned.domain.snapshot import Unreadable
+from rltuned.core.ladder import MOST_APART_S, Switchback
+from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob, Side
+from rltuned.domain.snapshot import JobTracker, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, request, running, snapshot
 

@@ -6,10 +6,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from rltuned.daemon.breaker import Effect
+
+from rltuned.core.ladder import Switchback
 from rltuned.core.starts import Expected, Start
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.web import pages

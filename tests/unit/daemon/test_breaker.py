@@ -4,11 +4,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from rltuned.daemon.breaker import Breaker, Cause, Pair, PairFigure
 
-from rltuned.core.evidence import Evidence
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.blocks import Pair, PairFigure
-from rltuned.daemon.canary.breaker import Breaker, Cause
+from rltuned.core.ladder import Evidence
+from rltuned.daemon import breaker
 from rltuned.domain.plan import HELD, Outcome, Result
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal

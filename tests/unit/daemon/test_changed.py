@@ -12,9 +12,9 @@ from rltuned.core.decide import Decision, decide
 from rltuned.core.numbers import Writing
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.documents import explanation
-from rltuned.domain.context import Remembered
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.kinds import Kinds
+from rltuned.domain.snapshot import Remembered
 from rltuned.domain.units import JobKey, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from rltuned.daemon.schedule import uncollected
+from rltuned.daemon.loop import uncollected
 
 
 def test_rests_meanwhile() -> None:

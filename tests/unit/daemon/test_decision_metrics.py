@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import COLUMNS
-from rltuned.core.joint import JointPlacement, SolveStatus
+from rltuned.core.milp import JointPlacement, SolveStatus
 from rltuned.core.select import Scope
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from tests.builders import decided, job, snapshot
 from tests.fakes import ConstantOrder
 

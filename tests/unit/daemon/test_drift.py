@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.policies.actor import load_actor
 from tests.builders import decided, job, snapshot
 

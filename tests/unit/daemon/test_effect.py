@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from rltuned.daemon.breaker import FEWEST, Effect
 
-from rltuned.daemon.canary.effect import FEWEST, Effect
 from tests.builders import sure
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.domain.fields import PRIORITY, Action, target_of
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import PRIORITY, Action, Plan, Result, target_of
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import Fence, SlurmCli
 from tests.loops import Clocks

@@ -5,18 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.core.decide import Knobs, decide, give_back
-from rltuned.core.joint import Tuning
+from rltuned.core.decide import Knobs, decide, undo_plan
+from rltuned.core.ladder import Switchback
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
-from rltuned.core.switchback import Switchback
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.context import Context
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Plan, Result
+from rltuned.domain.plan import OVERSUBSCRIBE, PRIORITY, Action, Plan, Result, target_of
 from rltuned.domain.priority import PrioritySystem
+from rltuned.domain.snapshot import Context
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, job, marked_by, noted, request, set_priority, snapshot
@@ -89,7 +87,7 @@ def test_a_job_that_guidance_leaves_is_isolated_again(
 
 def test_a_lower_stage_isolates_it_again(journal: Journal) -> None:
     world = shared_job(journal)
-    assert give_back(marked_by(journal, world.world)).actions == (
+    assert undo_plan(marked_by(journal, world.world)).actions == (
         Action(OVERSUBSCRIBE, target_of(exclusive()), "YES", "NO"),
     )
 
@@ -111,14 +109,14 @@ def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
 def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
     world = FakeBackend(snapshot(exclusive(flag=word)))
     noted(journal, set_flag(exclusive(flag=word), "YES"), by=world.apply)
-    assert not give_back(marked_by(journal, world.world)).actions
+    assert not undo_plan(marked_by(journal, world.world)).actions
 
 
 def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
     world = FakeBackend(snapshot(exclusive()))
     noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
     world.put(exclusive(flag="NO"))
-    assert not give_back(marked_by(journal, world.world)).actions
+    assert not undo_plan(marked_by(journal, world.world)).actions
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
     assert "OverSubscribe is NO, rltuned wrote YES" in item.detail

@@ -8,21 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rltuned.daemon.breaker import BREAKERS, Breaker, Breakers, Cause, Pair, PairFigure
 
 from rltuned.core.select import select
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.blocks import Pair, PairFigure
-from rltuned.daemon.canary.breaker import BREAKERS, Breaker, Breakers, Cause
-from rltuned.daemon.canary.monitor import CanaryStatus, sides_of
+from rltuned.daemon import breaker
+from rltuned.daemon.canary import CanaryStatus, sides_of
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.following import PAIRS, YOUNG_S, Following, RoleChange, Turn
 from rltuned.daemon.wiring import build_rig, in_force
-from rltuned.domain.runs import Side
+from rltuned.domain.jobs import Side
 from rltuned.domain.units import JobId
-from rltuned.policies.generation import TunedOrder
-from rltuned.policies.generations import TUNED, Generations
+from rltuned.policies.generations import TUNED, Generations, TunedOrder
 from rltuned.settings import Flag, Loaded, Settings, from_flags
-from rltuned.sim.demo import demo_backend
+from rltuned.sim.backend import demo_backend
 from tests.builders import job, snapshot, sure
 from tests.switchback_world import MARGIN, World
 

@@ -13,12 +13,20 @@ import numpy as np
 import pytest
 
 from rltuned.cli.status import forecast
-from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.hindsight import Hindsight, Scales, corrected
+from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import present_line
 from rltuned.core.select import Scope
-from rltuned.core.starts import MOST, TOO_FAR, Expected, Start, to_play
+from rltuned.core.starts import (
+    MOST,
+    TOO_FAR,
+    Expected,
+    Hindsight,
+    Scales,
+    Start,
+    corrected,
+    to_play,
+)
 from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.forecasting import (
     FILE_NAME,

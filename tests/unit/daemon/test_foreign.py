@@ -8,8 +8,8 @@ import pytest
 from rltuned.core.numbers import Writing
 from rltuned.daemon.foreign import DIFFERENT, foreign, rival
 from rltuned.daemon.state import HealthState
-from rltuned.domain.fields import SITE_FACTOR
 from rltuned.domain.jobs import Ownership, PendingJob
+from rltuned.domain.plan import SITE_FACTOR
 from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from tests.builders import job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend

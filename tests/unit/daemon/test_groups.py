@@ -8,12 +8,11 @@ import pytest
 from rltuned.cli.explain import in_words
 from rltuned.core import groups as core_groups
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.group_forecast import foresee
+from rltuned.core.groups import foresee
 from rltuned.daemon.documents import explanation
 from rltuned.daemon.groups import documents, edges_left_out, kept_groups, open_of, place_of, take_in
-from rltuned.domain.context import NO_CONTEXT, RunTime
-from rltuned.domain.groups import GroupJob, GroupStore, JobPhase
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import GroupJob, GroupStore, JobPhase
+from rltuned.domain.snapshot import NO_CONTEXT, RunTime, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME

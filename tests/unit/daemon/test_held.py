@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.planning import undo
-from rltuned.domain.fields import NICE, PRIORITY, Action, target_of
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import NICE, PRIORITY, Action, Result, target_of
 from rltuned.journal.journal import Journal
 from tests.builders import job, snapshot
 from tests.fakes import FakeBackend

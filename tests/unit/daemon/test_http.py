@@ -17,11 +17,10 @@ from urllib.parse import urljoin
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rltuned.core.other_request import OtherRequest
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.web.answers import NO_DECISION, Answers, Asker
-from rltuned.daemon.web.server import MAX_CONNECTIONS, MetricsServer
+from rltuned.daemon.web.server import MAX_CONNECTIONS, NO_DECISION, Answers, Asker, MetricsServer
+from rltuned.daemon.what_if import OtherRequest
 from rltuned.errors import SettingsError
 from tests import needs
 from tests.loops import FRESH, UNJUDGED, board_after, serving

@@ -7,12 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs
-from rltuned.core.joint import Tuning
-from rltuned.core.milp import Budget, Solver
+from rltuned.core.milp import Budget, Sharing, Solver, Tuning
 from rltuned.core.select import Scope
-from rltuned.core.sharing import Sharing
 from rltuned.daemon.loop import Loop
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.wiring import build_rig
 from rltuned.domain.cluster import Partition
 from rltuned.domain.plan import Result

@@ -10,11 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rltuned.files import write_whole
 
-from rltuned.domain.fields import OVERSUBSCRIBE, PRIORITY, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Plan, Result
-from rltuned.durable import write_whole
+from rltuned.domain.plan import (
+    OVERSUBSCRIBE,
+    PRIORITY,
+    SITE_FACTOR,
+    Action,
+    Plan,
+    Result,
+    target_of,
+)
 from rltuned.errors import JournalError
 from rltuned.journal.journal import LOCK_NAME, Journal
 from rltuned.journal.store import SCHEMA_VERSION
@@ -212,7 +219,7 @@ def test_what_a_killed_process_left_half_written_goes_with_the_next_file(
     path, other = tmp_path / "run-times", tmp_path / ".run-times-elsewhere-1"
     other.touch()
     program = (
-        "import sys\nfrom pathlib import Path\nfrom rltuned.durable import write_whole\n"
+        "import sys\nfrom pathlib import Path\nfrom rltuned.files import write_whole\n"
         "def ready(_): print('ready', flush=True); sys.stdin.read()\n"
         "write_whole(Path(sys.argv[1]), b'old', prepare=ready)\n"
     )

@@ -4,13 +4,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from rltuned.daemon.breaker import Cause
 
 from rltuned.core.decide import Knobs
-from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.ladder import Ladder, Rung, Switchback
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary import breaker
-from rltuned.daemon.canary.breaker import Cause
+from rltuned.daemon import breaker
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from rltuned.daemon.load import Throttle, Weighed, next_stretch
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import Skip
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.site import Bounds, Load, pressures
+from rltuned.slurm.site import Bounds, Load, Throttle, Weighed, next_stretch, pressures
 from tests.builders import sure
 from tests.loops import Bench, Desk, report
 

@@ -13,7 +13,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Scope
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.logs import MOST_REMARKS, Logged, log_cycle
+from rltuned.daemon.observers import MOST_REMARKS, Logged, log_cycle
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob

@@ -16,10 +16,9 @@ from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.context import NO_CONTEXT, Remembered, RememberedBy, nothing
 from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Remembered, RememberedBy, Snapshot, nothing
 from rltuned.errors import BackendError, ModelError, SettingsError, SnapshotError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.journal import Journal

@@ -7,23 +7,19 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.samples import Sample
+from rltuned.daemon.breaker import Breaker, Cause, Effect
+from rltuned.daemon.metric_table import MAX_PARTITIONS, THE_REST
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.ladder import Rung
+from rltuned.core.ladder import Rung, Switchback
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.breaker import Breaker, Cause
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.metrics.rows import AT
-from rltuned.daemon.metrics.table import MAX_PARTITIONS, THE_REST
+from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.metrics import AT, Metrics
 from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.state import HealthState
-from rltuned.domain.jobs import Ownership
+from rltuned.domain.jobs import JobRun, Ownership, RunNews, Side
 from rltuned.domain.plan import Outcome, Result
-from rltuned.domain.runs import JobRun, RunNews, Side
 from rltuned.domain.units import UnixTime
 from tests import needs
 from tests.builders import NOW, job, running, snapshot

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rltuned.daemon.breaker import Breaker, Cause, breakers, demoted
 
 from rltuned.core.decide import Decision, Knobs, decide
-from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.ladder import Ladder, Rung, Switchback
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
-from rltuned.daemon.canary.breaker import Breaker, Cause, breakers, demoted
-from rltuned.daemon.canary.monitor import CanaryStatus, Monitor, sides_of
-from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
+from rltuned.daemon.canary import CanaryStatus, Monitor, sides_of
+from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunningJob, Side
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import PrioritySystem
-from rltuned.domain.runs import JobRun, Side
 from rltuned.domain.snapshot import Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal

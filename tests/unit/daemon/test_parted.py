@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.restore import Fate, restore
-from rltuned.domain.fields import OVERSUBSCRIBE, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, PendingJob
-from rltuned.domain.plan import Plan
+from rltuned.domain.plan import OVERSUBSCRIBE, Action, Plan, target_of
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
 from tests.builders import NOW, job, set_priority, snapshot

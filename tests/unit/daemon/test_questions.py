@@ -22,9 +22,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.daemon.web.answers import NOT_SHOWN, Answers, Asker
 from rltuned.daemon.web.server import (
+    NOT_SHOWN,
     THREADS,
+    Answers,
+    Asker,
     Connection,
     MetricsServer,
     QuestionServer,

@@ -19,9 +19,8 @@ from rltuned.daemon.restore import (
     restore_shown,
     unknown_numbers,
 )
-from rltuned.domain.fields import NICE, RELEASE, SITE_FACTOR, Action, target_of
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
-from rltuned.domain.plan import Result
+from rltuned.domain.plan import NICE, RELEASE, SITE_FACTOR, Action, Result, target_of
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
@@ -54,7 +53,7 @@ def fates(items: tuple[Restored, ...]) -> dict[int, Fate]:
     return {int(r.claim.target.job_id): r.fate for r in items}
 
 
-def give_back(
+def undo_plan(
     world: FakeBackend, journal: Journal, asked: AskedJob | None = None
 ) -> dict[int, Fate]:
     return fates(restore(world, journal, FakeClock(), asked))
@@ -77,7 +76,7 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
     change(world, journal, set_site_factor(world.job(2), 100))
     held = replace(world.job(2), site_factor=None, eligible_at=None, dependency="afterok:1")
     world.put(held)
-    assert give_back(world, journal) == {2: Fate.RESTORED}
+    assert undo_plan(world, journal) == {2: Fate.RESTORED}
     expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
@@ -86,7 +85,7 @@ def test_of_a_dependent_job_the_number_is_taken_back_unseen(
 def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     world.put(replace(world.job(1), priority=300))  # frozen at its old number
-    assert give_back(world, journal) == {1: Fate.RESTORED}
+    assert undo_plan(world, journal) == {1: Fate.RESTORED}
 
 
 @pytest.mark.parametrize("holder", ["user", "admin"])
@@ -130,7 +129,7 @@ def test_a_held_job_without_a_nice_to_give_back_is_not_written_to(
     change(world, journal, set_priority(world.job(1), 900))
     world.put(replace(world.job(1), priority=0, held_by="user", live=True, nice=nice))
     plans = len(world.plans)
-    assert give_back(world, journal) == {1: Fate.HELD}
+    assert undo_plan(world, journal) == {1: Fate.HELD}
     assert len(world.plans) == plans
 
 
@@ -140,7 +139,7 @@ def test_a_job_that_was_held_and_freed_gets_its_nice_and_keeps_its_number(
     change(world, journal, set_priority(world.job(1), 900))
     freed = replace(world.job(1), priority=350, live=True)
     world.put(freed)
-    assert give_back(world, journal) == {1: Fate.RESTORED}
+    assert undo_plan(world, journal) == {1: Fate.RESTORED}
     assert world.job(1) == replace(freed, nice=7)
 
 
@@ -154,7 +153,7 @@ def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journa
 
 def test_one_job_only(world: FakeBackend, journal: Journal) -> None:
     change(world, journal, set_priority(world.job(1), 900), set_priority(world.job(2), 800))
-    assert give_back(world, journal, asked_job("2")) == {2: Fate.RESTORED}
+    assert undo_plan(world, journal, asked_job("2")) == {2: Fate.RESTORED}
     assert world.job(1).priority == 900
 
 
@@ -163,10 +162,10 @@ def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
     part = job(12, array=ArrayInfo(JobId(10), 1, listed="4"))
     world = FakeBackend(snapshot(whole, part, job(4)))
     change(world, journal, *(set_priority(world.job(i), 900) for i in (10, 12, 4)))
-    assert give_back(world, journal, asked_job("10_4")) == {12: Fate.RESTORED}
-    assert give_back(world, journal, asked_job("10_2")) == {10: Fate.RESTORED}
+    assert undo_plan(world, journal, asked_job("10_4")) == {12: Fate.RESTORED}
+    assert undo_plan(world, journal, asked_job("10_2")) == {10: Fate.RESTORED}
     change(world, journal, *(set_priority(world.job(i), 800) for i in (10, 12)))
-    assert give_back(world, journal, asked_job("10")) == dict.fromkeys((10, 12), Fate.RESTORED)
+    assert undo_plan(world, journal, asked_job("10")) == dict.fromkeys((10, 12), Fate.RESTORED)
     assert world.job(4).priority == 900
 
 
@@ -224,7 +223,7 @@ def test_a_job_written_in_both_modes_is_released_first(
 ) -> None:
     change(world, journal, set_site_factor(world.job(2), 500))
     change(world, journal, set_priority(world.job(2), 900))
-    assert give_back(world, journal) == {2: Fate.RESTORED}
+    assert undo_plan(world, journal) == {2: Fate.RESTORED}
     kinds = [p.actions[0].field for p in world.plans[-2:]]
     assert kinds == [RELEASE, SITE_FACTOR]
     assert world.job(2).site_factor == 40
@@ -294,7 +293,7 @@ def test_many_are_sent_in_parts_with_a_look_before_each(
     fill(world, journal, 450)
     world.plans.clear()
     looks = world.observed
-    assert set(give_back(world, journal).values()) == {Fate.RESTORED}
+    assert set(undo_plan(world, journal).values()) == {Fate.RESTORED}
     assert [len(plan.actions) for plan in world.plans] == [200, 200, 50]
     assert world.observed - looks == 3
 
@@ -319,11 +318,11 @@ def test_a_job_whose_row_cannot_be_read_stays_ours(
     world.drop(1)
     bad = Unreadable("job", name, "no submit time", JobId(number))
     world.world = replace(world.world, unreadable=(bad,))
-    assert give_back(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
+    assert undo_plan(world, journal) == {1: Fate.UNKNOWN, 2: Fate.RESTORED}
     assert [int(c.target.job_id) for c in journal.claims("test")] == [1]
     world.put(hidden)
     world.world = replace(world.world, unreadable=())
-    assert give_back(world, journal) == {1: Fate.RESTORED}
+    assert undo_plan(world, journal) == {1: Fate.RESTORED}
     assert journal.is_clean()
 
 

@@ -12,17 +12,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rltuned.core.asked import Job, JobKey
-from rltuned.core.memory import Logits, RunTimeMemory
+from rltuned.core.memory import Job, JobKey, Logits, RunTimeMemory
 from rltuned.core.run_times import BINS, Float32Array, FloatArray
 from rltuned.daemon import run_times
 from rltuned.daemon.logger import Log
 from rltuned.daemon.run_times import RunTimeLearner, Source
-from rltuned.daemon.tracker import JobTracker
-from rltuned.domain.context import NO_CONTEXT, RunTime
-from rltuned.domain.jobs import PendingJob, RunningJob
-from rltuned.domain.runs import JobRun
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
+from rltuned.domain.snapshot import NO_CONTEXT, JobTracker, RunTime, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
 from rltuned.journal.store import LEARNED_FILE as FILE_NAME

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import QuestionServer
+from rltuned.daemon.web.server import Answers, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError

@@ -13,22 +13,20 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
+from rltuned.daemon.breaker import Breaker, Cause, Effect, change
 from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.decide import Knobs
 from rltuned.core.numbers import Shortage
-from rltuned.daemon.canary.breaker import Breaker, Cause, change
-from rltuned.daemon.canary.effect import Effect
-from rltuned.daemon.canary.monitor import CanaryStatus
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.metrics.cycle import Metrics
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
-from rltuned.daemon.web.answers import Answers
-from rltuned.daemon.web.server import MetricsServer, QuestionServer
+from rltuned.daemon.web.server import Answers, MetricsServer, QuestionServer
 from rltuned.daemon.web.status import Board
 from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.select import Scope
-from rltuned.daemon.metrics.cycle import Metrics
-from rltuned.daemon.sums import MOST_WAITS, Sums, sums_of
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.report import MOST_WAITS, Sums, sums_of
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.journal.journal import Journal

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from rltuned.daemon.tracker import JobTracker
-from rltuned.domain.jobs import RunningJob
+from rltuned.domain.jobs import JobRun, RunNews, RunningJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.runs import JobRun, RunNews
-from rltuned.domain.snapshot import Snapshot, Unreadable
+from rltuned.domain.snapshot import JobTracker, Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from tests.builders import NOW, job, running, snapshot
 

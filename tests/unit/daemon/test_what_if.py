@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from rltuned.core.arrivals import NO_ARRIVALS
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.hindsight import Scales
+from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import present_line
-from rltuned.core.other_request import OtherRequest
-from rltuned.core.starts import to_play
+from rltuned.core.starts import Scales, to_play
 from rltuned.daemon import what_if as module
 from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.what_if import (
@@ -25,13 +23,13 @@ from rltuned.daemon.what_if import (
     TOO_SOON,
     UNKNOWN,
     LastForecast,
+    OtherRequest,
     WhatIf,
     answered,
     other_of,
 )
 from rltuned.domain.cluster import Resources
-from rltuned.domain.context import NO_CONTEXT
-from rltuned.domain.snapshot import Snapshot
+from rltuned.domain.snapshot import NO_CONTEXT, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.settings import Settings
 from tests.builders import node, request, running

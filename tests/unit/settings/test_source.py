@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.decide import Knobs
-from rltuned.core.ladder import Ladder, Rung
+from rltuned.core.ladder import Ladder, Rung, Switchback
 from rltuned.core.select import Scope
-from rltuned.core.switchback import Switchback
 from rltuned.errors import SettingsError
 from rltuned.settings import Flag, load
 from rltuned.settings.keys import Settings

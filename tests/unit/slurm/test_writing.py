@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.domain.fields import (
+from rltuned.domain.jobs import PendingJob
+from rltuned.domain.plan import (
     NICE,
     OVERSUBSCRIBE,
     PRIORITY,
     RELEASE,
     SITE_FACTOR,
     Action,
+    Plan,
+    Result,
     Target,
     target_of,
 )
-from rltuned.domain.jobs import PendingJob
-from rltuned.domain.plan import Plan, Result
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, WATCH_COLUMNS
