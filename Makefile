@@ -7,10 +7,11 @@ STAMP := $(VENV)/.ready
 BASE := $(VENV)/.base
 LAB := .run/slurm
 RUFF := $(BIN)/ruff
+STUDY := $(BIN)/python -m scripts.studies
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-growth bench-scale bench-cost \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast forecast-slurm mutants soak day experiment-slurm clean
+.PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-scale \
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast mutants soak day experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,26 +58,15 @@ arch: $(STAMP) ## import-linter: the floors
 
 check: lint types arch test-quick ## what to run before a commit
 
-bench: $(STAMP) ## the figures of docs/performance.md; JSON=1: those of scripts/benchmarks as JSON alone
+bench: $(STAMP) ## the figures of docs/performance.md; JSON=1: as JSON
 	@$(BIN)/python -m scripts.benchmarks $(if $(JSON),--json) \
-	    $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz)) \
-	    $(addprefix --site ,$(wildcard ../shared/traces/philly_2017-11.toml))
-ifndef JSON
-	@if command -v slurmctld >/dev/null; then $(BIN)/python -m scripts.benchmarks applying; fi
-endif
+	    $(addprefix --philly ,$(wildcard ../shared/traces/philly_train_2017-10.csv.gz))
 
 bench-check: $(STAMP) ## whether something has become slower than what is stored for this class of machine
 	@$(BIN)/python -m scripts.benchmarks.check
 
-bench-growth: $(STAMP) ## draw how the simulator grows with the jobs that wait
-	@$(BIN)/python -m scripts.benchmarks.growth --draw docs/img/growth.svg
-
-bench-scale: $(STAMP) ## cycles of 1,000 to 100,000 jobs on up to 10,000 nodes; minutes
-	@$(BIN)/python -m scripts.benchmarks.scaling
-
-bench-cost: $(STAMP) test-packages ## a real slurmctld with 10,000 pending jobs, and what rltuned costs it
-	@$(BIN)/python -m scripts.benchmarks.controller scale --pending 10000 --nodes 1000
-	@$(BIN)/python -m scripts.benchmarks.controller cost --pending 10000 --nodes 1000 --rounds 2
+bench-scale: $(STAMP) ## whole cycles of 10,000 and 100,000 jobs on up to 10,000 nodes; minutes
+	@$(BIN)/python -m scripts.benchmarks cycling
 
 record: $(STAMP) ## record the answers of a real Slurm into tests/data
 	@$(BIN)/python -m scripts.tools.record
@@ -137,38 +127,26 @@ test-container: $(STAMP) ## the container, built and started by buildah in chroo
 	@sh scripts/container.sh
 
 check-learning: $(STAMP) ## whether PPO finds orders that are known to be the best; ten minutes
-	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.studies.learning judge
+	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.studies.learning
 
 results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
-	@for study in delays trust backfill run_times windows placement; do $(BIN)/python -m scripts.studies.$$study run $(if $(MINUTES),--minutes $(MINUTES)) \
-	    $$([ $$study != delays ] || echo --front --ill --fair) && $(BIN)/python -m scripts.studies.$$study table || exit; done
-	@for study in "tune aa" "tune blind" "tune turned" "tune misled" "tune traces"; do $(BIN)/python -m scripts.studies.$$study || exit; done
-	@$(BIN)/python -m scripts.tools.docs
+	@$(STUDY) results run $(if $(MINUTES),--minutes $(MINUTES)) && $(STUDY) results table && $(BIN)/python -m scripts.tools.docs
 
 paper: $(STAMP) ## what RLTune, DL2 and WORL-RTGS claim beside what is measured here; plays what docs/data lacks, an hour from nothing. JSON=1: the claims as JSON
-	@OMP_NUM_THREADS=1 nice $(BIN)/python -m scripts.studies.paper run $(if $(MINUTES),--minutes $(MINUTES)) && \
-	    $(BIN)/python -m scripts.studies.paper table $(if $(JSON),--json)
+	@OMP_NUM_THREADS=1 nice $(STUDY) paper run $(if $(MINUTES),--minutes $(MINUTES)) && $(STUDY) paper table $(if $(JSON),--json)
 
 forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces; a quarter of an hour from nothing
-	@nice $(BIN)/python -m scripts.studies.forecasts run && $(BIN)/python -m scripts.studies.forecasts table && \
-	    $(BIN)/python -m scripts.studies.forecasts draw
-
-forecast-slurm: $(STAMP) test-packages ## expected starts beside `squeue --start` on a real Slurm; a quarter of an hour
-	@nice $(BIN)/python -m scripts.studies.forecasts_slurm run && $(BIN)/python -m scripts.studies.forecasts_slurm table
+	@nice $(STUDY) forecasts run && $(STUDY) forecasts table && $(STUDY) forecasts draw
 
 results-check: $(STAMP) ## play a draw of the stored runs again and compare every figure; half an hour. ONLY='Helios Venus, 0.9, own': those of delays
-	@$(BIN)/python -m scripts.studies.delays check $(if $(ONLY),--only '$(ONLY)')
-ifndef ONLY
-	@for study in trust backfill run_times windows placement; do $(BIN)/python -m scripts.studies.$$study check --sample 10 || exit; done
-endif
+	@$(STUDY) $(if $(ONLY),delays check --only '$(ONLY)',results check)
 
-mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; hours
+mutants: $(STAMP) ## change lines of core, journal, slurm and daemon and see whether a test notices; many hours
 	@$(BIN)/python -m scripts.tools.mutants run
 	@$(BIN)/python -m scripts.tools.mutants report
 
-soak: $(STAMP) test-packages ## 2,000 cycles on the built-in cluster; a week on a real Slurm in an hour
+soak: $(STAMP) ## 2,000 cycles on the built-in cluster: does anything grow?
 	@$(BIN)/python -m scripts.tools.soak --cycles 2000
-	@$(BIN)/python -m scripts.tools.week $(if $(BEFORE),--before $(BEFORE))
 
 day: $(STAMP) test-packages ## eight more of 24 hours of a slurmctld with 1,000 nodes and 3,000 waiting jobs; an hour each
 	@$(BIN)/python -m scripts.tools.day run

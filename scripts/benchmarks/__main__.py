@@ -1,69 +1,41 @@
-"""The figures of docs/performance.md, measured here and now (`make bench`).
-
-    python -m scripts.benchmarks [--model BUNDLE] [--philly CSV] [--site TOML] [--json] [PART ...]
-
---philly is the real October of Philly that the simulator plays, --site the cluster of the month in
-cycles (its trace beside it as .csv.gz); without them the months are generated ones. `applying`
-starts a Slurm of its own and runs only when it is named. Exit codes: 0 = measured; 2 = the model or
-a trace cannot be used.
-"""
+"""The figures of docs/performance.md, measured here and now (`make bench`)."""
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from rltuned.errors import RltunedError
-from scripts.benchmarks import (
-    Figure,
-    applying,
-    deciding,
-    growth,
-    peers,
-    placing,
-    reading,
-    remembering,
-    simulating,
-    writing,
-)
+from scripts.benchmarks.cases import CASES, Asked, Figure
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="None: all but applying.")
-    parser.add_argument("--model", type=Path, default=Path("models/rltune"))
-    parser.add_argument("--philly", type=Path)
-    parser.add_argument("--site", type=Path)
+    """Measure and print. Exit code 2: the model or a trace cannot be used."""
+    words = "\n".join(f"  {name:12}{about}" for name, (_, about) in CASES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.benchmarks", description=f"{__doc__}\n\n{words}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="None: all but cycling.")
+    parser.add_argument("--model", type=Path, default=Asked().model)
+    parser.add_argument("--philly", type=Path, help="the real October; None: a generated month")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(given)
-    parts: dict[str, Callable[[], list[Figure]]] = {
-        "peers": peers.measure,  # first: it may need the package index
-        "deciding": partial(deciding.measure, asked.model),
-        "bursting": partial(deciding.measure_burst, asked.model),
-        "ordering": deciding.measure_order,
-        "placing": placing.measure,
-        "reading": partial(reading.measure, asked.model),
-        "remembering": remembering.measure,
-        "simulating": partial(simulating.measure, asked.model, asked.philly),
-        "growth": growth.measure,
-        "writing": partial(writing.measure, asked.site),
-        "applying": applying.measure,
-    }
-    if unknown := set(asked.parts) - set(parts):
-        parser.error(f"no part {min(unknown)!r}; there are: {', '.join(parts)}")
+    if unknown := set(asked.cases) - set(CASES):
+        parser.error(f"no case {min(unknown)!r}; there are: {', '.join(CASES)}")
+    chosen = asked.cases or [name for name in CASES if name != "cycling"]
+    what = Asked(asked.model, asked.philly)
     try:
-        figures = [figure for name in asked.parts or [*parts][:-1] for figure in parts[name]()]
+        figures = [figure for name in chosen for figure in CASES[name][0](what)]
     except RltunedError as error:
         print(error, file=sys.stderr)
         return 2
     if asked.json:
-        print(json.dumps([f.document() for f in figures], indent=2))
+        print(json.dumps([figure.document() for figure in figures], indent=2))
     else:
         Console(width=160).print(_table(figures))
     return 0
@@ -71,15 +43,12 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _table(figures: list[Figure]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("figure", "value", "unit", "reference", "ratio"):
-        table.add_column(
-            name, no_wrap=True, justify="left" if name in {"figure", "unit"} else "right"
-        )
-    table.add_column("of")
+    for name in ("figure", "value", "unit", "reference", "ratio", "of"):
+        words = name in {"figure", "unit", "of"}
+        table.add_column(name, no_wrap=name != "of", justify="left" if words else "right")
     for f in figures:
-        table.add_row(
-            f.name, f"{f.value:.4g}", f.unit, f"{f.reference:.4g}", f"{f.ratio:.3g}", f.source
-        )
+        numbers = f"{f.reference:.4g}", f"{f.ratio:.3g}"
+        table.add_row(f.name, f"{f.value:.4g}", f.unit, *numbers, f.source)
     return table
 
 

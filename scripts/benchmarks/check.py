@@ -1,13 +1,9 @@
 """Whether something has become slower (`make bench-check`).
 
 Each figure is the processor time of a piece of work over that of a fixed loop of plain Python and
-numpy, both the least of several rounds that take turns; so another program on the machine, or a
-slower one of its class, moves both. A figure that is more than WORSE above the one that is stored
-for this class of machine fails. Growth has a goal and needs nothing stored.
-
-    python -m scripts.benchmarks.check [--store]
-
-Exit codes: 0 = none is; 1 = one is; 3 = nothing is stored for this class of machine.
+numpy, both the least of several rounds that take turns. One that is more than WORSE above what is
+stored for this class of machine fails. Growth has a goal and needs nothing stored. Exit codes:
+0 = none is slower; 1 = one is; 3 = nothing is stored for this class of machine.
 """
 
 import argparse
@@ -15,7 +11,6 @@ import json
 import math
 import platform
 import sys
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,16 +19,12 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.milp import place_jointly
-from rltuned.daemon.loop import uncollected
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import load_actor
-from rltuned.solver import Cbc
-from scripts.benchmarks.deciding import JOBS, NODES, RUNNING, TOP_K, queue_of, scorer
-from scripts.benchmarks.growth import GOAL, LEAST, crowd, curves, exponent
-from scripts.benchmarks.placing import GUIDED, busy_world, half_exclusive
+from scripts.benchmarks.cases import GOAL, LEAST, curves, exponent, scorer, spent_s
+from scripts.benchmarks.worlds import JOBS, crowd, queue_of
 
 STORED: Final = Path(__file__).with_name("ratios.json")
 MODEL: Final = Path("models/rltune")
@@ -70,25 +61,19 @@ def _fixed_loop() -> None:
 def ratio(work: Callable[[], object]) -> float:
     """The processor time of a piece of work over that of the fixed loop."""
     least: dict[str, float] = {}
-    with uncollected():
-        for _ in range(ROUNDS):
-            for name, one in (("loop", _fixed_loop), ("work", work)):
-                began = time.process_time()
-                one()
-                took = time.process_time() - began
-                least[name] = min(took, least.get(name, took))
+    for _ in range(ROUNDS):
+        for name, one in (("loop", _fixed_loop), ("work", work)):
+            took = spent_s(one)
+            least[name] = min(took, least.get(name, took))
     return least["work"] / least["loop"]
 
 
 def ratios() -> dict[str, float]:
     """Of every figure; decisions of the shipped model, plays of jobs nearly all of which wait."""
-    actor, queue = load_actor(MODEL), queue_of(JOBS, NODES, RUNNING)
-    busy = half_exclusive(busy_world(0, TOP_K, NODES))
-    asked = (busy.pending, [True] * TOP_K, busy, GUIDED, Cbc())
+    actor, queue = load_actor(MODEL), queue_of(JOBS)
     works: dict[str, Callable[[], object]] = {
         "score": scorer(actor, queue),
         "decide": partial(decide, queue, actor, Knobs()),
-        "joint": partial(place_jointly, *asked),  # without CBC's own time
     }
     cluster, jobs = crowd(LEAST, "overlapping")
     works["play"] = lambda: simulate(Scenario.of(cluster, jobs), "sjf", Protocol())
@@ -114,10 +99,6 @@ def best(
     return found
 
 
-def _too_steep(powers: Mapping[str, float]) -> list[str]:
-    return [title for title, power in powers.items() if power > GOAL]
-
-
 def main() -> int:
     """Measure and compare, or store."""
     parser = argparse.ArgumentParser(prog="python -m scripts.benchmarks.check")
@@ -132,10 +113,14 @@ def main() -> int:
     for figure, value in found.items():
         limit = WORSE * known.get(figure, math.inf)
         print(f"{figure}: {value:.3f} times the fixed loop; at most {limit:.3f}", flush=True)
-    powers = best(lambda: {t: exponent(p) for t, p in curves(GROWN, ("sjf",))}, _too_steep)
+
+    def too_steep(powers: Mapping[str, float]) -> list[str]:
+        return [title for title, power in powers.items() if power > GOAL]
+
+    powers = best(lambda: {t: exponent(p) for t, p in curves(GROWN, ("sjf",))}, too_steep)
     for title, power in powers.items():
         print(f"growth of {title}: jobs to the power of {power:.2f}; at most {GOAL}")
-    if slow := slower(found, known) + _too_steep(powers):
+    if slow := slower(found, known) + too_steep(powers):
         print(f"slower than it was: {', '.join(slow)}", file=sys.stderr)
         return 1
     if not known:

@@ -1,17 +1,14 @@
-"""Expected starts of waiting jobs beside their real ones: the figures of results/forecasts.md.
+"""Expected starts of waiting jobs beside their real ones: the figures of docs/how-it-works.md.
 
-    python -m scripts.studies.forecasts run [--minutes M] | check | table | draw
-
-Parts of real traces are played in the daemon's cycles (scripts/studies/delays, load 0.9, first
-copy). At MOMENTS spread evenly over a play, what a daemon knows then is put into a snapshot: who
-waits, who runs since when, what has arrived in the last three days, and what the shipped predictor,
-which has met none of these jobs, has learned from those that ended. A decision and a forecast are
-made of it by the daemon's own functions, and compared with what the play did: jobs that came later,
-and overtook, are in it. Figures are of the second half of the moments; intervals are scaled by the
-record of all starts before each moment. Slurm's rule plays the same queue once, by time limits.
+Parts of real traces are played in the daemon's cycles (load 0.9, first copy). At MOMENTS spread
+evenly over a play, what a daemon knows then is put into a snapshot: who waits, who runs since when,
+what has arrived in the last three days, and what the shipped predictor, which has met none of these
+jobs, has learned from those that ended. A decision and a forecast are made of it by the daemon's
+own functions, and compared with what the play did: jobs that came later, and overtook, are in it.
+Figures are of the second half of the moments; intervals are scaled by the record of all starts
+before each moment. Slurm's rule plays the same queue once, by time limits.
 """
 
-import argparse
 import json
 import math
 import time
@@ -38,11 +35,11 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import feed, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.dispatch import AGE_ONLY
-from scripts.studies import plays
-from scripts.studies.delays import trace_of
-from scripts.studies.plays import Row, head, known, row_of
+from scripts.studies import data_of, plays
+from scripts.studies.plays import trace_of
+from scripts.studies.runner import Row, Study, head, known, row_of
 
-RESULTS = Path("docs/data/forecasts.jsonl")
+RESULTS = data_of("forecasts")
 POINTS = Path("docs/data/forecast-points.jsonl")
 PICTURE = Path("docs/img/forecast.svg")
 GROUNDS = ("philly-nov-1", "helios-venus", "thetagpu-1")
@@ -63,11 +60,6 @@ class Run:
     ground: str
     load: float = LOAD
     moments: int = MOMENTS
-
-
-def runs(_: argparse.Namespace) -> Iterator[Run]:
-    for ground in GROUNDS:
-        yield Run(ground)
 
 
 class Played:
@@ -227,7 +219,8 @@ def points(run: Run) -> tuple[list[Point], Row]:
         for one in raw:
             real_s = float(played.start_s[one.job_id - 1]) - at
             shown, rule = corrected(one, scales), slurm[one.job_id].median_s
-            real, low, median, high, limit = map(_hours, (real_s, *_of(shown), rule))
+            interval = (shown.low_s, shown.median_s, shown.high_s)
+            real, low, median, high, limit = map(_hours, (real_s, *interval, rule))
             within = _hours(one.low_s) <= real <= _hours(one.high_s)
             later = at >= float(np.median(moments))
             found.append(Point(run.ground, real, low, median, high, limit, within, later))
@@ -237,10 +230,6 @@ def points(run: Run) -> tuple[list[Point], Row]:
 
 def _hours(seconds: float | None) -> float:
     return HORIZON_S / HOUR_S if seconds is None else min(seconds, HORIZON_S) / HOUR_S
-
-
-def _of(start: Start) -> tuple[float | None, float | None, float | None]:
-    return start.low_s, start.median_s, start.high_s
 
 
 def figures(found: list[Point]) -> Row:
@@ -263,21 +252,18 @@ def play(run: Run) -> Row:
     others = [one for one in known(POINTS, Point) if one.ground != run.ground]
     late = [one for one in found if one.later]
     drawn = np.random.default_rng(1).permutation(len(late))[:DRAWN]
-    lines = [json_line(one) for one in (*others, *(late[i] for i in sorted(drawn.tolist())))]
-    POINTS.write_text("".join(lines))
+    kept = map(asdict, (*others, *(late[i] for i in sorted(drawn.tolist()))))
+    rows = ({k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in one.items()}
+            for one in kept)  # fmt: skip
+    POINTS.write_text("".join(json.dumps(row) + "\n" for row in rows))  # a picture needs no more
     return asdict(run) | figures(found) | cost
-
-
-def json_line(point: Point) -> str:
-    """With three figures: a picture needs no more."""
-    rounded = {
-        k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(point).items()
-    }
-    return json.dumps(rounded) + "\n"
 
 
 def rows() -> Iterator[str]:
     """Coverage and errors, a row for each trace."""
+    yield head("trace", "forecasts", "real starts in the 80% interval",
+               "before the record corrects", "median error", "by time limits", "ratio",
+               "median wait left", "processor")  # fmt: skip
     for run, row in known(RESULTS, Run).items():
         cells = (
             run.ground, int(row["forecasts"]), f"{row['coverage']:.0%}",
@@ -288,13 +274,7 @@ def rows() -> Iterator[str]:
         yield row_of(cells)
 
 
-def table(_: argparse.Namespace) -> None:
-    head("trace", "forecasts", "real starts in the 80% interval", "before the record corrects",
-         "median error", "by time limits", "ratio", "median wait left", "processor")  # fmt: skip
-    print(*rows(), sep="\n")
-
-
-def draw(_: argparse.Namespace) -> None:
+def draw() -> None:
     """Expected and real starts, by the forecast and by limits."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "rltuned"
@@ -321,5 +301,8 @@ def draw(_: argparse.Namespace) -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-if __name__ == "__main__":
-    plays.main(__doc__, RESULTS, runs, play, views={"table": table, "draw": draw})
+STUDIES = {
+    "forecasts": Study(
+        lambda _: map(Run, GROUNDS), play, {"table": lambda: print(*rows(), sep="\n"), "draw": draw}
+    )
+}

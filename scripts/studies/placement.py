@@ -1,8 +1,5 @@
 """Is it worth deciding the first 16 jobs together? Joint placement against packing.
 
-    python -m scripts.studies.placement run [--minutes M]
-    python -m scripts.studies.placement table
-
 Windows of WINDOW generated jobs at load 0.9 (window i: seed FIRST_SEED + i), in the daemon's cycles
 of 60 s on a site that orders by age alone, under the rule `delay` by limits alone and EASY, so that
 only the placement differs (the world that joint placement needs predicts no run times). Jobs have
@@ -10,16 +7,13 @@ weak limits; the first WARMUP of a window run but are not scored. `spread` is wh
 LLN; `guided` is what the daemon may do: Slurm packs, and OverSubscribe is set where the first 16
 jobs, placed together, share nodes. The solver has all the time it wants, so that a run does not
 depend on the machine. In `exclusive` worlds every second, or every fourth, job asks for whole
-nodes. What is in the results is not played again.
+nodes.
 """
 
-import argparse
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -37,9 +31,10 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from rltuned.solver import Cbc
-from scripts.studies import plays
+from scripts.studies import data_of
+from scripts.studies.runner import Row, Study, head, known, row_of
 
-RESULTS = Path("docs/data/placement.jsonl")
+RESULTS = data_of("placement")
 WINDOW, WARMUP, WINDOWS, FIRST_SEED, LOAD, TOP_K = 192, 48, 8, 101, 0.9, 16
 WORLDS = {"testbed": 0, "testbed, a quarter exclusive": 4, "testbed, half exclusive": 2}
 """Every so manyth job asks for whole nodes; 0 = none."""
@@ -56,12 +51,6 @@ class Run:
     placement: str
 
 
-def runs(_: argparse.Namespace) -> Iterator[Run]:
-    """Window by window, so that an early end leaves whole comparisons."""
-    for window, world, placement in product(range(WINDOWS), WORLDS, PLACEMENTS):
-        yield Run(world, window, placement)
-
-
 @cache
 def jobs_of(world: str, window: int) -> tuple[TraceJob, ...]:
     """Those of a window at the load."""
@@ -73,7 +62,7 @@ def jobs_of(world: str, window: int) -> tuple[TraceJob, ...]:
     )
 
 
-def play(run: Run) -> plays.Row:
+def play(run: Run) -> Row:
     """Its figures, as one row of the results."""
     packing: Literal["pack", "spread"] = "spread" if run.placement == "spread" else "pack"
     rules = Rules(placement=packing, natural=AGE_ONLY)
@@ -85,24 +74,20 @@ def play(run: Run) -> plays.Row:
     jobs = jobs_of(run.world, run.window)
     scenario = Scenario.of(cluster, jobs, rules, warmup=WARMUP)
     found = score([simulate(scenario, "delay", protocol)], cluster.gpus)
-    return asdict(run) | {
-        "wait_s": found.wait_s,
-        "wait_max_s": found.wait_max_s,
-        "bsld": found.bsld,
-    }
+    return asdict(run) | {name: getattr(found, name) for name in ("wait_s", "wait_max_s", "bsld")}
 
 
-def table(_: argparse.Namespace) -> None:
+def table() -> None:
     """Ratios of sums of waits over windows to packing, with Student's 95% intervals."""
     waits: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for run, row in plays.known(RESULTS, Run).items():
+    for run, row in known(RESULTS, Run).items():
         waits[run.world, run.placement][run.window] = row["wait_s"]
-    plays.head("jobs", "windows", "packing", *PLACEMENTS[1:])
+    print(head("jobs", "windows", "packing", *PLACEMENTS[1:]))
     for world in WORLDS:
         base = waits[world, "pack"]
         cells = [_ratio(waits[world, name], base) for name in PLACEMENTS[1:]]
         mean_s = sum(base.values()) / max(1, len(base))
-        print(plays.row_of([world, len(base), f"{mean_s / 3600:.1f} h", *cells]))
+        print(row_of([world, len(base), f"{mean_s / 3600:.1f} h", *cells]))
 
 
 def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
@@ -115,5 +100,5 @@ def _ratio(own: dict[int, float], base: dict[int, float]) -> str:
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
 
-if __name__ == "__main__":
-    plays.main(__doc__, RESULTS, runs, play, views={"table": table})
+RUNS = [Run(world, at, name) for at, world, name in product(range(WINDOWS), WORLDS, PLACEMENTS)]
+STUDIES = {"placement": Study(lambda _: iter(RUNS), play, {"table": table})}

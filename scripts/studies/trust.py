@@ -1,24 +1,18 @@
 """How far an actor is trusted: its corrections of the rule, times a trust of 0 (the rule) to 1.
 
-    python -m scripts.studies.trust run [--minutes M] [--actor FOLDER --rows FILE]
-    python -m scripts.studies.trust table | check
-
-Traces, copies and cycles are those of scripts/studies/delays, which has the rule (trust 0) there;
-the others are played here. Blue Waters (GPU jobs on 512 nodes of
-one GPU, real limits) is played here in whole. Limits are the trace's own, weak or none; the
-predictor is the shipped one.
-
---actor: another bundle, whose rows lie in --rows, and which is compared with the rule likewise.
+Traces, copies and cycles are those of delays, which has the rule (trust 0) there; the others are
+played here. Blue Waters (GPU jobs on 512 nodes of one GPU, real limits) is played here in whole.
+Limits are the trace's own, weak or none; the predictor is the shipped one. Another actor has rows
+of its own: python -m scripts.studies.trust ACTOR ROWS [--trust T]
 """
 
 import argparse
 import csv
 import gzip
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -33,15 +27,15 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import Trace, TraceJob
-from scripts.studies import delays, plays
-from scripts.studies.delays import COPIES, JITTER_S
-from scripts.studies.plays import STRENGTHS, TRACES, Row, known
+from scripts.studies import data_of, delays, plays
+from scripts.studies.plays import COPIES, JITTER_S, SMALL, STRENGTHS, TRACES
+from scripts.studies.runner import Row, Study, head, known, play_missing, row_of
 
-RESULTS = Path("docs/data/trust.jsonl")
+RESULTS = data_of("trust")
 SHIPPED = Path("models/rltune")
 CHOSEN, OTHERS = Settings().policy.trust, (0.25, 0.5, 0.75, 1.0)
 """Of the default, and those that are played with the traces' own limits alone."""
-GROUNDS = tuple(name for name in delays.GROUNDS if name != "testbed")
+GROUNDS = tuple(name for name in plays.GROUNDS if name != SMALL)
 """What the criterion is about; the other two may show no proven loss."""
 BLUE_WATERS = "bluewaters"
 BLUE_WATERS_NODES, BLUE_WATERS_WIDEST, BLUE_WATERS_FIRST = 512, 256, 3
@@ -68,26 +62,25 @@ class Run:
     trust: float
 
 
-def runs(asked: argparse.Namespace) -> Iterator[Run]:
+def runs(_: argparse.Namespace) -> Iterator[Run]:
     """The trust of the default first, then the two other clusters, then the other trusts."""
-    trusts = (CHOSEN,) if asked.trust is None else asked.trust
     grid = list(product((0.9, 0.7, 1.1), GROUNDS, range(1, COPIES + 1)))
-    for limits, (load, ground, copy), trust in product(STRENGTHS, grid, trusts):
-        yield Run(ground, load, limits, copy, trust)
+    for limits, (load, ground, copy) in product(STRENGTHS, grid):
+        yield Run(ground, load, limits, copy, CHOSEN)
     for copy in range(1, COPIES + 1):
-        yield from (Run("testbed", load, "own", copy, t) for load in delays.LOADS for t in trusts)
-        yield from (Run(BLUE_WATERS, 0.9, "own", copy, trust) for trust in (0.0, *trusts))
-    for trust, (load, ground, copy) in product(() if asked.trust else OTHERS, grid):
+        yield from (Run(SMALL, load, "own", copy, CHOSEN) for load in delays.LOADS)
+        yield from (Run(BLUE_WATERS, 0.9, "own", copy, trust) for trust in (0.0, CHOSEN))
+    for trust, (load, ground, copy) in product(OTHERS, grid):
         yield Run(ground, load, "own", copy, trust)
 
 
 @cache
 def trace_of(ground: str, load: float, limits: str, copy: int) -> tuple[Cluster, Trace]:
     if ground != BLUE_WATERS:
-        return delays.trace_of(ground, load, copy, limits)
+        return plays.trace_of(ground, load, copy, limits)
+    size = Resources(1, 16, 32_000)
     nodes = tuple(
-        idle_node(f"n{i:04d}", GpuType(""), Resources(1, 16, 32_000), ("gpu",))
-        for i in range(BLUE_WATERS_NODES)
+        idle_node(f"n{i:04d}", GpuType(""), size, ("gpu",)) for i in range(BLUE_WATERS_NODES)
     )
     cluster = Cluster(ground, nodes, (Partition("gpu", default=True),))
     jobs = plays.loaded(_blue_waters(), cluster, load, BLUE_WATERS_WIDEST)
@@ -111,23 +104,19 @@ def _blue_waters() -> tuple[TraceJob, ...]:
 
 
 def play(run: Run, actor: Path = SHIPPED) -> Row:
-    """Its figures; the slowdown is of the run time without the limit."""
+    """Its figures."""
     cluster, trace = trace_of(run.ground, run.load, run.limits, run.copy)
-    began = time.process_time()
     policy = load_actor(actor, run.trust) if run.trust else BASELINES["delay"]
-    found = plays.play(cluster, trace.jobs, policy, predictor=plays.predictor_of("shipped", tuple))
-    found = replace(found, run_s=np.array([job.duration_s for job in trace.jobs]))
-    writes = {"writes_per_job": float(found.played.writes.mean())}
-    return asdict(run) | found.figures() | writes | {"cpu_s": round(time.process_time() - began, 1)}
+    return plays.row(run, cluster, trace.jobs, policy, predictor=plays.predictor_of("shipped"))
 
 
 def rows_of(results: Path) -> dict[Run, Row]:
     """Every play of an actor, and those of the rule."""
-    rule = ("delay", *delays.OWN, 0.0)
+    rule = ("delay", *delays.OWN)
     return known(results, Run) | {
         Run(one.ground, one.load, one.limits, one.copy, 0.0): row
         for one, row in known(delays.RESULTS, delays.Run).items()
-        if (one.policy, one.own, one.share, one.max_delay_d, one.fair_d) == rule
+        if (one.policy, one.own, one.share, one.max_delay_d) == rule
     }
 
 
@@ -149,11 +138,10 @@ def frontier(ratios: Ratios) -> Iterator[str]:
     for run, logs in ratios.items():
         for load in (f"{run.load:g}", "all") if run.ground in GROUNDS else ():
             cells[STRENGTHS.index(run.limits), load, run.trust].append(logs)
-    yield plays.row_of(["limits", "load", "trust", *FIGURES.values(), "plays"])
-    yield f"|{'---|' * (len(FIGURES) + 4)}"
+    yield head("limits", "load", "trust", *FIGURES.values(), "plays")
     for (place, load, trust), every in sorted(cells.items()):
         means = np.exp(np.mean(every, axis=0)).tolist()
-        yield plays.row_of([STRENGTHS[place], load, f"{trust:g}", *means, len(every)])
+        yield row_of([STRENGTHS[place], load, f"{trust:g}", *means, len(every)])
 
 
 def by_trace(ratios: Ratios) -> Iterator[str]:
@@ -161,11 +149,10 @@ def by_trace(ratios: Ratios) -> Iterator[str]:
     cells: dict[tuple[int, str, float], list[float]] = defaultdict(list)
     for run, logs in ratios.items():
         cells[STRENGTHS.index(run.limits), run.ground, run.trust].append(logs[0])
-    yield plays.row_of(["limits", "trace", "trust", "wait against the rule", "plays"])
-    yield f"|{'---|' * 5}"
+    yield head("limits", "trace", "trust", "wait against the rule", "plays")
     for (place, ground, trust), waits in sorted(cells.items()):
         change = of_logs(np.array(waits))
-        yield plays.row_of([STRENGTHS[place], ground, f"{trust:g}", change, len(waits)])
+        yield row_of([STRENGTHS[place], ground, f"{trust:g}", change, len(waits)])
 
 
 def verdicts(ratios: Ratios) -> Iterator[str]:
@@ -176,53 +163,40 @@ def verdicts(ratios: Ratios) -> Iterator[str]:
 
 def misses(ratios: Ratios, trust: float) -> list[str]:
     """What of the criterion does not hold; what was not played says nothing."""
+
+    def of(limits: str, *grounds: str) -> list[Sequence[float]]:
+        asked = [run for run in ratios if (run.limits, run.trust) == (limits, trust)]
+        return [ratios[run] for run in asked if run.ground in grounds]
+
     found = []
     for limits, most in MOST.items():
-        logs = [
-            one for run, one in ratios.items()
-            if (run.limits, run.trust) == (limits, trust) and run.ground in GROUNDS
-        ]  # fmt: skip
+        logs = of(limits, *GROUNDS)
         means = np.exp(np.mean(logs, axis=0)).tolist() if logs else []
         for (name, words), mean in zip(FIGURES.items(), means, strict=False):
             if mean > most.get(name, np.inf):
                 found.append(f"{limits} limits: {words} {mean:.3f}, at most {most[name]:g}")
-    for ground in (*GROUNDS, "testbed", BLUE_WATERS):
-        for limits in STRENGTHS:
-            waits = [
-                one[0] for run, one in ratios.items()
-                if (run.ground, run.limits, run.trust) == (ground, limits, trust)
-            ]  # fmt: skip
-            least = MOST_LOSS if ground in GROUNDS else 0.0
-            low = of_logs(np.array(waits)).low if waits else None
-            if low is not None and low > least:
-                found.append(f"{ground}, {limits} limits: at least {low:+.1%} of wait")
+    for ground, limits in product((*GROUNDS, SMALL, BLUE_WATERS), STRENGTHS):
+        waits = [logs[0] for logs in of(limits, ground)]
+        low = of_logs(np.array(waits)).low if waits else None
+        if low is not None and low > (MOST_LOSS if ground in GROUNDS else 0.0):
+            found.append(f"{ground}, {limits} limits: at least {low:+.1%} of wait")
     return found
 
 
-def table(asked: argparse.Namespace) -> None:
-    ratios = ratios_of(rows_of(asked.rows))
+def table(rows: Path = RESULTS) -> None:
+    ratios = ratios_of(rows_of(rows))
     for part in (frontier, by_trace, verdicts):
         print(*part(ratios), "", sep="\n")
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--actor", type=Path, default=SHIPPED)
-    parser.add_argument("--rows", type=Path, default=RESULTS)
-    parser.add_argument("--trust", type=float, action="append", help="only these")
-
-
-def main() -> None:
-    """Another actor needs rows of its own."""
-    parser = argparse.ArgumentParser(add_help=False)
-    _options(parser)
-    asked, _ = parser.parse_known_args()
-    if (asked.actor == SHIPPED) != (asked.rows == RESULTS):
-        parser.error("--actor and --rows belong together")
-    plays.main(
-        __doc__, asked.rows, runs, lambda run: play(run, asked.actor), views={"table": table},
-        options=_options,
-    )  # fmt: skip
-
-
+STUDIES = {"trust": Study(runs, play, {"table": table})}
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description="Another actor beside the rule.")
+    parser.add_argument("actor", type=Path)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("--trust", type=float, default=CHOSEN)
+    asked = parser.parse_args()
+    usual = (run for run in runs(asked) if run.trust in {0.0, CHOSEN})
+    wanted = (replace(run, trust=asked.trust) if run.trust else run for run in usual)
+    play_missing(asked.rows, wanted, partial(play, actor=asked.actor), np.inf)
+    table(asked.rows)

@@ -6,7 +6,6 @@ process is touched. The same seed gives the same lines.
 
 import argparse
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -22,11 +21,7 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import FinishedJob, Rules, World
 from rltuned.text import span
 
-CLUSTER: Final = "philly-192"
-GPUS: Final = 192
-LOAD: Final = 0.9
-JOBS: Final = 1_200
-HOUR_S: Final = 3_600.0
+CLUSTER, GPUS, LOAD, JOBS, HOUR_S = "philly-192", 192, 0.9, 1_200, 3_600.0
 CLASSES: Final = (("up to 1 h", HOUR_S), ("up to 12 h", 12 * HOUR_S), ("longer", math.inf))
 SHOWN: Final = 3
 """Jobs that are named of those that gain most, and of those that lose most."""
@@ -45,9 +40,6 @@ def play(jobs: Sequence[TraceJob]) -> tuple[Waits, Waits, int]:
     decided = DecidedWorld(ours, Protocol(mode="cycle"))
     while (seen := decided.due()) is not None:
         decided.decide(seen, policy)
-        if sys.stderr.isatty():
-            done = len(decided.world.finished)
-            sys.stderr.write(f"\r{done} of {len(jobs)} jobs have ended \r")
     return waits_of(own.finished), waits_of(decided.world.finished), decided.decisions
 
 
@@ -108,17 +100,15 @@ def _mean(waits: Sequence[float]) -> float:
     return sum(waits) / len(waits)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Play, and say what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args()
     jobs = scale(synthesize("philly-like", jobs=asked.jobs, seed=asked.seed), LOAD, GPUS).jobs
-    for line in lines(jobs, *play(jobs)):
-        sys.stdout.write(f"{line}\n")
-    return 0
+    print(*lines(jobs, *play(jobs)), sep="\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from rltuned.settings.reference import example
-from scripts.tools.draw_promises import promises
-from scripts.tools.draw_results import results
+from scripts.studies.figures import results
 from scripts.tools.reference.manuals import rltuned_1, rltuned_8, rltuned_toml_5
 from scripts.tools.reference.pages import cli, configuration, metrics
 
@@ -14,7 +13,6 @@ PAGES = {
     "docs/metrics.md": metrics,
     "docs/cli.md": cli,
     "docs/img/results.svg": results,
-    "docs/img/tune-promises.svg": promises,
     "docs/man/rltuned.1": rltuned_1,
     "docs/man/rltuned.8": rltuned_8,
     "docs/man/rltuned.toml.5": rltuned_toml_5,

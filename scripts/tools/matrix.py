@@ -21,61 +21,48 @@ from pathlib import Path
 from xml.etree import ElementTree as ET  # our own pytest wrote what we read
 
 HOME = Path(__file__).resolve().parents[2]
-ROOTS = HOME / ".run" / "roots" / "slurm"
-REPORTS = HOME / ".run" / "matrix"
-OTHER = HOME / "scripts" / "other-slurm.sh"
-PYSLURM = HOME / "scripts" / "pyslurm.sh"
+ROOTS, REPORTS = HOME / ".run" / "roots" / "slurm", HOME / ".run" / "matrix"
+OTHER, PYSLURM = HOME / "scripts" / "other-slurm.sh", HOME / "scripts" / "pyslurm.sh"
 BUILDS = "python3-dev,cython3,python3-setuptools,python3-packaging,gcc,libslurm-dev"
 """What pyslurm is built with, in Debian's names."""
-TESTS = ("tests/contract", "tests/integration", "tests/e2e")
 
 
 @dataclass(frozen=True)
 class Release:
     """A Slurm release, the Debian suite that has it, and the tests that cannot run there.
 
-    pyslurm: through one that is built in a root of its own; tests/contract alone.
-    corpus: tests/corpus.py, the whole of it, and nothing else.
+    tests: pytest's arguments. pyslurm: through one that is built in a root of its own.
     """
 
     name: str
     suite: str
     left_out: tuple[tuple[str, str], ...] = ()
+    tests: tuple[str, ...] = ("tests/contract", "tests/integration", "tests/e2e")
     pyslurm: bool = False
-    corpus: bool = False
 
     @property
     def root(self) -> Path:
         return ROOTS / (f"{self.suite}-pyslurm" if self.pyslurm else self.suite)
 
-    @property
-    def tests(self) -> tuple[str, ...]:
-        if self.corpus:
-            return ("-s", "tests/faults/test_corpus.py")
-        return ("tests/contract", "-k", "live") if self.pyslurm else TESTS
 
-
-IN_JOBS = tuple(
-    (test, "trains inside jobs: this checkout's Python is not in the root of another Debian")
-    for test in (
-        "tests/integration/test_distributed.py",
-        "tests/e2e/test_tune_slurm.py::test_a_night_as_a_slurm_job",
-    )
+WHY = "trains inside jobs: this checkout's Python is not in the root of another Debian"
+IN_JOBS = (
+    ("tests/integration/test_distributed.py", WHY),
+    ("tests/e2e/test_tune_slurm.py::test_a_night_as_a_slurm_job", WHY),
 )
 NEWEST_PLANS = (
-    (
-        "tests/integration/test_backfill_plan.py",
-        "its will-run test groups ends of running jobs otherwise: 90% of planned starts, not 99%",
-    ),
+    "tests/integration/test_backfill_plan.py",
+    "its will-run test groups ends of running jobs otherwise: 90% of planned starts, not 99%",
 )
 RELEASES = (
     Release("22.05", "bookworm"),
     Release("23.11", "noble", IN_JOBS),
     Release("24.11", "trixie", IN_JOBS),
     Release("25.11", "resolute", IN_JOBS),
-    Release("26.05", "testing", (*IN_JOBS, *NEWEST_PLANS)),
+    Release("26.05", "testing", (*IN_JOBS, NEWEST_PLANS)),
 )
-WITH_PYSLURM = Release("26.05", "testing", pyslurm=True)
+THROUGH_PYSLURM = ("tests/contract", "-k", "live")
+CORPUS = ("-s", "tests/faults/test_corpus.py")
 
 
 @dataclass(frozen=True)
@@ -119,30 +106,23 @@ def run(release: Release, more: Sequence[str]) -> Outcome:
     REPORTS.mkdir(parents=True, exist_ok=True)
     report = REPORTS / f"{release.root.name}-{release.name}.xml"
     report.unlink(missing_ok=True)
-    sys.stdout.write(f"== Slurm {version or '?'} of Debian {release.suite}\n")
-    sys.stdout.flush()
-    began = time.monotonic()
-    subprocess.run(
-        [
-            *before, sys.executable, "-m", "pytest", "-q", "-m", "slurm", "-ojunit_family=xunit1",
-            f"--junitxml={report}",
-            *(f"--deselect={test}" for test, _ in release.left_out), *release.tests, *more,
-        ],
-        check=False,
-        cwd=HOME,
-        env={**os.environ, **_environ(release)},
+    print(f"== Slurm {version or '?'} of Debian {release.suite}", flush=True)
+    environ = {**os.environ, "CI": "true"}  # nothing skips
+    if release.pyslurm:
+        environ["RLTUNED_TEST_PYSLURM"] = str(release.root / "bin" / "pyslurm-python")
+    elif release.tests == CORPUS:
+        environ["RLTUNED_TEST_CORPUS"] = "whole"
+    left_out = (f"--deselect={test}" for test, _ in release.left_out)
+    argv = (
+        *before, sys.executable, "-m", "pytest", "-q", "-m", "slurm", "-ojunit_family=xunit1",
+        f"--junitxml={report}", *left_out, *release.tests, *more,
     )  # fmt: skip
+    began = time.monotonic()
+    subprocess.run(argv, check=False, cwd=HOME, env=environ)
     passed, failed = read_report(report)
     if not version.startswith(f"{release.name}."):
         failed = (*failed, f"the suite has Slurm {version or '?'}, not {release.name}")
     return Outcome(release, version, passed, failed, time.monotonic() - began)
-
-
-def _environ(release: Release) -> dict[str, str]:
-    """CI: nothing skips."""
-    python = {"RLTUNED_TEST_PYSLURM": str(release.root / "bin" / "pyslurm-python")}
-    whole = {"RLTUNED_TEST_CORPUS": "whole"}
-    return {"CI": "true", **(python if release.pyslurm else whole if release.corpus else {})}
 
 
 def read_report(report: Path) -> tuple[int, tuple[str, ...]]:
@@ -164,11 +144,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = ["Slurm    Debian    version  passed failed left out seconds"]
     lines += [outcome.row for outcome in outcomes]
     for outcome in outcomes:
-        lines += [f"{outcome.release.name} {what}" for what in outcome.failed]
-        lines += [
-            f"{outcome.release.name} left out: {test} ({why})"
-            for test, why in outcome.release.left_out
-        ]
+        name = outcome.release.name
+        lines += [f"{name} {what}" for what in outcome.failed]
+        lines += [f"{name} left out: {test} ({why})" for test, why in outcome.release.left_out]
     return "\n".join(lines)
 
 
@@ -191,14 +169,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     wanted = [r for r in RELEASES if r.name in (given.release or names)]
     if given.corpus:
-        wanted = [replace(r, corpus=True, left_out=()) for r in wanted]
+        wanted = [replace(r, tests=CORPUS, left_out=()) for r in wanted]
     if given.pyslurm:
-        wanted = [WITH_PYSLURM]
+        wanted = [Release("26.05", "testing", tests=THROUGH_PYSLURM, pyslurm=True)]
     if os.geteuid() != 0:
         sys.stderr.write("the matrix needs root: its releases lie in roots of their own\n")
         return 2
     outcomes = [run(release, given.more) for release in wanted]
-    sys.stdout.write(table(outcomes) + "\n")
+    print(table(outcomes))
     return 1 if any(o.failed or not o.passed for o in outcomes) else 0
 
 

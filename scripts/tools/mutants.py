@@ -1,16 +1,14 @@
 """Mutation testing: which changes of a line do the tests without Slurm let through?
 
-    python -m scripts.tools.mutants run [--package core ...] [--sample 60] [--minutes M]
-    python -m scripts.tools.mutants again
+    python -m scripts.tools.mutants run [--package core ...] [--sample 60] [--minutes M] [--again]
     python -m scripts.tools.mutants report
 
 Mutants are drawn in a fixed order, at most one a line: a comparison, `and`/`or`, `not`, `+`/`-`,
 `*`/`/`, `min`/`max`, a number, `break`/`continue` or a truth value is exchanged, or a statement
 that only calls something is left out. Each is tried in a copy of the checkout, against the tests
-that run its line and neither drive Slurm nor play the compiled kernel, as coverage.py has measured
-before. A mutant is killed when a test fails or the tests take LIMIT_S of processor time. What has
-been tried counts until its function changes; `run` fills the sample up. `again` tries those that
-live again, once there are tests for them: `at_first` in a row stays. `why` says why one may live.
+that neither drive Slurm nor play the compiled kernel, and is killed when one fails or they take
+WALL_S. What has been tried counts until its function changes; `run` fills the sample up, and with
+--again tries those that live once more, once there are tests for them. `why` says why one may live.
 """
 
 import argparse
@@ -20,7 +18,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -28,21 +25,15 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-
-import coverage
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "data" / "mutants.jsonl"
-PACKAGES = ("core", "journal", "slurm", "daemon")
 GOALS = {"core": 0.9, "journal": 0.9, "slurm": 0.8, "daemon": 0.8}
-SEED = 1
-LIMIT_S = 1_200
-WALL_S = 3_600
-SHOWN = 160
-"""Characters of a line."""
+PACKAGES, SEED, WALL_S, WORKERS = tuple(GOALS), 1, 3_600, 2
+SHOWN = 160  # characters of a line
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
     ast.GtE: ast.Gt, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -50,21 +41,11 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Div: ast.Mult,
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-DRIVING = ("booted", "contract", "e2e", "faults", "integration")
-"""Tests that drive Slurm: minutes a mutant."""
-COMPILING = ("backtest", "sim", "tools", "train", "tune", "unit/cli/test_backtest.py")
-"""Tests whose code a mutant has compiled again, and of no promise of the package: minutes too."""
+ASKED = ("tests/unit", "tests/property", "--ignore=tests/unit/cli/test_backtest.py")
+"""Tests that need no Slurm, and whose code no mutant has compiled again."""
 DOOR = Path("rltuned", "lab", "kernel", "compiler.py")
 SOURCES = "digest().encode()"
 """What the name of machine code on disk depends on."""
-WORKERS = 2
-COVERAGE = """[run]
-include = {include}
-context = ${{PYTEST_CURRENT_TEST-elsewhere}}
-patch = subprocess
-relative_files = true
-"""
-"""A process that a test starts says which; any other is `elsewhere` until a test begins."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +79,8 @@ class Tried(Mutant):
     why: str = ""
 
 
-Change = tuple[Mutant, str, range]
-"""A mutant, the text of its whole file, and the lines that run it."""
+Change = tuple[Mutant, str]
+"""A mutant, and the text of its whole file."""
 
 
 def mutants_of(path: Path) -> Iterator[Change]:
@@ -117,8 +98,7 @@ def mutants_of(path: Path) -> Iterator[Change]:
             relative = path.relative_to(ROOT)
             words = _short(ast.unparse(statement), ast.unparse(changed))
             mutant = Mutant(relative.parts[1], str(relative), first + 1, *words, digest)
-            end = _head(statement).end_lineno or last
-            yield mutant, whole, range(first + 1, end + 1)
+            yield mutant, whole
 
 
 def _short(was: str, now: str) -> tuple[str, str]:
@@ -147,17 +127,15 @@ def _statements(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.stmt]]:
 
 def _changes(statement: ast.stmt) -> Iterator[ast.stmt]:
     if isinstance(statement, ast.Expr):
-        if isinstance(statement.value, ast.Call):
-            yield ast.Pass()
-        return
-    if isinstance(statement, ast.Break | ast.Continue):
+        yield from [ast.Pass()] * isinstance(statement.value, ast.Call)
+    elif isinstance(statement, ast.Break | ast.Continue):
         yield ast.Continue() if isinstance(statement, ast.Break) else ast.Break()
-        return
-    for number, node in enumerate(ast.walk(_head(statement))):
-        if _other(node) is not None:
-            changed = copy.deepcopy(statement)
-            _exchange(changed, list(ast.walk(_head(changed)))[number])
-            yield changed
+    else:
+        for number, node in enumerate(ast.walk(_head(statement))):
+            if _other(node) is not None:
+                changed = copy.deepcopy(statement)
+                _Exchange(list(ast.walk(_head(changed)))[number]).visit(changed)
+                yield changed
 
 
 def _head(statement: ast.stmt) -> ast.expr | ast.stmt:
@@ -165,14 +143,14 @@ def _head(statement: ast.stmt) -> ast.expr | ast.stmt:
     return statement.test if isinstance(statement, ast.If | ast.While) else statement
 
 
-def _exchange(tree: ast.stmt, old: ast.AST) -> None:
-    new = _other(old)
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is old:
-                setattr(parent, name, new)
-            elif isinstance(value, list) and any(item is old for item in value):
-                setattr(parent, name, [new if item is old else item for item in value])
+class _Exchange(ast.NodeTransformer):
+    """Puts the other node in the place of one."""
+
+    def __init__(self, old: ast.AST) -> None:
+        self._old = old
+
+    def visit(self, node: ast.AST) -> Any:
+        return _other(node) if node is self._old else self.generic_visit(node)
 
 
 def _other(node: ast.AST) -> ast.AST | None:
@@ -202,8 +180,7 @@ def drawn(
     every: Iterable[Change], tried: Iterable[Tried], package: str, sample: int
 ) -> list[Change]:
     """What fills the sample of a package up, at most one a line."""
-    lines = {(one.path, one.line) for one in tried if one.package == package}
-    found = []
+    lines, found = {(one.path, one.line) for one in tried if one.package == package}, []
     for change in every:
         place = (change[0].path, change[0].line)
         if len(lines) < sample and change[0].package == package and place not in lines:
@@ -212,96 +189,37 @@ def drawn(
     return found
 
 
-def measured(tree: Path) -> coverage.CoverageData:
-    """Which tests run which lines of PACKAGES in a copy of the checkout."""
-    data, settings = tree / ".coverage", tree / "coverage.ini"
-    settings.write_text(COVERAGE.format(include=",".join(f"*/rltuned/{p}/*" for p in PACKAGES)))
-    tests = [str(name) for path in sorted(tree.glob("tests/**/test_*.py"))
-             if not any((name := path.relative_to(tree)).is_relative_to(Path("tests", left_out))
-                        for left_out in (*DRIVING, *COMPILING))]  # fmt: skip
-    failed = _failures(tree, tests, "--cov", f"--cov-config={settings}", "--cov-context=test",
-                       "--cov-report=", "-n", str(WORKERS), limit_s=10 * LIMIT_S)  # fmt: skip
-    print(f"measured: {len(tests)} files, of which {len(failed)} tests fail in a copy", flush=True)
-    found = coverage.CoverageData(str(data))
-    found.read()
-    if not any("::" in context for context in found.measured_contexts()):
-        raise RuntimeError(f"no test was measured: {failed}")
-    return found
-
-
-def tests_of(data: coverage.CoverageData, path: str, lines: range) -> list[str]:
-    """The tests that run one of these lines, and all of a module whose lines run elsewhere alone:
-    when it is imported, or in a process that no longer knows its test.
-    """
-    by_line = data.contexts_by_lineno(path)
-    contexts = {context for line in lines for context in by_line.get(line, ())}
-    if not any("::" in context for context in contexts) and contexts:
-        contexts = {context for found in by_line.values() for context in found}
-    # a test's name has blanks and bars of its own: `elsewhere|NAME|run`, or `NAME (call)|`
-    names = (re.search(r"tests/[\w/]+\.py::\w+", context) for context in contexts)
-    return sorted({name.group() for name in names if name})
-
-
-def is_killed(
-    tree: Path, mutant: Mutant, text: str, tests: Sequence[str], sound: dict[str, bool]
-) -> tuple[bool, str]:
-    """Whether a test notices, and which: it fails alone, and passes without the change.
-
-    Asked are the tests that run the line, then their whole files: what a fixture or a memory of
-    the process has kept is used by others. `sound` keeps which pass: in a copy, some miss the
-    checkout around them.
-    """
-    target = tree / mutant.path
-    before = target.read_text()
-
-    def failures(asked: Sequence[str]) -> list[str]:
-        target.write_text(text)
-        try:
-            return _failures(tree, asked, "-x")
-        finally:
-            target.write_text(before)
-
-    spoilt = set[str]()  # by the tests before them, whatever the change
-    for asked in (tests, sorted({test.partition("::")[0] for test in tests})) if tests else ():
-        while found := failures([*asked, *(f"--deselect={name}" for name in sorted(spoilt))]):
-            name = found[0].partition("[")[0]
-            if "::" not in name:  # none came to an end
-                return True, found[0]
-            if name not in sound:
-                sound[name] = not _failures(tree, [name])
-            if sound[name] and failures([name]):
-                return True, found[0]
-            spoilt.add(name)
-    return False, ""
-
-
-def _failures(tree: Path, tests: Sequence[str], *options: str, limit_s: int = LIMIT_S) -> list[str]:
-    """The tests that fail, or why none came to an end."""
+def failures(tree: Path, *options: str) -> list[str]:
+    """The tests of a copy that fail, or why none came to an end."""
     argv = (
-        sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider",
-        "-o", f"timeout={WALL_S}", *options, *tests,
+        sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m",
+        "not slurm and not prometheus", "-n", str(WORKERS), *options, *ASKED,
     )  # fmt: skip
-    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1",
-               "RLTUNED_EXAMPLES": "all"}  # fmt: skip
+    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
             argv, cwd=tree, env=environ, capture_output=True, text=True, timeout=WALL_S,
-            check=False, preexec_fn=partial(_limited, limit_s),
+            check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ["time"]
-    if done.returncode < 0:
-        return [f"signal {-done.returncode}"]
     found: list[str] = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    # 5: nothing collected; 4: a name that is not there, or whose file cannot be collected
-    if done.returncode not in ({0, 1, 2, 4, 5} if found else {0, 1, 2, 5}):
+    if done.returncode not in {0, 1, 2}:
         raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}")
-    return found or ["collection"] * (done.returncode in {1, 2})
+    return found or ["collection"] * (done.returncode != 0)
 
 
-def _limited(limit_s: int) -> None:
-    """Run in the child: a test that loops for ever ends by a signal."""
-    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+def killed_by(tree: Path, mutant: Mutant, text: str, failing: Sequence[str]) -> str:
+    """The first test that notices; empty = none does. failing: those that fail in any copy, as they
+    miss the checkout around them.
+    """
+    target = tree / mutant.path
+    before = target.read_text()
+    target.write_text(text)
+    try:
+        return next(iter(failures(tree, "-x", *(f"--deselect={name}" for name in failing))), "")
+    finally:
+        target.write_text(before)
 
 
 def run(packages: Sequence[str], sample: int, minutes: float, *, again: bool) -> None:
@@ -312,22 +230,21 @@ def run(packages: Sequence[str], sample: int, minutes: float, *, again: bool) ->
     if again:
         asked = [every[key] for key, one in tried.items() if not (one.killed or one.why)]
     else:
-        rounds = zip_longest(*(drawn(every.values(), tried.values(), package, sample)
-                               for package in packages))  # fmt: skip
-        asked = [change for changes in rounds for change in changes if change]
+        fresh = [drawn(every.values(), tried.values(), name, sample) for name in packages]
+        asked = [change for changes in zip_longest(*fresh) for change in changes if change]
     with tempfile.TemporaryDirectory(prefix="rltuned-mutants-") as place:
         tree = copied(Path(place) / "tree")
-        sound: dict[str, bool] = {}
-        data = measured(tree)
-        for mutant, text, lines in asked:
+        failing = failures(tree)
+        print(f"{len(failing)} tests fail in a copy", flush=True)
+        for mutant, text in asked:
             if time.monotonic() > until:
                 break
-            tests = tests_of(data, mutant.path, lines)
-            killed, by = is_killed(tree, mutant, text, tests, sound)
-            at_first = tried[mutant.key].at_first if again else killed
-            tried[mutant.key] = Tried(**asdict(mutant), at_first=at_first, killed=killed, by=by)
+            by = killed_by(tree, mutant, text, failing)
+            at_first = tried[mutant.key].at_first if again else bool(by)
+            row = Tried(**asdict(mutant), at_first=at_first, killed=bool(by), by=by)
+            tried[mutant.key] = row
             RESULTS.write_text("".join(json.dumps(asdict(one)) + "\n" for one in tried.values()))
-            words = "killed" if killed else "LIVES "
+            words = "killed" if by else "LIVES "
             print(f"{words} {mutant.path}:{mutant.line} {mutant.now}", flush=True)
 
 
@@ -368,23 +285,18 @@ def report() -> Iterator[str]:
             yield f"| {one.path}:{one.line} | `{one.was}` | `{one.now}` | {one.why} |"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.tools.mutants", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    filled = verbs.add_parser("run", help="fill the samples up")
-    filled.add_argument("--package", action="append", choices=PACKAGES)
-    filled.add_argument("--sample", type=int, default=60, help="mutants a package")
-    verbs.add_parser("again", help="try again those that live and have no `why`")
-    for verb in verbs.choices.values():
-        verb.add_argument("--minutes", type=float, default=240.0)
-    verbs.add_parser("report", help="kill rates and survivors")
-    given = parser.parse_args(argv)
-    if given.verb == "report":
+    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("--package", action="append", choices=PACKAGES)
+    parser.add_argument("--sample", type=int, default=60, help="mutants a package")
+    parser.add_argument("--minutes", type=float, default=240.0)
+    parser.add_argument("--again", action="store_true", help="those that live and have no `why`")
+    given = parser.parse_args()
+    if given.what == "report":
         print("\n".join(report()))
-    elif given.verb == "again":
-        run((), 0, given.minutes, again=True)
     else:
-        run(given.package or PACKAGES, given.sample, given.minutes, again=False)
+        run(given.package or PACKAGES, given.sample, given.minutes, again=given.again)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
     python -m scripts.tools.prose [FILE ...]
 
-Reads README.md, docs/**/*.md and the modules of rltuned/ and scripts/ unless files are given. Code
-(fenced blocks, inline code), formulas, link targets and HTML are left out. The strings of a Python
-file are checked for words.
+Reads README.md, docs/**/*.md and the modules of rltuned/ and scripts/ unless files are given. Code,
+formulas, link targets and HTML are left out. The strings of a Python file are checked for words.
 Exit code 1: at least one problem, one line each.
 """
 
@@ -32,9 +31,7 @@ WORDS: Final = {
     "use 'trace', 'cluster' or 'problem'": r"grounds?",
     "use 'fit', 'train' or 'learn'": r"teach|teaches|teachers?|teaching|taught",
 }
-DOCUMENTS: Final = {
-    "use 'poll' or 'cycle'": r"(?:last|first|each|every|one|two|between) looks?",
-}
+DOCUMENTS: Final = {"use 'poll' or 'cycle'": r"(?:last|first|each|every|one|two|between) looks?"}
 """What only documents are checked for."""
 
 
@@ -65,7 +62,6 @@ _END: Final = re.compile(
     rf"(?<=[.!?])[)\"*_]*\s+(?=[\"(*_\[]*(?:[A-Z0-9`\\•]|(?:{_PROGRAMS})))|;\s+(?=\d = )"
 )
 """Where a sentence ends; each code of a list of exit codes counts by itself."""
-
 
 _RECORDS = ROOT / "scripts" / "studies" / "results"
 """Long tables: their words alone are checked."""

@@ -1,15 +1,10 @@
 """Record what a real Slurm answers to every command that rltuned runs (`make record`).
 
 Starts the test cluster, fills it with the jobs of tests/zoo.py, and writes the raw answers to
-tests/data/slurm/<release>/, with this machine's name and folders taken out. The tests then read
-these answers on machines that have no Slurm.
-
-    python -m scripts.tools.record [--search PATH] [--pyslurm PYTHON] [--site]
-
---search puts another Slurm's programs first in PATH. --site records what a site saves for `rltuned
-backtest` instead, with slurmdbd, in <release>/site/: jobs that ended well, failed, ran out of time,
-were cancelled waiting and running, were requeued, arrays, a heterogeneous job, and some that wait
-or run at the end. Another release: scripts/other-slurm.sh run DIR ...
+tests/data/slurm/<release>/, with this machine's name and folders taken out: tests read them on
+machines that have no Slurm. --search puts another Slurm's programs first in PATH
+(scripts/other-slurm.sh). --site records what a site saves for `rltuned backtest` instead, with
+slurmdbd, in <release>/site/: jobs that ended in every way, were requeued, wait or run at the end.
 """
 
 import argparse
@@ -21,13 +16,7 @@ import time
 from pathlib import Path
 
 from rltuned.lab.backtest.sacct_files import ask_history
-from rltuned.slurm.columns import (
-    NODE_COLUMNS,
-    PRIORITY_LETTERS,
-    WATCH_COLUMNS,
-    Marks,
-    read_layout,
-)
+from rltuned.slurm.columns import NODE_COLUMNS, PRIORITY_LETTERS, WATCH_COLUMNS, Marks, read_layout
 from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
 from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.run import Commands, SlurmCli
@@ -49,10 +38,8 @@ def record(search: str, python: Path | None) -> Path:
         config = commands.ask("scontrol", "show", "config")
         version = parse_config(config)["SLURM_VERSION"]
         usage = commands.ask("squeue", "--help")
-        lists_names = "--helpFormat" in usage
-        names_known = commands.ask("squeue", "--helpFormat") if lists_names else ""
-        layout = read_layout(usage, names_known)
-        names = layout.job_columns
+        fields = commands.ask("squeue", "--helpFormat") if "--helpFormat" in usage else ""
+        layout = read_layout(usage, fields)
         ask = ("squeue", "--local", "-a", layout.per_record, "-S", "i")
         taken_at = time.time()
         answers = {
@@ -60,8 +47,8 @@ def record(search: str, python: Path | None) -> Path:
             "ping": commands.ask("scontrol", "ping"),
             "sdiag": commands.ask("sdiag"),
             "usage": usage,
-            "fields": names_known,
-            "squeue": commands.ask(*ask, "--noconvert", "-O", MARKS.columns(names)),
+            "fields": fields,
+            "squeue": commands.ask(*ask, "--noconvert", "-O", MARKS.columns(layout.job_columns)),
             "watch": commands.ask(*ask, "-t", "PD", "-O", MARKS.columns(WATCH_COLUMNS)),
             "sinfo": commands.ask(
                 "sinfo", "--local", "-a", "-N", "-O", MARKS.columns(NODE_COLUMNS)
@@ -85,17 +72,13 @@ def _write(answers: dict[str, str], lab: SlurmLab, *inner: str) -> Path:
     version = parse_config(answers["config"])["SLURM_VERSION"]
     folder = HOME.joinpath(".".join(version.split(".")[:2]), *inner)
     folder.mkdir(parents=True, exist_ok=True)
+    host = re.escape(socket.gethostname().split(".")[0])
     for name, text in answers.items():
-        ending = "json" if name == PROGRAM else "txt"
-        (folder / f"{name}.{ending}").write_text(_scrubbed(text, lab.root), newline="\n")
+        path = folder / f"{name}.{'json' if name == PROGRAM else 'txt'}"
+        # without what belongs to this machine and not to Slurm
+        plain = re.sub(rf"\b{host}\b", "head", text.replace(str(lab.root), "/lab"))
+        path.write_text(plain, newline="\n")
     return folder
-
-
-def _scrubbed(text: str, root: Path) -> str:
-    """Take out what belongs to this machine and not to Slurm."""
-    host = socket.gethostname().split(".")[0]
-    text = text.replace(str(root), "/lab")
-    return re.sub(rf"\b{re.escape(host)}\b", "head", text)
 
 
 def record_site() -> Path:

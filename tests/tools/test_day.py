@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from scripts.benchmarks.controller import rpc_counts
-from scripts.tools.day import Meters
-from scripts.tools.day_judge import Row, hours_of, judged, read, table
-from scripts.tools.day_world import due
+from scripts.tools.day import Meters, Row, due, hours_of, judged, read, table
+from scripts.tools.fast_daemon import rpc_counts
 from tests.lab import SlurmLab
 
 USED = {"rss_mib": 90.0, "cpu_s": 9.0, "rpcs": 60}
@@ -68,11 +66,11 @@ def test_cycles_without_an_answer_are_excused_around_a_restart() -> None:
 
 
 def test_the_table_has_the_daemon_beside_slurmctld() -> None:
-    lines = table(day())
+    lines = list(table(day()))
     assert "| processor, seconds per hour of the day | 36.0 | 36.0 |" in lines
     assert "| RPCs per minute | 4.0 | 10.0 |" in lines
     assert "30 cycles in 30 minutes; skipped {}" in lines
-    assert table([PART]) == []
+    assert list(table([PART])) == []
 
 
 def test_a_line_that_was_cut_is_no_row(tmp_path: Path) -> None:

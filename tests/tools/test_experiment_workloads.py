@@ -10,8 +10,8 @@ from rltuned.lab.compare import DAY_S
 from rltuned.lab.replay.trace_file import offered_gpus
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
-from scripts.studies.experiment_slurm import workloads
-from scripts.studies.experiment_slurm.workloads import LOAD, PHILLY, TESTBED_JOBS, THETA, Workload
+from scripts.studies.experiment_slurm import arms as workloads
+from scripts.studies.experiment_slurm.arms import LOAD, PHILLY, TESTBED_JOBS, THETA, Workload
 from tests.builders import sure
 
 

@@ -5,7 +5,6 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import coverage
 import pytest
 
 from scripts.tools import mutants
@@ -46,9 +45,8 @@ def test_each_kind_of_change_is_made_once(file: Path) -> None:
 
 
 def test_all_but_the_statement_stays(file: Path) -> None:
-    for mutant, text, lines in mutants.mutants_of(file):
+    for mutant, text in mutants.mutants_of(file):
         ast.parse(text)
-        assert lines == range(mutant.line, mutant.line + 1)
         rows = zip(SOURCE.splitlines(), text.splitlines(), strict=False)
         assert next(n for n, (a, b) in enumerate(rows, 1) if a != b) == mutant.line
 
@@ -91,65 +89,24 @@ def test_a_copy_takes_machine_code_as_it_is(tmp_path: Path) -> None:
     assert changed == before.replace(mutants.SOURCES, 'b""')
 
 
-def test_asked_are_the_tests_that_run_the_line() -> None:
-    data = coverage.CoverageData(no_disk=True)
-    for context, lines in {
-        "elsewhere": [1, 2, 9],
-        "elsewhere|tests/unit/test_f.py::test_f[a|b c]|run": [2, 4],
-        "elsewhere|tests/unit/test_g.py::test_g|setup": [5],
-        "tests/e/test_h.py::test_h (call)|": [4],
-    }.items():
-        data.set_context(context)
-        data.add_lines({"rltuned/core/f.py": lines})
-    f, g, h = (
-        f"tests/{n}::test_{n[-4]}" for n in ("unit/test_f.py", "unit/test_g.py", "e/test_h.py")
-    )
-
-    def asked(*lines: int) -> list[str]:
-        return mutants.tests_of(data, "rltuned/core/f.py", range(lines[0], lines[-1] + 1))
-
-    assert asked(2) == [f]
-    assert asked(4) == [h, f]
-    assert asked(4, 5) == [h, f, g]
-    assert asked(6, 8) == []
-    assert asked(9) == [h, f, g]  # at import, or in a process that knows no test
-
-
-def test_a_failure_that_the_tests_before_it_cause_kills_nothing(
+def test_a_change_is_killed_by_the_test_that_fails_and_one_that_always_fails_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file fails alone with the change, or the change is not what it notices."""
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    (tmp_path / "rltuned" / "core").mkdir(parents=True)
-    (tmp_path / "tests").mkdir()
+    monkeypatch.setattr(mutants, "ASKED", ("tests",))
     for name, text in {
+        "pytest.ini": "[pytest]\nmarkers =\n slurm: x\n prometheus: x\n",
         "rltuned/core/f.py": "def f(a):\n    return a + 2\n\n\ndef g():\n    return 4\n",
         "tests/test_f.py": "from rltuned.core.f import f\ndef test_f():\n    assert f(1) == 3\n",
-        "tests/test_m.py": "import sys\n\n\ndef test_m():\n    sys.spoilt = True\n",
-        "tests/test_n.py": "import sys\n\n\ndef test_n():\n    assert not hasattr(sys, 'spoilt')\n",
+        "tests/test_n.py": "def test_n():\n    assert False\n",
     }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    tests = [f"tests/test_{name}.py::test_{name}" for name in "fmn"]
+    failing = mutants.failures(tmp_path)
+    assert failing == ["tests/test_n.py::test_n"]
     found = {
-        mutant.now: mutants.is_killed(tmp_path, mutant, text, tests, {})
-        for mutant, text, _ in mutants.mutants_of(tmp_path / "rltuned/core/f.py")
+        mutant.now: mutants.killed_by(tmp_path, mutant, text, failing)
+        for mutant, text in mutants.mutants_of(tmp_path / "rltuned/core/f.py")
     }
-    assert found["return 5"] == (False, "")
-    assert found["return a - 2"] == (True, "tests/test_f.py::test_f")
-
-
-def test_a_file_that_cannot_be_read_any_more_kills_and_a_name_that_is_not_there_raises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    for name, text in {
-        "rltuned/core/f.py": "def f():\n    return 4\n",
-        "tests/test_f.py": "from rltuned.core.f import f\nassert f() == 4\ndef test_f(): ...\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
-    ((mutant, text, _),) = mutants.mutants_of(tmp_path / "rltuned/core/f.py")
-    killed = mutants.is_killed(tmp_path, mutant, text, ["tests/test_f.py::test_f"], {})
-    assert killed == (True, "tests/test_f.py")
-    with pytest.raises(RuntimeError, match="pytest ended with 4"):
-        mutants.is_killed(tmp_path, mutant, text, ["tests/test_g.py::test_g"], {})
+    assert found["return 5"] == ""
+    assert found["return a - 2"] == "tests/test_f.py::test_f"

@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from scripts.studies.paper import bases, qssf
-from scripts.studies.paper.__main__ import PARTS
+from scripts.studies import GROUPS, data_of
+from scripts.studies.paper import bases, claims
 from scripts.studies.paper.claimed import TABLE_8, TABLE_9
-from scripts.studies.paper.claims import SLURM, as_json, claims
-from scripts.studies.paper.verdict import Claim, Ours, hull, of_other_jobs
-from scripts.studies.plays import known
+from scripts.studies.paper.claims import PLANNERS, SLURM, Claim, Group, Ours, hull, of_other_jobs
+from scripts.studies.runner import known, study_of
 from tests.builders import sure
-
-
-def asked() -> Namespace:
-    return Namespace(seeds=1)
 
 
 def cell(low: float, high: float, claim: float, metric: str = "wait", bad: str = "") -> Claim:
@@ -74,13 +69,17 @@ def test_rows_of_the_paper_that_are_not_of_the_same_jobs_are_found() -> None:
 
 
 def test_every_claim_names_rows_that_exist() -> None:
+    kinds = {
+        data_of(name): type(next(study_of(name).runs(Namespace(seeds=1))))
+        for name in GROUPS["paper"]
+    }
     stored = {
-        f"{part.results}: {', '.join(str(value) for value in vars(run).values())}"
-        for part in PARTS.values()
-        for run in known(part.results, type(next(part.runs(asked()))))
+        claims.row_name(results, run)
+        for results, kind in (kinds | {PLANNERS: Group}).items()
+        for run in known(results, kind)
     }
     slurm = {f"{SLURM}: {one['arm']}-{one['seed']}" for one in json.loads(SLURM.read_text())}
-    for one in claims():
+    for one in claims.claims():
         if one.ours is not None:
             assert one.ours.rows
             assert one.ours.low <= one.ours.change <= one.ours.high
@@ -88,19 +87,19 @@ def test_every_claim_names_rows_that_exist() -> None:
 
 
 def test_no_cell_is_claimed_twice() -> None:
-    cells = [(one.where, one.cell, one.metric) for one in claims()]
+    cells = [(one.where, one.cell, one.metric) for one in claims.claims()]
     assert len(set(cells)) == len(cells) > 30
 
 
 def test_json_has_what_the_table_has() -> None:
-    found = json.loads(as_json())
-    assert [one["word"] for one in found["claims"]] == [one.word for one in claims()]
+    found = json.loads(claims.as_json())
+    assert [one["word"] for one in found["claims"]] == [one.word for one in claims.claims()]
     assert {row["ground"] for row in found["daemon"]} >= {"philly-nov-1", "helios-venus"}
 
 
 def test_a_part_without_rows_is_not_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bases, "RESULTS", tmp_path / "none.jsonl")
-    monkeypatch.setattr(qssf, "RESULTS", tmp_path / "none.jsonl")
-    words = {one.where: one.word for one in claims()}
+    monkeypatch.setattr(claims, "QSSF", tmp_path / "none.jsonl")
+    words = {one.where: one.word for one in claims.claims()}
     assert words["Figure 12"] == words["Figure 16"] == "not played"
     assert words["Figures 18, 19"] != "not played"

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from scripts.studies.experiment_slurm import report, store
+from scripts.studies.experiment_slurm import report
 from scripts.studies.experiment_slurm.arms import ARMS
 from scripts.studies.experiment_slurm.play import Pace, play, sweep
 from scripts.studies.experiment_slurm.play import report as say
-from scripts.studies.experiment_slurm.store import Key
+from scripts.studies.experiment_slurm.report import Key
 from tests import accounting, lab
 
 SIZES = SHORT, LONG = 256, 1024
@@ -29,7 +29,6 @@ WORK = Path(".run/experiment")
 PAGE = Path("scripts/studies/results/real-slurm.md")
 TABLES = "## Tables\n"
 POLL_S = 1.0
-STOP_S = 60.0
 TRIES = 2
 """A run whose Slurm did not come up, or that lost a job, is void and made again once."""
 
@@ -45,14 +44,13 @@ def plan_of(arms: Sequence[str], seeds: Sequence[int] = ()) -> list[Key]:
     return long + [Key(arm, SHORT, seed) for seed, arm in pairs]
 
 
-def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -> int:
+def run_all(wanted: list[Key], given: argparse.Namespace) -> int:
     """Play what is missing, several at once, each in a process of its own; how many failed."""
     sweep()
-    left = store.missing(results, wanted)
+    left = report.missing(given.results, wanted)
     sys.stderr.write(f"{len(wanted) - len(left)} of {len(wanted)} runs are there already\n")
     children: dict[Key, subprocess.Popen[bytes]] = {}
-    failed: list[Key] = []
-    tried: Counter[Key] = Counter()
+    tried, failed = Counter[Key](), 0
     try:
         while left or children:
             for key in [k for k, child in children.items() if child.poll() is not None]:
@@ -60,44 +58,31 @@ def run_all(wanted: list[Key], interval_s: float, results: Path, at_once: int) -
                 say(key, f"exit code {code}")
                 if code and tried[key] < TRIES:
                     left.append(key)
-                elif code:
-                    failed.append(key)
-            while left and len(children) < at_once:
+                else:
+                    failed += bool(code)
+            while left and len(children) < given.at_once:
                 key = left.pop(0)
                 tried[key] += 1
-                children[key] = _child(key, interval_s, results)
+                children[key] = _child(key, given)
                 time.sleep(2 * POLL_S)  # every start takes a free port and a database
             time.sleep(POLL_S)
     finally:
-        _end(list(children.values()))
-    return len(failed)
+        for child in children.values():  # each stops its own Slurm when it is asked to end
+            child.terminate()
+        for child in children.values():
+            child.wait()
+    return failed
 
 
-def _child(key: Key, interval_s: float, results: Path) -> subprocess.Popen[bytes]:
+def _child(key: Key, given: argparse.Namespace) -> subprocess.Popen[bytes]:
     log = WORK / "log" / f"{key.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
+    argv = (
+        sys.executable, "-m", "scripts.studies.experiment_slurm", "one", "--arm", key.arm,
+        "--size", str(key.jobs), "--seed", str(key.seed), "--results", str(given.results),
+    )  # fmt: skip
     with log.open("ab") as out:
-        return subprocess.Popen(
-            [
-                sys.executable, "-m", "scripts.studies.experiment_slurm", "one", "--arm", key.arm,
-                "--jobs", str(key.jobs), "--seed", str(key.seed),
-                "--interval", str(interval_s), "--results", str(results),
-                "--nice", str(os.getpriority(os.PRIO_PROCESS, 0)),
-            ],
-            stdout=out, stderr=out,
-        )  # fmt: skip
-
-
-def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """Each stops its own Slurm when it is asked to end."""
-    for child in children:
-        child.terminate()
-    for child in children:
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        return subprocess.Popen(argv, stdout=out, stderr=out)  # as nice as this one
 
 
 def _stop(number: int, _: FrameType | None) -> None:
@@ -109,57 +94,40 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 1: a run failed; 2: this machine cannot run it."""
-    given = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.studies.experiment_slurm", description=__doc__
+    )
+    parser.add_argument("what", choices=("run", "one", "report"))
+    parser.add_argument("--arm", choices=list(ARMS), action="append")
+    parser.add_argument("--seed", type=int, action="append")
+    parser.add_argument("--size", type=int, choices=SIZES, action="append")
+    parser.add_argument("--at-once", type=int, default=6)
+    parser.add_argument("--nice", type=int, default=0, help="the clock suffers from other work")
+    parser.add_argument("--results", type=Path, default=WORK / "results")
+    parser.add_argument("--data", type=Path, default=Path("docs/data/slurm"))
+    given = parser.parse_args(argv)
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, _stop)
-    if given.verb == "report":
+    if given.what == "report":
         found = report.gather(given.results, given.data)
         report.write_data(found, given.data)
         kept, _, _ = PAGE.read_text().partition(TABLES)
         PAGE.write_text(kept + TABLES + "\n" + "\n".join(report.tables(found)) + "\n")
         return 0
-    os.setpriority(os.PRIO_PROCESS, 0, given.nice)
-    why = lab.missing() or accounting.missing()
-    if why:
+    if given.nice:
+        os.setpriority(os.PRIO_PROCESS, 0, given.nice)
+    if why := lab.missing() or accounting.missing():
         sys.stderr.write(f"experiment-slurm: {why}\n")
         return 2
-    if given.verb == "one":
-        key = Key(given.arm, given.jobs, given.seed)
-        usual = LONG_SPEED if given.jobs == LONG else ARMS[given.arm].workload.speed
-        pace = Pace(given.speed or usual, given.interval)
-        path = store.write(given.results, play(key, pace, WORK, partial(say, key)))
-        sys.stderr.write(f"{path}\n")
+    if given.what == "one":
+        key = Key(given.arm[0], given.size[0], given.seed[0])
+        speed = LONG_SPEED if key.jobs == LONG else ARMS[key.arm].workload.speed
+        done = play(key, Pace(speed, INTERVAL_S), WORK, partial(say, key))
+        sys.stderr.write(f"{report.write(given.results, done)}\n")
         return 0
     wanted = plan_of(given.arm or list(ARMS), given.seed or ())
     wanted = [key for key in wanted if key.jobs in (given.size or SIZES)]
-    return 1 if run_all(wanted, given.interval, given.results, given.at_once) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.studies.experiment_slurm", description=__doc__
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    one = verbs.add_parser("one", help="one run")
-    one.add_argument("--arm", choices=list(ARMS), required=True)
-    one.add_argument("--jobs", type=int, required=True)
-    one.add_argument("--seed", type=int, required=True)
-    one.add_argument("--speed", type=float)
-    shown = verbs.add_parser("report", help="data and page of what has been run")
-    shown.add_argument("--results", type=Path, default=WORK / "results")
-    shown.add_argument("--data", type=Path, default=Path("docs/data/slurm"))
-    every = verbs.add_parser("run", help="every run that is not there yet")
-    every.add_argument("--arm", choices=list(ARMS), action="append")
-    every.add_argument("--seed", type=int, action="append")
-    every.add_argument("--size", type=int, choices=SIZES, action="append")
-    every.add_argument("--at-once", type=int, default=6)
-    for verb in (one, every):
-        verb.add_argument(
-            "--nice", type=int, default=0, help="a faster clock suffers from other work"
-        )
-        verb.add_argument("--interval", type=float, default=INTERVAL_S)
-        verb.add_argument("--results", type=Path, default=WORK / "results")
-    return parser
+    return 1 if run_all(wanted, given) else 0
 
 
 if __name__ == "__main__":

@@ -21,10 +21,8 @@ class ClockError(RuntimeError):
 
 
 def build(folder: Path) -> Path:
-    """Compile fastclock.c into the folder unless it is there; where the library lies.
-
-    Raises:
-        ClockError: no compiler, or it refuses.
+    """Compile fastclock.c into the folder unless it is there; where the library lies. Raises
+    ClockError: no compiler, or it refuses.
     """
     library = folder / "fastclock.so"
     if library.exists() and library.stat().st_mtime >= SOURCE.stat().st_mtime:
@@ -46,12 +44,8 @@ def build(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class FastClock:
-    """One line from real to faster time, shared by all who get its environment.
-
-    Args:
-        library: what `build` made.
-        base: Unix seconds at which both clocks agree.
-        speed: seconds that pass on it while one passes really.
+    """One line from real to faster time, shared by all who get its environment. base: Unix seconds
+    at which both clocks agree; speed: seconds that pass on it while one passes really.
     """
 
     library: Path
@@ -100,12 +94,8 @@ CREDENTIAL_S = 60000
 
 @dataclass
 class FastLab(SlurmLab):
-    """SlurmLab whose daemons see time pass `speed` times as fast.
-
-    Args:
-        speed: seconds per real second.
-        built: folder for the compiled clock.
-        settings: more lines of slurm.conf by key; they replace the lab's own.
+    """SlurmLab whose daemons see time pass `speed` times as fast. built: folder for the compiled
+    clock; settings: more lines of slurm.conf by key, which replace the lab's own.
     """
 
     speed: float = 1.0

@@ -17,19 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rltuned.sim.trace import TraceJob
-from scripts.studies.experiment_slurm.arms import (
-    ARMS,
-    PARTITION,
-    Arm,
-    accounting_commands,
-    daemon_settings,
-    job_set,
-    name_of,
-    slurm_settings,
-    submission,
-)
+from scripts.studies.experiment_slurm import arms
+from scripts.studies.experiment_slurm.arms import ARMS, Arm, name_of
 from scripts.studies.experiment_slurm.lab import FastLab
-from scripts.studies.experiment_slurm.store import Key, Run
+from scripts.studies.experiment_slurm.report import Key, Run
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
 
@@ -54,12 +45,12 @@ SACCT = (
 """With SLURM_TIME_FORMAT=%s: times in Unix seconds. -D shows every try of a requeued job."""
 
 
+class BooksError(RuntimeError):
+    """The accounting does not show every job once, and completed."""
+
+
 class PlayError(RuntimeError):
     """The run cannot be used."""
-
-
-class BooksError(PlayError):
-    """The accounting does not show every job once, and completed."""
 
 
 class Entry(NamedTuple):
@@ -74,11 +65,8 @@ class Entry(NamedTuple):
 
 
 def entries_of(text: str, jobs: Sequence[TraceJob]) -> list[Entry]:
-    """sacct's answer in the trace's order.
-
-    Raises:
-        BooksError: a line that does not read, or a job that is missing, is there twice, is not of
-            the trace, or did not end as COMPLETED.
+    """sacct's answer in the trace's order. Raises BooksError: a line that does not read, or a job
+    that is missing, is there twice, is not of the trace, or did not end as COMPLETED.
     """
     found: dict[str, Entry] = {}
     for line in text.splitlines():
@@ -113,28 +101,20 @@ class Pace:
 
 
 def play(key: Key, pace: Pace, built: Path, say: Callable[[str], None]) -> Run:
-    """Play one arm on one job set to its end.
-
-    Args:
-        key: which.
-        pace: how fast.
-        built: folder for what is compiled.
-        say: progress, a line at a time.
-
-    Raises:
-        PlayError: the run is void.
+    """Play one arm on one job set to its end. built: folder for what is compiled; say: progress, a
+    line at a time. Raises PlayError: the run is void.
     """
     arm = ARMS[key.arm]
-    jobs = job_set(arm, key.jobs, key.seed)
+    jobs = arms.job_set(arm, key.jobs, key.seed)
     began = time.monotonic()
     with ExitStack() as stack:
         folder = stack.enter_context(_scratch())
         lab = FastLab(
-            folder=folder / "slurm", nodes=arm.workload.nodes, partitions=(PARTITION,),
-            accounting=True, speed=pace.speed, built=built, settings=slurm_settings(arm),
+            folder=folder / "slurm", nodes=arm.workload.nodes, partitions=(arms.PARTITION,),
+            accounting=True, speed=pace.speed, built=built, settings=arms.slurm_settings(arm),
         )  # fmt: skip
         stack.enter_context(lab)
-        for words in accounting_commands():
+        for words in arms.accounting_commands():
             lab.run("sacctmgr", "-i", *words)
         daemon = stack.enter_context(_daemon(arm, lab, folder, pace)) if arm.write_mode else None
         first = _submit_all(lab, jobs, pace.speed, daemon, say)
@@ -197,7 +177,7 @@ def _daemon(arm: Arm, lab: FastLab, folder: Path, pace: Pace) -> Iterator[Daemon
     home.mkdir()
     config = home / "rltuned.toml"
     config.write_text(
-        daemon_settings(arm, folder=str(home), conf=str(lab.conf), interval_s=pace.interval_s)
+        arms.daemon_settings(arm, folder=str(home), conf=str(lab.conf), interval_s=pace.interval_s)
     )
     config.chmod(0o600)
     environ = {**lab.fast_clock.environ(slurmd=False), "OMP_NUM_THREADS": "1"}
@@ -216,7 +196,7 @@ def _submit_all(
     """Submit each job when it is due; the real Unix time that counts as the first's."""
     environ = {"PATH": lab.search, "SLURM_CONF": str(lab.conf), "LC_ALL": "C"}
     began, first = time.monotonic(), time.time()
-    for number, one in enumerate(submission(job, speed) for job in jobs):
+    for number, one in enumerate(arms.submission(job, speed) for job in jobs):
         time.sleep(max(0.0, began + one.due_s - time.monotonic()))
         done = subprocess.run(
             one.argv, env=environ, cwd="/", capture_output=True, text=True, timeout=60, check=False

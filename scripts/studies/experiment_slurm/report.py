@@ -1,27 +1,212 @@
-"""The figures of the runs there are, and what each arm changes, as Markdown."""
+"""What runs left behind: kept on disk, their figures beside the simulator's, and the tables."""
 
 import csv
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from rltuned.core.milp import Sharing, Tuning
 from rltuned.lab.compare import geometric
-from scripts.studies.experiment_slurm import store
-from scripts.studies.experiment_slurm.arms import ARMS
-from scripts.studies.experiment_slurm.figures import FIGURES, Figures, figures, simulated
-from scripts.studies.experiment_slurm.store import Key, Run
+from rltuned.lab.replay.metrics import Schedule, score
+from rltuned.lab.replay.protocol import Protocol, jointly
+from rltuned.lab.replay.run import simulate
+from rltuned.lab.replay.scenario import Scenario
+from rltuned.policies.predictor import load_predictor
+from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import Rules
+from rltuned.solver import Cbc
+from scripts.studies.experiment_slurm import arms
+from scripts.studies.experiment_slurm.arms import ARMS, SHARES, is_high, user_of
+from scripts.studies.runner import head, row_of
 
-HEAD = (
-    "makespan | wait | wait p95 | longest | JCT | BSLD | GPUs used |\n"
-    "|---|---|---|---|---|---|---|---|"
-)
+SCORED = ("makespan_s", "wait_s", "wait_p95_s", "wait_max_s", "jct_s", "bsld")
+FIGURES = (*SCORED, "utilisation")
+HEAD = ("makespan", "wait", "wait p95", "longest", "JCT", "BSLD", "GPUs used")
+Figures = dict[str, float]
+NOTICED_S = 600.0
+"""A start and a wait that overlap by less count as no inversion: a cycle, and Slurm's own pass."""
+ROOM = 100_000
+"""Points of every job in the simulator, so that delays have room."""
 EXTRA = (("whole-guided", "multifactor"), ("multifactor", "whole"))
 """Compared besides every arm with its base."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which run: an arm on a job set of a seed."""
+
+    arm: str
+    jobs: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}-{self.jobs}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind. Times in seconds of the faster clock, from the first submission.
+
+    Attributes:
+        job_ids, submit_s, start_s, end_s, nodes: one entry per job, in the trace's order.
+        late_s: by how much jobs were submitted later than the trace says: mean and most.
+        real_s: how long the run really took.
+        speed, interval_s: seconds per real second; real seconds between rltuned's cycles.
+        facts: versions, commit, machine.
+        counters: rltuned's own metrics at the end; empty = no rltuned.
+    """
+
+    key: Key
+    job_ids: list[str]
+    submit_s: list[float]
+    start_s: list[float]
+    end_s: list[float]
+    nodes: list[str]
+    late_s: tuple[float, float]
+    real_s: float
+    speed: float
+    interval_s: float
+    facts: dict[str, str]
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+_FILE = TypeAdapter(Run)
 Found = dict[Key, tuple[Run, Figures, Figures]]
 """Each run, its figures, and those of the simulator."""
+
+
+class StoreError(ValueError):
+    """A result file of another make."""
+
+
+def write(folder: Path, run: Run) -> Path:
+    """Put a run where `read` finds it; a reader sees all of it or nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{run.key.name}.json"
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_bytes(_FILE.dump_json(run) + b"\n")
+    fresh.replace(path)
+    return path
+
+
+def read(path: Path) -> Run:
+    """Read a run back. Raises StoreError: names the file and what is wrong with it."""
+    try:
+        run = _FILE.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: not a result of this experiment: {error}") from error
+    lengths = {len(x) for x in (run.job_ids, run.submit_s, run.start_s, run.end_s, run.nodes)}
+    if lengths != {run.key.jobs}:
+        raise StoreError(f"{path}: {run.key.jobs} jobs were submitted, the file has {lengths}")
+    return run
+
+
+def missing(folder: Path, wanted: list[Key]) -> list[Key]:
+    """The runs still to do, in the order asked for. Raises StoreError: a file cannot be read; it is
+    not written over silently.
+    """
+    there = {path.stem: read(path) for path in folder.glob("*.json")}
+    return [key for key in wanted if key.name not in there]
+
+
+# -- Figures --------------------------------------------------------------------------------------
+
+
+def figures(run: Run) -> Figures:
+    """Of all jobs of the set, what users of each kind saw.
+
+    A duration is the payload's: what Slurm itself takes to start and end a job is no part of the
+    wait and of the utilisation, but counts in jct and makespan. Raises ValueError: another job set.
+    """
+    jobs = jobs_of(run)
+    if [j.job_id for j in jobs] != run.job_ids:
+        raise ValueError(f"{run.key.name}: the result is not of this job set")
+    schedule = Schedule(
+        tuple(run.job_ids), np.array(run.submit_s), np.array(run.start_s), np.array(run.end_s),
+        np.array([j.duration_s for j in jobs]), np.array([j.gpus for j in jobs], dtype=np.float64),
+        tuple(j.user for j in jobs), ("",) * len(jobs), tuple(run.nodes), 0, 0.0,
+    )  # fmt: skip
+    high = np.array([is_high(j) for j in jobs])
+    return _scored(schedule, ARMS[run.key.arm].workload.cluster.gpus) | {
+        "high_wait_s": float(schedule.wait_s[high].mean()) if high.any() else float("nan"),
+        "qos_inversions": float(qos_inversions(run, jobs)),
+        "share_error": share_error(run, jobs),
+    }
+
+
+def simulated(run: Run) -> Figures:
+    """The same of the simulator, in the daemon's cycles of as many seconds.
+
+    It plays QOS as points of each job, and no fair share: a trace knows no usage of the past.
+    """
+    arm, jobs = ARMS[run.key.arm], jobs_of(run)
+    natural = arms.natural_of(arm)
+    if not arm.fifo:
+        own = tuple(arms.QOS_WEIGHT * is_high(j) for j in jobs)
+        natural = replace(natural, own=own, base=ROOM)
+    predictor = load_predictor(shipped_predictor())
+    protocol = Protocol("cycle", run.interval_s * run.speed, predictor=predictor)
+    if arm.guided:
+        tuning = Tuning(sharing=Sharing(frozenset({arms.PARTITION_NAME})))
+        protocol = jointly(protocol, 16, tuning, Cbc())
+    cluster = arm.workload.cluster
+    scenario = Scenario.of(cluster, jobs, Rules(natural=natural))
+    policy = arm.policy if arm.write_mode else "fcfs"
+    return _scored(simulate(scenario, policy, protocol), cluster.gpus)
+
+
+def jobs_of(run: Run) -> tuple[TraceJob, ...]:
+    """The jobs that were submitted, by whom and to which partition."""
+    made = arms.job_set(ARMS[run.key.arm], run.key.jobs, run.key.seed)
+    return tuple(replace(j, partition=arms.PARTITION_NAME, user=user_of(j)) for j in made)
+
+
+def _scored(schedule: Schedule, gpus: int) -> Figures:
+    found = score([schedule], gpus)
+    work = float((schedule.duration_s * schedule.gpus).sum())
+    used = {"utilisation": work / (gpus * found.makespan_s)}
+    return {name: getattr(found, name) for name in SCORED} | used
+
+
+def qos_inversions(run: Run, jobs: Sequence[TraceJob]) -> int:
+    """Pairs in which a job of normal QOS starts while one of high QOS, which would fit in its
+    place for as long, has waited for NOTICED_S and goes on waiting for as long.
+    """
+    rows = list(zip(jobs, run.submit_s, run.start_s, strict=True))
+    high = [row for row in rows if is_high(row[0])]
+    return sum(
+        submit + NOTICED_S < began < start - NOTICED_S and _fits(one, job)
+        for job, _, began in rows
+        if not is_high(job)
+        for one, submit, start in high
+    )
+
+
+def _fits(one: TraceJob, place: TraceJob) -> bool:
+    same, fewer = one.gpu_types == place.gpu_types, one.gpus <= place.gpus
+    return same and fewer and one.time_limit_s <= place.time_limit_s
+
+
+def share_error(run: Run, jobs: Sequence[TraceJob]) -> float:
+    """By how much the users' parts of the GPU time miss their shares while jobs still arrive:
+    half of the sum of the absolute differences, 0 to 1.
+    """
+    until_s = max(run.submit_s)
+    used = dict.fromkeys(SHARES, 0.0)
+    for job, start, end in zip(jobs, run.start_s, run.end_s, strict=True):
+        used[job.user] += job.gpus * max(0.0, min(end, until_s) - start)
+    total, shares = sum(used.values()), sum(SHARES.values())
+    return sum(abs(used[user] / total - SHARES[user] / shares) for user in SHARES) / 2
+
+
+# -- Data and tables ------------------------------------------------------------------------------
 
 
 def gather(results: Path, data: Path) -> Found:
@@ -29,7 +214,7 @@ def gather(results: Path, data: Path) -> Found:
     `write_data` left; a run that results lack is taken from there.
     """
     found = {run.key: run for run in written(data)}
-    found |= {run.key: run for run in map(store.read, results.glob("*.json"))}
+    found |= {run.key: run for run in map(read, results.glob("*.json"))}
     order = list(ARMS)
     keys = sorted(found, key=lambda key: (key.jobs, key.seed, order.index(key.arm)))
     return {key: (found[key], figures(found[key]), simulated(found[key])) for key in keys}
@@ -84,55 +269,42 @@ def _rounded(values: Figures) -> Figures:
 
 
 def tables(found: Found) -> Iterator[str]:
-    """Figures and changes by size, then QOS and shares, then what rltuned did."""
+    """Figures and changes by size, then QOS and shares."""
     for jobs in sorted({key.jobs for key in found}):
-        yield f"### {jobs} jobs"
+        yield f"### {jobs} jobs\n"
         yield from _by_arm({k: v for k, v in found.items() if k.jobs == jobs})
-    yield (
-        "| run | late, mean (most) | load | cycles | skipped | mean cycle | applied | per job "
-        "| gone | not taken | reverted | RPCs of root |\n"
-        f"|{'---|' * 12}"
-    )
-    yield from (_did(run) for run, _, _ in found.values())
 
 
 def _by_arm(found: Found) -> Iterator[str]:
     own = {(k.arm, k.seed): (v, s) for k, (_, v, s) in found.items()}
     runs = {arm: [v for (name, _), v in own.items() if name == arm] for arm in ARMS}
     there = [arm for arm in ARMS if runs[arm]]
-    yield f"\n| arm | {HEAD}"
+    yield head("arm", *HEAD)
     for name in there:
-        yield _row(f"{ARMS[name].words}, {len(runs[name])} runs", [v for v, _ in runs[name]])
-        yield _row("simulator", [s for _, s in runs[name]])
-    yield f"\n| arm against base | {HEAD}"
+        for words, side in ((f"{ARMS[name].words}, {len(runs[name])} runs", 0), ("simulator", 1)):
+            yield row_of([words, *_means([pair[side] for pair in runs[name]])])
+    yield "\n" + head("arm against base", *HEAD)
     for name, base in (*((arm, ARMS[arm].base) for arm in there if ARMS[arm].base), *EXTRA):
         seeds = [s for (n, s) in own if n == name and (base, s) in own]
         for words, side in ((f"`{name}` against `{base}`", 0), ("simulator", 1)):
             if pairs := [(own[name, s][side], own[base, s][side]) for s in seeds]:
-                cells = " | ".join(_change(pairs, figure) for figure in FIGURES)
-                yield f"| {words} | {cells} |"
-    yield "\n| arm | wait of high QOS | QOS inversions | error of shares |\n|---|---|---|---|"
-    yield from (_rights(ARMS[name].words, [v for v, _ in runs[name]]) for name in there)
+                yield row_of([words, *(_change(pairs, figure) for figure in FIGURES)])
+    yield "\n" + head("arm", "wait of high QOS", "QOS inversions", "error of shares")
+    for name in there:
+        figures = ("high_wait_s", "qos_inversions", "share_error")
+        high_s, turned, error = (float(np.mean([v[f] for v, _ in runs[name]])) for f in figures)
+        cells = (f"{high_s / 60:,.1f} min", f"{turned:.1f}", f"{100 * error:.1f}%")
+        yield row_of([ARMS[name].words, *cells])
     yield ""
 
 
-def _rights(words: str, runs: list[Figures]) -> str:
-    """What is left of QOS and fair share."""
-    names = ("high_wait_s", "qos_inversions", "share_error")
-    high_s, turned, error = (float(np.mean([r[name] for r in runs])) for name in names)
-    return f"| {words} | {high_s / 60:,.1f} min | {turned:.1f} | {100 * error:.1f}% |"
-
-
-def _row(name: str, runs: list[Figures]) -> str:
-    mean = {figure: float(np.mean([r[figure] for r in runs])) for figure in FIGURES}
-    cells = [
-        f"{mean['makespan_s'] / 60:,.0f} min",
-        *(
-            f"{mean[f] / 60:,.1f} min" for f in ("wait_s", "wait_p95_s", "wait_max_s", "jct_s")
-        ),
-        f"{mean['bsld']:.2f}", f"{100 * mean['utilisation']:.1f}%",
-    ]  # fmt: skip
-    return f"| {name} | {' | '.join(cells)} |"
+def _means(runs: list[Figures]) -> Iterator[str]:
+    for figure in FIGURES:
+        mean = float(np.mean([run[figure] for run in runs]))
+        if figure.endswith("_s"):
+            yield f"{mean / 60:,.{int(figure != 'makespan_s')}f} min"
+        else:
+            yield f"{mean:.2f}" if figure == "bsld" else f"{100 * mean:.1f}%"
 
 
 def _change(pairs: list[tuple[Figures, Figures]], figure: str) -> str:
@@ -142,29 +314,3 @@ def _change(pairs: list[tuple[Figures, Figures]], figure: str) -> str:
     found = geometric([own[figure] for own, _ in pairs], [base[figure] for _, base in pairs])
     change, low, high = (100 * part for part in found.known)
     return f"{change:+.1f}% [{low:+.1f}, {high:+.1f}]"
-
-
-def _did(run: Run) -> str:
-    """One line of how calm a run was, by real seconds, and of what rltuned did in it."""
-    counters = run.counters
-
-    def total(name: str, label: str = "") -> float:
-        return sum(x for s, x in counters.items() if s.split("{")[0] == name and label in s)
-
-    def changed(*results: str) -> float:
-        return sum(total("rltuned_changes_total", f'result="{result}"') for result in results)
-
-    late = "{:.2f} ({:.2f}) s".format(*(late_s / run.speed for late_s in run.late_s))
-    name = f"`{run.key.name}` | {late} | {run.facts.get('load', '-')}"
-    cycles = total("rltuned_cycles_total")
-    if not cycles:
-        return f"| {name} |" + " none |" * 8 + f" {counters.get('rpcs', 0.0):.0f} |"
-    mean_s = total("rltuned_cycle_duration_seconds_sum") / cycles
-    applied = changed("applied")
-    cells = (
-        f"{cycles:.0f}", f"{total('rltuned_cycles_skipped_total'):.0f}", f"{mean_s:.2f} s",
-        f"{applied:.0f}", f"{applied / run.key.jobs:.2f}", f"{changed('gone'):.0f}",
-        f"{changed('refused', 'failed', 'withheld'):.0f}",
-        f"{total('rltuned_changes_reverted_total'):.0f}", f"{counters.get('rpcs', 0.0):.0f}",
-    )  # fmt: skip
-    return f"| {name} | {' | '.join(cells)} |"

@@ -19,7 +19,6 @@ import torch
 
 from rltuned.core.features import encode
 from rltuned.lab.compare import mean_with_ends, paired
-from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.imitation import OrderedQueues, agreement, fit, random_snapshot
 from rltuned.lab.train.network import TorchActor, policy_of
 from rltuned.lab.train.ppo import Learner, train
@@ -27,20 +26,12 @@ from rltuned.lab.train.settings import Fitting
 from rltuned.policies.actor import NetworkPolicy, seen_by
 from rltuned.policies.baselines import BASELINES
 from rltuned.stats import percent
-from scripts.studies import plays
-from scripts.studies.paper.common import (
-    CLUSTERS,
-    METRICS,
-    SETTINGS,
-    choosing,
-    judging,
-    measured,
-    workload_of,
-)
-from scripts.studies.paper.verdict import Ours, hull, row_name
-from scripts.studies.plays import Row, known
+from scripts.studies import data_of
+from scripts.studies.paper import common
+from scripts.studies.paper.common import CLUSTERS, METRICS, SETTINGS, measured, workload_of
+from scripts.studies.runner import Row, Study, head, known, row_of
 
-RESULTS: Final = Path("docs/data/paper.jsonl")
+RESULTS: Final = data_of("paper bases")
 KEPT: Final = Path(".run/paper")
 """Trained actors, so that the parts of the study share a training."""
 BASES: Final = ("fcfs", "sjf", "f1", "wfp3", "unicep")
@@ -100,7 +91,7 @@ def learn(run: Run, start: TorchActor) -> tuple[TorchActor, list[float]]:
     """PPO against the base: the actor of the best epoch, and the curve."""
     workload = workload_of(run.cluster)
     settings = replace(SETTINGS, base=run.base, seed=run.seed)
-    windows = choosing(workload)
+    windows = common.choosing(workload)
     base = np.array([measured(window, run.base) for window in windows])
     learner = Learner(settings)
     learner.actor.load_state_dict(start.state_dict())
@@ -148,49 +139,44 @@ def _queues(base: str, count: int, seed: int) -> OrderedQueues:
 
 def play(run: Run) -> Row:
     """Imitate, learn, and judge beside the base."""
-    made, workload = learned(run), workload_of(run.cluster)
-    began = time.process_time()
+    made, began = learned(run), time.process_time()
     return asdict(run) | {
         "pairs": round(made.pairs, 4), "curve": made.curve,
-        **judged(workload, run.base, policy_of(made.start), "start_"),
-        **judged(workload, run.base, policy_of(made.actor)),
+        **judged(run, policy_of(made.start), "start_"), **judged(run, policy_of(made.actor)),
         "cpu_s": round(made.cpu_s + time.process_time() - began, 1),
     }  # fmt: skip
 
 
-def judged(workload: Scenario, base: str, policy: NetworkPolicy, prefix: str = "") -> Row:
+def judged(run: Run, policy: NetworkPolicy, prefix: str = "") -> Row:
     """Changes against the base on the windows that judge, with 95% intervals over them."""
-    windows = judging(workload)
-    own, other = (np.array([measured(window, one) for window in windows]) for one in (policy, base))
-    found: Row = {f"{prefix}windows": float(len(windows))}
+    own, other = (common.judged(run.cluster, one) for one in (policy, run.base))
+    found: Row = {f"{prefix}windows": float(len(own))}
     for at, metric in enumerate(METRICS):
         change = paired(own[:, at], other[:, at], metric)
-        found[f"{prefix}{metric}"] = round(change.change or 0.0, 4)
-        found[f"{prefix}{metric}_low"] = round(change.low or 0.0, 4)
-        found[f"{prefix}{metric}_high"] = round(change.high or 0.0, 4)
+        for end, value in (("", change.change), ("_low", change.low), ("_high", change.high)):
+            found[f"{prefix}{metric}{end}"] = round(value or 0.0, 4)
         if not prefix:
             found[f"base_{metric}"] = round(float(other[:, at].mean()), 4)
     return found
 
 
-def beside(cluster: str, base: str, metric: str) -> Ours | None:
-    """The actors of all seeds against their base."""
-    found = {
-        run: row
-        for run, row in known(RESULTS, Run).items()
-        if (run.cluster, run.base) == (cluster, base)
-    }
-    ends = [(row[metric], row[f"{metric}_low"], row[f"{metric}_high"]) for row in found.values()]
-    return hull(ends, [row_name(RESULTS, run) for run in found])
+def ends(row: Row, metric: str) -> tuple[float, float, float]:
+    """A change of a row with its interval."""
+    return row[metric], row[f"{metric}_low"], row[f"{metric}_high"]
+
+
+def by_name(stored: dict[Run, Row]) -> list[tuple[Run, Row]]:
+    return sorted(stored.items(), key=lambda item: tuple(vars(item[0]).values()))
 
 
 def table() -> None:
     """Each cell: the change against its base with the interval over windows, per seed."""
-    plays.head("cluster", "base", "seed", "its wait, h", *METRICS, "imitation alone, wait", "pairs")
-    for run, row in sorted(
-        known(RESULTS, Run).items(), key=lambda x: (x[0].cluster, x[0].base, x[0].seed)
-    ):
-        cells = [percent(row[m], row[f"{m}_low"], row[f"{m}_high"], digits=0) for m in METRICS]
+    more = ("imitation alone, wait", "pairs")
+    print(head("cluster", "base", "seed", "its wait, h", *METRICS, *more))
+    for run, row in by_name(known(RESULTS, Run)):
+        cells = [percent(*ends(row, m), digits=0) for m in (*METRICS, "start_wait")]
         hours = row["base_wait"] / 3600
-        start = percent(row["start_wait"], row["start_wait_low"], row["start_wait_high"], digits=0)
-        print(plays.row_of([*vars(run).values(), hours, *cells, start, f"{row['pairs']:.1%}"]))
+        print(row_of([*vars(run).values(), hours, *cells, f"{row['pairs']:.1%}"]))
+
+
+STUDIES = {"paper bases": Study(runs, play, {"table": table}, sample=1)}

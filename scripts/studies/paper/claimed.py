@@ -1,4 +1,4 @@
-"""What the paper claims: its figures as numbers, in our own order (SoCC 2025)."""
+"""What the papers claim: their figures as numbers, in our own order."""
 
 from typing import Final
 
@@ -73,3 +73,28 @@ TABLE_7: Final[dict[str, dict[str, float]]] = {
 
 TESTBED: Final = {"makespan": -0.248, "wait": -0.305, "utilisation": 0.039}
 """Figures 18 and 19: 1,024 jobs on a Slurm of 13 GPUs."""
+
+SENTENCES: Final = (
+    ("philly", "conclusion: wait against RLScheduler", -0.35),
+    ("helios", "section 5: wait against RLScheduler", -0.433),
+)
+"""Cluster, words, claim; Table 9 says something else."""
+SITUATIONS: Final = (
+    ("whole-guided", "whole", "jobs take whole nodes, as on theirs; OverSubscribe guidance"),
+    ("site", "multifactor", "the order alone, where jobs share nodes"),
+)
+"""Arms of the experiment on real Slurms that stand for the testbed."""
+RIGID: Final = "theirs resizes running jobs, which shortens run times; an order changes waits alone"
+DL2: Final = {
+    "fcfs": (7.12 / 14.22 - 1.0, ""),
+    "sjf": (-0.413, f"its own figures have {8.56 / 13.61 - 1.0:+.1%}"),
+}
+"""Completion time after PPO over that of the imitated order, and what contradicts it."""
+DL2_DRF, DL2_OFFLINE = -0.441, -0.379
+DL2_OPTIMUS: Final = (-0.175, f"its own figures have {5.724 / 7.318 - 1.0:+.1%}")
+WORL: Final = (
+    ("best of 470 comparisons, RL-Hybrid", -0.6656, "first free"),
+    ("mean against RL-Hybrid, its weakest peer", -0.324, "first free"),
+    ("mean against DRAS, its strongest peer", -0.079, "heft"),
+)
+"""Words, claim, and the planner that stands here for the peer."""

@@ -7,7 +7,7 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,9 +26,8 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
 from rltuned.stats import percent
 from scripts.studies.plays import TRACES
+from scripts.studies.runner import Row
 
-Row = dict[str, Any]
-"""Of the results; figures of windows are lists."""
 CLUSTERS: Final = ("philly", "helios", "alibaba")
 WINDOW_JOBS: Final = 256
 LOADS: Final = (0.9, 1.2, 1.6, 2.0)
@@ -37,23 +36,15 @@ CHOOSING, JUDGING = 12, 24
 """Windows that choose an epoch, and that judge; fewer where a trace is short."""
 EVENTS: Final = Protocol(bounded=False)
 SETTINGS: Final = PpoSettings(
-    reference="group",
-    rollouts=10,
-    loads=(LOADS[0], LOADS[-1]),
-    reach=0.0,
-    learning_rate=1e-3,
-    entropy=0.0,
-    epochs=40,
-)
+    reference="group", rollouts=10, loads=(LOADS[0], LOADS[-1]), reach=0.0, learning_rate=1e-3,
+    entropy=0.0, epochs=40,
+)  # fmt: skip
 METRICS: Final = ("wait", "bsld", "jct", "utilisation")
 HELIOS: Final = uniform(("v", 17, "v100", 8, 48))
 ALIBABA: Final = uniform(
-    ("h", 10, "V100", 8, 96),
-    ("j", 8, "V100M32", 8, 96),
-    ("m", 8, "MISC", 8, 96),
-    ("p", 15, "P100", 2, 64),
-    ("t", 8, "T4", 2, 96),
-)
+    ("h", 10, "V100", 8, 96), ("j", 8, "V100M32", 8, 96), ("m", 8, "MISC", 8, 96),
+    ("p", 15, "P100", 2, 64), ("t", 8, "T4", 2, 96),
+)  # fmt: skip
 """The slices that the paper's repository simulates."""
 HELIOS_GPUS: Final = 64
 """Of the largest job there."""
@@ -99,6 +90,11 @@ def _windows(workload: Scenario, part: tuple[float, float], most: int) -> list[S
 def measured(window: Scenario, policy: NetworkPolicy | str) -> FloatArray:
     """(4,) METRICS of a policy at every event, without bounds."""
     return figures(window, play_policy(window, policy, EVENTS))
+
+
+def judged(cluster: str, policy: NetworkPolicy | str) -> FloatArray:
+    """(k, 4) METRICS on the windows that judge."""
+    return np.array([measured(window, policy) for window in judging(workload_of(cluster))])
 
 
 def figures(window: Scenario, start_s: FloatArray) -> FloatArray:

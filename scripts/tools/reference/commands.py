@@ -11,6 +11,7 @@ import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -52,17 +53,13 @@ class Command:
     @property
     def usage(self) -> str:
         parts = [self.path]
-        parts += [self._command] if self.children else []
+        if self.children:  # with options of its own it does something without one
+            parts += ["[COMMAND]" if self.parameters else "COMMAND"]
         for one in self.parameters:
             if one.is_argument:
                 parts.append(one.names[0] if one.required else f"[{one.names[0]}]")
         parts += ["[OPTIONS]"] if any(not p.is_argument for p in self.parameters) else []
         return " ".join(parts)
-
-    @property
-    def _command(self) -> str:
-        """With options of its own it does something without one."""
-        return "[COMMAND]" if self.parameters else "COMMAND"
 
     def all(self) -> Iterator["Command"]:
         """Itself and everything below, in the order of the help."""
@@ -71,6 +68,7 @@ class Command:
             yield from child.all()
 
 
+@cache
 def commands() -> tuple[Command, ...]:
     """The commands in the order of `rltuned --help`; imports every one of them."""
     return tuple(

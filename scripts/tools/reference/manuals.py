@@ -1,32 +1,27 @@
 """rltuned(1), rltuned(8) and rltuned.toml(5), made from the commands and the settings."""
 
-from collections.abc import Iterator
-from functools import cache
+import textwrap
+from collections.abc import Iterator, Sequence
 
 from rltuned import __version__
 from rltuned.core.ladder import Rung
 from rltuned.daemon.state import HealthState
 from rltuned.settings.reference import fields_of, header, tables, toml, type_text
-from scripts.tools.reference import roff
 from scripts.tools.reference.commands import Command, Parameter, commands
 
 DATE = "2026-11-28"
 """Of the last change to the text below."""
+_WIDTH = 78
 _DAEMON = ("run", "check", "restore", "breaker", "status")
 """The commands of which rltuned(8) shows the options as well."""
 
 
-@cache
-def _commands() -> tuple[Command, ...]:
-    return commands()
-
-
 def rltuned_1() -> str:
     """The commands, for all users."""
-    page = roff.page("rltuned", 1, DATE, __version__, "priority daemon for Slurm: its commands")
-    page += [".SH SYNOPSIS", f"{roff.bold('rltuned')} {roff.italic('COMMAND')}"]
-    page += [f"[{roff.italic('OPTIONS')}]"]
-    page += roff.section(
+    page = _head("rltuned", 1, DATE, __version__, "priority daemon for Slurm: its commands")
+    page += [".SH SYNOPSIS", f"{_bold('rltuned')} {_italic('COMMAND')}"]
+    page += [f"[{_italic('OPTIONS')}]"]
+    page += _section(
         "DESCRIPTION",
         "rltuned watches Slurm's queue, gives each pending job a delay by a rule or a trained "
         "network, and passes the delays to Slurm as one more priority factor. Slurm stays the "
@@ -35,52 +30,52 @@ def rltuned_1() -> str:
         "priorities needs Slurm's level Operator.",
     )
     page += [".SH COMMANDS"]
-    for top in _commands():
+    for top in commands():
         for one in top.all():
             page += _command(one)
-    page += roff.section(
+    page += _section(
         "EXIT STATUS",
         "0: done. 1: done, and something is unfit or could not be finished. 2: wrong use, "
         "settings, model or input. 130: interrupted.",
     )
     page += _environment()
     page += [".SH EXAMPLES"]
-    page += roff.lines("A settings file for this cluster, and what rltuned would do with it:")
-    page += roff.example(("rltuned config init", "rltuned check", "rltuned plan"))
-    page += [".PP", *roff.lines("Why a job stands where it does:")]
-    page += roff.example(("rltuned explain 4711",))
-    page += [".PP", *roff.lines("Try the daemon without Slurm:")]
-    page += roff.example(("rltuned run --backend sim --dry-run --cycles 3 --interval 5",))
+    page += _lines("A settings file for this cluster, and what rltuned would do with it:")
+    page += _example(("rltuned config init", "rltuned check", "rltuned plan"))
+    page += [".PP", *_lines("Why a job stands where it does:")]
+    page += _example(("rltuned explain 4711",))
+    page += [".PP", *_lines("Try the daemon without Slurm:")]
+    page += _example(("rltuned run --backend sim --dry-run --cycles 3 --interval 5",))
     page += _see_also("rltuned(8), rltuned.toml(5), squeue(1), sprio(1), scontrol(1)")
     return _whole(page)
 
 
 def rltuned_8() -> str:
     """The daemon, for administrators."""
-    page = roff.page("rltuned", 8, DATE, __version__, "priority daemon for Slurm: the service")
-    page += [".SH SYNOPSIS", f"{roff.bold('rltuned run')} [{roff.italic('OPTIONS')}]", ".br"]
-    page += [f"{roff.bold('systemctl')} start|reload|stop|restart {roff.bold('rltuned')}"]
-    page += roff.section("DESCRIPTION", *_CYCLE)
-    page += [".SH STAGES", *roff.lines(_STAGES_INTRO)]
+    page = _head("rltuned", 8, DATE, __version__, "priority daemon for Slurm: the service")
+    page += [".SH SYNOPSIS", f"{_bold('rltuned run')} [{_italic('OPTIONS')}]", ".br"]
+    page += [f"{_bold('systemctl')} start|reload|stop|restart {_bold('rltuned')}"]
+    page += _section("DESCRIPTION", *_CYCLE)
+    page += [".SH STAGES", *_lines(_STAGES_INTRO)]
     for rung in Rung:
-        page += roff.item(roff.bold(rung.value), _STAGES[rung])
+        page += _item(_bold(rung.value), _STAGES[rung])
     page += [".SH OPTIONS"]
     for name in _DAEMON:
-        for one in next(c for c in _commands() if c.path == f"rltuned {name}").all():
-            page += [f".SS {roff.escape(one.path)}", *_about(one), *_options(one)]
+        for one in next(c for c in commands() if c.path == f"rltuned {name}").all():
+            page += [f".SS {_escape(one.path)}", *_about(one), *_options(one)]
     page += [".SH SIGNALS"]
     for term, text in _SIGNALS.items():
-        page += roff.item(roff.bold(term), text)
+        page += _item(_bold(term), text)
     page += [".SH FILES"]
     for term, text in _FILES.items():
-        page += roff.item(roff.italic(term), text)
+        page += _item(_italic(term), text)
     page += _environment()
     page += [".SH STATE"]
-    page += roff.lines(
+    page += _lines(
         f"Metrics and the status page are served on 127.0.0.1:9841: /, /metrics, /healthz, "
         f"/readyz. The states are {', '.join(state.value for state in HealthState)}."
     )
-    page += roff.section(
+    page += _section(
         "EXIT STATUS",
         "0: ended as asked. 1: three unexpected errors in a row, or with --cycles the last cycle "
         "had no result, or a circuit breaker is open. 2: settings, model or address cannot be "
@@ -92,11 +87,9 @@ def rltuned_8() -> str:
 
 def rltuned_toml_5() -> str:
     """The settings."""
-    page = roff.page(
-        "rltuned.toml", 5, DATE, __version__, "settings of the priority daemon rltuned"
-    )
-    page += [".SH SYNOPSIS", roff.italic("/etc/rltuned/rltuned.toml")]
-    page += roff.section(
+    page = _head("rltuned.toml", 5, DATE, __version__, "settings of the priority daemon rltuned")
+    page += [".SH SYNOPSIS", _italic("/etc/rltuned/rltuned.toml")]
+    page += _section(
         "DESCRIPTION",
         "One TOML file. Everything has a safe default, so it may be empty or missing. Order: "
         "defaults, then the file, then command-line flags. No environment variable changes a "
@@ -109,17 +102,17 @@ def rltuned_toml_5() -> str:
         'checks one, "rltuned config show" prints every value in force and where it comes from.',
     )
     for name, about, model in tables():
-        page += [f".SH {roff.escape(header(name))}", *roff.lines(about)]
+        page += [f".SH {_escape(header(name))}", *_lines(about)]
         for key, field in fields_of(model).items():
             default = "absent" if field.default is None else toml(field.default)
             what = f"{type_text(field)}; default {default}"
-            page += roff.item(roff.bold(key), what, field.description or "")
+            page += _item(_bold(key), what, field.description or "")
     page += _see_also("rltuned(1), rltuned(8), slurm.conf(5)")
     return _whole(page)
 
 
 def _command(command: Command) -> Iterator[str]:
-    yield f".SS {roff.escape(command.usage)}"
+    yield f".SS {_escape(command.usage)}"
     yield from _about(command)
     yield from _options(command)
 
@@ -128,7 +121,7 @@ def _about(command: Command) -> Iterator[str]:
     for number, text in enumerate(command.about):
         if number:
             yield ".PP"
-        yield from roff.lines(text)
+        yield from _lines(text)
 
 
 def _options(command: Command) -> Iterator[str]:
@@ -136,23 +129,23 @@ def _options(command: Command) -> Iterator[str]:
         text = one.help
         if one.default:
             text = f"{text} Default: {one.default}.".strip()
-        yield from roff.item(_term(one), text or "See above.")
+        yield from _item(_term(one), text or "See above.")
 
 
 def _term(parameter: Parameter) -> str:
     if parameter.is_argument:
-        return roff.italic(parameter.names[0])
-    names = ", ".join(roff.bold(name) for name in parameter.names)
-    return f"{names} {roff.italic(parameter.kind)}" if parameter.kind else names
+        return _italic(parameter.names[0])
+    names = ", ".join(_bold(name) for name in parameter.names)
+    return f"{names} {_italic(parameter.kind)}" if parameter.kind else names
 
 
 def _environment() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
-    yield from roff.item(roff.bold("RLTUNED_CONFIG"), "The settings file, as --config names it.")
+    yield from _item(_bold("RLTUNED_CONFIG"), "The settings file, as --config names it.")
 
 
 def _see_also(pages: str) -> Iterator[str]:
-    yield from roff.section("SEE ALSO", pages)
+    yield from _section("SEE ALSO", pages)
 
 
 def _whole(page: list[str]) -> str:
@@ -196,3 +189,61 @@ _FILES = {
     "/run/rltuned/PAUSE": "While it exists nothing is written; watching goes on.",
     "/usr/share/rltuned/models": "The trained policies that come with the package.",
 }
+
+
+def _head(name: str, section: int, date: str, version: str, about: str) -> list[str]:
+    """The head of a page: its title, and the line that `apropos` reads."""
+    title = name.upper()
+    return [
+        '.\\" Made by `make docs`; a test fails when it is stale.',
+        f'.TH {title} {section} "{date}" "rltuned {version}" "rltuned"',
+        ".SH NAME",
+        f"{_escape(name)} \\- {_escape(about)}",
+    ]
+
+
+def _escape(text: str) -> str:
+    """Plain text: nothing in it is taken for a command, and every hyphen can be copied."""
+    return text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+
+
+def _lines(text: str) -> Iterator[str]:
+    """A paragraph, broken so that no line is long and none begins like a request."""
+    for row in textwrap.wrap(text, _WIDTH, break_on_hyphens=False, break_long_words=False):
+        safe = _escape(row)
+        yield f"\\&{safe}" if safe.startswith(".") else safe
+
+
+def _bold(text: str) -> str:
+    return f"\\fB{_escape(text)}\\fR"
+
+
+def _italic(text: str) -> str:
+    return f"\\fI{_escape(text)}\\fR"
+
+
+def _section(title: str, *paragraphs: str) -> Iterator[str]:
+    yield f".SH {_escape(title)}"
+    for number, text in enumerate(paragraphs):
+        if number:
+            yield ".PP"
+        yield from _lines(text)
+
+
+def _item(term: str, *paragraphs: str) -> Iterator[str]:
+    """An entry of a list: a term that is roff already, and what it means."""
+    yield ".TP"
+    yield term
+    for number, text in enumerate(paragraphs):
+        if number:
+            yield ".IP"
+        yield from _lines(text)
+
+
+def _example(rows: Sequence[str]) -> Iterator[str]:
+    """Lines to be typed, as they are."""
+    yield from (".PP", ".nf", ".RS 4")
+    for row in rows:
+        safe = _escape(row)
+        yield f"\\&{safe}" if safe.startswith((".", "\\(aq")) else safe
+    yield from (".RE", ".fi")
