@@ -17,9 +17,9 @@ _INTRO = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`rltuned COMMAND --help` and `man rltuned` say what each option means, with its default. Of the exit
-codes only those are here that do not just mean 0 = done, 1 = no usable answer, or 2 = options,
-settings, a model or a file cannot be used ([all](interfaces.md#exit-codes); [JSON
+`rltuned COMMAND --help` and `man rltuned` say what each option means, with its default. Exit codes
+that just mean 0 = done, 1 = no usable answer, or 2 = options, settings, a model or a file cannot be
+used are left out ([all](interfaces.md#exit-codes); [JSON
 documents](interfaces.md#json-for-programs)).
 """
 _CODES: Final = re.compile(r"Exit codes: (\d = .*?)\.(?= [A-Z]|$)")
