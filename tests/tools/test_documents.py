@@ -192,10 +192,3 @@ def test_what_comes_out_is_compared() -> None:
 def test_anchors_are_named_as_github_does() -> None:
     text = "# A `code`, and more!\n## [Link](x.md) it\n## Same\n## Same\n```sh\n# no heading\n```\n"
     assert anchors(text) == {"a-code-and-more", "link-it", "same", "same-1"}
-
-
-def test_the_tests_that_the_page_of_faults_names_exist() -> None:
-    text = (ROOT / "docs" / "reliability.md").read_text()
-    named = re.findall(r"`((?:\w+/)+test_\w+\.py)`", text.partition("## Where each is tested")[2])
-    assert len(named) > 25
-    assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
