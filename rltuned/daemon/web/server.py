@@ -289,7 +289,14 @@ class Endpoint(BaseWSGIServer):  # type: ignore[misc]
         if threading.current_thread() is self._thread:
             super().close()
             return
-        self.trigger.pull_trigger(lambda: wasyncore.close_all(self._map, ignore_all=True))
+        woken = threading.Event()
+
+        def end() -> None:
+            woken.wait()  # else the loop, woken by another, closes the pipe that is written to here
+            wasyncore.close_all(self._map, ignore_all=True)
+
+        self.trigger.pull_trigger(end)
+        woken.set()
         self._thread.join()
         self.task_dispatcher.shutdown(timeout=1)
 

@@ -254,6 +254,20 @@ def test_a_taken_port_is_one_clear_line(server: MetricsServer, doctor: Doctor) -
         MetricsServer("nowhere.invalid", 0, CollectorRegistry(), doctor)
 
 
+def test_closing_wakes_its_loop_though_another_thread_has(doctor: Doctor) -> None:
+    """The loop could close its pipe before the closing thread had written to it."""
+    made = serving(doctor)
+    pull = made.trigger._physical_pull
+
+    def late() -> None:
+        pull()  # of a request that has just been answered
+        time.sleep(0.2)
+        pull()
+
+    with patch.object(made.trigger, "_physical_pull", late):
+        made.close()
+
+
 def test_ipv6_addresses_have_brackets(doctor: Doctor) -> None:
     try:
         made = MetricsServer("::1", 0, CollectorRegistry(), doctor)
