@@ -5,7 +5,7 @@ reserved then; what runs is not in it. Sets of nodes are words of BITS bits, so 
 hundreds of records is short. The functions take arrays and call none of each other: plain Python
 can call them, and the kernel compiles them.
 
-The rules are those of src/plugins/sched/backfill and of select/cons_tres in Slurm 22.05 to 25.05,
+The rules are those of src/plugins/sched/backfill and of select/cons_tres in Slurm 22.05 to 26.05,
 see docs/simulator.md for what is left out.
 """
 
@@ -28,13 +28,16 @@ FIRST_WINDOW_S: Final = 30.0
 NEWER: Final = (24, 11)
 """From this release on the end of a reservation is rounded up, before it down; and what is tested
 again later is so too where nothing becomes free up to the job's own end, see look_between."""
+OWN_ENDS: Final = (25, 5, 1)
+"""From this release on a job waits for the last end on the nodes chosen for it; before, for the
+last end of the group with which it first fitted (_get_last_relevant_job in select/cons_tres)."""
 _MOST: Final = 1_000_000
 
 
 class Parameters(NamedTuple):
     """SchedulerParameters by Slurm's names, with its defaults; flags are 0 or 1. Seconds, but
     bf_window in minutes. bf_node_space_size 0: as bf_max_job_test. ends_up,
-    looks_on: see NEWER.
+    looks_on: see NEWER; own_ends: see OWN_ENDS.
     """
 
     bf_interval: int = 30
@@ -55,6 +58,7 @@ class Parameters(NamedTuple):
     sched_interval: int = 60
     ends_up: int = 1
     looks_on: int = 1
+    own_ends: int = 1
 
 
 _SPANS: Final = {
@@ -97,7 +101,8 @@ def read_parameters(
     `bf_` options that are not played. release: None = the newest.
     """
     newer = int(release is None or tuple(release[:2]) >= NEWER)
-    found = Parameters(ends_up=newer, looks_on=newer)
+    own_ends = int(release is None or tuple(release[:3]) >= OWN_ENDS)
+    found = Parameters(ends_up=newer, looks_on=newer, own_ends=own_ends)
     others = []
     for option in filter(None, text.split(",")):
         try:

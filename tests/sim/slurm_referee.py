@@ -275,5 +275,8 @@ class Referee:
                 window = window + linear if linear else 2 * window
             nodes = self.placed(job, allowed, self.free_at(gone), idle_first)
             if nodes:
+                if self.rules.own_ends:
+                    own = [one.planned_until for one in gone if {*nodes} & {*one.nodes}]
+                    last = max(own, default=0)
                 return max(from_s, last), set(nodes)
         return None

@@ -95,6 +95,7 @@ def case(seed: int) -> tuple[Cluster, list[TraceJob], Rules, str]:
         sched_interval=one_of(60, 60, 20, 7),
         ends_up=one_of(0, 1),
         looks_on=one_of(0, 1),
+        own_ends=one_of(0, 1),
     )
     placement = one_of("pack", "spread")
     return where, jobs, Rules("slurm", placement, AGE_ONLY, rules), one_of("fcfs", "sjf")

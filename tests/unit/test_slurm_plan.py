@@ -22,11 +22,20 @@ def test_a_sites_text_is_read_as_slurm_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "newer"), [((22, 5, 8), 0), ((24, 5), 0), ((24, 11, 5), 1), (None, 1)]
+    ("release", "newer", "own_ends"),
+    [
+        ((22, 5, 8), 0, 0),
+        ((24, 5), 0, 0),
+        ((24, 11, 5), 1, 0),
+        ((25, 5, 0), 1, 0),
+        ((25, 5, 1), 1, 1),
+        ((26, 5, 3), 1, 1),
+        (None, 1, 1),
+    ],
 )
-def test_what_a_release_plays(release: tuple[int, ...] | None, newer: int) -> None:
+def test_what_a_release_plays(release: tuple[int, ...] | None, newer: int, own_ends: int) -> None:
     found, _ = read_parameters("", release)
-    assert (found.ends_up, found.looks_on) == (newer, newer)
+    assert (found.ends_up, found.looks_on, found.own_ends) == (newer, newer, own_ends)
 
 
 @pytest.mark.parametrize(

@@ -322,8 +322,27 @@ def _earliest(setup: Setup, state: State, from_s: float, shape: int, until_s: fl
         while at < state.counters[RUNNING] and state.latest[at] > near_s + window_s:
             window_s = wider(window_s, linear_s)
         if fits(setup.shapes, shape, state.allowed, later):
+            if setup.slurm.rules.own_ends:
+                last_s = _last_end_on_choice(setup, state, shape, part, at)
             return max(from_s, last_s)
     return math.inf
+
+
+@in_place
+def _last_end_on_choice(setup: Setup, state: State, shape: int, part: int, ended: int) -> float:
+    """The last end among the first `ended` running jobs on the nodes that the shape would take of
+    `later`; 0: none of them has one.
+    """
+    mask = state.plan.mask
+    _mask_choice(setup, setup.slurm.rules, state, shape, part)
+    for at in range(ended - 1, -1, -1):
+        job = state.running[at]
+        offset = setup.jobs.offset[job]
+        for share in range(offset, offset + setup.shapes.width[setup.jobs.shape[job]]):
+            node = state.shares.node[share]
+            if (mask[node // BITS] >> (node % BITS)) & 1:
+                return float(state.latest[at])
+    return 0.0
 
 
 @in_place
