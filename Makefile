@@ -132,8 +132,8 @@ check-learning: $(STAMP) ## whether PPO finds orders that are known to be the be
 results: $(STAMP) ## play every simulated figure of the docs that docs/data lacks; four hours from nothing
 	@$(STUDY) results run $(if $(MINUTES),--minutes $(MINUTES)) && $(STUDY) results table && $(BIN)/python -m scripts.tools.docs
 
-paper: $(STAMP) ## what RLTune, DL2 and WORL-RTGS claim beside what is measured here; plays what docs/data lacks, an hour from nothing. JSON=1: the claims as JSON
-	@OMP_NUM_THREADS=1 nice $(STUDY) paper run $(if $(MINUTES),--minutes $(MINUTES)) && $(STUDY) paper table $(if $(JSON),--json)
+paper: $(STAMP) ## what RLTune, DL2 and WORL-RTGS claim beside what is measured here. MINUTES=60 plays what docs/data lacks first. JSON=1: the claims as JSON
+	@$(if $(MINUTES),OMP_NUM_THREADS=1 nice $(STUDY) paper run --minutes $(MINUTES) &&) $(STUDY) paper table $(if $(JSON),--json)
 
 forecast: $(STAMP) ## expected starts beside real ones, on parts of three traces; a quarter of an hour from nothing
 	@nice $(STUDY) forecasts run && $(STUDY) forecasts table && $(STUDY) forecasts draw
