@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from rltuned.core.capacity import BoolArray
 from rltuned.core.features import (
     MAX_QUEUE_SIZE,
+    NUM_FEATURES,
     OBSERVED,
     SCHEMA_ID,
     Float32Array,
@@ -25,18 +26,109 @@ from rltuned.core.features import (
     sample_features,
 )
 from rltuned.core.order import Wish
-from rltuned.core.run_times import QUEUE_FEATURES, queue_features
+from rltuned.core.run_times import LOG_FULL, QUANTILES
 from rltuned.errors import ModelError
 from rltuned.policies import files
 from rltuned.policies.baselines import BASELINES
 from rltuned.stats import Word, percent
+
+# What the `queue` actor reads of a queue: the features, and where each job stands in it.
+#
+# A row of it has the NUM_FEATURES columns of core/features, three quantiles of the predicted run
+# time (those of the limit where nothing is predicted) and these, all from 0 to 1 and none in a unit
+# of one cluster. Symbols: core/backlog; w: seconds waited; G: usable GPUs of the pool; x: ln(1 +
+# run time) / ln(1 + 30 d).
+#
+# | column        | formula            |
+# |---------------|--------------------|
+# | place_by_plan | place by p         |
+# | place_by_work | place by a         |
+# | place_by_size | place by m         |
+# | backlog       | B / (B + L)        |
+# | wait          | w / (w + B)        |
+# | width         | sqrt(m / G)        |
+# | spread        | x of 90% - x of 10% |
+# | use           | e / L              |
+#
+# The functions work on arrays alone and are what the kernel compiles.
+
+
+QUEUE_COLUMNS: Final = (
+    "place_by_plan",
+    "place_by_work",
+    "place_by_size",
+    "backlog",
+    "wait",
+    "width",
+    "spread",
+    "use",
+)
+FIRST_QUANTILE: Final = NUM_FEATURES
+FIRST_OF_QUEUE: Final = FIRST_QUANTILE + len(QUANTILES)
+QUEUE_FEATURES: Final = FIRST_OF_QUEUE + len(QUEUE_COLUMNS)
+
+
+def fill_queue_columns(  # noqa: PLR0917 - compiled functions take their arguments by place
+    rows: Float32Array,
+    by_plan: FloatArray,
+    by_work: FloatArray,
+    by_size: FloatArray,
+    backlog_s: FloatArray,
+    length_s: FloatArray,
+    wait_s: FloatArray,
+    size: FloatArray,
+    gpus: FloatArray,
+    expected_s: FloatArray,
+) -> None:
+    """Fill the last columns of rows (n, QUEUE_FEATURES), whose others are filled; each other (n,).
+    gpus: of the pools.
+    """
+    rows[:, FIRST_OF_QUEUE] = by_plan
+    rows[:, FIRST_OF_QUEUE + 1] = by_work
+    rows[:, FIRST_OF_QUEUE + 2] = by_size
+    rows[:, FIRST_OF_QUEUE + 3] = backlog_s / np.maximum(backlog_s + length_s, 1.0)
+    rows[:, FIRST_OF_QUEUE + 4] = wait_s / np.maximum(wait_s + backlog_s, 1.0)
+    rows[:, FIRST_OF_QUEUE + 5] = np.sqrt(np.minimum(size / np.maximum(gpus, 1.0), 1.0))
+    rows[:, FIRST_OF_QUEUE + 6] = np.maximum(
+        rows[:, FIRST_OF_QUEUE - 1] - rows[:, FIRST_QUANTILE], np.float32(0.0)
+    )
+    rows[:, FIRST_OF_QUEUE + 7] = np.minimum(expected_s / np.maximum(length_s, 1.0), 1.0)
+
+
+def quantile_columns(limit_s: FloatArray, quantiles_s: FloatArray) -> Float32Array:
+    """(n, 3) x of quantiles (n, 3) of the run time, NaN = nothing is predicted."""
+    seconds = np.where(np.isnan(quantiles_s), limit_s[:, None], quantiles_s)
+    return np.clip(np.log1p(seconds) / LOG_FULL, 0.0, 1.0).astype(np.float32)
+
+
+def queue_features(matrix: StateMatrix, own_s: FloatArray, by_work: FloatArray) -> Float32Array:
+    """(n, QUEUE_FEATURES) of a queue. own_s, by_work: (n,) what the rule `delay` wishes."""
+    pools, rows = matrix.pools, np.empty((len(matrix), QUEUE_FEATURES), dtype=np.float32)
+    rows[:, :FIRST_QUANTILE] = matrix.values
+    first = matrix.run_s.shape[1] - len(QUANTILES)
+    quantiles = quantile_columns(matrix.limit_s, matrix.run_s[:, first:])
+    rows[:, FIRST_QUANTILE:FIRST_OF_QUEUE] = quantiles
+    fill_queue_columns(
+        rows,
+        pools.places(own_s / np.sqrt(matrix.size)),
+        by_work,
+        pools.places(matrix.size),
+        matrix.backlog_s,
+        matrix.length_s,
+        matrix.wait_s,
+        matrix.size,
+        pools.gpus[pools.pool],
+        matrix.expected_s,
+    )
+    return rows
+
 
 # The actor's forward pass in numpy: what the daemon runs.
 #
 # Source: RLTune section 3.2 and Fig. 9: a three-layer perceptron that slides over the jobs, with
 # the same weights for every row, so a queue of any length can be scored and the order of its rows
 # does not matter. `paper` reads the paper's windows (core/features), `queue` all features and
-# where a job stands in its queue (core/run_times), and corrects the two parts of a delay
+# where a job stands in its queue (above), and corrects the two parts of a delay
 # apart. train/network has both for PyTorch, kernel/features compiled; a bundle's parity file holds
 # PyTorch's own scores, and every load compares them.
 

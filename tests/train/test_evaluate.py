@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from rltuned.core.features import encode
-from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
+from rltuned.core.run_times import LOG_FULL
 from rltuned.domain.snapshot import Context, RunTime
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.evaluate import app
@@ -37,7 +37,7 @@ from rltuned.lab.train.rollout import play_policy
 from rltuned.lab.train.run import Run, Validation
 from rltuned.lab.train.settings import RULES, PpoSettings
 from rltuned.lab.train.sources import DatasetSource
-from rltuned.policies.actor import load_actor
+from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE, load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.features import encode
-from rltuned.core.run_times import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
 from rltuned.lab.cli.train import learned_on
 from rltuned.lab.kernel.compiler import FloatArray
@@ -38,7 +37,7 @@ from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.run import Run, Validation, allow, fitting, held_out, judged
 from rltuned.lab.train.settings import EvolutionSettings
 from rltuned.lab.train.sources import DatasetSource, nothing
-from rltuned.policies.actor import NetworkPolicy, Verdict, load_actor
+from rltuned.policies.actor import FIRST_OF_QUEUE, QUEUE_COLUMNS, NetworkPolicy, Verdict, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from rltuned.cli import app
 from rltuned.core.features import encode
-from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.trace_file import write_trace
@@ -39,7 +38,7 @@ from rltuned.lab.train.rollout import Batch, Recorder, compete, join, windows_be
 from rltuned.lab.train.run import Run, Validation
 from rltuned.lab.train.settings import PpoSettings
 from rltuned.lab.train.sources import DatasetSource
-from rltuned.policies.actor import Kind, load_actor
+from rltuned.policies.actor import QUEUE_FEATURES, Kind, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.trace import Trace
 from tests.builders import sure

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.features import COLUMN
-from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE, LOG_FULL
+from rltuned.core.run_times import LOG_FULL
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.predictor import fit
@@ -26,7 +26,7 @@ from rltuned.lab.train.sources import (
     random_world,
     together,
 )
-from rltuned.policies.actor import Kind
+from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE, Kind
 from rltuned.sim.trace import EmptyCluster
 from tests.examples import examples
 from tests.train.worlds import random_ground

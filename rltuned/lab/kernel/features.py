@@ -32,7 +32,7 @@ class StaticFeatures(NamedTuple):
     """What a policy may know and what never changes. S shapes, P partitions, T GPU types, n jobs.
 
     wanted: (S, T+1) rows of GPU types that a request accepts. all_gpus, nodes: (P, T+1) of the
-    hardware. fixed: (n, F) the columns of core/run_times that do not depend on the moment,
+    hardware. fixed: (n, F) the columns of policies/actor that do not depend on the moment,
     others zero.
     """
 

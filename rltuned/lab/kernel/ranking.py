@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core import run_times
 from rltuned.core.features import COLUMN, UNLIMITED_AS_S
-from rltuned.core.run_times import FIRST_QUANTILE, QUANTILES
+from rltuned.core.run_times import QUANTILES
 from rltuned.lab.kernel.compiler import (
     Float32Array,
     FloatArray,
@@ -43,13 +42,15 @@ from rltuned.lab.kernel.run_times import (
     foresee_all,
 )
 from rltuned.lab.kernel.state import Setup, State
+from rltuned.policies import actor
+from rltuned.policies.actor import FIRST_QUANTILE
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
 """Rules: an order that never changes by itself, a formula of the time waited, Slurm's priorities,
 predicted areas, the rule `delay` with predictions, delays of a rule that needs none, a network, and
 whether a job fits now."""
 _FITS_NOW = COLUMN["can_schedule_now"]
-_fill_queue_columns = compiled(run_times.fill_queue_columns)
+_fill_queue_columns = compiled(actor.fill_queue_columns)
 
 
 class Eyes(NamedTuple):

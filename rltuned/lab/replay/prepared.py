@@ -10,13 +10,7 @@ from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
 from rltuned.core.pools import Sizes, units_of
-from rltuned.core.run_times import (
-    FIRST_OF_QUEUE,
-    FIRST_QUANTILE,
-    QUANTILES,
-    QUEUE_FEATURES,
-    quantile_columns,
-)
+from rltuned.core.run_times import QUANTILES
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
@@ -25,7 +19,14 @@ from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.features import PAPER, QUEUE, Features, Net, StaticFeatures
 from rltuned.lab.kernel.ranking import NO_EYES, Eyes
 from rltuned.lab.kernel.state import Hardware, Jobs, Shapes
-from rltuned.policies.actor import LAYERS, Network
+from rltuned.policies.actor import (
+    FIRST_OF_QUEUE,
+    FIRST_QUANTILE,
+    LAYERS,
+    QUEUE_FEATURES,
+    Network,
+    quantile_columns,
+)
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.trace import EmptyCluster, TraceJob, idle, in_partition
 
@@ -220,7 +221,7 @@ def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> 
 def _fixed(
     jobs: Sequence[TraceJob], prepared: Prepared, partitions: Sequence[str], snapshot: Snapshot
 ) -> Float32Array:
-    """What core/run_times makes of each job alone, unpredicted: without the columns of the
+    """What policies/actor makes of each job alone, unpredicted: without the columns of the
     moment and of the queue.
     """
     pending = pending_jobs(jobs, prepared, partitions)

@@ -22,7 +22,6 @@ from rltuned.core.features import (
 from rltuned.core.limits import USE_SUMS
 from rltuned.core.order import Order, clip_s
 from rltuned.core.pools import Pools, numbered, shared
-from rltuned.core.run_times import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.errors import TraceError
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.demand import Demand
@@ -31,6 +30,7 @@ from rltuned.lab.kernel.run_times import Layers
 from rltuned.lab.kernel.state import Jobs
 from rltuned.lab.replay.prepared import Prepared, prepare, sight_of
 from rltuned.lab.replay.trace_file import demand
+from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.policies.baselines import Baseline
 from rltuned.sim.cluster import Cluster
 from rltuned.sim.dispatch import Natural

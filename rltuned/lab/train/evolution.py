@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 
-from rltuned.core.run_times import FIRST_OF_QUEUE, QUEUE_COLUMNS
 from rltuned.errors import ModelError
 from rltuned.files import write_whole
 from rltuned.lab.compare import mean_with_ends
@@ -39,7 +38,14 @@ from rltuned.lab.train.network import TorchActor, module_of, policy_of
 from rltuned.lab.train.rollout import CYCLES, draw_window, play_policy
 from rltuned.lab.train.run import Found, Interval, Run, check_name, export_best, held_out
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, EvolutionSettings, described
-from rltuned.policies.actor import LAYERS, Card, NetworkPolicy, load_actor
+from rltuned.policies.actor import (
+    FIRST_OF_QUEUE,
+    LAYERS,
+    QUEUE_COLUMNS,
+    Card,
+    NetworkPolicy,
+    load_actor,
+)
 
 WIDTH: Final = len(QUEUE_COLUMNS)
 NUMBERS: Final = 2 * (WIDTH + 1)

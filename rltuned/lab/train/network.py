@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from rltuned import __version__
 from rltuned.core.features import COLUMN, COLUMNS, FIXED, MAX_QUEUE_SIZE, SCHEMA_ID, sampled
-from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.errors import ModelError
 from rltuned.files import whole_folder
 from rltuned.lab.kernel.compiler import Float32Array, IntArray
@@ -33,6 +32,7 @@ from rltuned.policies.actor import (
     INPUTS,
     MASKED,
     PARITY_FILE,
+    QUEUE_FEATURES,
     WEIGHTS_FILE,
     Architecture,
     Card,

@@ -29,7 +29,6 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.order import DEFAULT, Order, Policy
-from rltuned.core.run_times import QUEUE_FEATURES
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.episode import (
     TAPE_CANDIDATES,
@@ -50,6 +49,7 @@ from rltuned.lab.replay.prepared import room_for
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default, policy_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.settings import Objective, PpoSettings
+from rltuned.policies.actor import QUEUE_FEATURES
 from rltuned.sim.dispatch import AGE_ONLY, Natural
 
 MULTIFACTOR: Final = Natural(kind="multifactor")

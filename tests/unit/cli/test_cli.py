@@ -317,7 +317,7 @@ def test_models(tmp_path: Path) -> None:
         run("models", "list", str(tmp_path / "none"))
 
 
-def test_restore_with_nothing_to_give_back(config: Path) -> None:
+def test_restore_with_nothing_to_restore(config: Path) -> None:
     result = run("restore", "--all", "--config", str(config))
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no journal, and what Slurm shows is not known" in result.stderr

@@ -101,7 +101,7 @@ def test_a_job_that_was_requeued_after_going_down_is_given_back(climb: Climb, ru
     Journal(climb.folder)._lock.take()
 
 
-def test_a_paused_or_dry_daemon_does_not_even_give_back(climb: Climb) -> None:
+def test_a_paused_or_dry_daemon_does_not_even_restore(climb: Climb) -> None:
     loop = climb.loop()
     loop.cycle()
     climb.climb(loop, Rung.SHADOW)
