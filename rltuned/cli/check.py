@@ -26,7 +26,6 @@ from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.web.server import MetricsServer
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
-from rltuned.files import user_name
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
 from rltuned.policies.actor import Actor
@@ -46,6 +45,7 @@ from rltuned.slurm.config_checks import (
 )
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
+from rltuned.trusted import user_name
 
 app = typer.Typer()
 

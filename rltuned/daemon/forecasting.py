@@ -43,8 +43,9 @@ from rltuned.daemon.what_if import LastForecast
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Context, RunTime, RunTimes, Snapshot
 from rltuned.domain.units import JobKey
-from rltuned.files import owner_of, read_trusted, write_whole
+from rltuned.files import write_whole
 from rltuned.journal.store import hand_to_folder_owner
+from rltuned.trusted import owner_of, read_trusted
 
 FILE_NAME: Final = "forecast"
 VERSION: Final = 2

@@ -35,11 +35,12 @@ from pydantic import (
 from rltuned.daemon.clock import SystemClock
 from rltuned.domain.plan import OWNED
 from rltuned.errors import JournalError
-from rltuned.files import flaw_of, read_trusted, write_whole
+from rltuned.files import write_whole
 from rltuned.journal.journal import Journal
 from rltuned.journal.owned import COLUMNS, OwnedRow, columns_of
 from rltuned.settings.keys import Rescue, Settings
 from rltuned.slurm.run import Readings, longest_s
+from rltuned.trusted import flaw_of, read_trusted
 
 FILE: Final = "rltuned.lease"
 HANDOVER_FILE: Final = "rltuned.handover"

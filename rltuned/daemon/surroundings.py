@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import SettingsError
-from rltuned.files import Flaw, flaws_on, owner_of
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import NEEDED
+from rltuned.trusted import Flaw, flaws_on, owner_of
 
 SLURM_CONF: Final = Path("/etc/slurm/slurm.conf")
 """Where Slurm is mostly built to look."""

@@ -30,12 +30,13 @@ from rltuned.domain.plan import Field, Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
-from rltuned.files import flaw_of, owner_of, read_trusted, write_whole
+from rltuned.files import write_whole
 from rltuned.journal import cycles, owned, store
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.owned import OwnedRow
 from rltuned.journal.retention import Keeping, rotate, shrink
 from rltuned.journal.store import REMEDY, check_whole, hand_to_folder_owner
+from rltuned.trusted import flaw_of, owner_of, read_trusted
 
 LOCK_NAME: Final = "writer.lock"
 DAY_S: Final = 86_400.0

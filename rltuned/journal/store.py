@@ -22,8 +22,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.errors import JournalError, JournalLostError, JournalOtherError
-from rltuned.files import owner_of, read_secret, read_trusted, write_whole
+from rltuned.files import write_whole
 from rltuned.text import first_flaw
+from rltuned.trusted import owner_of, read_secret, read_trusted
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from rltuned.errors import ModelError
-from rltuned.files import flaws_on, read_trusted
 from rltuned.text import first_flaw
+from rltuned.trusted import flaws_on, read_trusted
 
 Part = TypeVar("Part", bound=BaseModel)
 

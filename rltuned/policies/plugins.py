@@ -28,10 +28,10 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.order import Wish
 from rltuned.core.pools import Pools
 from rltuned.errors import ModelError, PolicyError, RltunedError
-from rltuned.files import flaws_on
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.shelf import MODEL_PREFIX, MODELS_DIR, bundle_at
+from rltuned.trusted import flaws_on
 
 Table = TypeVar("Table", StateMatrix, Pools)
 PLUGIN_PREFIX: Final = "plugin:"

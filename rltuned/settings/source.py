@@ -18,9 +18,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltuned.errors import SettingsError
-from rltuned.files import flaws_on, read_trusted
 from rltuned.settings.keys import Rescue, Settings
 from rltuned.text import escaped
+from rltuned.trusted import flaws_on, read_trusted
 
 Tables = TypeVar("Tables", bound=BaseModel)
 

@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rltuned.errors import BackendError, RltunedError, SnapshotError
-from rltuned.files import user_name
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import BASIC, MULTIFACTOR, parse_config, read_priorities, release_of
 from rltuned.slurm.values import absent
+from rltuned.trusted import user_name
 
 TRIED: Final = ((22, 5), (26, 5))
 """Releases that this reader has been run against, oldest and newest."""

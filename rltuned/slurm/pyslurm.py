@@ -14,7 +14,6 @@ from typing import Any, Final
 from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.files import user_name
 from rltuned.run import Call
 from rltuned.slurm.columns import TEXT_COLUMNS, Layout, Marks
 from rltuned.slurm.pyslurm_child import PROTOCOL
@@ -22,6 +21,7 @@ from rltuned.slurm.run import Commands
 from rltuned.slurm.site import release_of
 from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, squeue, told
 from rltuned.text import one_line
+from rltuned.trusted import user_name
 
 TEXT: Final = "text"
 PYSLURM: Final = "pyslurm"

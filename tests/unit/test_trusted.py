@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.files import flaw_of, flaws_on
+from rltuned.trusted import flaw_of, flaws_on
 
 STRANGER = 54_321
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
