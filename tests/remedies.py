@@ -20,7 +20,7 @@ MODULES = (
 )
 SHORTAGE = "core/numbers.py"
 """Has the remedy that a finding takes as an attribute."""
-FIXES = "files.py"
+FIXES = "trusted.py"
 """Whose flaws end with `fix with: COMMAND`, which check takes for the remedy."""
 _PLACES = {"Answer": 3, "Check": 3, "_warn": 1}
 """Of the remedy among the arguments; what is in order has none."""
