@@ -11,7 +11,7 @@ STUDY := $(BIN)/python -m scripts.studies
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-packages test-quick test-examples check-tools lint fmt types arch check bench bench-check bench-scale \
-        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-corpus test-pyslurm test-container check-learning results results-check paper forecast mutants soak day experiment-slurm clean
+        record docs pictures site slurm-up slurm-down wheel deb deb-train rpm dist fuzz test-systemd test-matrix test-newest test-corpus test-pyslurm test-container check-learning results results-check paper forecast mutants soak day experiment-slurm clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,10 @@ fuzz: $(STAMP) ## 10,000 files and 2,000 arguments with something wrong in them;
 test-matrix: $(STAMP) ## the tests that drive Slurm, on five releases from 22.05 to 26.05 (root; 40 minutes)
 	@sh scripts/test-packages.sh debootstrap
 	@$(BIN)/python -m scripts.tools.matrix
+
+test-newest: $(STAMP) ## integration, faults, forecast and backfill on Slurm 25.11, for the gate (root; 10 minutes)
+	@sh scripts/test-packages.sh debootstrap
+	@$(BIN)/python -m scripts.tools.matrix --release 25.11 -- -n 3 --dist loadfile tests/integration tests/faults
 
 test-corpus: $(STAMP) ## 500 odd submissions and updates, on the same releases (root; minutes)
 	@sh scripts/test-packages.sh debootstrap
