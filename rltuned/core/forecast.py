@@ -1,15 +1,15 @@
 """When waiting jobs start: the present queue played forward, many times, with run times drawn.
 
-A play knows at each moment what Slurm knows: free nodes, the order, time limits. Its passes are
-those of core/placement, EASY with a reservation for the first job of each partition that does not
-fit; drawn ends free nodes, limits make reservations. Jobs that still arrive come as on one of the
-last days, and stand where their delay puts them.
+A play knows at each moment what Slurm knows: free nodes, the order, time limits. Its passes reserve
+as Slurm's backfill does, for the first jobs of each partition that do not fit; drawn ends free
+nodes, limits make reservations. Jobs that still arrive come as on one of the last days, and stand
+where their delay puts them.
 """
 
 import math
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -22,7 +22,6 @@ from rltuned.core.lanes import (
     FreeNodes,
     HeldShares,
     Lane,
-    Reserved,
     RunningShares,
     lane_of,
     taken_by,
@@ -149,6 +148,9 @@ COARSE: Final = 0.02
 of its distance, which is far less than what run times leave open."""
 HORIZON_S: Final = 90 * 86_400.0
 QUANTILES: Final = (0.1, 0.5, 0.9)
+RESERVED: Final = 5
+"""Jobs of a partition for which a pass reserves: with 20 forecasts are no nearer and take thrice as
+long."""
 _CROWD: Final = 2_000
 """With so many in line, those that arrive behind every job of the forecast are left out."""
 
@@ -213,7 +215,6 @@ class _Ground:
         self.kept = self.capacity.kept
         self.open_to = [self.kept.open_to(job) for job in jobs] if self.kept else []
         self._narrower: dict[tuple[int, int], Lane] = {}
-        self.overlap = _overlap(set(self.lanes.values()))
         self.limits_s = [_limit_s(job.request.time_limit_s) for job in jobs]
         self.knots = [
             knots(one.run_time, limit_s) for one, limit_s in zip(every, self.limits_s, strict=True)
@@ -261,16 +262,6 @@ class _Ground:
             number = -1 - len(self._narrower)
             self._narrower[key] = replace(lane, number=number, member=member, part=part)
         return self._narrower[key] if some else lane
-
-
-def _overlap(lanes: Collection[Lane]) -> set[tuple[int, int]]:
-    """Numbers of lanes that share a node."""
-    return {
-        (one.number, other.number)
-        for one in lanes
-        for other in lanes
-        if (one.member & other.member).any()
-    }
 
 
 def _limit_s(limit_s: float | None) -> float:
@@ -377,34 +368,32 @@ class _Play:
                 self._in_lane[ground.lanes[job].number] += 1
 
     def _pass(self, now: float) -> None:
-        """Slurm's own pass over the queue; see core/placement.easy_backfill."""
-        heads = _Heads(self._running, self._free, self._ground.overlap)
+        """One pass of Slurm's over the queue."""
+        reserved = _Reservations(self._running, self._free, now)
         still = []
-        # while nothing starts: where a lane has room, and from which limit on its jobs may not
-        room: dict[int, HeldShares | None] = {}
+        # where a lane has room while nothing starts, and from which limit on its jobs may not
+        room: dict[int, bool] = {}
         refused: dict[int, float] = {}
         met: dict[float, int] = {}
         going = self._ground.kept.going(now, self._ends_s)
         for entry in self._waiting:
             held, limit_s = None, self._ground.limits_s[entry[1]]
             lane = self._lane(entry[1], limit_s, now, met, going)
-            if lane.number in self._full:
-                heads.add(lane)
-            elif lane.number not in refused or limit_s < refused[lane.number]:
+            if lane.number not in self._full and limit_s < refused.get(lane.number, math.inf):
                 if lane.number not in room:
-                    room[lane.number] = self._free.place(lane)
-                held = room[lane.number]
-                if held is None:
+                    room[lane.number] = self._free.carries(lane)
+                if not room[lane.number]:
                     self._full.add(lane.number)
-                    heads.add(lane)
-                elif heads.delayed_by(lane, held, now + limit_s):
-                    refused[lane.number], held = limit_s, None
+                else:
+                    held = reserved.place(lane, limit_s)
+                    if held is None:
+                        refused[lane.number] = limit_s
             if held is None:
+                reserved.add(lane, limit_s)
                 still.append(entry)
             else:
                 self._start(entry[1], lane, held, now)
                 room.clear()
-                refused.clear()
         self._waiting = still
 
     def _lane(
@@ -432,35 +421,38 @@ class _Play:
             self._left -= 1
 
 
-class _Heads:
-    """The first job of each partition that does not fit; its reservation is made when a later job
-    asks for it.
+class _Reservations:
+    """What a pass reserves for the jobs that cannot start, in order, as Slurm's backfill does: the
+    earliest time at which a job's nodes are free to the end of its limit, whatever is reserved
+    before it. They are made when a later job asks for room.
     """
 
-    def __init__(
-        self, running: RunningShares, free: FreeNodes, overlap: set[tuple[int, int]]
-    ) -> None:
-        self._running, self._free, self._overlap = running, free, overlap
-        self._lanes: dict[str, Lane] = {}
-        self._reserved: dict[str, Reserved] = {}
+    def __init__(self, running: RunningShares, free: FreeNodes, now: float) -> None:
+        self._running, self._free, self._now = running, free, now
+        self._count = Counter[str]()
+        self._asked: list[tuple[Lane, float]] = []
+        self._made: list[tuple[float, float, HeldShares]] = []
 
-    def add(self, lane: Lane) -> None:
-        self._lanes.setdefault(lane.partition, lane)
+    def add(self, lane: Lane, limit_s: float) -> None:
+        """A job of the lane cannot start now."""
+        if self._count[lane.partition] < RESERVED:
+            self._count[lane.partition] += 1
+            self._asked.append((lane, limit_s))
 
-    def delayed_by(self, lane: Lane, held: HeldShares, end_s: float) -> bool:
-        """Whether a job of a lane that runs so long at most delays one; if not, it is counted."""
-        kept: list[Reserved] = []
-        for partition, head in self._lanes.items():
-            if (head.base, lane.base) not in self._overlap:
-                continue
-            found = self._reserved.get(partition)
-            if found is None:
-                found = self._reserved[partition] = self._running.reserve(head, self._free)
-            if end_s <= found.at_s:
-                continue
-            if not found.keeps_its_start(held):
-                for one in kept:
-                    one.free.give(held)
-                return True
-            kept.append(found)
-        return False
+    def place(self, lane: Lane, limit_s: float) -> HeldShares | None:
+        """Where a job starts now beside them; None = nowhere."""
+        for asked, its_limit_s in self._asked:
+            self._reserve(asked, its_limit_s)
+        self._asked.clear()
+        return self._beside(self._free, self._now, limit_s).place(lane)
+
+    def _reserve(self, lane: Lane, limit_s: float) -> None:
+        for at_s, free in self._running.openings(lane, self._free, self._now):
+            held = self._beside(free, at_s, limit_s).place(lane)
+            if held is not None:
+                self._made.append((at_s, at_s + limit_s, held))
+                return
+
+    def _beside(self, free: FreeNodes, at_s: float, limit_s: float) -> FreeNodes:
+        held = [h for begin_s, end_s, h in self._made if begin_s < at_s + limit_s and at_s < end_s]
+        return free.less(held) if held else free

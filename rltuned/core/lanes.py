@@ -7,7 +7,7 @@ question answers for all.
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -20,6 +20,8 @@ from rltuned.domain.jobs import PendingJob, Share
 
 FloatArray = NDArray[np.float64]
 _ENDED: Final = -math.inf
+LOOKS: Final = 32
+"""Ends of jobs at which a reservation is tried, from the first on with room but for others."""
 
 
 class HeldShares(NamedTuple):
@@ -123,6 +125,13 @@ class FreeNodes:
         self.cpus[at] = np.minimum(self.cpus[at] + held.cpus, most.total_cpus[at])
         self.mem_mib[at] = np.minimum(self.mem_mib[at] + held.mem_mib, most.total_mem_mib[at])
 
+    def less(self, held: Sequence[HeldShares]) -> "FreeNodes":
+        """Another one, without all these."""
+        found = FreeNodes(self.total, self.gpus.copy(), self.cpus.copy(), self.mem_mib.copy())
+        for one in held:
+            found.take(one)
+        return found
+
     def fits_on(self, lane: Lane, row: int) -> BoolArray:
         """(N,) nodes that have a share of a job of the lane."""
         gpus, cpus = self.gpus[row], self.cpus
@@ -173,25 +182,6 @@ class FreeNodes:
         return HeldShares(node, rows, *amounts)
 
 
-@dataclass(slots=True)
-class Reserved:
-    """A job that waits at the head of a partition: when it could start by time limits, and what is
-    free then.
-    """
-
-    lane: Lane
-    at_s: float
-    free: FreeNodes
-
-    def keeps_its_start(self, held: HeldShares) -> bool:
-        """Whether it does where this is taken beyond its start; if so, it is taken."""
-        self.free.take(held)
-        if self.free.carries(self.lane):
-            return True
-        self.free.give(held)
-        return False
-
-
 class RunningShares:
     """What runs: shares with the ends that limits give them. Rows are used again."""
 
@@ -221,8 +211,12 @@ class RunningShares:
         self._ends_s = np.concatenate([self._ends_s, np.full(size, _ENDED)])
         self._spare += range(2 * size - 1, size - 1, -1)
 
-    def reserve(self, lane: Lane, free: FreeNodes) -> Reserved:
-        """When a job of the lane could start at the latest, by time limits."""
+    def openings(
+        self, lane: Lane, free: FreeNodes, now: float
+    ) -> Iterator[tuple[float, FreeNodes]]:
+        """When a job of the lane could start at the latest, by time limits, and what is free then:
+        now or the ends of what runs.
+        """
         runs = np.flatnonzero(np.isfinite(self._ends_s))
         runs = runs[lane.member[self._cells[0, runs]]]
         runs = runs[np.argsort(self._ends_s[runs], kind="stable")]
@@ -233,10 +227,13 @@ class RunningShares:
         def after(count: int) -> FreeNodes:
             return _with(free, self._cells[:, runs[:count]])
 
-        at = bisect_left(range(len(steps)), True, key=lambda i: after(int(counts[i])).carries(lane))
-        if at == len(steps):
-            return Reserved(lane, math.inf, after(len(runs)))
-        return Reserved(lane, float(steps[at]), after(int(counts[at])))
+        if free.carries(lane):
+            yield now, free
+        first = bisect_left(
+            range(len(steps)), True, key=lambda i: after(int(counts[i])).carries(lane)
+        )
+        for at in range(first, min(len(steps), first + LOOKS)):
+            yield float(steps[at]), after(int(counts[at]))
 
 
 def _with(free: FreeNodes, cells: IntArray) -> FreeNodes:

@@ -1,10 +1,11 @@
 """Expected starts of waiting jobs beside their real ones: the figures of docs/how-it-works.md.
 
-Parts of real traces are played in the daemon's cycles (load 0.9, first copy). At MOMENTS spread
-evenly over a play, what a daemon knows then is put into a snapshot: who waits, who runs since when,
-what has arrived in the last three days, and what the shipped predictor, which has met none of these
-jobs, has learned from those that ended. A decision and a forecast are made of it by the daemon's
-own functions, and compared with what the play did: jobs that came later, and overtook, are in it.
+Parts of real traces are played in the daemon's cycles under Slurm's own backfill (load 0.9, first
+copy). At MOMENTS spread evenly over a play, what a daemon knows then is put into a snapshot: who
+waits, who runs since when, what has arrived in the last three days, and what the shipped predictor,
+which has met none of these jobs, has learned from those that ended. A decision and a forecast are
+made of it by the daemon's own functions, and compared with what the play did: jobs that came later,
+and overtook, are in it.
 Figures are of the second half of the moments; intervals are scaled by the record of all starts
 before each moment. Slurm's rule plays the same queue once, by time limits.
 """
@@ -69,7 +70,9 @@ class Played:
         self.cluster, trace = trace_of(run.ground, run.load, 1, "own")
         self.jobs = trace.jobs
         predictor = load_predictor(shipped_predictor())
-        played = plays.play(self.cluster, self.jobs, BASELINES["delay"], predictor=predictor).played
+        played = plays.play(
+            self.cluster, self.jobs, BASELINES["delay"], predictor=predictor, backfill="slurm"
+        ).played
         self.start_s, self.end_s = played.start_s, played.end_s
         self.came_s = np.array([job.submit_s for job in self.jobs])
         self._offset, self._shares = played.offset, played.shares
