@@ -232,6 +232,9 @@ def _partition(name: str, row: NodeRow) -> Partition:
     )
 
 
+@lru_cache(
+    maxsize=16_384
+)  # most nodes say the same a minute later: an eighth of a cycle of 256 jobs
 def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
     cpus = _CPUS.fullmatch(row.cpusstate)
     if cpus is None:

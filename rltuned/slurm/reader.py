@@ -94,6 +94,7 @@ class Reader:
         self.tasks = SteppedTasks(commands)
         self._throttles: tuple[float, Mapping[str, int | None]] = (-math.inf, {})
         self._hidden = HiddenNodes(commands, self._new_marks)
+        self._requests: Requests | None = None
 
     def snapshot(self) -> Snapshot:
         """The cluster now: one squeue, sinfo, sprio and scontrol each. It is taken at the time of
@@ -141,11 +142,15 @@ class Reader:
             points = self._fair_shares.points(job, taken_at, site.priorities)
             return found._replace(fair=points)
 
+        self._requests = Requests(
+            exclusive,
+            memory_counts=site.memory_counts,
+            roomiest=_roomiest(nodes),
+            before=self._requests,
+        )
         reader = QueueReader(
             standing,
-            requests=Requests(
-                exclusive, memory_counts=site.memory_counts, roomiest=_roomiest(nodes)
-            ),
+            requests=self._requests,
             nodes={n.name: n for n in nodes},
             odd=wrong,
             whole=self.tasks.whole,
