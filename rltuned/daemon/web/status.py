@@ -315,7 +315,7 @@ class Events:
         at, verdict = report.started_at, report.verdict
         self._state(at, report.mode.value, report.skip.value if report.skip else "")
         if report.moved is not None:
-            self._add(at, "notice", f"model {report.moved.generation} {report.moved.what}")
+            self._add(at, "notice", f"model {report.moved['generation']} {report.moved['what']}")
         if verdict is None:
             return
         for name in verdict.opened:
