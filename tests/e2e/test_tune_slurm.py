@@ -1,18 +1,14 @@
 """Nights of `rltuned tune` on what a real slurmdbd remembers of jobs that really waited."""
 
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import needs
-from tests.accounting import OPERATOR, as_user
+from tests.accounting import as_user
 from tests.clusters import OPERATORS, cluster
 from tests.configs import settings_file
 from tests.lab import NodeSpec, SlurmLab
@@ -27,7 +23,6 @@ NODES = (
     NodeSpec(("k1",), cpus=64, mem_mib=64_000, gpu_type="k80", gpus=24),
 )
 PARTITION = ("PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=60",)
-FEW = 22
 TEST_PERIOD = ["--test-period", "6d"]
 
 
@@ -40,14 +35,6 @@ def lab() -> Iterator[SlurmLab]:
     ) as started:
         add_users(site_of(started))
         yield started
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder of the service's user."""
-    with tempfile.TemporaryDirectory(prefix="rltrefit-") as name:
-        shutil.chown(name, OPERATOR, OPERATOR)
-        yield Path(name)
 
 
 def site_of(lab: SlurmLab) -> Site:
@@ -77,27 +64,6 @@ def settings(lab: SlurmLab, place: Path) -> Path:
         f'[daemon]\nstate_dir = "{place}/state"\npause_file = "{place}/PAUSE"\n'
         f'interval_s = 600.0\n[policy]\nname = "tuned"\n[slurm]\nconf = "{lab.conf}"\n',
     )
-
-
-def test_too_few_jobs_end_the_night_with_3(lab: SlurmLab, place: Path) -> None:
-    """As the unit does it: as its user, with what the unit sets."""
-    play(site_of(lab), FEW)
-    surroundings = {
-        **lab.environ(),
-        "PATH": f"{lab.search}:{os.environ['PATH']}",
-        "STATE_DIRECTORY": str(place),
-        "NUMBA_CACHE_DIR": str(place / "numba"),
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(place),
-    }
-    words = (sys.executable, "-m", "rltuned", "tune", "-c", settings(lab, place), "--json")
-    done = subprocess.run(
-        [*as_user(OPERATOR), *map(str, words)],
-        env=surroundings, cwd="/", capture_output=True, text=True, timeout=1200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 3, done.stderr
-    assert "nothing tuned: " in done.stderr
-    assert json.loads(done.stdout)["verdict"] == "nothing"
 
 
 SHORT_NIGHT = """\
