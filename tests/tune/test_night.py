@@ -296,6 +296,9 @@ def test_without_accounting_the_looks_are_the_history() -> None:
     assert (found["1"].gpus, found["1"].alloc_gpus, found["1"].where) == (1, 1, "p1")
     assert (found["9"].start_s, found["9"].tasks, found["9"].eligible_s) == (None, 5, NOW + 100)
     assert shown(*LOOKS, cluster="other").records == []
+    again = shown(LOOKS[0], snapshot(a_job(1, submitted_at=NOW + 10), taken_at=NOW + 60))
+    assert [(r.key, r.end_s) for r in again.records] == [("2", NOW + 30), ("1", None)]
+    assert again.left_out == {"its end is not known": 1}, "a requeued run is no end"
 
 
 def test_what_is_not_known_well_enough_is_counted_and_not_guessed() -> None:
@@ -307,10 +310,3 @@ def test_what_is_not_known_well_enough_is_counted_and_not_guessed() -> None:
     )
     assert answer.records == []
     assert sorted(answer.left_out.values()) == [1, 1, 1]
-
-
-def test_a_requeued_run_is_no_end() -> None:
-    again = snapshot(a_job(1, submitted_at=NOW + 10), taken_at=NOW + 60)
-    answer = shown(LOOKS[0], again)
-    assert [(r.key, r.end_s) for r in answer.records] == [("2", NOW + 30), ("1", None)]
-    assert answer.left_out == {"its end is not known": 1}

@@ -139,14 +139,11 @@ def test_a_line_of_the_log_that_a_full_disk_has_cut_costs_that_line(store: Gener
     assert [line["what"] for line in store.log()] == ["promoted", "withdrawn"]
 
 
-def test_there_is_no_candidate(store: Generations) -> None:
-    for change in (store.promote, store.rollback):
+def test_where_nothing_was_made_nothing_is_made(store: Generations) -> None:
+    for change in (store.promote, store.rollback, store.withdraw):
         with pytest.raises(ModelError, match=str(store.folder)):
             change(at=0.0)
     assert not store.folder.exists()
-    store.add(RULE, {})
-    with pytest.raises(ModelError, match="candidate: there is no such generation"):
-        store.promote(at=0.0)
 
 
 def test_a_link_that_leads_elsewhere_is_refused(store: Generations, tmp_path: Path) -> None:
@@ -228,23 +225,16 @@ def test_a_kill_at_any_line_leaves_what_verifies(
 
 def test_the_daemon_follows_what_is_in_force(tmp_path: Path, network: dict[str, Path]) -> None:
     store = Generations(tmp_path)
-    loaded = from_flags(
-        (
-            Flag("policy.name", "tuned", "--policy"),
-            Flag("daemon.state_dir", tmp_path, "test"),
-            Flag("order.own", 0.2, "test"),
-        )
-    )
+    given = {"policy.name": "tuned", "daemon.state_dir": tmp_path, "order.own": 0.2}
+    loaded = from_flags(tuple(Flag(name, value, "test") for name, value in given.items()))
     untuned = in_force(loaded, 0.0)
-    assert untuned.generation == ""
+    assert (untuned.generation, untuned.settings.order.own) == ("", 0.2)
     assert find_policy(untuned)[0].name == "model:rltune"
-    assert untuned.settings.order.own == 0.2
     made = store.add(SITE.model_copy(update={"policy": "model"}), {**network, **PREDICTOR})
     store.promote(made.name, at=0.0)
     tuned = in_force(loaded, 0.0)
-    assert tuned.generation == made.name
-    assert tuned.settings.order.own == 0.3
-    assert tuned.settings.order.max_delay_s == 86_400.0
+    order = tuned.settings.order
+    assert (tuned.generation, order.own, order.max_delay_s) == (made.name, 0.3, 86_400.0)
     assert find_policy(tuned)[0].name == "model:small"
     shipped = load_predictor(shipped_predictor()).digest
     assert configured_predictor(tuned.settings).digest == shipped
