@@ -6,18 +6,17 @@ from typing import Annotated
 
 import typer
 
-from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of, warn
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.daemon.clock import SystemClock
-from rltuned.errors import ModelError, SettingsError
+from rltuned.errors import ModelError
 from rltuned.policies.actor import CARD_FILE, load_actor
 from rltuned.policies.generations import (
-    FOLDER,
     MANIFEST,
     ROLES,
     TUNED,
-    Generation,
     Generations,
     TunedOrder,
+    read_generation,
 )
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
@@ -27,6 +26,15 @@ from rltuned.settings import Loaded, Settings
 app = typer.Typer(no_args_is_help=True)
 
 BundleArgument = Annotated[Path, typer.Argument(help="Folder of the bundle.", metavar="DIR")]
+FolderArgument = Annotated[
+    Path | None,
+    typer.Argument(help="Folder of the bundles; policy.models_dir and the generations if absent."),
+]
+NameArgument = Annotated[
+    str, typer.Argument(help="`candidate`, or the name of a generation.", metavar="NAME")
+]
+WhyOption = Annotated[str, typer.Option(help="Noted beside the change.")]
+Row = dict[str, str]
 
 
 @app.callback()
@@ -42,90 +50,41 @@ def verify(bundle: BundleArgument) -> None:
 
     Exit codes: 0 = fit; 2 = unfit, with the file and the reason.
     """
-    if (bundle / MANIFEST).is_file():
-        place = bundle.resolve()
-        found = Generations(place.parent.parent).read(place.name)
-        say(f"{place}: ok: {_order_of(found)}, generation.json sha256 {found.digest}")
-        return
-    if (bundle / PREDICTOR_CARD).is_file():
-        say(f"{bundle}: ok: predictor of run times, card sha256 {load_predictor(bundle).digest}")
-        return
-    actor = load_actor(bundle)
-    say(f"{bundle}: ok: {actor.name}, card sha256 {actor.digest}; {actor.verdict}")
+    summary, digest = _checked(bundle)
+    say(f"{bundle}: ok: {summary}, sha256 {digest}")
+
+
+@app.command()
+def card(bundle: BundleArgument) -> None:
+    """Print the card of a bundle that passes all checks, as JSON."""
+    say(load_actor(bundle).card.model_dump_json(indent=2))
 
 
 @app.command(name="list")
 def list_models(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Folder of the bundles; policy.models_dir and the generations if absent."
-        ),
-    ] = None,
-    *,
-    config: ConfigOption = None,
-    every_one: AllOption = False,
-    as_json: JsonOption = False,
+    folder: FolderArgument = None, *, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
     """List the bundles of a folder, or those of the settings with the generations of this site.
 
     Exit codes: 0 = all can be used; 1 = some bundles cannot be used; 2 = the folder cannot be read.
     """
-    if every_one and folder is not None:
-        raise typer.BadParameter("--all is of settings, and DIR of a folder")
-    if every_one:
-        rows = [row for one in instances(config) for row in _of_instance(*one)]
+    if folder is not None:
+        rows = _bundles(folder)
     else:
-        rows = _rows(folder, None if folder is not None else settings_of(config).settings)
+        settings = settings_of(config).settings
+        places = folders(settings.policy.models_dir)
+        rows = _bundles(next((p for p in places if p.is_dir()), places[0])) + _kept(settings)
     if as_json:
         say(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            role = f"{row['role']}: " if row["role"] else ""
-            name = f"{row['instance']}: {row['name']}" if "instance" in row else row["name"]
-            say(f"{name:<32} {role}{row['error'] or 'ok: ' + row['summary']}")
+    for row in () if as_json else rows:
+        said = row["error"] or f"ok: {row['summary']}"
+        say(f"{row['name']:<32} {row['role'] and row['role'] + ': '}{said}")
     raise typer.Exit(1 if any(row["error"] for row in rows) else 0)
-
-
-def _of_instance(path: Path, loaded: Loaded | SettingsError) -> list[dict[str, str]]:
-    """The same for one daemon of this machine, with its name."""
-    try:
-        if isinstance(loaded, SettingsError):
-            raise loaded
-        rows = _rows(None, loaded.settings)
-    except (ModelError, SettingsError) as error:
-        rows = [_listed("", error=str(error))]
-    return [{"instance": path.stem, **row} for row in rows]
-
-
-def _rows(folder: Path | None, settings: Settings | None) -> list[dict[str, str]]:
-    place = folder or Path()
-    if settings is not None:
-        places = folders(settings.policy.models_dir)
-        place = next((p for p in places if p.is_dir()), places[0])
-    try:
-        cards = [p for name in (CARD_FILE, PREDICTOR_CARD) for p in place.glob(f"*/{name}")]
-        bundles = sorted(p.parent for p in cards)
-        if not place.is_dir():
-            raise ModelError(f"{place}: no such folder")
-    except OSError as error:
-        raise ModelError(f"{place}: {error.strerror}") from None
-    rows = [_row(bundle) for bundle in bundles]
-    if settings is not None:
-        rows += _generations(settings.daemon.state_dir)
-    if not rows:
-        warn(f"{place}: no model bundles")
-    return rows
 
 
 @app.command()
 def promote(
-    generation: Annotated[
-        str, typer.Argument(help="`candidate`, or the name of a generation.", metavar="NAME")
-    ] = "candidate",
-    *,
-    config: ConfigOption = None,
-    why: Annotated[str, typer.Option(help="Noted beside the change.")] = "",
+    generation: NameArgument = "candidate", *, config: ConfigOption = None, why: WhyOption = ""
 ) -> None:
     """Put a generation in force; the one in force becomes `previous`. Run it as the daemon's user.
 
@@ -135,71 +94,49 @@ def promote(
     """
     loaded = settings_of(config)
     found = _store(loaded).promote(generation, at=SystemClock().now(), why=why)
-    say(f"{found.name} is in force: {_order_of(found)}")
-    _follows(loaded)
+    _say_in_force(loaded, f"{found.name} is in force: {_order_of(found.manifest)}")
 
 
 @app.command()
-def adopt(
-    generation: Annotated[Path, typer.Argument(help="Its folder, or a link to it.", metavar="DIR")],
-    *,
-    config: ConfigOption = None,
-) -> None:
-    """Copy a generation that was made elsewhere, as the candidate. Run it as the daemon's user.
-
-    Exit codes: 0 = it is the candidate; 2 = it cannot be used: nothing has changed.
-    """
-    place, loaded = generation.resolve(), settings_of(config)
-    if not place.is_dir():
-        raise ModelError(f"model {generation}: no such folder")
-    own = Generations(place.parent.parent).read(place.name).manifest
-    parts = {name.partition("/")[0] for name in own.files_sha256}
-    store, fields = _store(loaded), set(TunedOrder.model_fields)
-    made = store.add(
-        TunedOrder(**own.model_dump(include=fields)), {part: place / part for part in parts}
-    )
-    store.propose(made.name, at=SystemClock().now(), why=f"adopted from {place}")
-    say(f"{made.name} is the candidate: {_order_of(made)}")
-
-
-@app.command()
-def rollback(
-    *,
-    config: ConfigOption = None,
-    why: Annotated[str, typer.Option(help="Noted beside the change.")] = "",
-) -> None:
+def rollback(*, config: ConfigOption = None, why: WhyOption = "") -> None:
     """Go back to the generation that was in force before. Run it as the daemon's user.
 
     Exit codes: 0 = done; 2 = no generation is in force, or the previous one cannot be used.
     """
     loaded = settings_of(config)
     found = _store(loaded).rollback(at=SystemClock().now(), why=why)
-    if found is None:
-        say("no generation is in force any more: the rule delay, with the [order] of the settings")
-    else:
-        say(f"{found.name} is in force again: {_order_of(found)}")
-    _follows(loaded)
+    said = "no generation is in force any more: the default, with the [order] of the settings"
+    if found is not None:
+        said = f"{found.name} is in force again: {_order_of(found.manifest)}"
+    _say_in_force(loaded, said)
 
 
 @app.command()
-def card(bundle: BundleArgument) -> None:
-    """Print the card of a bundle that passes all checks, as JSON."""
-    say(load_actor(bundle).card.model_dump_json(indent=2))
+def adopt(bundle: BundleArgument, *, config: ConfigOption = None) -> None:
+    """Copy a generation that was made elsewhere, as the candidate. Run it as the daemon's user.
+
+    Exit codes: 0 = it is the candidate; 2 = it cannot be used: nothing has changed.
+    """
+    place, store = bundle.resolve(), _store(settings_of(config))
+    own = read_generation(place).manifest
+    parts = {name.partition("/")[0] for name in own.files_sha256}
+    made = store.add(own, {part: place / part for part in parts})
+    store.propose(made.name, at=SystemClock().now(), why=f"adopted from {place}")
+    say(f"{made.name} is the candidate: {_order_of(own)}")
 
 
 def _store(loaded: Loaded) -> Generations:
     return Generations(loaded.settings.daemon.state_dir)
 
 
-def _follows(loaded: Loaded) -> None:
-    """Say so where the daemon's settings name another policy."""
-    name = loaded.settings.policy.name
-    if name != TUNED:
+def _say_in_force(loaded: Loaded, text: str) -> None:
+    """And that the daemon's settings name another policy, where they do."""
+    say(text)
+    if (name := loaded.settings.policy.name) != TUNED:
         warn(f'policy.name is "{name}", which follows no generation; set it to "{TUNED}"')
 
 
-def _order_of(found: Generation) -> str:
-    own = found.manifest
+def _order_of(own: TunedOrder) -> str:
     predictor = "this site's" if own.site_predictor else "the shipped"
     return (
         f"{own.label or own.policy}, own {own.own:g}, share {own.share:g}, max_delay "
@@ -207,41 +144,42 @@ def _order_of(found: Generation) -> str:
     )
 
 
-def _generations(state_dir: Path) -> list[dict[str, str]]:
-    store = Generations(state_dir)
+def _kept(settings: Settings) -> list[Row]:
+    """The generations, where they may be read."""
+    store = Generations(settings.daemon.state_dir)
     try:
-        names = store.names()
+        roles = {store.named_by(role): role for role in reversed(ROLES)}
+        return [_row(store.folder / name, roles.get(name, "")) for name in store.names()]
     except ModelError as error:
         warn(f"the generations are not shown: {error}")
         return []
+
+
+def _bundles(place: Path) -> list[Row]:
+    """Those of a folder. Raises ModelError: it cannot be read."""
     try:
-        roles = {role: store.named_by(role) for role in ROLES}
-    except ModelError as error:
-        return [_listed(FOLDER, error=str(error))]
-    rows = []
-    for name in names:
-        role = ", ".join(role for role, named in roles.items() if named == name)
-        try:
-            found = store.read(name)
-        except ModelError as error:
-            rows.append(_listed(name, role=role, error=str(error)))
-        else:
-            rows.append(_listed(name, _order_of(found), found.digest, role=role))
-    return rows
+        found = [path for path in sorted(place.iterdir()) if path.is_dir()]
+    except OSError as error:
+        raise ModelError(f"{place}: {error.strerror}") from None
+    cards = (CARD_FILE, PREDICTOR_CARD)
+    return [_row(path) for path in found if any((path / name).is_file() for name in cards)]
 
 
-def _row(bundle: Path) -> dict[str, str]:
+def _row(bundle: Path, role: str = "") -> Row:
+    row = {"name": bundle.name, "summary": "", "digest": "", "role": role, "error": ""}
     try:
-        if (bundle / PREDICTOR_CARD).is_file():
-            digest = load_predictor(bundle).digest
-            return _listed(bundle.name, "Predictor of run times, for predictor.model.", digest)
-        actor = load_actor(bundle)
+        row["summary"], row["digest"] = _checked(bundle)
     except ModelError as error:
-        return _listed(bundle.name, error=str(error))
-    return _listed(bundle.name, actor.card.summary, actor.digest)
+        row["error"] = str(error)
+    return row
 
 
-def _listed(
-    name: str, summary: str = "", digest: str = "", *, role: str = "", error: str = ""
-) -> dict[str, str]:
-    return {"name": name, "summary": summary, "digest": digest, "role": role, "error": error}
+def _checked(bundle: Path) -> tuple[str, str]:
+    """What a bundle or a generation is, and its digest. Raises ModelError: it is unfit."""
+    if (bundle / MANIFEST).is_file():
+        found = read_generation(bundle.resolve())
+        return _order_of(found.manifest), found.digest
+    if (bundle / PREDICTOR_CARD).is_file():
+        return "predictor of run times, for predictor.model", load_predictor(bundle).digest
+    actor = load_actor(bundle)
+    return f"{actor.card.summary} ({actor.verdict})", actor.digest

@@ -36,7 +36,7 @@ from rltuned.errors import JournalError, ModelError, SettingsError
 from rltuned.journal.cycles import CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, keep_salt
-from rltuned.policies.tune_state import TuneState, read_state, would_it_help
+from rltuned.policies.generations import read_state, would_it_help
 from rltuned.run import Call
 from rltuned.settings import Loaded
 from rltuned.settings.source import check_reload, needs_restart
@@ -185,7 +185,7 @@ class _Daemon:
                 show=_table() if show else None,
                 journal=self.journal,
                 board=board,
-                tuned=lambda: read_state(state_dir, TuneState),
+                failed_nights=lambda: read_state(state_dir).get("failed"),
                 answers=answers,
                 forecaster=forecaster,
             )

@@ -15,7 +15,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.state import kept_state
 from rltuned.errors import SettingsError
 from rltuned.journal.cycles import JobChange
-from rltuned.policies.tune_state import LastWeek, read_state
+from rltuned.policies.generations import would_it_help
 from rltuned.settings import Settings
 from rltuned.text import span, trusted, when
 
@@ -138,8 +138,8 @@ def _last_week(document: Mapping[str, Any], settings: Settings) -> Iterator[str]
     daemon = document["daemon"]
     if daemon is not None and daemon.get("last_week"):  # an older daemon has none
         yield f"last week: {daemon['last_week']['sentence']}"
-    elif (week := read_state(settings.daemon.state_dir, LastWeek)) is not None:
-        yield f"last week: {week.sentence(SystemClock().now())}"
+    elif (week := would_it_help(settings.daemon.state_dir, SystemClock().now()))["at"]:
+        yield f"last week: {week['sentence']}"
 
 
 def forecast(found: dict[str, Any], now: float) -> str:

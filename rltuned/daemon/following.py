@@ -1,13 +1,11 @@
 """What `policy.name = "tuned"` follows: the generation in force, or in turns with the candidate.
 
-With [tune] promote = "canary" a candidate is on trial on the stages that write. It is a canary in
-which the incumbent orders the queue in off blocks, the candidate in on blocks; all partitions have
-the same blocks. Evidence, report and breakers are the canary's, under the two names. A breaker that
-opens ends the trial, and so do PAIRS pairs; only a candidate that helps is promoted.
-
-Beyond a trial, a circuit breaker that opens for longer waits takes a young generation back first.
+With [tune] promote = "canary" a candidate is on trial on the stages that write: in the canary's on
+blocks it orders the queue, in its off blocks the incumbent does, in all partitions together.
 """
 
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +15,8 @@ from rltuned.daemon.breaker import Cause, Effect
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.errors import ModelError
 from rltuned.journal.store import Memory
-from rltuned.policies.generations import Generations
+from rltuned.policies.files import read
+from rltuned.policies.generations import MANIFEST, Generations
 from rltuned.settings import Settings
 
 PAIRS: Final = 42
@@ -25,7 +24,6 @@ PAIRS: Final = 42
 candidate that changes nothing is promoted one time in forty."""
 YOUNG_S: Final = 14 * 86_400.0
 """A generation that was promoted so lately is taken back when a breaker opens for longer waits."""
-_HARM: Final = frozenset({Cause.WAIT, Cause.SLOWDOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +39,9 @@ class BlockTrial:
         """What the evidence is about."""
         return f"{self.candidate} instead of {self.incumbent or 'none'}"
 
-    def in_force(self, at: float) -> str:
-        """Whose block it is."""
-        return self.candidate if self.switchback.block("", at).on else self.incumbent
 
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What should be in force now. generation: empty = none was promoted."""
-
-    generation: str
-    trial: BlockTrial | None
-
-
-_NONE: Final = Turn("none can be read", None)
-
-
-@dataclass(frozen=True, slots=True)
-class RoleChange:
-    """What a trial or a breaker has done. what: promoted, withdrawn or rolled_back."""
-
-    what: str
-    generation: str
-    detail: str
+Turn = tuple[str, BlockTrial | None]
+"""The generation that should be in force now, empty = none was promoted; and the trial it is in."""
 
 
 class Following:
@@ -71,46 +49,32 @@ class Following:
 
     def __init__(self, settings: Settings) -> None:
         self._store = Generations(settings.daemon.state_dir)
-        self._ladder, self._tune = settings.ladder, settings.tune
-        self._salts: dict[str, str] = {}
-        self._tried: Turn | None = None
+        self._ladder, self._promote = settings.ladder, settings.tune.promote
+        self._tried: object = self  # nothing yet
 
     def turn(self, at: float) -> Turn:
         """What should be in force at a Unix time. Raises ModelError."""
-        trial = self.trial()
-        if trial is not None:
-            return Turn(trial.in_force(at), trial)
-        return Turn(self._store.named_by("current") or "", None)
+        current = self._store.named_by("current") or ""
+        candidate = self._store.named_by("candidate") or current
+        writes = self._ladder.ladder().rung.writes
+        if self._promote != "canary" or not writes or candidate == current:
+            return current, None
+        # the name is shown to everyone, the whole digest to the daemon's user alone
+        salt = hashlib.sha256(read(self._store.folder / candidate / MANIFEST)).hexdigest()
+        ladder = self._ladder
+        blocks = Switchback(salt, ladder.canary_block_s, ladder.washout_s, together=True)
+        is_on = blocks.block("", at).on
+        return candidate if is_on else current, BlockTrial(candidate, current, blocks)
 
     def is_due(self, now: Turn, at: float) -> bool:
-        """Whether it is another one's turn; one that cannot be loaded raises ModelError, once."""
-        try:
+        """Whether another one should be loaded than the one in force now. It is tried once, also
+        where it cannot be read.
+        """
+        wanted: Turn | None = None
+        with suppress(ModelError):
             wanted = self.turn(at)
-        except ModelError:
-            if self._tried == _NONE:
-                return False
-            self._tried = _NONE
-            raise
-        found, self._tried = wanted not in {now, self._tried}, wanted
-        return found
-
-    def trial(self) -> BlockTrial | None:
-        """The one that is going on; raises as turn."""
-        if self._tune.promote != "canary" or not self._ladder.ladder().rung.writes:
-            return None
-        candidate = self._store.named_by("candidate")
-        current = self._store.named_by("current") or ""
-        if candidate in {None, current}:
-            return None
-        # the name is shown to everyone, the whole digest to the daemon's user alone
-        name = str(candidate)
-        if name not in self._salts:
-            self._salts[name] = self._store.read(name).digest
-        ladder = self._ladder
-        blocks = Switchback(
-            self._salts[name], ladder.canary_block_s, ladder.washout_s, together=True
-        )
-        return BlockTrial(name, current, blocks)
+        is_new, self._tried = wanted not in {now, self._tried}, wanted
+        return is_new
 
     def judge(
         self,
@@ -119,49 +83,30 @@ class Following:
         status: CanaryStatus,
         trial: BlockTrial | None,
         at: float,
-    ) -> RoleChange | None:
-        """Act on what a cycle of a trial showed; None = nothing is to be done. Raises ModelError: a
-        generation cannot be used; JournalError: the breakers cannot be closed.
+    ) -> dict[str, str] | None:
+        """Act on what a cycle showed: what (promoted, withdrawn, rolled_back), generation and
+        detail, or None. Raises ModelError: a generation cannot be used; JournalError: the breakers
+        cannot be closed.
         """
-        opened = status.breakers
-        harmed = [name for name in status.opened if opened[name].cause in _HARM]
-        if trial is not None:
-            harm = opened[harmed[0]].detail if harmed else ""
-            moved = self._end(trial, status.effect, harm, at)
-        elif harmed and self._is_young(at):
-            moved = self._back(f"{harmed[0]}: {opened[harmed[0]].detail}", at)
-        else:
-            moved = None
-        if moved is not None and moved.what != "promoted":
-            # what opened them was about an order that is gone
-            for name in harmed:
-                breaker.change(memory, cluster, lambda b, n=name: _without(b, n), at)  # type: ignore[misc]
-        return moved
-
-    def _end(
-        self, trial: BlockTrial, effect: Effect | None, harm: str, at: float
-    ) -> RoleChange | None:
-        """Promote or withdraw the candidate, once that is known. harm: of an open breaker."""
-        if not harm and (effect is None or effect.pairs < PAIRS):
+        opened, effect = status.breakers, status.effect or Effect()
+        harmed = {n for n in status.opened if opened[n].cause in {Cause.WAIT, Cause.SLOWDOWN}}
+        why = "; ".join(f"{name}: {opened[name].detail}" for name in sorted(harmed))
+        what, generation = "withdrawn", "" if trial is None else trial.candidate
+        if trial is None:
+            what, generation = "rolled_back", self._store.named_by("current") or ""
+            if not harmed or at - self._store.promoted_at(generation) >= YOUNG_S:
+                return None
+            self._store.rollback(at=at, why=why)
+        elif not harmed and effect.pairs < PAIRS:
             return None
-        if harm or effect is None or not effect.helps:
-            why = harm or (effect.verdict if effect is not None else "")
+        elif not harmed and effect.helps:
+            what, why = "promoted", effect.verdict
+            self._store.promote(generation, at=at, why=why)
+        else:
+            why = why or effect.verdict
             self._store.withdraw(at=at, why=why)
-            return RoleChange("withdrawn", trial.candidate, why)
-        self._store.promote(trial.candidate, at=at, why=effect.verdict)
-        return RoleChange("promoted", trial.candidate, effect.verdict)
-
-    def _is_young(self, at: float) -> bool:
-        current = self._store.named_by("current")
-        lines = [x for x in self._store.log() if x.get("generation") == current]
-        promoted = [x["at"] for x in lines if x.get("what") == "promoted"]
-        return bool(current and promoted) and at - float(str(promoted[-1])) < YOUNG_S
-
-    def _back(self, why: str, at: float) -> RoleChange:
-        before = self._store.named_by("current") or ""
-        self._store.rollback(at=at, why=why)
-        return RoleChange("rolled_back", before, why)
-
-
-def _without(breakers: breaker.Breakers, name: str) -> breaker.Breakers:
-    return {n: b for n, b in breakers.items() if n != name}
+        if harmed:  # what opened them was about an order that is gone
+            breaker.change(
+                memory, cluster, lambda was: {n: b for n, b in was.items() if n not in harmed}, at
+            )
+        return {"what": what, "generation": generation, "detail": why}

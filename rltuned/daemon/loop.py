@@ -18,7 +18,6 @@ from rltuned.core.decide import Decision, decide, undo_plan
 from rltuned.core.ladder import Rung
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary import CanaryStatus, Monitor
-from rltuned.daemon.following import Turn
 from rltuned.daemon.foreign import rival
 from rltuned.daemon.groups import take_in
 from rltuned.daemon.report import ENDINGS, CycleReport, CycleStage, Skip, row_of, skip_of, sums_of
@@ -415,12 +414,8 @@ class Loop:
         return True
 
     def _is_outdated(self) -> bool:
-        following, now = self.rig.following, Turn(self.rig.generation, self.rig.trial)
-        try:
-            return following is not None and following.is_due(now, self._clock.now())
-        except errors.ModelError as error:
-            self._audience.not_loaded(str(error))
-            return False
+        following, now = self.rig.following, (self.rig.generation, self.rig.trial)
+        return following is not None and following.is_due(now, self._clock.now())
 
     def _move(self, report: CycleReport, status: CanaryStatus) -> None:
         """Promote, withdraw or take back a generation, by what the cycle showed."""

@@ -26,7 +26,6 @@ from rltuned.daemon.report import CycleReport, CycleStage, Skip
 from rltuned.daemon.state import Health, HealthState
 from rltuned.domain.jobs import JobRun, Side
 from rltuned.domain.plan import KINDS, Result
-from rltuned.policies.tune_state import TuneState
 from rltuned.slurm.site import Figure
 
 STAGE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -491,8 +490,8 @@ class Metrics:
     def not_loaded(self) -> None:
         self._set(config_last_reload_successful=0)
 
-    def tuned(self, state: TuneState) -> None:
-        self._set(tune_failed_nights=state.failed)
+    def tuned(self, failed_nights: int) -> None:
+        self._set(tune_failed_nights=failed_nights)
 
     def command(self, command: str, seconds: float, *, ok: bool) -> None:
         name = command if command in COMMANDS else "other"

@@ -24,7 +24,6 @@ from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import STATE
-from rltuned.policies.tune_state import TuneState
 from rltuned.text import span, trusted
 
 # What a cycle puts into the log. docs/interfaces.md lists every event.
@@ -163,7 +162,7 @@ def log_verdict(log: Log, report: CycleReport) -> None:
             on_s, off_s = (round(mean) for mean in means)
             log.info("pair_decided", partition=pair.partition, on_wait_s=on_s, off_wait_s=off_s)
     if (moved := report.moved) is not None:
-        log.warning("generation_moved", cycle=report.cycle, **asdict(moved))
+        log.warning("generation_moved", cycle=report.cycle, **moved)
     for partition in verdict.opened:
         breaker = verdict.breakers[partition]
         log.error(
@@ -261,7 +260,7 @@ class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
     is. show: called with every report at last. journal: keeps the state.
     board: what the status page shows. answers: what users are answered. forecaster: of
-    starts. tuned: the last night of `rltuned tune`.
+    starts. failed_nights: of `rltuned tune`, in a row; None = not known.
     """
 
     def __init__(
@@ -274,7 +273,7 @@ class Publisher:
         show: Callable[[CycleReport], None] | None = None,
         journal: Journal | None = None,
         board: Board | None = None,
-        tuned: Callable[[], TuneState | None] | None = None,
+        failed_nights: Callable[[], int | None] = lambda: None,
         answers: Answers | None = None,
         forecaster: Forecaster | None = None,
     ) -> None:
@@ -285,7 +284,7 @@ class Publisher:
         self._show = show
         self._journal = journal
         self._board = board
-        self._tuned = tuned
+        self._failed_nights = failed_nights
         self._answers = answers
         self._forecaster = forecaster
         self._unreadable: frozenset[Unreadable] = frozenset()
@@ -302,9 +301,8 @@ class Publisher:
         if self._forecaster is not None:
             self._forecaster.cycle(report)
         self._metrics.update(report)
-        last = None if self._tuned is None else self._tuned()
-        if last is not None:
-            self._metrics.tuned(last)
+        if (failed := self._failed_nights()) is not None:
+            self._metrics.tuned(failed)
         if report.snapshot is not None:
             odd = frozenset((*report.snapshot.unreadable, *report.left_alone))
             log_unreadable(self._log, odd - self._unreadable)

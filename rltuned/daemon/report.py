@@ -15,7 +15,6 @@ from rltuned.core.pools import waiting_tasks
 from rltuned.core.select import Reservations, cannot_start
 from rltuned.daemon.breaker import Effect
 from rltuned.daemon.canary import CanaryStatus
-from rltuned.daemon.following import RoleChange
 from rltuned.daemon.groups import Groups
 from rltuned.daemon.run_times import RunTimesStatus
 from rltuned.daemon.state import Condition, HealthState
@@ -255,7 +254,7 @@ class CycleReport:
         run_times: what was learned of run times; None = nothing is.
         groups: of dependent jobs; None = not known.
         sums: GPUs, work and waits, added up; None = nothing was seen.
-        moved: a generation that a trial or a breaker has promoted, withdrawn or taken back.
+        moved: what a trial or a breaker has done to a generation, see Following.judge.
     """
 
     cycle: int
@@ -277,7 +276,7 @@ class CycleReport:
     detail: str = ""
     run_times: RunTimesStatus | None = None
     groups: Groups | None = None
-    moved: RoleChange | None = None
+    moved: Mapping[str, str] | None = None
     sums: Sums | None = None
 
     @property

@@ -24,7 +24,7 @@ from rltuned.errors import ModelError, RltunedError, SettingsError
 from rltuned.policies import files
 from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.generations import TUNED, Generations
+from rltuned.policies.generations import MODEL, PREDICTOR, TUNED, Generations
 from rltuned.policies.plugins import Plugin, hint, plugin_names, policy_named
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, PREDICTOR_NAME, find_bundle, find_predictor
@@ -108,15 +108,16 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
     settings = loaded.settings
     if settings.policy.name != TUNED:
         return loaded
-    name = Following(settings).turn(at).generation
+    name, _ = Following(settings).turn(at)
     if not name:
         return replace(loaded, settings=untuned(settings), generation="")
     found = Generations(settings.daemon.state_dir).read(name)
     own = found.manifest
-    predictor = found.predictor_name or PREDICTOR_NAME
+    predictor = PREDICTOR if own.site_predictor else PREDICTOR_NAME
+    policy = f"{MODEL_PREFIX}{MODEL}" if own.policy == MODEL else own.policy
     changed = {
         "policy": settings.policy.model_copy(
-            update={"name": found.policy_name, "trust": own.trust, "models_dir": found.path}
+            update={"name": policy, "trust": own.trust, "models_dir": found.path}
         ),
         "order": settings.order.model_copy(
             update={"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
@@ -133,7 +134,7 @@ def build_rig(
     settings = loaded.settings
     policy, digest, schema, in_place_of = find_policy(loaded)
     following = None if loaded.generation is None else Following(settings)
-    trial = None if following is None else following.trial()
+    trial = None if following is None else following.turn(0.0)[1]
     knobs, bounds = settings.knobs(), settings.load.bounds()
     if trial is not None:
         knobs = replace(knobs, rules=replace(knobs.rules, switchback=trial.switchback))

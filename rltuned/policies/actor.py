@@ -376,12 +376,11 @@ def seen_by(kind: Kind, matrix: StateMatrix, rule: Wish | None = None) -> Float3
 
 
 class Actor(NetworkPolicy):
-    """The network of a bundle."""
+    """The network of a bundle. path: of the bundle."""
 
-    def __init__(self, card: Card, card_sha256: str, network: Network) -> None:
+    def __init__(self, card: Card, card_sha256: str, network: Network, path: Path) -> None:
         super().__init__(f"model:{card.name}", network)
-        self.card = card
-        self.digest = card_sha256
+        self.card, self.digest, self.path = card, card_sha256, path
 
     @property
     def verdict(self) -> str:
@@ -417,7 +416,7 @@ def _load(bundle: Path, trust: float) -> Actor:
     network = _network(bundle / WEIGHTS_FILE, card, trust)
     path = bundle / PARITY_FILE
     values, masks, scores = _parity(path, _sealed(path, card), card)
-    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network)
+    actor = Actor(card, hashlib.sha256(card_bytes).hexdigest(), network, bundle)
     _self_test(actor, path, values, masks, scores)
     return actor
 

@@ -12,15 +12,20 @@ _INSTALLED: Final = Path(sys.prefix, "share", "rltuned", "models")
 _CHECKOUT: Final = Path(__file__).resolve().parents[2] / "models"
 
 
-def find_bundle(models_dir: Path, name: str) -> Path:
-    """The folder of a bundle; where it should be, when it is nowhere.
-
-    A models_dir that the site has chosen is the only place. The default one may be absent because
-    rltuned was installed by pip, which puts what a wheel brings under its own prefix, or runs from
-    a checkout: then the bundles that came with this very program are meant.
+def folders(models_dir: Path) -> list[Path]:
+    """Where bundles are looked for. A models_dir that the site has chosen is the only place. The
+    default one is absent where rltuned was installed by pip or runs from a checkout: then the
+    bundles that came with this very program are meant.
     """
-    found = [place / name for place in folders(models_dir) if (place / name).is_dir()]
-    return found[0] if found else models_dir / name
+    if models_dir == MODELS_DIR and not models_dir.is_dir():
+        return [models_dir, _INSTALLED, _CHECKOUT]
+    return [models_dir]
+
+
+def find_bundle(models_dir: Path, name: str) -> Path:
+    """The folder of a bundle; where it should be, when it is nowhere."""
+    places = [place / name for place in folders(models_dir)]
+    return next((place for place in places if place.is_dir()), models_dir / name)
 
 
 def bundle_at(given: str, models_dir: Path = MODELS_DIR) -> Path:
@@ -34,13 +39,6 @@ def from_root(policy: str) -> str:
     name = policy.removeprefix(MODEL_PREFIX)
     by_path = policy.startswith(MODEL_PREFIX) and "/" in name
     return f"{MODEL_PREFIX}{Path(name).resolve()}" if by_path else policy
-
-
-def folders(models_dir: Path) -> list[Path]:
-    """Where bundles are looked for; see find_bundle."""
-    if models_dir == MODELS_DIR and not models_dir.is_dir():
-        return [models_dir, _INSTALLED, _CHECKOUT]
-    return [models_dir]
 
 
 def find_predictor(models_dir: Path, name: str) -> Path:

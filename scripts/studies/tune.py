@@ -26,12 +26,12 @@ from rltuned.domain.units import GpuType
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.site import SiteModel
 from rltuned.lab.backtest.study import as_daemon
-from rltuned.lab.compare import DAY_S, Change, Comparison, compared, pooled
+from rltuned.lab.compare import DAY_S, Change
 from rltuned.lab.replay.orders import slurms_order
 from rltuned.lab.replay.play import run as play_out
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.tune.night import COPIES, NightPlan, price_broken, spend, split_of, verdict
+from rltuned.lab.tune.night import COPIES, spend, split_of
 from rltuned.lab.tune.search import Candidate, Period
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
@@ -141,48 +141,45 @@ def aa(seed: int) -> Iterator[Row]:
         copies = [[test.play(one, copy) for one in same] for copy in range(COPIES)]
         row: Row = {"study": "aa", "seed": seed, "night": night}
         for name, place in (("first", 1), ("second", 2)):
-            once, *more = (compared(c[0], c[place], test.days) for c in copies)
-            found = pooled([once, *more])
-            broken = price_broken(test, copies[0][0], copies[0][place], PRICE)
+            base, own = [c[0] for c in copies], [c[place] for c in copies]
+            found = test.tried(same[place], base, own, PRICE)
+            once = test.tried(same[place], base[:1], own[:1], PRICE)
             row[name] = {
-                "promoted": not verdict(found, same[place], broken),
-                "change": found.objective.change, "interval": _ends(found.objective),
-                "one_copy": once.is_better,
-            }  # fmt: skip
+                "promoted": not found.doubts,
+                "change": found.change.objective.change,
+                "interval": _ends(found.change.objective),
+                "one_copy": once.change.is_better,
+            }
         yield row
 
 
 def blind(seed: int) -> Iterator[Row]:
     """Nights one after the other, until one promotes; then the days that follow."""
     every = recorded(jobs_of(seed, RECORD_DAYS + NIGHTS["blind"] + LATER_DAYS))
-    asked = NightPlan(TEST_DAYS, 600.0, PRICE, SHIPPED, None, learn=True)
     for night in range(NIGHTS["blind"]):
         until, began = night + RECORD_DAYS, time.monotonic()
-        found = spend(record(every, night, until), INCUMBENT, DAEMON, asked, clock=time.monotonic)
+        past = record(every, night, until)
+        periods_s = split_of(past, TEST_DAYS)
+        found, taken, _ = spend(past, periods_s, INCUMBENT, DAEMON, price=PRICE, shipped=SHIPPED)
+        tested = [one for one in found["candidates"] if one["period"] == "test"]
         row: Row = {
-            "study": "blind", "seed": seed, "promoted": found.taken is not None,
-            "why": list(found.why), "power": found.power, "price": list(found.price_words),
-            "calibration": found.calibration.whole.verdict,
+            "study": "blind", "seed": seed, "promoted": taken is not None,
+            "why": found["why"], "price": found["plain"],
+            "calibration": found["calibration"]["verdict"],
             "minutes": round((time.monotonic() - began) / 60, 1),
-            "exams": [{"order": one.candidate.name} | _changed(one.change) for one in found.tested],
-            "left_out": found.left_out, "night": night,
+            "exams": [{"order": one["order"], "wait": one["wait"]} for one in tested],
+            "left_out": found["left_out"], "night": night,
         }  # fmt: skip
-        if found.taken is None:
+        if taken is None:
             yield row
             continue
         part = Period(record(every, night, until + LATER_DAYS).switched_on(RECORD_DAYS * DAY_S),
                       DAEMON)  # fmt: skip
-        pairs = ((part.play(INCUMBENT, copy), part.play(found.taken, copy))
-                 for copy in range(COPIES))  # fmt: skip
-        later = pooled([compared(one, other, part.days) for one, other in pairs])
-        promised = _changed(found.tested[-1].change)
-        yield row | {"order": found.taken.name, "promised": promised, "later": _changed(later)}
+        base, own = ([part.play(one, copy) for copy in range(COPIES)] for one in (INCUMBENT, taken))
+        later = part.tried(taken, base, own, PRICE).change.wait
+        ended = {"change": later.change, "low": later.low, "high": later.high}
+        yield row | {"order": taken.name, "promised": tested[-1]["wait"], "later": ended}
         return
-
-
-def _changed(found: Comparison) -> Row:
-    """The change of the mean wait."""
-    return {"wait": found.wait.change, "interval": _ends(found.wait)}
 
 
 def _ends(change: Change) -> tuple[float | None, float | None] | None:

@@ -61,8 +61,6 @@ def test_a_night_of_the_unit_on_real_jobs(
     models = "/var/lib/rltuned/models"
     found = json.loads(machine.do(f"cat {models}/last-night/results.json"))
     check_night(record, found)
-    log = machine.do("journalctl -u rltuned-tune -o cat --no-pager")
-    assert "days to see 5%" in log or found["power"] is None
     made = found["generation"]
     assert (made is not None) == (found["verdict"] == "proposed")
     assert json.loads(machine.do(f"cat {models}/tune.json"))["failed"] == 0

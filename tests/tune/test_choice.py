@@ -1,8 +1,6 @@
-"""The choice that a night and a backtest share, its arithmetic, and the advice made of it."""
+"""The choice that a night and a backtest share, and its arithmetic."""
 
 import json
-import math
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,34 +11,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core.order import DEFAULT, Order
-from rltuned.errors import TraceError
 from rltuned.lab.backtest.past import Past, Span
 from rltuned.lab.backtest.study import as_daemon
+from rltuned.lab.cli.backtest import chosen_setting
 from rltuned.lab.cli.site_files import history_file, read_record, zone_of
-from rltuned.lab.compare import DAY_S, JobScores, Stretches, compared, pooled
+from rltuned.lab.compare import DAY_S, JobScores, Stretches, compared
 from rltuned.lab.tune import search as searching
-from rltuned.lab.tune.advice import CHOSEN, CURRENT, FCFS, PLAIN, Advice, advise
-from rltuned.lab.tune.night import power_of, price_words, training_before, verdict
-from rltuned.lab.tune.search import Alternatives, Candidate, Period, Searched, search
-from rltuned.policies.actor import load_actor
+from rltuned.lab.tune.search import (
+    Candidate,
+    Period,
+    Tried,
+    best_of,
+    next_step,
+    policies_of,
+    search,
+    training_before,
+)
+from rltuned.policies.actor import Actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import shipped_predictor
+from rltuned.policies.shelf import MODELS_DIR, shipped_predictor
 from rltuned.settings import Settings
+from rltuned.settings.source import Flag, from_flags
 from tests.browser import check_page
-from tests.builders import sure
 from tests.configs import settings_file
 from tests.examples import examples
 from tests.histories import EPOCH
 from tests.tune.record import saved
 from tests.unit.cli.runner import run
 
-PLAIN_SETTINGS = Settings()
-DAEMON = replace(as_daemon(PLAIN_SETTINGS), interval_s=600.0)
-POLICY = BASELINES["delay"]
-PRICE = 1.5
-BREAKS = 3.0
+DAEMON = replace(as_daemon(Settings()), interval_s=600.0)
+RULE = Candidate(BASELINES["delay"], 0.1, 0.75, 7 * DAY_S, None)
+PRICE, BREAKS = 1.5, 3.0
 """Times the longest wait of Slurm's own order."""
 Factor = Callable[[Candidate, bool], float]
 """What an order makes of every wait; whether on the part after the switch."""
@@ -72,15 +74,13 @@ def play_by(patch: pytest.MonkeyPatch, past: Past, factor: Factor) -> None:
     patch.setattr(Period, "play", play)
 
 
-def searched(past: Past, factor: Callable[[Candidate], float]) -> Searched:
+def searched(past: Past, factor: Callable[[Candidate], float], **more: Any) -> list[Tried]:
     """On the part before the switch; first come, first served is in force."""
     _, switch_s, end_s = training_before(past, past.split_s)
-    incumbent = Candidate(POLICY, 0.0, 0.0, 604_800.0, None)
+    began = past.switched_on(switch_s)
     with pytest.MonkeyPatch.context() as patch:
-        play_by(patch, past, lambda c, _late: 1.0 if c.is_first_come else factor(c))
-        return search(
-            past.switched_on(switch_s), end_s, incumbent, Alternatives(), price=PRICE, daemon=DAEMON
-        )
+        play_by(patch, past, lambda one, _late: factor(one) if one.key else 1.0)
+        return search(began, end_s, RULE.first_come(), price=PRICE, daemon=DAEMON, **more)
 
 
 @examples(25)
@@ -91,149 +91,97 @@ def test_what_is_chosen_keeps_the_price_and_no_share_that_keeps_it_is_better(
     """The other numbers change nothing. Above 1 the price is broken, for what is then the gain."""
     times = dict(zip(searching.SHARES, by_share, strict=True))
     found = searched(past, lambda c: times[c.share] if c.share else 1.0)
-    kept = [t for t in by_share if t < 1.0]
-    if found.best is None:
+    kept, best = [t for t in by_share if t < 1.0], best_of(found)
+    if best is None:
         assert min(kept, default=1.0) > 0.9
     else:
-        assert found.best.keeps
-        assert times[found.best.candidate.share] == min(kept)
-    more = found.next_step
+        assert not best.over_price
+        assert times[best.candidate.share] == min(kept)
     broken = [t - 1.0 for t in by_share if t > 1.0]
-    if more is not None:
-        assert not more.keeps
-        assert more.longest == pytest.approx(BREAKS)
-        assert "tune.longest = 3 would allow" in price_words(found, PRICE)[-1]
+    if words := next_step(found):
+        assert "tune.longest = 3 would allow" in words[0]
     elif broken:
         assert min(broken) > 0.85 * min([1.0, *kept])
 
 
-def test_each_number_is_changed_from_the_best_so_far(past: Past) -> None:
-    best = {"share": 2.0, "own": 0.03, "max_delay_s": 86_400.0}
-    found = searched(
-        past, lambda c: 1.0 - 0.1 * sum(getattr(c, name) == value for name, value in best.items())
-    )
-    chosen = found.best
-    assert chosen is not None
-    assert {name: getattr(chosen.candidate, name) for name in best} == best
-    assert "is 0.70 times" in price_words(found, PRICE)[0]
+def test_each_number_is_changed_from_the_best_so_far_and_trust_0_is_the_rule(past: Past) -> None:
+    policies = policies_of(RULE.policy, MODELS_DIR)
+    assert [policy.trust for policy in policies] == [None, 0.35, 0.7, 1.0]
+    site = replace(load_predictor(shipped_predictor()), digest="")
+    wanted = {"share": 2.0, "own": 0.03, "max_delay_s": DAY_S, "predictor": site}
 
+    def factor(one: Candidate) -> float:
+        met = sum(bool(getattr(one, name) == value) for name, value in wanted.items())
+        return 1.0 - 0.1 * (met + (one.policy.trust == 0.35))
 
-def test_trust_and_predictor_are_changed_and_trust_0_is_the_rule(past: Past) -> None:
-    policies = searching.policies_of(Path("models", "rltune"))
-    assert [(p.trust, b is None) for p, b in policies] == [
-        (None, True), (0.35, False), (0.7, False), (1.0, False)
-    ]  # fmt: skip
-    site = load_predictor(shipped_predictor())
-    _, switch_s, end_s = training_before(past, past.split_s)
-    incumbent = Candidate(POLICY, 0.1, 0.75, 604_800.0, None)
-    with pytest.MonkeyPatch.context() as patch:
-        play_by(
-            patch, past, lambda c, _late: 1.0 - 0.1 * (c.policy.trust == 0.35) - 0.1 * c.is_refitted
-        )
-        found = search(
-            past.switched_on(switch_s), end_s, incumbent,
-            Alternatives(policies, [(None, False), (site, True)]), price=PRICE, daemon=DAEMON,
-        )  # fmt: skip
-    chosen = found.best
-    assert chosen is not None
-    assert (chosen.candidate.policy.trust, chosen.candidate.predictor) == (0.35, site)
-    assert chosen.candidate.bundle == Path("models", "rltune")
+    best = best_of(searched(past, factor, policies=policies, predictors=[None, site]))
+    assert best is not None
+    assert {name: getattr(best.candidate, name) for name in wanted} == wanted
+    assert best.candidate.policy.trust == 0.35
+    assert isinstance(best.candidate.policy, Actor)
+    assert best.candidate.is_refitted
+    assert best.longest == pytest.approx(0.5)
 
 
 def test_where_the_time_is_over_what_was_played_counts(past: Past) -> None:
     left = iter([True] * 3)
+    assert searched(past, lambda _: 0.9, may_play=lambda: next(left, False)) == []
+    assert next(left, None) is None
     _, switch_s, end_s = training_before(past, past.split_s)
-    incumbent = Candidate(POLICY, 0.1, 0.75, 604_800.0, None)
-    with pytest.MonkeyPatch.context() as patch:
-        play_by(patch, past, lambda _c, _late: 0.9)
-        found = search(
-            past.switched_on(switch_s), end_s, incumbent, Alternatives(), price=PRICE,
-            daemon=DAEMON, may_play=lambda _name: next(left, False),
-        )  # fmt: skip
-    assert (found.is_cut, found.plays, found.tried, found.best) == (True, 3, [], None)
+    assert switch_s < end_s < past.split_s
 
 
 def test_first_come_first_served_is_one_order_whatever_the_policy_and_the_bound() -> None:
-    one = Candidate(POLICY, 0.0, 0.0, 1.0, None)
-    other = replace(one, policy=BASELINES["saf"], max_delay_s=2.0)
-    assert one.same_as(other)
-    assert not one.same_as(replace(one, own=0.1))
-    assert not replace(one, own=0.1).same_as(one)
+    other = replace(RULE, policy=BASELINES["saf"], max_delay_s=2.0)
+    assert RULE.first_come().key == other.first_come().key != replace(RULE, own=0.1).key
+    assert RULE.key != other.key
 
 
-def advised(past: Past, order: Order = DEFAULT) -> Advice:
-    known = load_predictor(shipped_predictor())
-    default = load_actor(Path("models", "rltune"), PLAIN_SETTINGS.policy.trust)
-    return advise(
-        past, [(default, None)], order, lambda _began: known, known, price=PRICE, daemon=DAEMON
-    )
+def is_default(one: Candidate) -> bool:
+    return (one.own, one.share, one.max_delay_s) == (0.1, 0.75, 7 * DAY_S)
 
 
-def is_chosen(candidate: Candidate) -> bool:
-    return candidate.share == 2.0
-
-
-def is_default(candidate: Candidate) -> bool:
-    own, share, most_s = candidate.own, candidate.share, candidate.max_delay_s
-    return (own, share, most_s) == (DEFAULT.own, DEFAULT.share, DEFAULT.max_delay_s)
-
-
-HOLDS: Factor = lambda e, _late: 0.8 if is_chosen(e) else 1.0  # noqa: E731
-GONE: Factor = lambda e, late: 0.8 if is_chosen(e) and not late else 1.0  # noqa: E731
-NO_LEAD: Factor = lambda _e, _late: 0.9  # noqa: E731
-FIRST: Factor = lambda e, _late: 0.7 if e.is_first_come else 0.9  # noqa: E731
-FIRST_LATE: Factor = lambda e, late: 0.7 if e.is_first_come and late else 0.9  # noqa: E731
-DEFAULT_BEST: Factor = lambda e, _late: 0.7 if is_default(e) else 0.9  # noqa: E731
-
-
-def lines_of(own: float, share: float) -> tuple[str, ...]:
-    return "[order]", f"own = {own}", f"share = {share}"
-
-
-FIRST_COME = "Plain first come, first served is best here"
-STAYS = "The default stays (own = 0.1, share = 0.75)"
-YOURS = "Your setting stays (own = 0.2, share = 0.75)"
+HOLDS: Factor = lambda one, _late: 0.8 if one.share == 2.0 else 1.0  # noqa: E731
+GONE: Factor = lambda one, late: 0.8 if one.share == 2.0 and not late else 1.0  # noqa: E731
+NO_LEAD: Factor = lambda _one, _late: 0.9  # noqa: E731
+FIRST_LATE: Factor = lambda one, late: 0.9 if one.key or not late else 0.7  # noqa: E731
+DEFAULT: Factor = lambda one, _late: 0.7 if is_default(one) else 0.9  # noqa: E731
 
 
 @pytest.mark.parametrize(
-    ("own", "factor", "begins", "says", "lines"),
+    ("own", "factor", "says", "lines"),
     [
-        (0.1, HOLDS, "Another setting is better here", "mean wait -20.0% [", lines_of(0.1, 2)),
-        (0.1, GONE, STAYS, "does not hold after it", ()),
-        (0.2, NO_LEAD, YOURS, "no other setting", ()),
-        (0.1, FIRST, FIRST_COME, "", lines_of(0, 0)),
-        (0.1, FIRST_LATE, FIRST_COME, "", lines_of(0, 0)),
-        (5.0, DEFAULT_BEST, "The default is best here", "", lines_of(0.1, 0.75)),
+        (0.1, HOLDS, "share 2, max_delay 7 days is better here", ["own = 0.1", "share = 2"]),
+        (0.1, GONE, "stays: no gain of 1% is proven", []),
+        (0.1, NO_LEAD, "stays: no order that keeps the price leads", []),
+        (0.1, FIRST_LATE, "own 0, share 0", ["own = 0", "share = 0"]),
+        (5.0, DEFAULT, "is better here", ["own = 0.1", "share = 0.75"]),
     ],
 )
-def test_what_is_advised_and_the_lines_to_write(
+def test_what_a_backtest_advises_and_the_lines_to_write(
     past: Past,
     monkeypatch: pytest.MonkeyPatch,
     *,
     own: float,
     factor: Factor,
-    begins: str,
     says: str,
-    lines: tuple[str, ...],
+    lines: list[str],
 ) -> None:
     play_by(monkeypatch, past, factor)
-    found = advised(past, replace(DEFAULT, own=own))
-    assert found.sentence.startswith(begins)
-    assert says in found.sentence
-    assert found.lines == lines
+    found = chosen_setting(from_flags((Flag("order.own", own, "test"),)), past)
+    assert says in found["sentence"]
+    assert [line for line in found["lines"] if line.startswith(("own", "share"))] == lines
     if factor is HOLDS:
-        assert (list(found.orders), found.why) == ([FCFS, PLAIN, CHOSEN], ())
-    if factor is NO_LEAD:
-        assert list(found.orders) == [FCFS, PLAIN, CURRENT]
-    if factor is GONE:
-        assert "no better" in found.why[0]
+        (tested,) = [one for one in found["candidates"] if one["period"] == "test"]
+        assert tested["wait"]["change"] == pytest.approx(-0.2, abs=0.01)
+        assert tested["wait"]["low"] <= tested["wait"]["change"] <= tested["wait"]["high"] < 0
 
 
 def test_too_few_jobs_before_the_switch_give_a_sentence(past: Past) -> None:
-    early = float(np.sort(past.arrived_s)[40])
-    found = advised(past.switched_on(early))
-    assert "second half of the part before the switch; at least 30 are needed" in found.sentence
-    assert found.orders == {}
+    early = past.switched_on(float(np.sort(past.arrived_s)[40]))
+    found = chosen_setting(from_flags(()), early)
+    assert "in the training period; at least 30 are needed" in found["sentence"]
+    assert (found["lines"], found["candidates"]) == ([], [])
 
 
 @pytest.fixture
@@ -241,6 +189,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """First come, first served is in force; a small grid."""
     monkeypatch.setattr(searching, "OWNS", (0.3,))
     monkeypatch.setattr(searching, "SHARES", (2.0,))
+    monkeypatch.setattr(searching, "TRUSTS", ())
     return settings_file(
         tmp_path,
         '[policy]\nname = "delay"\n'
@@ -259,131 +208,37 @@ def test_the_command_ends_with_what_to_write(config: Path, folder: Path, tmp_pat
     played = ("--backfill", "easy")  # as the record was made
     words = backtested(config, folder, *played, "--report", str(page)).splitlines()
     reply: dict[str, Any] = json.loads((page / "results.json").read_text())["choice"]
-    assert list(reply["orders"]) == [FCFS, PLAIN, CHOSEN]
-    assert reply["lines"][:3] == ["[order]", "own = 0.3", "share = 2"]
-    assert [x.strip() for x in words[-len(reply["lines"]) :]] == reply["lines"]
-    assert words[-len(reply["lines"]) - 1] == reply["sentence"]
-    assert reply["chosen_with"].startswith("a predictor of run times fitted to ")
-    own = reply["orders"][CHOSEN]["against_fcfs"]["wait"]
-    assert own["low"] < own["change"] < own["high"] < 0
+    won = next(one for one in reply["candidates"] if one["passes"])
+    at = reply["lines"].index("[order]")
+    assert reply["lines"][at + 1 : at + 3] == [f"own = {won['own']:g}", f"share = {won['share']:g}"]
+    assert words[words.index(reply["sentence"]) + 1].strip() == reply["lines"][0]
     text = (page / "index.html").read_text()
     check_page(text, tmp_path)
     assert reply["sentence"] in text
-    assert f"{own['change']:+.1%}" in text
 
 
-def test_the_choice_can_be_left_out(config: Path, folder: Path) -> None:
-    assert json.loads(backtested(config, folder, "--no-choose", "--json"))["choice"] is None
-
-
-def test_a_tuned_site_is_sent_to_its_nights(config: Path, folder: Path) -> None:
-    config.write_text(config.read_text().replace('"delay"', '"tuned"'))
-    reply = json.loads(backtested(config, folder, "--json"))["choice"]
-    assert "`rltuned tune` chooses and tests it" in reply["sentence"]
-    assert reply["orders"] == {}
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_record_of_one_job_is_refused(
-    config: Path, folder: Path, tmp_path: Path, count: int
+@pytest.mark.parametrize(("name", "more"), [("tuned", ()), ("delay", ("--no-choose",))])
+def test_the_choice_can_be_left_out(
+    config: Path, folder: Path, name: str, more: tuple[str, ...]
 ) -> None:
-    rows = (folder / "sacct.txt").read_text().splitlines()[:count]
-    (tmp_path / "sacct.txt").write_text("".join(f"{row}\n" for row in rows))
-    why = ("empty", "no job is left to play: 1 ended")[count]
-    with pytest.raises(TraceError, match=why):
-        backtested(config, folder, "--history", str(tmp_path / "sacct.txt"))
+    config.write_text(config.read_text().replace('"delay"', f'"{name}"'))
+    reply = json.loads(backtested(config, folder, "--json", *more))["choice"]
+    assert reply is None or "`rltuned tune` chooses and tests" in reply["sentence"]
+    assert (reply is None) == (name == "delay")
 
 
-DAYS, A_DAY = 14, 40
-OF = np.repeat(np.arange(DAYS), A_DAY)
-BLOCKS = Stretches(OF, DAYS, DAY_S)
+def test_what_passes_gains_one_percent_for_certain_and_keeps_the_price() -> None:
+    draw = np.random.default_rng(3)
+    wait_s = draw.exponential(3_600.0, 14 * 40)
+    days = np.repeat(np.arange(14), 40)
 
+    def doubts(factor: float, count: int = 14, over_price: str = "") -> list[str]:
+        blocks = Stretches(days * count // 14, count, DAY_S)
+        base, own = (JobScores(w, 1.0 + w / 600.0) for w in (wait_s, factor * wait_s))
+        return Tried(RULE, own, compared(base, own, blocks), 1.0, over_price).doubts
 
-def scores(factor: float, *, noise: float = 0.0, seed: int = 1) -> JobScores:
-    """Waits of about an hour times a factor, with noise that is common to a day."""
-    draw = np.random.default_rng(seed)
-    waits = np.random.default_rng(3).exponential(3_600.0, DAYS * A_DAY)
-    waits = waits * factor * np.exp(noise * draw.standard_normal(DAYS))[OF]
-    return JobScores(waits, 1.0 + waits / 600.0)
-
-
-RULE = Candidate(BASELINES["delay"], 0.1, 0.75, DAY_S, None)
-
-
-def test_a_tenth_less_wait_on_every_day_is_seen() -> None:
-    found = compared(scores(1.0), scores(0.9), BLOCKS)
-    assert found.wait.change == pytest.approx(-0.1, abs=1e-3)
-    assert found.bsld.change == pytest.approx(-0.0857, abs=2e-3)
-    both = 0.9 * (1 + found.bsld.known[0])
-    assert found.objective.change == pytest.approx(math.sqrt(both) - 1, abs=1e-3)
-    assert found.is_better
-    assert verdict(found, RULE, "") == []
-
-
-def test_chance_alone_passes_no_more_often_than_the_interval_says() -> None:
-    """Both orders are the same but for noise that a day has in common."""
-    passed = sum(
-        compared(scores(1.0, noise=0.2, seed=2 * n), scores(1.0, noise=0.2, seed=2 * n + 1),
-                   BLOCKS).is_better
-        for n in range(400)
-    )  # fmt: skip
-    assert 0 < passed <= 400 * 0.06  # 2.5% if days were many; the bootstrap of 14 is a bit narrow
-
-
-def test_copies_that_disagree_widen_the_interval_and_those_that_agree_do_not() -> None:
-    base = scores(1.0)
-    one = compared(base, scores(0.9), BLOCKS)
-    alike = pooled([one] * 5)
-    assert alike.objective.change == pytest.approx(one.objective.change)
-    assert alike.objective.known == pytest.approx(one.objective.known, abs=1e-3)
-    assert alike.is_better
-    apart = pooled([compared(base, scores(f), BLOCKS) for f in (0.6, 0.8, 0.9, 1.1, 1.2)])
-    _, low, high = apart.objective.known
-    assert low < -0.2
-    assert high > 0.0
-    assert not apart.is_better
-    assert pooled([one]) == one
-
-
-def test_a_world_in_which_one_late_end_moves_everything_passes_seldom() -> None:
-    """Copies of the same two orders differ by a fifth, whole fortnights at a time."""
-    draw = np.random.default_rng(5)
-    passed = alone = 0
-    for _ in range(100):
-        copies = [
-            compared(scores(1.0), scores(math.exp(0.2 * draw.standard_normal())), BLOCKS)
-            for _ in range(5)
-        ]
-        passed += pooled(copies).is_better
-        alone += copies[0].is_better
-    assert alone > 30
-    assert passed <= 6
-
-
-def test_of_few_days_there_is_no_interval_and_nothing_passes() -> None:
-    few = Stretches(OF // 3, 5, DAY_S)
-    found = compared(scores(1.0), scores(0.5), few)
-    assert found.objective.low is None
-    assert not found.is_better
-    assert "an interval needs 6" in verdict(found, RULE, "")[0]
-
-
-def test_what_may_be_chance_is_kept_and_says_so() -> None:
-    found = compared(scores(1.0), scores(0.97, noise=0.3), BLOCKS)
-    assert "may be chance" in (why := verdict(found, RULE, "a price"))[0] or "no better" in why[0]
-    assert why[1:] == ["a price"]
-
-
-def test_power_says_how_many_days_and_more_noise_needs_more() -> None:
-    calm, wild = (
-        sure(power_of(compared(scores(1.0), scores(0.9, noise=n), BLOCKS), 14, 560))
-        for n in (0.1, 0.3)
-    )
-    assert calm.startswith("40 jobs a day; ")
-    (five, ten, smallest), (_, more, larger) = (
-        [int(n) for n in re.findall(r"(\d+)(?= days to see|%$)", words)] for words in (calm, wild)
-    )
-    assert five > ten
-    assert more > 4 * ten
-    assert larger > smallest
-    assert power_of(compared(scores(1.0), scores(1.0), BLOCKS), 14, 560) is None
+    assert doubts(0.9) == []
+    assert doubts(0.9, over_price="a price") == ["a price"]
+    assert "no gain of 1%" in doubts(0.995)[0]
+    assert "no gain of 1%" in doubts(1.1)[0]
+    assert "of 5 days there is no interval" in doubts(0.5, 5)[0]

@@ -12,11 +12,19 @@ from typing import Any
 import pytest
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.following import Turn
 from rltuned.daemon.wiring import build_rig, configured_predictor, find_policy, in_force
 from rltuned.errors import ModelError
 from rltuned.policies import generations
-from rltuned.policies.generations import LOG, MANIFEST, ROLES, Generations, Manifest, TunedOrder
+from rltuned.policies.generations import (
+    LOG,
+    MANIFEST,
+    ROLES,
+    Generations,
+    TunedOrder,
+    read_state,
+    would_it_help,
+    write_state,
+)
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.source import Flag, from_flags
@@ -45,17 +53,12 @@ def test_a_generation_is_read_as_it_was_made(store: Generations) -> None:
     made = store.add(SITE, PREDICTOR)
     assert made.name.startswith("gen-000001-")
     assert store.read(made.name) == made
-    assert made.manifest.site_predictor
     assert store.names() == [made.name]
     assert [store.named_by(role) for role in ROLES] == [None] * 3
     assert store.add(RULE, {}).name.startswith("gen-000002-")
-
-
-def test_no_file_of_it_can_be_written(store: Generations, network: dict[str, Path]) -> None:
-    made = store.add(MODEL, network)
     files = [p for p in made.path.rglob("*") if p.is_file()]
     assert len(files) == 4
-    assert not any(p.stat().st_mode & 0o222 for p in files)
+    assert not any(p.stat().st_mode & 0o222 for p in files), "no file of it can be written"
 
 
 @pytest.mark.parametrize("name", ["generation.json", "model/card.json", "model/parity.npz"])
@@ -79,7 +82,7 @@ def test_a_manifest_names_files_of_its_own_folder_alone(store: Generations, name
     made = store.add(RULE, {}).path
     secret = store.folder / "secret"
     secret.write_text("x")
-    named = Manifest.model_validate_json((made / MANIFEST).read_bytes())
+    named = TunedOrder.model_validate_json((made / MANIFEST).read_bytes())
     data = named.model_copy(update={"files_sha256": {name: "0"}}).model_dump_json().encode()
     other = made.with_name(f"gen-000002-{hashlib.sha256(data).hexdigest()[:12]}")
     other.mkdir()
@@ -94,7 +97,6 @@ def test_a_manifest_names_files_of_its_own_folder_alone(store: Generations, name
         (RULE.model_copy(update={"policy": "sooner"}), {}, "no rule named 'sooner'"),
         (MODEL, {}, "no such folder"),
         (SITE, {}, "no such folder"),
-        (RULE, PREDICTOR, "which nothing uses"),
         (MODEL, {"model": MODELS / "run-times"}, r"card\.json"),
     ],
 )
@@ -112,6 +114,7 @@ def test_a_promotion_and_the_way_back(store: Generations) -> None:
     store.propose(second.name, at=2.0)
     assert store.read("candidate") == second
     store.promote(at=3.0, why="better")
+    store.promote(second.name, at=3.5)  # again: the way back stays, and nothing is noted
     now = [store.named_by(role) for role in ROLES]
     assert now == [second.name, first.name, None]
     assert store.rollback(at=4.0) == first
@@ -128,8 +131,7 @@ def test_a_promotion_and_the_way_back(store: Generations) -> None:
 
 
 def test_a_line_of_the_log_that_a_full_disk_has_cut_costs_that_line(store: Generations) -> None:
-    first = store.add(RULE, {})
-    store.promote(first.name, at=1.0)
+    store.promote(store.add(RULE, {}).name, at=1.0)
     log = store.folder / LOG
     log.write_bytes(log.read_bytes() + b'{"at": 2.0, "what": "prom')
     store.propose(store.add(RULE, {}).name, at=3.0)
@@ -137,18 +139,10 @@ def test_a_line_of_the_log_that_a_full_disk_has_cut_costs_that_line(store: Gener
     assert [line["what"] for line in store.log()] == ["promoted", "withdrawn"]
 
 
-def test_promoting_the_same_again_keeps_the_way_back(store: Generations) -> None:
-    first, second = store.add(RULE, {}), store.add(RULE, {})
-    for name in (first.name, second.name, second.name):
-        store.promote(name, at=0.0)
-    assert store.named_by("previous") == first.name
-
-
-def test_there_is_no_candidate(store: Generations) -> None:
-    with pytest.raises(ModelError, match="candidate: there is no such generation"):
-        store.promote(at=0.0)
-    with pytest.raises(ModelError, match="no generation is in force"):
-        store.rollback(at=0.0)
+def test_where_nothing_was_made_nothing_is_made(store: Generations) -> None:
+    for change in (store.promote, store.rollback, store.withdraw):
+        with pytest.raises(ModelError, match=str(store.folder)):
+            change(at=0.0)
     assert not store.folder.exists()
 
 
@@ -165,9 +159,9 @@ def test_old_generations_go_and_named_ones_stay(
     store: Generations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generations, "KEPT", 2)
-    names = [store.add(RULE, {}).name for _ in range(5)]
+    names = [store.add(RULE, {}).name]
     store.promote(names[0], at=0.0)
-    assert store.prune() == names[1:3]
+    names += [store.add(RULE, {}).name for _ in range(4)]
     assert store.names() == [names[0], *names[3:]]
     assert store.read("current").name == names[0]
 
@@ -177,7 +171,6 @@ STEPS: dict[str, Callable[[Generations], object]] = {
     "propose": lambda s: s.propose(s.names()[0], at=0.0),
     "promote": lambda s: s.promote(s.names()[-1], at=0.0),
     "rollback": lambda s: s.rollback(at=0.0),
-    "prune": lambda s: s.prune(),
 }
 
 
@@ -206,22 +199,22 @@ def killed_at(line: int, step: Callable[[], object]) -> bool:
 def test_a_kill_at_any_line_leaves_what_verifies(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generations, "KEPT", 2)
     line = 0
     while True:
         line += 1
         store = Generations(tmp_path / str(line))
+        monkeypatch.setattr(generations, "KEPT", 4)
         made = [store.add(RULE, {}).name for _ in range(4)]
         for before in made[1:3]:
             store.promote(before, at=0.0)
+        monkeypatch.setattr(generations, "KEPT", 2)  # so that adding removes as well
         killed = killed_at(line, lambda: STEPS[name](store))  # noqa: B023 - called at once
         sure(store.named_by("current"))
         assert store.read("current").name in {*made}
         for role in ROLES:
             assert store.named_by(role) is None or store.read(role).name == store.named_by(role)
         for found in store.names():
-            if name != "prune":
-                store.read(found)
+            store.read(found)
         # the next process is not hindered by what the last one left
         again = store.add(RULE, {})
         assert store.promote(again.name, at=0.0) == store.read("current")
@@ -232,28 +225,36 @@ def test_a_kill_at_any_line_leaves_what_verifies(
 
 def test_the_daemon_follows_what_is_in_force(tmp_path: Path, network: dict[str, Path]) -> None:
     store = Generations(tmp_path)
-    loaded = from_flags(
-        (
-            Flag("policy.name", "tuned", "--policy"),
-            Flag("daemon.state_dir", tmp_path, "test"),
-            Flag("order.own", 0.2, "test"),
-        )
-    )
+    given = {"policy.name": "tuned", "daemon.state_dir": tmp_path, "order.own": 0.2}
+    loaded = from_flags(tuple(Flag(name, value, "test") for name, value in given.items()))
     untuned = in_force(loaded, 0.0)
-    assert untuned.generation == ""
+    assert (untuned.generation, untuned.settings.order.own) == ("", 0.2)
     assert find_policy(untuned)[0].name == "model:rltune"
-    assert untuned.settings.order.own == 0.2
     made = store.add(SITE.model_copy(update={"policy": "model"}), {**network, **PREDICTOR})
     store.promote(made.name, at=0.0)
     tuned = in_force(loaded, 0.0)
-    assert tuned.generation == made.name
-    assert tuned.settings.order.own == 0.3
-    assert tuned.settings.order.max_delay_s == 86_400.0
+    order = tuned.settings.order
+    assert (tuned.generation, order.own, order.max_delay_s) == (made.name, 0.3, 86_400.0)
     assert find_policy(tuned)[0].name == "model:small"
     shipped = load_predictor(shipped_predictor()).digest
     assert configured_predictor(tuned.settings).digest == shipped
     rig = build_rig(tuned, demo_backend(0, SystemClock()))
     assert rig.model == made.name
-    assert sure(rig.following).turn(0.0) == Turn(made.name, None)
+    assert sure(rig.following).turn(0.0) == (made.name, None)
     store.rollback(at=0.0)
-    assert sure(rig.following).turn(0.0) == Turn("", None)
+    assert sure(rig.following).turn(0.0) == ("", None)
+
+
+def test_the_state_of_the_last_night_is_kept_and_tells_whether_it_would_help(
+    tmp_path: Path,
+) -> None:
+    assert read_state(tmp_path) == {}
+    assert "`rltuned tune` replays" in would_it_help(tmp_path, 0.0)["sentence"]
+    week = {"at": 1_000.0, "sentence": "Less.", "verdict": "close", "change": -0.3}
+    write_state(None, failed=1)
+    write_state(tmp_path, verdict="kept", failed=2, last_week=week)
+    assert read_state(tmp_path) == {"verdict": "kept", "failed": 2, "last_week": week}
+    found = would_it_help(tmp_path, 1_000.0 + 7_200.0)
+    assert found == week | {"sentence": "Less. Replayed 2h00m ago."}
+    (tmp_path / "models" / "tune.json").write_text("{")
+    assert read_state(tmp_path) == {}

@@ -280,7 +280,7 @@ def _effect_tile(d: Document) -> Said:
 def _last_week_tile(found: Document) -> Said:
     """What the replay of last week's jobs says, at every stage."""
     more = (found["sentence"],)
-    if found["at"] is None or found["why"] or found["verdict"] == "poor" or found["change"] is None:
+    if found["at"] is None or found["verdict"] in {"", "poor"} or found["change"] is None:
         return Said("notice", "Not known" if found["at"] is None else "Cannot be said", more)
     word = word_of(found["low"], found["high"])
     if word == "no proven difference":

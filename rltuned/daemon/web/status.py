@@ -75,7 +75,7 @@ _SKIPS: Final[Mapping[str, tuple[str, str]]] = {
 class Board:
     """Follows the cycles. Written by the loop's thread, read by those of the endpoint. past: the
     cycles of a cluster from a moment on, asked for once. expected: the last forecast. last_week:
-    see policies/tune_state.would_it_help. jobs: whether single jobs are shown, users: and whose
+    see policies/generations.would_it_help. jobs: whether single jobs are shown, users: and whose
     they are.
     """
 
@@ -315,7 +315,7 @@ class Events:
         at, verdict = report.started_at, report.verdict
         self._state(at, report.mode.value, report.skip.value if report.skip else "")
         if report.moved is not None:
-            self._add(at, "notice", f"model {report.moved.generation} {report.moved.what}")
+            self._add(at, "notice", f"model {report.moved['generation']} {report.moved['what']}")
         if verdict is None:
             return
         for name in verdict.opened:

@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,11 @@ import typer
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Policy
+from rltuned.core.order import DEFAULT as PLAIN
 from rltuned.core.slurm_plan import Parameters
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
-from rltuned.errors import TraceError
+from rltuned.errors import TooLittleError, TraceError
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.sacct_files import check_new
 from rltuned.lab.cli import options, site_files
@@ -25,10 +26,9 @@ from rltuned.lab.cli.options import Bars, progress
 from rltuned.lab.compare import Change
 from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT, Protocol
 from rltuned.lab.train.settings import Learned
-from rltuned.policies.actor import Actor
 from rltuned.policies.generations import TUNED
-from rltuned.policies.plugins import Plugin, is_plugin, policy_named
-from rltuned.policies.predictor import Predictor, load_predictor
+from rltuned.policies.plugins import Plugin, policy_named
+from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.sim.dispatch import BackfillRule
@@ -42,111 +42,71 @@ if TYPE_CHECKING:
 
 SEARCH_COLUMNS: Final = (
     Column("after the switch", least=14),
-    Column("own", right=True, goes=2),
-    Column("share", right=True, goes=2),
     Column("mean wait, s", right=True),
     Column("change", right=True),
     Column("p99 wait, s", right=True, goes=1),
     Column("longest, s", right=True),
-    Column("slowdown", right=True, goes=3),
 )
-PLAYS: Final = 30
-"""About so many, for the bar."""
 
 
-def chosen_setting(
-    loaded: Loaded,
-    study: "Study",
-    predictor: Predictor,
-    show: Callable[[str, float], None],
-    *,
-    seed: int | None,
-) -> dict[str, Any]:
-    """The choice, see tune/advice; a sentence alone where there can be none.
-
-    predictor: what the orders of the later part know. seed: of the fit for the earlier part; None =
-    the shipped predictor knows all there is. Raises ModelError: the policy cannot be used.
+def chosen_setting(loaded: Loaded, past: Past) -> dict[str, Any]:
+    """The choice of a night, of the part before the switch, tested on the part after it: `sentence`
+    and `lines` to write, and what spend finds; a sentence alone where there can be no choice.
+    Raises ModelError: the policy cannot be used.
     """
     from rltuned.lab.backtest.study import as_daemon  # noqa: PLC0415 - numba
-    from rltuned.lab.train.predictor import fit  # noqa: PLC0415 - torch
-    from rltuned.lab.tune.advice import Advice, advice_json, advise  # noqa: PLC0415
-    from rltuned.lab.tune.search import policies_of  # noqa: PLC0415
+    from rltuned.lab.tune.night import spend  # noqa: PLC0415 - torch
+    from rltuned.lab.tune.search import candidate_of, policies_of, training_before  # noqa: PLC0415
 
-    settings, shipped = loaded.settings, load_predictor(shipped_predictor())
-    learned, plays = "the shipped predictor of run times", 0
-
-    def learn(began: Past) -> Predictor:
-        nonlocal learned
-        if seed is None:
-            return shipped
-        jobs, start_s = began.known()
-        try:
-            fitted = fit(jobs, start_s=start_s, begin=shipped, seed=seed)
-        except TraceError as error:
-            learned = f"{learned}: {error}"
-            return shipped
-        learned = f"a predictor of run times fitted to {fitted.examples} jobs"
-        return fitted.predictor
-
-    def on_play(_name: str) -> None:
-        nonlocal plays
-        plays += 1
-        show("choosing", min(1.0, plays / PLAYS))
-
-    if why := _why_not(settings.policy.name, study):
-        return {**advice_json(Advice(f"No setting is chosen: {why}.")), "chosen_with": None}
-    asked = settings.policy
-    policy, network = policy_named(asked.name, asked.models_dir, asked.trust), None
-    if isinstance(policy, Actor):
-        network = bundle_at(asked.name, asked.models_dir)
-    advice = advise(
-        study.past,
-        [(policy, network), *policies_of(network)],
-        settings.knobs().order,
-        learn,
-        predictor,
-        price=settings.tune.longest,
-        daemon=as_daemon(settings),
-        on_play=on_play,
-    )
-    return {**advice_json(advice), "chosen_with": learned}
-
-
-def _why_not(policy: str, study: "Study") -> str:
-    """Empty = a setting can be chosen."""
-    from rltuned.lab.backtest.study import VERDICTS  # noqa: PLC0415 - numba
-
-    if policy == TUNED:
-        return 'policy.name is "tuned", so `rltuned tune` chooses and tests it'
-    if is_plugin(policy):
-        return f"{policy} plays in rltuned simulate only"
-    poor = study.calibration.whole.verdict == "poor"
-    return VERDICTS["poor"] if poor else ""
+    settings, split_s = loaded.settings, past.split_s
+    nothing: dict[str, Any] = {"lines": [], "candidates": [], "plain": []}
+    if settings.policy.name == TUNED:
+        return nothing | {"sentence": "`rltuned tune` chooses and tests where policy.name = tuned"}
+    try:
+        now = candidate_of(loaded)
+        plain = policy_named(DEFAULT.name, trust=DEFAULT.trust)
+        own, share, max_delay_s = PLAIN.own, PLAIN.share, PLAIN.max_delay_s
+        default = replace(now, policy=plain, own=own, share=share, max_delay_s=max_delay_s)
+        _, *training_s = training_before(past, split_s)
+        found, won, _ = spend(
+            past,
+            (training_s[0], training_s[1], split_s),
+            now,
+            as_daemon(settings),
+            price=settings.tune.longest,
+            policies=policies_of(now.policy, settings.policy.models_dir),
+            others=[default, now.first_come()],
+        )
+    except (TooLittleError, TraceError) as error:
+        return nothing | {"sentence": f"No setting is chosen: {error}."}
+    if won is None:
+        return found | {"sentence": f"{now.name} stays: {found['why'][0]}.", "lines": []}
+    lines = ["[order]", f"own = {won.own:g}", f"share = {won.share:g}"]
+    if won.own or won.share:
+        trust = [] if won.policy.trust is None else [f"trust = {won.policy.trust:g}"]
+        lines = ["[policy]", f'name = "{won.policy.name}"', *trust, *lines]
+        lines.append(f"max_delay_s = {won.max_delay_s:g}")
+    return found | {"sentence": f"{won.name} is better here. Write:", "lines": lines}
 
 
 def show_choice(found: dict[str, Any]) -> None:
     """The orders side by side, the sentence, and the lines to write."""
-    if found["orders"]:
-        show_table(console(), SEARCH_COLUMNS, [_row(n, o) for n, o in found["orders"].items()])
+    tested = [one for one in found["candidates"] if one["period"] == "test"]
+    if tested:
+        rows = [_row("in force: ", found["incumbent"]), *(_row("", one) for one in tested)]
+        show_table(console(), SEARCH_COLUMNS, rows)
     say(found["sentence"])
-    for text in found["why"]:
-        if text not in found["sentence"]:
-            say(text)
-    for line in found["lines"]:
-        say(f"  {line}")
+    for text in (*found["lines"], *found["plain"]):
+        say(f"  {text}")
 
 
-def _row(name: str, order: dict[str, Any]) -> tuple[str, ...]:
-    against = order["against_fcfs"]
+def _row(what: str, order: dict[str, Any]) -> tuple[str, ...]:
     return (
-        name,
-        f"{order['own']:g}",
-        f"{order['share']:g}",
+        f"{what}{order['order']}",
         f"{order['wait_s']:.0f}",
-        "" if against is None else percent(**against["wait"]),
+        percent(**order["wait"]) if "wait" in order else "",
         f"{order['wait_p99_s']:.0f}",
         f"{order['wait_max_s']:.0f}",
-        f"{order['bsld']:.2f}",
     )
 
 
@@ -298,11 +258,7 @@ def backtest(
             "seed": seed,
         }
         found = document(study, answer, asked) | {
-            "choice": chosen_setting(
-                loaded, study, predictor, bars.show, seed=None if train == "none" else seed
-            )
-            if choose
-            else None
+            "choice": chosen_setting(loaded, past) if choose else None
         }
         found["what_if"] = _what_if(study, what_if, protocol)
         found = found if names else anonymous(found, past)

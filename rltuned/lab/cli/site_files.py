@@ -21,7 +21,7 @@ from rltuned.journal.cycles import recorded
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.sacct_files import PACKED, collect, lines_of, read_history
 from rltuned.lab.backtest.site import HISTORY, read_site_model, with_own_backfill
-from rltuned.lab.tune.journal_history import Sources, completed, seen_runs
+from rltuned.lab.tune.journal_history import history_of
 from rltuned.settings.keys import SlurmKeys
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.slurm.accounting import SacctAnswer
@@ -57,31 +57,21 @@ def read_record(
 
 def read_with_journal(
     site: Path, journal: Path | None, zone: ZoneInfo, span: Span, show: Show
-) -> tuple[Past, Sources]:
-    """A saved record on its site, with what sacct lacks from a journal; how many jobs each has.
-
-    journal: None = sacct alone.
+) -> tuple[SacctAnswer, Past]:
+    """A saved record on its site; without sacct's rows what the journal shows, if there is one.
 
     Raises:
         JournalError: the journal cannot be read.
         TraceError: a file cannot be used, or too little is left.
     """
     model, begin = read_site_model(site), -math.inf if span.begin is None else span.begin
-    seen = None
-    if journal is not None:
-        show(f"reading {journal.name}", 0.0)
-        seen = seen_runs(recorded(journal, begin), model.cluster.name)
-    show("reading sacct's rows", 0.0)
-    answer = SacctAnswer()
-    if seen is None or has_history(site):
+    show("reading the record", 0.0)
+    if journal is not None and not has_history(site):
+        answer, span = history_of(recorded(journal, begin), model.cluster.name, span)
+    else:
         rows = history_file(site)
         answer = read_history(lines_of(rows), str(rows), zone, since=begin)
-    whole, sources = completed(answer, seen)
-    if seen is not None and not answer.records:
-        last = seen.last.taken_at
-        until = last if span.until is None else min(span.until, last)
-        span = replace(span, begin=max(begin, seen.begin), until=until)
-    return past_of(whole, model, span), sources
+    return answer, past_of(answer, model, span)
 
 
 def span_of(since: str | None, until: str | None = None, split: float = 0.7) -> Span:

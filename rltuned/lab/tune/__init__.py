@@ -1,5 +1,1 @@
-"""`rltuned tune`: candidates from a site's own record, one test period, and a gate that mostly says
-kept.
-
-Writes nothing to Slurm.
-"""
+"""`rltuned tune`: orders from a site's own record, and a test. Writes nothing to Slurm."""

@@ -6,31 +6,40 @@ the last part of the training period. What is best there is played on the whole 
 share, which moves the price most, beside first come, first served.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltuned.core.order import DEFAULT, Policy
+from rltuned.daemon.wiring import configured_predictor, find_policy
+from rltuned.errors import TooLittleError, TraceError
+from rltuned.lab.backtest.past import FEWEST as FEWEST_JOBS
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.study import play_natural, play_ours, scenario_of
-from rltuned.lab.compare import DAY_S, Comparison, FloatArray, JobScores, Stretches, compared
+from rltuned.lab.compare import DAY_S, Comparison, JobScores, Stretches, compared, pooled
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.policies.actor import load_actor
+from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.baselines import BASELINES
+from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import Predictor
+from rltuned.policies.shelf import bundle_at
+from rltuned.settings import Loaded
 from rltuned.text import trusted
 
 OWNS: Final = (0.03, 0.1, 0.3)
 SHARES: Final = (0.5, 0.75, 1.0, 2.0)
 LONGEST_DELAYS_S: Final = (1 * DAY_S, 7 * DAY_S, 14 * DAY_S)
 TRUSTS: Final = (0.0, 0.35, 0.7, 1.0)
+NETWORK: Final = "rltune"
+"""Whose trust is chosen while a rule is in force."""
 LEAST: Final = 0.01
 """A smaller gain is not worth another order, however sure it is, nor a higher price."""
 TOLERANCE_S: Final = 60.0
@@ -39,17 +48,16 @@ JITTER_S: Final = 60.0
 SHORT_PART: Final = 0.25
 SHORTEST_S: Final = 3 * DAY_S
 """The last part of the training period that orders are first played on, and at least so long."""
+LONGEST_GAP_S: Final = 2 * DAY_S
+TRAINING_SPLIT: Final = 0.5
+"""Part of the training period that the predictor is fitted to while orders are chosen on the rest.
+The predictor that is tested is fitted to the whole training period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An order, with all that the daemon's settings would say.
-
-    Attributes:
-        policy: a rule, or a network with its trust.
-        predictor: of run times; None = time limits alone.
-        is_refitted: the predictor was fitted to this site's training period.
-        bundle: of the network; None = a rule.
+    """An order, with all that the daemon's settings would say. policy: a rule, or a network with
+    its trust. predictor: of run times; None = time limits alone.
     """
 
     policy: Policy
@@ -57,80 +65,91 @@ class Candidate:
     share: float
     max_delay_s: float
     predictor: Predictor | None
-    is_refitted: bool = False
-    bundle: Path | None = None
 
     @property
     def name(self) -> str:
-        days = self.max_delay_s / DAY_S
         return (
             f"{trusted(self.policy.name, self.policy.trust)}, own {self.own:g}, "
-            f"share {self.share:g}, max_delay {days:g} days"
+            f"share {self.share:g}, max_delay {self.max_delay_s / DAY_S:g} days"
             f"{', run times of this site' if self.is_refitted else ''}"
         )
 
     @property
-    def is_first_come(self) -> bool:
-        """First come, first served, whatever the policy."""
-        return self.own == self.share == 0
+    def is_refitted(self) -> bool:
+        """The predictor was just fitted to this site."""
+        return self.predictor is not None and not self.predictor.digest
 
-    def same_as(self, other: "Candidate") -> bool:
-        """Whether the daemon would decide the same."""
-        if self.is_first_come or other.is_first_come:
-            return self.is_first_come and other.is_first_come
-        mine, theirs = (
-            (c.policy.name, c.policy.trust, c.own, c.share, c.max_delay_s, id(c.predictor))
-            for c in (self, other)
-        )
-        return mine == theirs
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Orders with the same key decide the same in the daemon; empty = first come, first
+        served, whatever the policy.
+        """
+        digest = None if self.predictor is None else self.predictor.digest
+        own = (self.policy.name, self.policy.trust, self.own, self.share, self.max_delay_s, digest)
+        return own if self.own or self.share else ()
 
     def first_come(self) -> "Candidate":
         return replace(self, own=0.0, share=0.0)
 
 
-def policies_of(network: Path | None) -> list[tuple[Policy, Path | None]]:
-    """A network with each trust, and its bundle; trust 0 is the rule, with None. No network: none.
-    Raises ModelError.
+def candidate_of(loaded: Loaded) -> Candidate:
+    """The order of settings. Raises ModelError; TraceError: it is another package's policy, which
+    the kernel cannot play.
     """
-    if network is None:
-        return []
-    return [
-        (load_actor(network, trust), network) if trust else (BASELINES["delay"], None)
-        for trust in TRUSTS
-    ]
+    settings, policy = loaded.settings, find_policy(loaded)[0]
+    if isinstance(policy, Plugin):
+        raise TraceError(f"policy.name: {policy.name} plays in rltuned simulate only")
+    predictor = configured_predictor(settings) if settings.predictor.enabled else None
+    order = settings.order
+    return Candidate(policy, order.own, order.share, order.max_delay_s, predictor)
 
 
-@dataclass(frozen=True, slots=True)
-class Alternatives:
-    """What a search may change. policies: see policies_of. predictors: with whether each is fitted
-    to this site. Where there is none it stays as it is.
+def policies_of(policy: Policy, models_dir: Path) -> list[Policy]:
+    """What may take a policy's place: its network, or the shipped one where a rule is in force,
+    with each trust; trust 0 is the rule. Raises ModelError.
     """
-
-    policies: Sequence[tuple[Policy, Path | None]] = ()
-    predictors: Sequence[tuple[Predictor | None, bool]] = ()
-
-    def steps(self) -> Iterator[Callable[[Candidate], list[Candidate]]]:
-        """One number at a time: from the best so far to what is played next."""
-        yield lambda best: [replace(best, share=share) for share in SHARES]
-        yield lambda best: [replace(best, policy=p, bundle=b) for p, b in self.policies]
-        yield lambda best: [
-            replace(best, predictor=p, is_refitted=refitted) for p, refitted in self.predictors
-        ]
-        yield lambda best: [replace(best, own=own) for own in OWNS]
-        yield lambda best: [replace(best, max_delay_s=delay_s) for delay_s in LONGEST_DELAYS_S]
+    network = policy.path if isinstance(policy, Actor) else bundle_at(NETWORK, models_dir)
+    trusts = TRUSTS if network.is_dir() else ()
+    return [load_actor(network, trust) if trust else BASELINES["delay"] for trust in trusts]
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """An order on a part of the record. change: against the order in force. longest: its longest
-    wait over that of Slurm's own order. keeps: whether that is within the price.
+    """An order on a part of the record. scores: on the record itself. change: against the order in
+    force. longest: its longest wait over that of Slurm's own order. over_price: that this is above
+    the price, in a sentence; empty = it is not.
     """
 
     candidate: Candidate
     scores: JobScores
     change: Comparison
     longest: float
-    keeps: bool
+    over_price: str = ""
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the order in force stays; empty = this one passes."""
+        found, why = self.change.objective, list[str]()
+        if found.low is None:
+            why.append(f"of {self.change.days} days there is no interval")
+        elif not self.change.is_better or (found.change or 0.0) > -LEAST:
+            why.append(f"no gain of 1% is proven: {found}")
+        why += [self.over_price] if self.over_price else []
+        if isinstance(self.candidate.policy, Actor) and not self.candidate.policy.ranges:
+            why.append("the bundle does not say on which ranges of the features it was trained")
+        return why
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """What --json has of it, changes with their intervals; null where days are too few."""
+        changes = {name: getattr(self.change, name) for name in ("wait", "bsld", "objective")}
+        return {
+            **order_json(self.candidate, self.scores),
+            "longest": self.longest,
+            "days": self.change.days,
+            **{n: {"change": c.change, "low": c.low, "high": c.high} for n, c in changes.items()},
+            "why": self.doubts,
+        }
 
 
 class Period:
@@ -142,16 +161,12 @@ class Period:
     def __init__(self, past: Past, daemon: Protocol) -> None:
         self.past, self._daemon = past, daemon
         self._scenario = scenario_of(past)
-        self._mask: NDArray[np.bool_] = past.later
-        self._arrived_s: FloatArray = past.arrived_s[self._mask]
-        self._run_s = np.array([job.duration_s for job in past.jobs])[self._mask]
+        self._arrived_s = past.arrived_s[past.later]
+        self._run_s = np.array([job.duration_s for job in past.jobs])[past.later]
         of = np.floor((self._arrived_s - past.split_s) / DAY_S).astype(np.int64)
         self.days = Stretches(of, 0, DAY_S).part(np.ones(len(of), dtype=bool))
         self.played = play_natural(past, self._scenario, daemon.interval_s)
         self.natural = self._scores(self.played)
-
-    def __len__(self) -> int:
-        return len(self._arrived_s)
 
     def play(self, candidate: Candidate, copy: int = 0) -> JobScores:
         """One order, in the daemon's own cycles.
@@ -169,24 +184,26 @@ class Period:
         )
         return self._scores(play_ours(self.past, scenario, candidate.policy, protocol))
 
-    def tried(self, candidate: Candidate, incumbent: JobScores, price: float) -> Tried:
-        """An order beside the one in force and Slurm's own; price: see keeps_price."""
-        scores = self.play(candidate)
-        return Tried(
-            candidate,
-            scores,
-            compared(incumbent, scores, self.days),
-            scores.longest_s / max(self.natural.longest_s, 1.0),
-            self.keeps_price(scores, incumbent, price),
-        )
-
-    def keeps_price(self, scores: JobScores, incumbent: JobScores, price: float) -> bool:
-        """Whether the longest wait is within the price, or that of the order in force."""
-        bound_s = max(price * self.natural.longest_s, incumbent.longest_s) + TOLERANCE_S
-        return scores.longest_s <= bound_s
+    def tried(
+        self,
+        candidate: Candidate,
+        base: Sequence[JobScores],
+        own: Sequence[JobScores],
+        price: float,
+    ) -> Tried:
+        """What the plays of an order say beside those of the one in force, copy by copy. The price
+        is kept where the longest wait is within it, or within that of the order in force.
+        """
+        own_s, base_s, slurm_s = (x.longest_s for x in (own[0], base[0], self.natural))
+        longest, over = own_s / max(slurm_s, 1.0), ""
+        if own_s > max(price * slurm_s, base_s) + TOLERANCE_S:
+            over = f"the longest wait is {longest:.2f} times that of Slurm's own, not {price:g}"
+        pairs = zip(base, own, strict=False)
+        found = pooled([compared(one, other, self.days) for one, other in pairs])
+        return Tried(candidate, own[0], found, longest, over)
 
     def _scores(self, played: Played) -> JobScores:
-        wait_s = played.start_s[self._mask] - self._arrived_s
+        wait_s = played.start_s[self.past.later] - self._arrived_s
         return JobScores(wait_s, slowdown(wait_s, self._run_s))
 
     def _jittered(self, copy: int) -> Scenario:
@@ -200,82 +217,115 @@ class Period:
         return replace(self._scenario, prepared=replace(prepared, jobs=jobs))
 
 
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """The training period. tried: on its whole, the best that keeps the price first. plays: of all
-    orders. is_cut: the time was over before all were played.
-    """
-
-    whole: Period
-    tried: list[Tried]
-    plays: int
-    is_cut: bool
-
-    @property
-    def best(self) -> Tried | None:
-        """What leads the order in force by a standard error, and keeps the price."""
-        found = [t for t in self.tried if t.keeps and t.change.leads]
-        return found[0] if found else None
-
-    @property
-    def next_step(self) -> Tried | None:
-        """The least price above the one allowed that buys at least LEAST more."""
-        gain = self.best.change.gain if self.best else 0.0
-        more = [t for t in self.tried if not t.keeps and t.change.gain >= gain + LEAST]
-        return min(more, key=lambda t: t.longest, default=None)
-
-
 def search(
     past: Past,
     end_s: float,
     incumbent: Candidate,
-    choices: Alternatives,
     *,
+    policies: Sequence[Policy] = (),
+    predictors: Sequence[Predictor | None] = (),
     price: float,
     daemon: Protocol,
     also: Sequence[Candidate] = (),
-    may_play: Callable[[str], bool] = lambda _name: True,
-) -> Searched:
-    """Search on the training period, past's split to end_s; later jobs are not looked at.
+    may_play: Callable[[], bool] = lambda: True,
+) -> list[Tried]:
+    """Search on the training period, past's split to end_s; later jobs are not looked at. Returns
+    what was tried on the whole of it: what keeps the price first, the best of it first.
 
-    also: orders that are played on the whole of it in any case. may_play: asked before each play,
-    with its name; False ends the search with what there is.
+    policies, predictors: what may take the place of those in force. also: orders that are played on
+    the whole of it in any case. may_play: asked before each play; False ends the search with
+    what there is.
     """
     past = past.switched_on(past.split_s, end_s)
-    short_s = min(end_s - past.split_s, max(SHORTEST_S, SHORT_PART * (end_s - past.split_s)))
-    plays, is_cut = 0, False
 
     def played(period: Period, base: JobScores, given: Sequence[Candidate]) -> list[Tried]:
-        nonlocal plays, is_cut
-        found: list[Tried] = []
-        for candidate in given:
-            if is_cut := not may_play(candidate.name):
-                break
-            found.append(period.tried(candidate, base, price))
-            plays += 1
-        return found
+        new = takewhile(lambda _: may_play(), given)
+        return [period.tried(one, [base], [period.play(one)], price) for one in new]
 
     start = incumbent
-    if incumbent.is_first_come:  # from which trust and predictor change nothing
+    if not incumbent.key:  # from which trust and predictor change nothing
         start = replace(incumbent, own=DEFAULT.own, share=DEFAULT.share)
-    short = Period(past.switched_on(end_s - short_s), daemon)
+    short_s = max(SHORTEST_S, SHORT_PART * (end_s - past.split_s))
+    short = Period(past.switched_on(max(past.split_s, end_s - short_s)), daemon)
     base = short.play(incumbent)
     tried = played(short, base, [start])
-    for step in choices.steps():
-        best = _ranked(tried)[0].candidate if tried else start
-        new = [c for c in step(best) if not any(c.same_as(t.candidate) for t in tried)]
-        tried += played(short, base, new)
-    best = _ranked(tried)[0].candidate if tried else start
-    left: list[Candidate] = []
-    shares = (replace(best, share=share) for share in SHARES)
+    steps: list[list[dict[str, Any]]] = [
+        [{"share": share} for share in SHARES],
+        [{"policy": policy} for policy in policies],
+        [{"predictor": predictor} for predictor in predictors],
+        [{"own": own} for own in OWNS],
+        [{"max_delay_s": delay_s} for delay_s in LONGEST_DELAYS_S],
+    ]
+    for step in steps:
+        best = min(tried, key=_rank).candidate if tried else start
+        known = {one.candidate.key for one in tried}
+        new = [replace(best, **changed) for changed in step]
+        tried += played(short, base, [c for c in new if c.key not in known])
+    best = min(tried, key=_rank).candidate if tried else start
+    shares = [replace(best, share=share) for share in SHARES]
+    left = {incumbent.key: incumbent}
     for candidate in (*also, *shares, incumbent.first_come()):
-        if not any(candidate.same_as(other) for other in (incumbent, *left)):
-            left.append(candidate)
+        left.setdefault(candidate.key, candidate)
     whole = Period(past, daemon)
-    found = played(whole, whole.play(incumbent), left)
-    return Searched(whole, _ranked(found), plays, is_cut)
+    return sorted(played(whole, whole.play(incumbent), [*left.values()][1:]), key=_rank)
 
 
-def _ranked(tried: Sequence[Tried]) -> list[Tried]:
+def _rank(tried: Tried) -> tuple[bool, float]:
     """Those that keep the price first, the best of them first."""
-    return sorted(tried, key=lambda t: (not t.keeps, -t.change.gain))
+    return bool(tried.over_price), -tried.change.gain
+
+
+def best_of(tried: Sequence[Tried]) -> Tried | None:
+    """What keeps the price and leads the order in force by a standard error. tried: see search."""
+    return next((one for one in tried if not one.over_price and one.change.leads), None)
+
+
+def next_step(tried: Sequence[Tried]) -> list[str]:
+    """What the next step of the price would buy: the least one at which an order gains LEAST more;
+    empty = there is none.
+    """
+    best = best_of(tried)
+    least = LEAST + (best.change.gain if best else 0.0)
+    dearer = [one for one in tried if one.over_price and one.change.gain >= least]
+    more = min(dearer, key=lambda one: one.longest, default=None)
+    if more is None:
+        return []
+    step = math.ceil(more.longest * 20) / 20
+    bought = f"mean wait {more.change.wait}, slowdown {more.change.bsld} against the order in force"
+    where = "on the training period"
+    return [f"tune.longest = {step:g} would allow {more.candidate.name}: {bought}, {where}"]
+
+
+def order_json(candidate: Candidate, scores: JobScores) -> dict[str, Any]:
+    """An order, and its waits."""
+    return {
+        "order": candidate.name,
+        "policy": candidate.policy.name,
+        "trust": candidate.policy.trust,
+        "own": candidate.own,
+        "share": candidate.share,
+        "max_delay_s": candidate.max_delay_s,
+        "site_predictor": candidate.is_refitted,
+        "wait_s": scores.mean_s,
+        "wait_p99_s": scores.tail_s,
+        "wait_max_s": scores.longest_s,
+    }
+
+
+def training_before(past: Past, test_s: float) -> tuple[float, float, float]:
+    """When a test period's training period, its second part and the gap begin, seconds since the
+    record's begin.
+
+    The gap is as long as the longest run, so that no run time of the training period comes from the
+    test period.
+    """
+    end_s = test_s - min(LONGEST_GAP_S, max(job.duration_s for job in past.jobs))
+    first_s = float(past.arrived_s[past.scored].min())
+    return first_s, first_s + TRAINING_SPLIT * (end_s - first_s), end_s
+
+
+def check_part(past: Past, begin_s: float, end_s: float, name: str) -> None:
+    """Raises TooLittleError: nothing can be concluded from so few jobs."""
+    part = past.scored & (past.arrived_s >= begin_s) & (past.arrived_s < end_s)
+    if (jobs := int(part.sum())) < FEWEST_JOBS:
+        raise TooLittleError(f"{jobs} jobs in the {name}; at least {FEWEST_JOBS} are needed")

@@ -313,7 +313,7 @@ def test_models(tmp_path: Path) -> None:
     assert document("models", "card", str(bundle))["name"] == row["name"]
     with pytest.raises(ModelError):
         run("models", "verify", str(tmp_path / "none"))
-    with pytest.raises(ModelError, match="no such folder"):
+    with pytest.raises(ModelError, match="none: No such file"):
         run("models", "list", str(tmp_path / "none"))
 
 
@@ -386,7 +386,7 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     elsewhere = Generations(tmp_path / "elsewhere")
     far = elsewhere.add(TunedOrder(policy="saf", own=1.0, share=0.75, max_delay_s=0.0), {})
     elsewhere.propose(far.name, at=0.0)
-    with pytest.raises(ModelError, match=r"^model /nope: no such folder$"):
+    with pytest.raises(ModelError, match=r"^model /nope: there is no such generation$"):
         run("models", "adopt", "/nope", *options)
     assert (
         "is the candidate: saf"

@@ -165,25 +165,6 @@ def test_a_folder_without_settings_is_refused(tmp_path: Path) -> None:
         assert says in str(done.exception)
 
 
-def test_models_of_all(folder: Path) -> None:
-    rows = document("models", "list", "--all", "--json", "-c", str(folder / "x.toml"), code=1)
-    names = {row["instance"] for row in rows if not row["error"]}
-    assert names == {"alpha", "beta"}
-    (wrong,) = (row for row in rows if row["error"])
-    assert wrong["instance"] == "gamma"
-    assert run("models", "list", str(folder), "--all").exit_code == 2
-
-
-def test_tune_of_all_goes_on_after_one_that_fails(folder: Path) -> None:
-    config = ("-c", str(folder / "x.toml"), "--dry-run")
-    found = document("tune", "--all", "--json", *config, code=2)["instances"]
-    assert [(one["instance"], one["verdict"]) for one in found] == [
-        ("alpha", "failed"), ("beta", "failed"), ("gamma", "failed"),
-    ]  # fmt: skip
-    assert "order.own" in found[2]["why"][0]
-    assert run("tune", "--all", "--site", str(folder), *config).exit_code == 2
-
-
 Serve = Callable[[bytes], Settings]
 
 

@@ -269,7 +269,7 @@ for words in sys.argv[1:]:
 WRONG = (
     "train ppo", "train ppo x --base none", "train evolve x --members 1", "train imitate .",
     "train predictor --out .",
-    "tune --exam some", "tune --timezone nowhere", "tune --site x --all",
+    "tune --test-period some", "tune --since some",
     "backtest --split 2", "backtest --timezone nowhere",
     "evaluate", "evaluate -m x --trace x --cluster testbed --rule none",
     "evaluate -m x --trace x --cluster testbed --part 1 0",

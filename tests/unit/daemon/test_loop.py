@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.following import Following, Turn
+from rltuned.daemon.following import Following
 from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
@@ -308,9 +308,9 @@ def test_a_promotion_is_taken_over_before_the_next_cycle_and_tried_once(bench: B
         def __init__(self) -> None:
             super().__init__(Settings())
 
-        def turn(self, at: float) -> Turn:
+        def turn(self, at: float) -> tuple[str, None]:
             assert at > 0
-            return Turn(in_force, None)
+            return in_force, None
 
     def reload() -> Rig:
         if not usable:
