@@ -151,6 +151,33 @@ def test_a_short_job_starts_beside_the_head_that_it_does_not_delay() -> None:
     assert sure(found[2].low_s) > HOUR / 2
 
 
+def test_the_second_that_waits_has_a_reservation_too() -> None:
+    """Under EASY the long job would start at once: it does not delay the first in line."""
+    nodes = (
+        node("a1", gpu_type="a100", free_gpus=0),
+        node("k1", gpu_type="k80", free_gpus=0),
+        node("k2", gpu_type="k80"),
+    )
+    seen = snapshot(
+        job(1, gpus=4, gpu_types=["a100"], priority=40),
+        job(2, asks=request(gpus=8, gpu_types=["k80"], nodes=2), priority=30),
+        job(3, gpus=4, gpu_types=["k80"], priority=20, time_limit_s=50 * HOUR),
+        job(4, gpus=4, gpu_types=["k80"], priority=10, time_limit_s=HOUR),
+        nodes=nodes,
+    )
+    runs = (
+        running(101, node_name="a1", gpu_type="a100", gpus=4, time_limit_s=3 * HOUR),
+        running(102, node_name="k1", gpu_type="k80", gpus=4, time_limit_s=3 * HOUR),
+    )
+    times = {JobId(n): exactly(s) for n, s in enumerate((HOUR, HOUR, 50 * HOUR, HOUR), 1)}
+    found = starts(seen, *runs, context=Context(run_times=times))
+    left_s = 3 * HOUR - 1_200.0
+    assert [sure(found[n].median_s) for n in (1, 2, 4)] == pytest.approx(
+        [left_s, left_s, 0.0], abs=60.0
+    )
+    assert sure(found[3].median_s) == pytest.approx(left_s + HOUR, abs=120.0)
+
+
 def test_nodes_that_take_no_jobs_and_nodes_that_are_not_its_own_carry_none() -> None:
     down = [node("p1", schedulable=False), node("p2", free_gpus=0)]
     run = running(node_name="p2", gpus=4, started_at=NOW)
