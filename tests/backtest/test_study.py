@@ -12,16 +12,21 @@ import pytest
 from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest import past as of_the_past
-from rltuned.lab.backtest.fit import fit_site
 from rltuned.lab.backtest.outcome import calibrate
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
-from rltuned.lab.backtest.study import play_natural, play_ours, play_plugged, run_study, scenario_of
+from rltuned.lab.backtest.study import (
+    fit_site,
+    play_natural,
+    play_ours,
+    play_plugged,
+    run_study,
+    scenario_of,
+)
 from rltuned.lab.replay.play import Played
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.predictor import fit
-from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -313,51 +318,26 @@ def test_only_what_had_ended_by_the_switch_teaches(fitted_on: Past) -> None:
     assert len(learned) < len(early)  # somebody still ran
 
 
-def test_a_run_that_ended_later_teaches_later(fitted_on: Past, tmp_path: Path) -> None:
+def test_a_run_that_ended_later_teaches_later(fitted_on: Past) -> None:
     """The predictor is fitted by the real starts: here every job waited for an hour."""
     late = replace(fitted_on, wait_s=fitted_on.wait_s + 3_600.0)
-    found = [
-        fit_site("predictor", past, RLTUNE, SHIPPED, tmp_path / "no", minutes=1, seed=1)[1]
-        for past in (fitted_on, late)
-    ]
+    found = [fit_site(past, SHIPPED)[0] for past in (fitted_on, late)]
     jobs, start_s = late.known()
     expected = fit(jobs, start_s=start_s, begin=SHIPPED, seed=1).predictor.to_bytes()
     assert sure(found[1]).predictor.to_bytes() == expected
     assert sure(found[0]).predictor.to_bytes() != expected
 
 
-def test_nothing_is_learned_unasked_or_of_too_little(fitted_on: Past, tmp_path: Path) -> None:
-    out = tmp_path / "trained"
-    assert fit_site("none", fitted_on, RLTUNE, SHIPPED, out, minutes=1, seed=1)[0] is None
+def test_nothing_is_learned_of_too_little(fitted_on: Past) -> None:
     few = replace(fitted_on, split_s=fitted_on.jobs[100].submit_s)
-    *found, text = fit_site("predictor", few, RLTUNE, SHIPPED, out, minutes=1, seed=1)
-    assert found == [None, None]
+    fitted, text = fit_site(few, SHIPPED)
+    assert fitted is None
     assert "200 are needed" in text
-    assert not out.exists()
 
 
-def test_the_predictor_learns_from_the_site(fitted_on: Past, tmp_path: Path) -> None:
-    out = tmp_path / "trained"
-    bundle, fitted, text = fit_site("predictor", fitted_on, RLTUNE, SHIPPED, out, minutes=1, seed=1)
-    assert bundle is None
-    assert fitted is not None
+def test_the_predictor_learns_from_the_site(fitted_on: Past) -> None:
+    fitted = sure(fit_site(fitted_on, SHIPPED)[0])
     assert fitted.examples <= len(fitted_on.known()[0])
     assert any(
         (fitted.predictor.weights[name] != weight).any() for name, weight in SHIPPED.weights.items()
     )
-    assert "orders themselves are the shipped ones" in text
-    assert not out.exists()
-
-
-def test_ppo_ends_when_its_time_is_up_and_is_exported(fitted_on: Past, tmp_path: Path) -> None:
-    out = tmp_path / "trained"
-    reply: list[float] = []
-    bundle, _, text = fit_site(
-        "full", fitted_on, RLTUNE, SHIPPED, out, minutes=1e-6, seed=1, report=reply.append
-    )
-    assert reply == [1.0]  # one epoch, which began before the time was up
-    assert bundle == out
-    assert "for 1 epochs" in text
-    actor = load_actor(out)
-    assert actor.card.training.settings["epochs"] == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["trained"]

@@ -22,8 +22,10 @@ from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
 from rltuned.lab.replay.run import DecidedWorld, Learning
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.report import plots
+from rltuned.lab.train.predictor import FEWEST_JOBS, Fitted, fit
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin
+from rltuned.policies.predictor import Predictor
 from rltuned.report import render
 from rltuned.settings import Settings
 from rltuned.sim.dispatch import Pending
@@ -137,6 +139,21 @@ def _ranks(world: World) -> dict[int, int]:
 
 def _shifts(before: dict[int, int], after: dict[int, int]) -> list[int]:
     return [abs(rank - before[number]) for number, rank in after.items()]
+
+
+def fit_site(past: Past, begin: Predictor) -> tuple[Fitted | None, str]:
+    """The predictor that learns from the jobs that had ended when rltuned is switched on (None =
+    nothing was learned), and a sentence for the report.
+    """
+    jobs, start_s = past.known()
+    if len(jobs) < FEWEST_JOBS:
+        few = f"{len(jobs)} jobs had ended before the switch, {FEWEST_JOBS} are needed"
+        return None, f"nothing was learned: {few}"
+    fitted = fit(jobs, start_s=start_s, begin=begin, seed=1)
+    return fitted, (
+        f"run-time predictor fitted to {fitted.examples} jobs of the earlier part; loss "
+        f"{fitted.pinball:.3f} on its last fifth, {fitted.plain:.3f} without looking at the job"
+    )
 
 
 Report = Callable[[str, float], None]

@@ -5,9 +5,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -25,11 +24,10 @@ from rltuned.lab.cli import options, site_files
 from rltuned.lab.cli.options import Bars, progress
 from rltuned.lab.compare import Change
 from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT, Protocol
-from rltuned.lab.train.settings import Learned
 from rltuned.policies.generations import TUNED
 from rltuned.policies.plugins import Plugin, policy_named
 from rltuned.policies.predictor import load_predictor
-from rltuned.policies.shelf import MODEL_PREFIX, bundle_at, shipped_predictor
+from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Loaded, Settings
 from rltuned.sim.dispatch import BackfillRule
 from rltuned.stats import percent
@@ -112,18 +110,13 @@ def _row(what: str, order: dict[str, Any]) -> tuple[str, ...]:
 
 app = typer.Typer()
 
-BEGUN_FROM: Final = "model:rltune"
-SHIPPED: Final = (BEGUN_FROM, "model:rltune-paper", "saf")
-TRAINED: Final = "trained here"
+SHIPPED: Final = ("model:rltune", "model:rltune-paper", "saf")
 LEFT_OUT_SHOWN: Final = 8
 
 
 SiteOption = Annotated[
     Path | None,
     typer.Option(help="Folder with the saved files; without it the live Slurm is asked."),
-]
-HistoryOption = Annotated[
-    Path | None, typer.Option(help="sacct's rows, if not in SITE/sacct.txt or .gz.")
 ]
 CollectOption = Annotated[
     Path | None,
@@ -144,9 +137,8 @@ PoliciesOption = Annotated[
         "--policy", "-p", help="A rule, `default`, model:NAME (or its folder), plugin:NAME; again."
     ),
 ]
-TrainOption = Annotated[Learned, typer.Option(help="What is learned from the earlier part.")]
-MinutesOption = Annotated[
-    float, typer.Option(help="--train full: the longest that PPO may take.", min=0.01)
+TrainOption = Annotated[
+    Literal["none", "predictor"], typer.Option(help="What is learned from the earlier part.")
 ]
 ChooseOption = Annotated[
     bool,
@@ -162,9 +154,7 @@ WhatIfOption = Annotated[
         "--what-if", help="A SchedulerParameters setting, as bf_max_job_test=1000; again for more."
     ),
 ]
-ReportOption = Annotated[
-    Path | None, typer.Option(help="New folder: index.html, results.json, the new model.")
-]
+ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html, results.json.")]
 
 
 @app.command()
@@ -172,17 +162,12 @@ def backtest(
     *,
     config: ConfigOption = None,
     site: SiteOption = None,
-    history: HistoryOption = None,
     collect_to: CollectOption = None,
     since: SinceOption = None,
-    until: Annotated[str | None, typer.Option(help="End of the record; live: now.")] = None,
-    timezone: Annotated[str, typer.Option(help="Of saved times that name no zone.")] = "UTC",
     split: SplitOption = 0.7,
     trust: options.TrustOption = None,
     policy: PoliciesOption = None,
     train: TrainOption = "predictor",
-    train_minutes: MinutesOption = 10.0,
-    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 1,
     backfill: BackfillOption = None,
     what_if: WhatIfOption = None,
     names: Annotated[
@@ -206,8 +191,7 @@ def backtest(
     for folder in filter(None, (report, collect_to)):
         check_new(folder)
     settings = in_force(loaded, SystemClock().now()).settings
-    zone = site_files.zone_of(timezone)
-    span = site_files.span_of(since, until, split)
+    span = site_files.span_of(since, split)
     if collect_to is not None:
         with progress() as bar:
             site_files.collect_live(
@@ -215,11 +199,11 @@ def backtest(
             )
         say(f"{collect_to}: saved; rltuned backtest --site {collect_to}")
         return
-    from rltuned.lab.backtest.fit import fit_site  # noqa: PLC0415 - torch
-    from rltuned.lab.backtest.study import (  # noqa: PLC0415
+    from rltuned.lab.backtest.study import (  # noqa: PLC0415 - torch
         anonymous,
         as_daemon,
         document,
+        fit_site,
         run_study,
     )
 
@@ -230,19 +214,16 @@ def backtest(
         if site is None:
             span, site = site_files.live(span), Path(work, "site")
             site_files.collect_live(settings.slurm, site, span, bars.show)
-        rows = site_files.history_file(site, history)
+        rows = site_files.history_file(site)
         answer, past = site_files.read_record(
-            site, rows, zone, span, bars.show, backfill=_backfill(backfill, chosen, what_if)
+            site, rows, span, bars.show, backfill=_backfill(backfill, chosen, what_if)
         )
-        model = bundle_at(BEGUN_FROM, loaded.settings.policy.models_dir)
-        begin_from = load_predictor(shipped_predictor())
-        bundle, fitted, learned = fit_site(
-            train, past, model, begin_from, Path(work, "trained"),
-            minutes=train_minutes, seed=seed, report=partial(bars.show, "learning"),
-        )  # fmt: skip
-        if bundle is not None:
-            chosen = {TRAINED: _policy(f"{MODEL_PREFIX}{bundle}", loaded), **chosen}
-        predictor = begin_from if fitted is None else fitted.predictor
+        predictor, fitted = load_predictor(shipped_predictor()), None
+        learned = "nothing was learned from the earlier part (--train none)"
+        if train == "predictor":
+            bars.show("learning", 0.0)
+            fitted, learned = fit_site(past, predictor)
+        predictor = predictor if fitted is None else fitted.predictor
         protocol = replace(as_daemon(settings), predictor=predictor)
         study = run_study(past, chosen, protocol, names=names, report=bars.show)
         asked = {
@@ -255,7 +236,6 @@ def backtest(
             "interval_s": protocol.interval_s,
             "bounds": _bounds(settings),
             "trust": loaded.settings.policy.trust,
-            "seed": seed,
         }
         found = document(study, answer, asked) | {
             "choice": chosen_setting(loaded, past) if choose else None
@@ -263,7 +243,7 @@ def backtest(
         found["what_if"] = _what_if(study, what_if, protocol)
         found = found if names else anonymous(found, past)
         if report is not None:
-            _report(report, study, found, bundle, names=names)
+            _report(report, study, found, names=names)
     if as_json:
         say(json.dumps(found, allow_nan=False))
     else:
@@ -299,18 +279,11 @@ def _what_if(study: "Study", given: list[str] | None, protocol: Protocol) -> lis
     ]
 
 
-def _report(
-    folder: Path,
-    study: "Study",
-    found: dict[str, Any],
-    bundle: Path | None,
-    *,
-    names: bool,
-) -> None:
+def _report(folder: Path, study: "Study", found: dict[str, Any], *, names: bool) -> None:
     from rltuned.lab.backtest.study import account_names, page_of  # noqa: PLC0415 - numba
 
     accounts = {} if names else account_names(study.past)
-    site_files.write_report(folder, page_of(study, found, accounts), found, bundle)
+    site_files.write_report(folder, page_of(study, found, accounts), found)
     warn(f"report: {folder / 'index.html'}")
 
 

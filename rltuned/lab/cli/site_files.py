@@ -3,13 +3,12 @@
 import json
 import math
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
@@ -37,7 +36,6 @@ Show = Callable[[str, float], None]
 def read_record(
     site: Path,
     rows: Path,
-    zone: ZoneInfo,
     span: Span,
     show: Show,
     *,
@@ -48,7 +46,7 @@ def read_record(
     """
     show(f"reading {rows.name}", 0.0)
     begin = -math.inf if span.begin is None else span.begin
-    answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+    answer = read_history(lines_of(rows), str(rows), UTC, since=begin)
     show(f"reading {rows.name}", 1.0)
     model = read_site_model(site)
     model = replace(model, backfill=backfill) if backfill else with_own_backfill(model)
@@ -56,7 +54,7 @@ def read_record(
 
 
 def read_with_journal(
-    site: Path, journal: Path | None, zone: ZoneInfo, span: Span, show: Show
+    site: Path, journal: Path | None, span: Span, show: Show
 ) -> tuple[SacctAnswer, Past]:
     """A saved record on its site; without sacct's rows what the journal shows, if there is one.
 
@@ -70,16 +68,16 @@ def read_with_journal(
         answer, span = history_of(recorded(journal, begin), model.cluster.name, span)
     else:
         rows = history_file(site)
-        answer = read_history(lines_of(rows), str(rows), zone, since=begin)
+        answer = read_history(lines_of(rows), str(rows), UTC, since=begin)
     return answer, past_of(answer, model, span)
 
 
-def span_of(since: str | None, until: str | None = None, split: float = 0.7) -> Span:
-    """Of --since and --until, which must follow one another."""
-    begin, end = moment(since), moment(until)
-    if begin is not None and begin >= (SystemClock().now() if end is None else end):
-        raise typer.BadParameter("--since: is not before --until, or before now")
-    return Span(begin, end, split)
+def span_of(since: str | None, split: float = 0.7) -> Span:
+    """Of --since, which must lie before now."""
+    begin = moment(since)
+    if begin is not None and begin >= SystemClock().now():
+        raise typer.BadParameter("--since: is not before now")
+    return Span(begin, split=split)
 
 
 def live(span: Span, since: str = LIVE_SINCE) -> Span:
@@ -90,16 +88,8 @@ def live(span: Span, since: str = LIVE_SINCE) -> Span:
     )
 
 
-def zone_of(name: str) -> ZoneInfo:
-    """Of --timezone."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise typer.BadParameter(f"--timezone: no time zone {name!r}") from None
-
-
 def moment(text: str | None) -> float | None:
-    """Of --since and --until, Unix seconds."""
+    """Of --since, Unix seconds."""
     if text is None:
         return None
     try:
@@ -126,17 +116,13 @@ def collect_live(
         warn(line)
 
 
-def write_report(
-    folder: Path, page: str, found: dict[str, Any], bundle: Path | None = None
-) -> None:
-    """index.html, results.json and the new model, if any, in one piece. Raises TraceError."""
+def write_report(folder: Path, page: str, found: dict[str, Any]) -> None:
+    """index.html and results.json in one piece. Raises TraceError."""
     try:
         with whole_folder(folder) as made:
             (made / "index.html").write_text(page, encoding="utf-8")
             text = json.dumps(found, indent=1, allow_nan=False)
             (made / "results.json").write_text(f"{text}\n", encoding="utf-8")
-            if bundle is not None:
-                shutil.copytree(bundle, made / bundle.name)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
 
@@ -146,11 +132,9 @@ def has_history(place: Path) -> bool:
     return any((place / name).is_file() for name in (HISTORY, PACKED))
 
 
-def history_file(place: Path, given: Path | None = None) -> Path:
-    """Sacct's rows in a folder, or the file that was named."""
-    if given is not None:
-        return given
+def history_file(place: Path) -> Path:
+    """Sacct's rows in a folder. Raises TraceError: there are none."""
     for name in (HISTORY, PACKED):
         if (place / name).is_file():
             return place / name
-    raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it; --history names another file")
+    raise TraceError(f"{place}: neither {HISTORY} nor {PACKED} in it")

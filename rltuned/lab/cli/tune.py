@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
-from zoneinfo import ZoneInfo
 
 import typer
 
@@ -169,7 +168,7 @@ def _record(
     if site is None:
         site, span = work, site_files.live(span, SINCE)
         site_files.collect_live(settings.slurm, site, span, show, has_other=journal is not None)
-    return site_files.read_with_journal(site, journal, ZoneInfo("UTC"), span, show)
+    return site_files.read_with_journal(site, journal, span, show)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

@@ -15,7 +15,6 @@ Objective = Literal["wait", "bsld", "jct", "utilisation", "tail", "mix"]
 Form = Literal["dense", "gap"]
 Reference = Literal["base", "group"]
 """Of a reward, see PpoSettings."""
-Learned = Literal["none", "predictor", "full"]
 """What a backtest learns from the earlier part."""
 RULE: Final = "delay"
 """What a network corrects, and is measured against."""

@@ -103,7 +103,6 @@ def test_a_policy_of_another_package_is_played_as_the_daemon_would_ask_it(
     [
         (("-p", "best"), "no policy 'best'"),
         (("-p", "plugin:ours"), "policy plugin:ours: no installed package"),
-        (("--history", "nothing.txt"), "nothing.txt: cannot be read"),
     ],
 )
 def test_wrong_use_leaves_nothing(
