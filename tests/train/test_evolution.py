@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from rltuned.cli import app
 from rltuned.core.features import encode
 from rltuned.errors import ModelError
-from rltuned.lab.cli.train import learned_on
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train.evolution import (
@@ -31,12 +30,12 @@ from rltuned.lab.train.evolution import (
     perform,
     played,
 )
+from rltuned.lab.train.export import Run, fitting, git_commit, held_out, judged
 from rltuned.lab.train.imitation import random_snapshot
-from rltuned.lab.train.network import git_commit, policy_of
+from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.run import Run, Validation, allow, fitting, held_out, judged
-from rltuned.lab.train.settings import EvolutionSettings
-from rltuned.lab.train.sources import DatasetSource, nothing
+from rltuned.lab.train.settings import LOADS, EvolutionSettings
+from rltuned.lab.train.sources import DatasetSource, learned_on, nothing
 from rltuned.policies.actor import FIRST_OF_QUEUE, QUEUE_COLUMNS, NetworkPolicy, Verdict, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
@@ -49,7 +48,16 @@ ROOT = Path(__file__).parents[2]
 PLAIN = random_ground("testbed", 21, 400)
 WORKLOAD = PLAIN.foreseeing(foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
 SETTINGS = EvolutionSettings(
-    generations=3, members=4, parts=3, part_jobs=80, loads=(1.1, 1.3), eval_every=2, step=0.6
+    generations=3,
+    members=4,
+    parts=3,
+    part_jobs=80,
+    loads=(1.1, 1.3),
+    eval_every=2,
+    step=0.6,
+    reach=1.0,
+    eval_windows=2,
+    eval_jobs=40,
 )
 SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
@@ -60,7 +68,6 @@ def search_in(folder: Path, **changes: object) -> Run:
         folder=folder / "work",
         out=folder / "model",
         command="a test",
-        validation=Validation(2, 40),
         force=True,
     )
     return replace(found, **changes)  # type: ignore[arg-type]
@@ -178,7 +185,7 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
     whole = sure(perform(SETTINGS, search_in(tmp_path / "a")))
     seen: list[int] = []
 
-    def stop(found: SearchGeneration) -> None:
+    def stop(_folder: Path, found: SearchGeneration) -> None:
         seen.append(found.number)
         if found.number == 1:
             raise KeyboardInterrupt
@@ -187,7 +194,7 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         perform(SETTINGS, part, workers=2, on_generation=stop)
     again = replace(part, resume=True)
-    later = perform(SETTINGS, again, on_generation=lambda found: seen.append(found.number))
+    later = perform(SETTINGS, again, on_generation=lambda _, found: seen.append(found.number))
     assert seen == [0, 1, 2]
     assert sure(later).verdict == sure(whole.verdict)
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
@@ -217,15 +224,13 @@ def test_a_record_that_cannot_be_gone_on_from_is_named(
 
 
 def test_a_verdict_says_what_the_interval_allows() -> None:
-    predictor, busy = (
-        load_predictor(shipped_predictor()),
-        Validation(window_jobs=200, loads=(1.2, 1.6, 2.0)),
-    )
+    predictor = load_predictor(shipped_predictor())
     worlds = [DatasetSource(PLAIN, "made up", "none", is_world=True)] * 2
 
     def judge(numbers: FloatArray) -> tuple[Verdict, dict[str, float]]:
         ground = DatasetSource(random_ground("testbed", 22, 8_000), "made up", "none")
-        return judged(actor_of(numbers, 4.0), [ground], worlds, busy, predictor)
+        actor = actor_of(numbers, 4.0)
+        return judged(actor, [ground], worlds, 200, predictor, loads=(1.2, 1.6, 2.0))
 
     nothing, changes = judge(np.zeros(NUMBERS))
     assert (nothing.word, nothing.change, changes) == ("no proven difference", 0.0, {"testbed": 0})
@@ -236,10 +241,19 @@ def test_a_verdict_says_what_the_interval_allows() -> None:
     assert bad.word == "worse"
     assert str(bad).startswith("worse than the rule delay: wait and slowdown +")
     assert changes["testbed"] > 0
-    with pytest.raises(ModelError, match=r"worse than the rule delay.*--force"):
-        allow(bad, force=False)
-    allow(bad, force=True)
-    allow(nothing, force=False)
+
+
+def test_what_is_worse_is_exported_by_force_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = Verdict(word="worse", change=0.1, low=0.05, high=0.2, windows=9, figure="wait")
+    monkeypatch.setattr("rltuned.lab.train.export.judged", lambda *_: (worse, {}))
+    run = search_in(tmp_path, force=False)
+    reply = r"not exported: worse than the rule delay: wait \+10.0% \[.*\] on 9 windows; --force"
+    with pytest.raises(ModelError, match=reply):
+        perform(SETTINGS, run)
+    assert not run.out.exists()
+    assert perform(SETTINGS, replace(run, force=True, resume=True)).verdict == worse
 
 
 def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) -> None:
@@ -247,8 +261,9 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
     write_trace(Trace(random_ground("testbed", 23, 1_200).jobs), trace)
     where = ["--trace", str(trace), "--cluster", "testbed"]
     words = ["train", "evolve", *where, "--out", str(out), "--force", "--reach", "4"]
-    small = ["--generations", "2", "--members", "6", "--parts", "2", "--part-jobs", "200"]
-    trained = CliRunner().invoke(app, [*words, *small, "--eval-every", "1", "--load", "1.1", "1.3"])
+    small = ("members=6", "parts=2", "part_jobs=200", "eval_every=1", "loads=1.1,1.3")
+    words += ["--generations", "2", *(word for one in small for word in ("--set", one))]
+    trained = CliRunner().invoke(app, words)
     assert trained.exit_code == 0, trained.output
     # a short trace has no room for windows of 1,024
     assert "held-out windows have 120 jobs, not 1024" in " ".join(trained.stderr.split())
@@ -263,6 +278,12 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
     assert str(verdict) in " ".join(shown.stdout.split())
     assert load_actor(out).card.results["verdict_on_t.csv@testbed"] == verdict.change
     assert load_actor(out).card.git_commit == git_commit(ROOT)
+    log = (tmp_path / "mine.training" / "training.log").read_text().splitlines()
+    assert ["generation 1/2: " in log[0], "generation 2/2: " in log[1]] == [True, True]
+    assert "against delay" in log[0]
+    assert log[1].split(" ", 2)[2] in trained.output
+    again = CliRunner().invoke(app, words)
+    assert "exists already" in str(again.exception)
 
 
 def test_the_seed_that_does_best_on_held_out_windows_is_exported(tmp_path: Path) -> None:
@@ -320,35 +341,8 @@ def test_each_trace_is_learned_on_its_own_cluster(tmp_path: Path) -> None:
     assert [s.scenario.name for s in found] == ["one.csv@testbed", "two.csv@testbed"]
 
 
-def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> None:
-    trace, out = tmp_path / "t.csv", tmp_path / "mine"
-    write_trace(Trace(WORKLOAD.jobs), trace)
-    words = ["train", "evolve", "--trace", str(trace), "--cluster", "testbed", "--out", str(out)]
-    small = ["--generations", "2", "--members", "4", "--parts", "2", "--part-jobs", "60"]
-    few = ["--eval-windows", "1", "--eval-jobs", "30", "--force"]
-    ran = CliRunner().invoke(app, [*words, *small, *few])
-    assert ran.exit_code == 0, ran.output
-    log = (tmp_path / "mine.training" / "training.log").read_text().splitlines()
-    assert ["generation 1/2: " in log[0], "generation 2/2: " in log[1]] == [True, True]
-    assert "against delay" in log[0]
-    assert "held out" in log[1]
-    assert log[1].split(" ", 2)[2] in ran.output
-    verdict = load_actor(out).verdict
-    assert verdict in ran.output
-    shown = CliRunner().invoke(app, ["models", "verify", str(out)])
-    assert verdict in shown.stdout
-    again = CliRunner().invoke(app, [*words, *small])
-    assert "exists already" in str(again.exception)
-
-
-def test_a_verdict_in_words() -> None:
-    verdict = Verdict(word="better", change=-0.05, low=-0.08, high=-0.01, windows=9, figure="wait")
-    assert str(verdict) == "better than the rule delay: wait -5.0% [-8.0%, -1.0%] on 9 windows"
-
-
 def test_no_window_is_held_out_twice() -> None:
-    loads = Validation().loads
-    windows = held_out([SOURCE], fitting(Validation(windows_per_trace=12), [SOURCE]))
+    windows = held_out([SOURCE], 12, fitting(1_024, [SOURCE]))
     assert {len(w) for w in windows} == {40}
-    assert len(windows) == len(loads)
-    assert fitting(Validation(3, 40), [SOURCE]) == Validation(3, 40)
+    assert len(windows) == len(LOADS)
+    assert fitting(30, [SOURCE]) == 30

@@ -152,7 +152,7 @@ def test_a_tape_that_is_too_short_grows() -> None:
     net = net_of(network_of(drawn("paper", (16, 8), 1.0)))
     window = random_ground("testbed", 2).cut(0, 120, load=1.5)
     roomy = Recorder()
-    small = Recorder(rows=300, decisions=20, candidates=400)
+    small = Recorder(room=300)
     _, wanted = play_sampled(window, net, 7, roomy)
     _, kept = play_sampled(window, net, 7, small)
     np.testing.assert_array_equal(kept.rows, wanted.rows)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rltuned.core.features import COLUMN
 from rltuned.core.run_times import LOG_FULL
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.export import READ, held_out, ranges_played
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.train.run import READ, Validation, held_out, ranges_played
 from rltuned.lab.train.settings import LEARN_UNTIL
 from rltuned.lab.train.sources import (
     JUDGES,
@@ -21,10 +21,10 @@ from rltuned.lab.train.sources import (
     MOST_GPUS,
     DatasetSource,
     drawn,
-    generated,
+    learned_on,
+    nothing,
     predictions,
     random_world,
-    together,
 )
 from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE, Kind
 from rltuned.sim.trace import EmptyCluster
@@ -60,13 +60,16 @@ def test_judges_are_not_learned_from() -> None:
     assert len(learned) == 9
 
 
-def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_validation() -> None:
-    traces, worlds = generated(1, jobs=300), drawn(1, 9, jobs=120)
-    course = together(traces, worlds)
-    assert sum(s.share for s in course[: len(traces)]) == 8
-    assert together(traces, []) == traces
+def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_validation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rltuned.lab.train.sources.GENERATED_JOBS", 300)
+    both = learned_on([], [], 9, 1, nothing)
+    traces = [source for source in both if not source.is_world]
+    assert sum(s.share for s in traces) == 8
+    assert len(both) - len(traces) == 9
     judges = drawn(JUDGES, 2, jobs=300)
-    windows = held_out(traces, Validation(2, 25, (0.7, 1.1)), judges)
+    windows = held_out(traces, 2, 25, judges, (0.7, 1.1))
     assert len(windows) == 2 * len(traces) + 2
     assert windows[-1].name == judges[-1].scenario.name
     assert windows[-1].first >= int(len(judges[-1].scenario) * LEARN_UNTIL)
@@ -120,15 +123,3 @@ def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
     assert found["requested_time"][1] < float(here.scenario.sight.fixed[:, 1].max())
     assert found["can_schedule_now"] == (0.0, 1.0)
     assert found["submit_time"][0] == 0.0 < found["submit_time"][1]
-
-
-def test_more_sources_widen_a_range_and_never_narrow_it() -> None:
-    torch.manual_seed(1)
-    network = TorchActor("queue", (32, 16))
-    one = ranges_played(network, [source()], size=40, loads=LOADS)
-    other = DatasetSource(random_ground("testbed", seed=6), "", "")
-    both = ranges_played(network, [source(), other], size=40, loads=LOADS)
-    for name in ("requested_gpus", "req_cpu", "req_mem"):
-        assert both[name][0] <= one[name][0] + 1e-6, name
-        assert both[name][1] >= one[name][1] - 1e-6, name
-    assert np.isfinite([*both.values()]).all()

@@ -178,12 +178,6 @@ WORKLOAD = random_ground("testbed", 11, 700)
 
 
 SMALL = PpoSettings(
-    network="paper",
-    window_jobs=60,
-    rollouts=2,
-    reference="group",
-    epochs=2,
-    batches=4,
-    hidden=(8, 8),
-    minibatches=2,
-)
+    network="paper", window_jobs=60, rollouts=2, epochs=2, batches=4, hidden=(8, 8), minibatches=2,
+    learning_rate=1e-3, base="fcfs", eval_windows=2, eval_jobs=60,
+)  # fmt: skip

@@ -12,10 +12,10 @@ from typing import Final
 
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.export import Run
 from rltuned.lab.train.ppo import Report as Epoch
 from rltuned.lab.train.ppo import beginning_from, perform
 from rltuned.lab.train.predictor import FEWEST_JOBS, Fitted, fit, foreseen
-from rltuned.lab.train.run import Run, Validation
 from rltuned.lab.train.settings import Learned, PpoSettings
 from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.predictor import Predictor
@@ -63,8 +63,9 @@ def fit_order(
         foreseen(predictor, jobs, start_s=start_s)
     )
     settings = PpoSettings(
-        epochs=EPOCHS, batches=BATCHES, entropy=0.0, seed=seed, base="delay", objective="mix",
-        window_jobs=size, rollouts=ROLLOUTS, loads=LOADS,
+        epochs=EPOCHS, batches=BATCHES, entropy=0.0, seed=seed, objective="mix", window_jobs=size,
+        rollouts=ROLLOUTS, loads=LOADS, learning_rate=1e-3, reference="base", eval_windows=6,
+        eval_jobs=size,
     )  # fmt: skip
     settings = beginning_from(model, settings)
     with TemporaryDirectory() as folder:
@@ -75,7 +76,6 @@ def fit_order(
             folder=Path(folder, "work"),
             out=out,
             command=f"rltuned backtest --train full --train-minutes {minutes:g} --seed {seed}",
-            validation=Validation(windows_per_trace=6, window_jobs=size),
             start=model,
             predictor=predictor,
             force=True,  # the backtest has a later part of its own
@@ -92,7 +92,7 @@ def _perform(settings: PpoSettings, run: Run, minutes: float, report: Report) ->
     """Train until the time is up and export the best epoch; how many there were."""
     began, done = time.perf_counter(), 0
 
-    def after(done_now: Epoch) -> None:
+    def after(_folder: Path, done_now: Epoch) -> None:
         nonlocal done
         done = done_now.epoch + 1
         used = (time.perf_counter() - began) / (minutes * MINUTE_S)

@@ -14,7 +14,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.lab.backtest.study import VERDICTS
 from rltuned.lab.compare import DAY_S, Change, Comparison, JobScores
 from rltuned.lab.report import plots
-from rltuned.lab.train.network import export_predictor
+from rltuned.lab.train.export import export_predictor
 from rltuned.lab.tune.journal_history import Sources
 from rltuned.lab.tune.night import Night
 from rltuned.lab.tune.search import Candidate
