@@ -38,7 +38,7 @@ from rltuned.lab.train.imitation import (
     rule_orders,
 )
 from rltuned.lab.train.network import TorchActor
-from rltuned.lab.train.rollout import MULTIFACTOR, play_rule
+from rltuned.lab.train.rollout import MULTIFACTOR
 from rltuned.lab.train.settings import Fitting
 from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
@@ -49,7 +49,7 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.world import World
 from rltuned.slurm.accounting import SacctRecord
 from tests.builders import NOW, job, running, sight, snapshot
-from tests.train.worlds import CLUSTER, single_jobs
+from tests.train.worlds import CLUSTER, play_rule, single_jobs
 
 QUICK, SMALL = Fitting(epochs=15), 64
 

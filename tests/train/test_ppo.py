@@ -259,7 +259,7 @@ def reports_of(settings: PpoSettings, *marks: float) -> list[Report]:
 
 def test_validation_may_come_now_and_then_and_patience_ends() -> None:
     seen = reports_of(set_to(epochs=5, eval_every=2), 0.3, 0.1, 0.2)
-    assert [r.validation for r in seen if not np.isnan(r.validation)] == [0.3, 0.1, 0.2]
+    assert [r.validation[0] for r in seen if not np.isnan(r.validation[0])] == [0.3, 0.1, 0.2]
     assert [r.since_best == 0 for r in seen] == [False, True, False, True, False]
     assert seen[-1].best == 0.1
     assert len(reports_of(set_to(epochs=9, patience=2), *[0.0] * 9)) == 3
@@ -271,7 +271,7 @@ def test_the_whole_training_lowers_the_wait_and_its_export_loads(tmp_path: Path)
     card = sure(perform(settings, run_in(tmp_path), on_epoch=lambda _, one: seen.append(one)))
     assert load_actor(tmp_path / "model").card.architecture.kind == "queue"
     assert np.mean([r.gap for r in seen[-3:]]) > np.mean([r.gap for r in seen[:2]])
-    assert min(r.validation for r in seen) == pytest.approx(seen[-1].best)
+    assert min(r.validation[0] for r in seen) == pytest.approx(seen[-1].best)
     assert len((tmp_path / "work" / CURVES).read_text().splitlines()) == 9
     results = card.results
     assert results["validation_low"] <= results["validation"] <= results["validation_high"]

@@ -12,7 +12,6 @@ from rltuned.lab.kernel.episode import QUEUED, advance, choose, score_rows, see
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.replay.trace_file import demand
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import (
@@ -20,7 +19,6 @@ from rltuned.lab.train.rollout import (
     Recorder,
     cost_at,
     play_policy,
-    play_rule,
     play_sampled,
     tables,
 )
@@ -32,7 +30,7 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.examples import some
 from tests.sim.reference import clairvoyant, play_direct
-from tests.train.worlds import WORKLOAD, random_ground, snapshot_now
+from tests.train.worlds import play_rule, random_ground, snapshot_now
 
 RULES = ("fcfs", "sjf", "saf", "smallest", "wfp3", "unicep", "f1", "multifactor", "clairvoyant:sjf")
 
@@ -65,13 +63,6 @@ def plain(window: Scenario, policy: str) -> np.ndarray:
     ordered = window.ordered_by(MULTIFACTOR)
     world = play_direct(ordered, scorer, Protocol(bounded=False)).world
     return np.array([world.finished[i + 1].started_at for i in range(len(window))])
-
-
-def test_a_window_keeps_the_pools_of_its_jobs() -> None:
-    whole = random_ground("two", 3)
-    part = whole.cut(10, 100)
-    assert len(whole.prepared.units) > 1
-    np.testing.assert_array_equal(part.prepared.pool, whole.prepared.pool[10:110])
 
 
 @pytest.mark.parametrize("cluster", ["two", "testbed"])
@@ -157,15 +148,6 @@ def test_a_tape_that_is_too_short_grows() -> None:
     _, kept = play_sampled(window, net, 7, small)
     np.testing.assert_array_equal(kept.rows, wanted.rows)
     np.testing.assert_array_equal(kept.candidates, wanted.candidates)
-
-
-def test_stretching_meets_the_load() -> None:
-    workload = random_ground("testbed", 1)
-    for load in (0.7, 1.1):
-        window = workload.cut(0, 120, load=load)
-        jobs = window.prepared.jobs
-        gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
-        assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)
 
 
 PURE = Protocol(bounded=False)
@@ -267,9 +249,3 @@ def test_totals_are_the_metrics_and_a_second_may_cost_more_by_job(price: np.ndar
         found = cost_at(objective, end, START, window)  # type: ignore[arg-type]
         assert found == pytest.approx([costs.mean()]), objective
     assert at("utilisation", np.inf) == [300.0]
-
-
-def test_a_window_has_the_prices_of_its_jobs() -> None:
-    priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
-    assert priced.cut(5, 3).price == pytest.approx([5.0, 6.0, 7.0])
-    assert WORKLOAD.cut(5, 3).price == pytest.approx([1.0, 1.0, 1.0])

@@ -18,7 +18,6 @@ from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.settings import set_by
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import Bad, Trace
 
 S = TypeVar("S")
@@ -37,57 +36,12 @@ BoundsOption = Annotated[
     OnOff,
     typer.Option("--bounds", help="Delays within their bounds, or every policy's pure order."),
 ]
-OwnOption = Annotated[
-    float, typer.Option("--own", help="Part of a job's own length in its delay.", min=0.0)
-]
-ShareOption = Annotated[
-    float, typer.Option("--share", help="Part of the backlog in its delay.", min=0.0)
-]
-ClipOption = Annotated[
-    float,
-    typer.Option(
-        "--clip", help="No delay above so many limit x sqrt(GPUs) + share x backlog.", min=0.0
-    ),
-]
-MaxDelayOption = Annotated[
-    float, typer.Option("--max-delay", help="No delay above so many seconds.", min=0.0)
-]
-PredictorOption = Annotated[
-    str,
-    typer.Option(
-        "--predictor", help="Of run times: a folder, the `shipped` one, or `none`: by the limits."
-    ),
-]
-IntervalOption = Annotated[
-    float, typer.Option("--interval", help="Seconds between cycles.", min=0.001, max=1e9)
-]
-
-
 TrustOption = Annotated[
     float | None,
     typer.Option(
         "--trust", help="How much of a network's corrections counts; none: 1.", min=0.0, max=1.0
     ),
 ]
-
-
-BackfillOption = Annotated[
-    BackfillRule,
-    typer.Option(help="easy; none; slurm: what sched/backfill plays, by --backfill-param."),
-]
-BackfillParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backfill-param", help="name=value as in SchedulerParameters; for slurm; again for more."
-    ),
-]
-
-
-def parameters_of(backfill: str | None, given: Sequence[str] | None) -> Parameters:
-    """What --backfill slurm plays by. Raises BadParameter: it is not played, or plays otherwise."""
-    if given and backfill != "slurm":
-        raise typer.BadParameter("--backfill-param: only --backfill slurm has parameters")
-    return changed(Parameters(), given or (), "--backfill-param")
 
 
 def changed(parameters: Parameters, given: Sequence[str], option: str) -> Parameters:
@@ -150,14 +104,6 @@ def warn_of_bad(source: Path, bad: Sequence[Bad]) -> None:
 
 
 # -- where a command is to write: what cannot be written is found out before the work ------------
-
-
-def check_file(path: Path | None) -> None:
-    """Raises TraceError: there can be no such file. None = none is asked for."""
-    if path is not None and path.is_dir():
-        raise TraceError(f"{path}: cannot be written: it is a folder")
-    if path is not None and not path.parent.is_dir():
-        raise TraceError(f"{path}: cannot be written: no folder {path.parent}")
 
 
 def check_folder(path: Path | None, *, new: bool = False) -> None:

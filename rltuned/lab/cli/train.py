@@ -29,6 +29,7 @@ from rltuned.lab.train.settings import (
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
+from rltuned.stats import percent
 
 if TYPE_CHECKING:
     from rltuned.lab.train.evolution import SearchGeneration
@@ -118,20 +119,14 @@ def evolve(
     settings = EvolutionSettings(generations=generations, reach=math.log(reach), seed=seed)
     settings = set_to(settings, other)
     from rltuned.lab.train.evolution import perform  # noqa: PLC0415 - torch
-    from rltuned.lab.train.progress import TrainingLog, against  # noqa: PLC0415
+    from rltuned.lab.train.progress import TrainingLog  # noqa: PLC0415
 
     log = TrainingLog("generation", settings.generations)
 
     def after(folder: Path, found: "SearchGeneration") -> None:
-        text, held_out = against(RULE, found.change), found.validation or (None, None, None)
-        if found.validation is not None:
-            text += f", held out {against(RULE, found.validation)}"
-        figures = {
-            f"{name}{end}": value
-            for name, interval in (("change", found.change), ("validation", held_out))
-            for end, value in zip(("", "_low", "_high"), interval, strict=True)
-        }
-        log.say(folder, found.number + 1, text, figures | {"cost_least": min(found.costs)})
+        text = f"{percent(*found.change)} against {RULE}"
+        figures = found.model_dump() | {"cost_least": min(found.costs)}
+        log.say(folder, found.number + 1, text, figures)
 
     settings, search = _run(
         settings, out, trace, cluster, worlds, worlds // 2, predictor,
@@ -169,18 +164,14 @@ def ppo(
     """
     settings = set_to(PpoSettings(epochs=epochs, reach=math.log(reach), seed=seed), other)
     from rltuned.lab.train.ppo import beginning_from, perform  # noqa: PLC0415 - torch
-    from rltuned.lab.train.progress import TrainingLog, against  # noqa: PLC0415
+    from rltuned.lab.train.progress import TrainingLog  # noqa: PLC0415
     from rltuned.lab.train.ranks import ALONE, join_ranks  # noqa: PLC0415
 
     log = TrainingLog("epoch", settings.epochs)
 
     def after(folder: Path, report: "Report") -> None:
-        text = f"gap {report.gap:+.3f}"
-        if not math.isnan(report.validation):
-            change = (report.validation, report.validation_low, report.validation_high)
-            text += f", held out {against(RULE, change)}, best {report.best:+.1%}"
         if ranks.rank == 0:
-            log.say(folder, report.epoch + 1, text, asdict(report))
+            log.say(folder, report.epoch + 1, f"gap {report.gap:+.3f}", asdict(report))
 
     if start is not None:
         settings = beginning_from(start, settings)

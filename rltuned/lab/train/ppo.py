@@ -39,6 +39,7 @@ from rltuned.lab.train.network import (
     read_by,
     spans,
 )
+from rltuned.lab.train.progress import flat
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.rollout import (
     CYCLES,
@@ -74,9 +75,7 @@ class Report:
     kl: float
     clipped: float
     explained: float
-    validation: float
-    validation_low: float | None
-    validation_high: float | None
+    validation: Interval
     best: float
     since_best: int
     rollout_s: float
@@ -297,7 +296,7 @@ def train(
             break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
-        episodes = collect(scenarios, settings, learner.actor, epoch, ranks, recorder)
+        episodes = collect(learner, scenarios, epoch, ranks, recorder)
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:
@@ -318,26 +317,23 @@ def train(
             learner.best, learner.best_actor = found, {k: v.clone() for k, v in state.items()}
         gaps = [(e.base - e.own) / max(e.base, e.own, 1e-9) for e in episodes]
         report = Report(
-            epoch=epoch, gap=float(np.mean(gaps)), validation=found[0], validation_low=found[1],
-            validation_high=found[2], best=learner.best[0], since_best=learner.since_best,
-            rollout_s=played - began, update_s=ended - played, **figures,
+            epoch=epoch, gap=float(np.mean(gaps)), validation=found, best=learner.best[0],
+            since_best=learner.since_best, rollout_s=played - began, update_s=ended - played,
+            **figures,
         )  # fmt: skip
         on_epoch(report)
 
 
-def collect(  # noqa: PLR0917 - by place
-    scenarios: Sequence[Scenario],
-    settings: PpoSettings,
-    actor: TorchActor,
-    epoch: int,
-    ranks: Ranks,
-    recorder: Recorder,
+def collect(
+    learner: Learner, scenarios: Sequence[Scenario], epoch: int, ranks: Ranks, recorder: Recorder
 ) -> list[Episode]:
     """The episodes of one epoch."""
-    net, size, found = net_of(network_of(actor)), settings.window_jobs, []
+    net, settings, found = net_of(network_of(learner.actor)), learner.settings, []
     for number in ranks.share(range(max(1, settings.batches // settings.rollouts))):
         draw = np.random.default_rng([settings.seed, epoch, number])
-        window = draw_window(scenarios, size, settings.loads, draw, part=settings.part)
+        window = draw_window(
+            scenarios, settings.window_jobs, settings.loads, draw, part=settings.part
+        )
         found.append(compete(window, net, settings, int(draw.integers(1 << 40)), recorder))
     return [episode for group in ranks.gather(found) for episode in group]
 
@@ -414,7 +410,8 @@ def _learn(  # noqa: PLR0917 - by place
 
     def after(report: Report) -> None:
         if ranks.rank == 0:
-            row = {k: _short(v) for k, v in asdict(report).items()}
+            figures = flat(asdict(report)).items()
+            row = {name: "" if value is None else f"{value:.6g}" for name, value in figures}
             lines = [] if report.epoch else [",".join(row)]
             try:
                 with (folder / CURVES).open("a" if report.epoch else "w") as file:
@@ -430,12 +427,6 @@ def _learn(  # noqa: PLR0917 - by place
         raise ModelError(
             f"training stopped: {error}; the last good checkpoint is in {folder}"
         ) from error
-
-
-def _short(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:

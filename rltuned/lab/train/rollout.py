@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.decide import Knobs
-from rltuned.core.order import DEFAULT, Order, Policy
+from rltuned.core.order import DEFAULT, Policy
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
 from rltuned.lab.kernel.episode import (
     TAPE_CANDIDATES,
@@ -101,12 +100,6 @@ def play_policy(window: Scenario, policy: Policy | str, protocol: Protocol) -> F
     name = chosen if isinstance(chosen, str) else chosen.name
     scenario = window.ordered_by(MULTIFACTOR if name == "multifactor" else AGE_ONLY)
     return play(chosen, scenario, protocol).start_s
-
-
-def play_rule(window: Scenario, policy: str, order: Order | None = None) -> FloatArray:
-    """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
-    knobs = Knobs(top_k=0, order=order or DEFAULT)
-    return play_policy(window, policy, Protocol(knobs=knobs, bounded=order is not None))
 
 
 # Choices of a network, sampled in compiled code
@@ -275,7 +268,7 @@ def compete(
     window: Scenario, net: Net, settings: PpoSettings, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
-    base_s = play_rule(window, settings.base, DEFAULT if net.reach else None)
+    base_s = play_policy(window, settings.base, Protocol(bounded=net.reach > 0))
     unit = [max(float(cost_at(o, _END, base_s, window)[0]), FLOOR[o]) for o in MIXED]
 
     def cost(times: FloatArray, start_s: FloatArray) -> FloatArray:
