@@ -19,34 +19,23 @@ from rltuned.lab.compare import paired
 from rltuned.lab.replay.metrics import METRICS
 from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.evaluate import (
-    EvaluationPlan,
-    Play,
-    contestant_of,
-    evaluate_on,
-    plays_of,
-    windows_of,
-)
-from rltuned.lab.train.export import Run
+from rltuned.lab.train import evaluate as evaluation
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.ppo import perform
-from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.rollout import play_policy
 from rltuned.lab.train.settings import RULES
-from rltuned.lab.train.sources import DatasetSource
 from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE, load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace
 from tests.packages import install
-from tests.train.worlds import SMALL, random_ground
+from tests.train.worlds import random_ground
 
 WORKLOAD = random_ground("testbed", 3, 400)
 PURE = Protocol(bounded=False)
 
 
-def play_of(seed: int) -> Play:
+def play_of(seed: int) -> evaluation.Play:
     torch.manual_seed(seed)
     policy = policy_of(TorchActor("paper", (4, 4), 1.0))
     return lambda window: play_policy(window, policy, PURE)
@@ -85,8 +74,11 @@ def test_intervals_cover_a_known_change(windows: int) -> None:
 
 
 def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_the_way() -> None:
-    found = evaluate_on(
-        WORKLOAD, {"model:x": [play_of(1)]}, EvaluationPlan(3, 100, 1.2, (0.0, 1.0)), protocol=PURE
+    found = evaluation.evaluate_on(
+        WORKLOAD,
+        {"model:x": [play_of(1)]},
+        evaluation.EvaluationPlan(3, 100, 1.2, (0.0, 1.0)),
+        protocol=PURE,
     )
     assert set(found.values) == {*RULES, "model:x"}
     assert found.disjoint
@@ -106,8 +98,8 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
 
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
-    plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
-    found = evaluate_on(
+    plan = evaluation.EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
+    found = evaluation.evaluate_on(
         WORKLOAD, {"x": plays, "y": plays[:1]}, plan, rules=("fcfs",), protocol=PURE
     )
     assert found.values["x"]["wait_s"].shape == (3, 3)
@@ -119,13 +111,15 @@ def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
 
 
 def test_windows_that_share_jobs_are_reported_to() -> None:
-    assert windows_of(WORKLOAD, EvaluationPlan(4, 100, None, (0.0, 1.0)))[1]
-    assert not windows_of(WORKLOAD, EvaluationPlan(5, 100, None, (0.0, 1.0)))[1]
-    short = EvaluationPlan(window_jobs=300, part=(0.9, 1.0))
-    assert [len(w) for w in windows_of(WORKLOAD, short)[0]] == [13, 13, 13]
-    assert [len(w) for w in windows_of(WORKLOAD, replace(short, windows=1))[0]] == [40]
+    assert evaluation.windows_of(WORKLOAD, evaluation.EvaluationPlan(4, 100, None, (0.0, 1.0)))[1]
+    assert not evaluation.windows_of(WORKLOAD, evaluation.EvaluationPlan(5, 100, None, (0.0, 1.0)))[
+        1
+    ]
+    short = evaluation.EvaluationPlan(window_jobs=300, part=(0.9, 1.0))
+    assert [len(w) for w in evaluation.windows_of(WORKLOAD, short)[0]] == [13, 13, 13]
+    assert [len(w) for w in evaluation.windows_of(WORKLOAD, replace(short, windows=1))[0]] == [40]
     with pytest.raises(TraceError, match="8 jobs between 98% and 100% are too few"):
-        windows_of(WORKLOAD, replace(short, part=(0.98, 1.0)))
+        evaluation.windows_of(WORKLOAD, replace(short, part=(0.98, 1.0)))
 
 
 def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: Path) -> None:
@@ -197,7 +191,7 @@ def test_a_policy_of_another_package_is_compared_as_a_model_is(
     with pytest.raises(TraceError, match="plays with --mode cycle only"):
         CliRunner().invoke(app, [*given, "--mode", "event"], catch_exceptions=False)
     with pytest.raises(ModelError, match="not seeds of one another"):
-        contestant_of(f"x=plugin:rule,{MODEL}")
+        evaluation.contestant_of(f"x=plugin:rule,{MODEL}")
 
 
 def test_unknown_rules_are_named(tmp_path: Path) -> None:
@@ -208,25 +202,11 @@ def test_unknown_rules_are_named(tmp_path: Path) -> None:
 
 PLAIN = random_ground("testbed", 21, 700)
 PREDICTOR = load_predictor(shipped_predictor())
-PREDICTED = PLAIN.foreseeing(foreseen(PREDICTOR, PLAIN.jobs))
-SETTINGS = replace(SMALL, objective="mix", network="queue", epochs=1)
+QUEUE = MODEL.with_name("rltune")
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("predicted")
-    run = Run(
-        sources=(DatasetSource(PREDICTED, "made up", "none"),),
-        folder=folder / "work",
-        out=folder / "model",
-        command="a test",
-    )
-    assert perform(SETTINGS, run) is not None
-    return folder / "model"
-
-
-def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) -> None:
-    actor = load_actor(bundle)
+def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job() -> None:
+    actor = load_actor(QUEUE)
     snapshot = random_snapshot(np.random.default_rng(4), 40)
     known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, 7)
     context = Context(run_times={j.job_id: known for j in snapshot.pending[1::2]})
@@ -242,12 +222,12 @@ def test_the_daemon_s_actor_reads_what_is_predicted_of_each_job(bundle: Path) ->
 
 
 @pytest.mark.parametrize("mode", ["event", "cycle"])
-def test_a_model_that_reads_predictions_is_compared_with_rules(bundle: Path, mode: Mode) -> None:
-    name, protocol = load_actor(bundle).name, Protocol(mode, predictor=PREDICTOR)
-    found = evaluate_on(
+def test_a_model_that_reads_predictions_is_compared_with_rules(mode: Mode) -> None:
+    name, protocol = load_actor(QUEUE).name, Protocol(mode, predictor=PREDICTOR)
+    found = evaluation.evaluate_on(
         PLAIN,
-        {name: plays_of(contestant_of(str(bundle))[1], protocol)},
-        EvaluationPlan(2, 100, 1.2, (0.0, 1.0)),
+        {name: evaluation.plays_of(evaluation.contestant_of(str(QUEUE))[1], protocol)},
+        evaluation.EvaluationPlan(2, 100, 1.2, (0.0, 1.0)),
         rules=("fcfs", "saf", "qssf"),
         protocol=protocol,
     )

@@ -14,22 +14,7 @@ from rltuned.core.features import encode
 from rltuned.errors import ModelError
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.evolution import (
-    ADDED_S,
-    GENERATIONS,
-    NUMBERS,
-    WIDTH,
-    Part,
-    SearchGeneration,
-    actor_of,
-    cost,
-    evolve,
-    measured,
-    numbers_of,
-    part_of,
-    perform,
-    played,
-)
+from rltuned.lab.train import evolution
 from rltuned.lab.train.export import Run, fitting, git_commit, held_out, judged
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import policy_of
@@ -78,14 +63,14 @@ def weights(folder: Path) -> bytes:
 
 
 def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
-    numbers = np.random.default_rng(1).normal(0.0, 0.5, NUMBERS)
+    numbers = np.random.default_rng(1).normal(0.0, 0.5, evolution.NUMBERS)
     queue = random_snapshot(np.random.default_rng(2), 40)
     matrix = encode(queue.pending, queue)
-    policy = policy_of(actor_of(numbers, 2.0))
+    policy = policy_of(evolution.actor_of(numbers, 2.0))
     columns = policy.seen(matrix)[:, FIRST_OF_QUEUE:]
     assert columns.shape == (len(matrix), len(QUEUE_COLUMNS))
-    table = numbers.reshape(2, WIDTH + 1)
-    scores = columns @ table[:, :WIDTH].T + table[:, WIDTH]
+    table = numbers.reshape(2, evolution.WIDTH + 1)
+    scores = columns @ table[:, : evolution.WIDTH].T + table[:, evolution.WIDTH]
     rule, found = BASELINES["delay"].wish(matrix), policy.wish(matrix)
     factors = np.exp(-2.0 * np.tanh(scores))
     np.testing.assert_allclose(found.own_s, rule.own_s * factors[:, 0], rtol=1e-4)
@@ -94,24 +79,31 @@ def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
 
 def test_no_numbers_are_the_rule() -> None:
     window = WORKLOAD.cut(0, 80, load=1.3)
-    part = part_of(window, 0.2)
-    nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
-    np.testing.assert_array_equal(played([nothing], [part], warm_up=0.2), np.zeros((1, 1, 4)))
+    part = evolution.part_of(window, 0.2)
+    nothing = policy_of(evolution.actor_of(np.zeros(evolution.NUMBERS), 2.0))
+    np.testing.assert_array_equal(
+        evolution.played([nothing], [part], warm_up=0.2), np.zeros((1, 1, 4))
+    )
 
 
 def test_what_is_measured_by_hand() -> None:
     window = WORKLOAD.cut(0, 5)
     start_s = window.submit_s + np.array([9e9, 0.0, 60.0, 120.0, 600.0])
-    found = measured(window, start_s, 0.2)  # the first one fills the cluster
+    found = evolution.measured(window, start_s, 0.2)  # the first one fills the cluster
     run_s = window.duration_s[1:]
     slowdown = 1 + np.array([0.0, 60.0, 120.0, 600.0]) / np.maximum(run_s, 10.0)
-    wanted = [195.0 + ADDED_S, slowdown.mean(), 585.6 + ADDED_S, 600.0 + ADDED_S]
+    wanted = [
+        195.0 + evolution.ADDED_S,
+        slowdown.mean(),
+        585.6 + evolution.ADDED_S,
+        600.0 + evolution.ADDED_S,
+    ]
     np.testing.assert_allclose(found, wanted)
 
 
 def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
     def of(*logs: tuple[float, float, float, float]) -> float:
-        return cost(np.array(logs), 0.25)
+        return evolution.cost(np.array(logs), 0.25)
 
     assert of((0.0, 0.0, 0.0, 0.0)) == 0.0
     assert of((-0.4, -0.2, 0.0, 0.0)) == pytest.approx(-0.3)
@@ -121,7 +113,7 @@ def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
     assert of((0.0, 0.0, 0.5, 0.9), (0.0, 0.0, -0.5, -0.9)) == 0.0
 
 
-def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[evolution.Part]) -> FloatArray:
     """Costs that are known: the distance from a place, the same on every part."""
     rows = []
     for policy in policies:
@@ -131,32 +123,13 @@ def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray
     return np.array(rows)
 
 
-def test_parts_are_those_of_the_seed_and_the_generation() -> None:
-    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)]
-
-    def drew(seed: int) -> list[list[tuple[int, float]]]:
-        """What the members of each generation play."""
-        found = []
-
-        def play(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
-            if parts is not validation:
-                found.append([(w.first, float(w.submit_s[-1])) for w, _, _ in parts])
-            return bowl(policies, parts)
-
-        evolve([WORKLOAD], validation, replace(SETTINGS, seed=seed), play)
-        return found
-
-    first, second = drew(1)[:2]
-    assert [first, second] == drew(1)[:2]
-    assert first != second
-    assert first != drew(2)[0]
-
-
 def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
-    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
-    seen: list[SearchGeneration] = []
-    actor, number, _ = evolve([WORKLOAD], validation, settings, bowl, on_generation=seen.append)
+    validation = [evolution.part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
+    seen: list[evolution.SearchGeneration] = []
+    actor, number, _ = evolution.evolve(
+        [WORKLOAD], validation, settings, bowl, on_generation=seen.append
+    )
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
     validations = [one.validation_cost for one in seen if one.validation_cost is not None]
     assert len(validations) == 3
@@ -164,37 +137,41 @@ def test_it_finds_what_costs_least() -> None:
 
 
 def test_what_is_never_better_than_the_rule_when_validated_is_the_rule() -> None:
-    def worse(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+    def worse(policies: Sequence[NetworkPolicy], parts: Sequence[evolution.Part]) -> FloatArray:
         return bowl(policies, parts) + 9.0
 
-    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
-    actor, number, _ = evolve([WORKLOAD], validation, SETTINGS, worse)
+    validation = [evolution.part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
+    actor, number, _ = evolution.evolve([WORKLOAD], validation, SETTINGS, worse)
     assert number == -1
     assert not any(one.any() for one in actor.layers[-1].parameters())
 
 
 def test_a_cost_that_is_no_number_ends_the_search() -> None:
-    def broken(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+    def broken(policies: Sequence[NetworkPolicy], parts: Sequence[evolution.Part]) -> FloatArray:
         return bowl(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
-        evolve([WORKLOAD], [part_of(WORKLOAD.cut(300, 20), 0.2)], SETTINGS, broken)
+        evolution.evolve(
+            [WORKLOAD], [evolution.part_of(WORKLOAD.cut(300, 20), 0.2)], SETTINGS, broken
+        )
 
 
 def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
-    whole = sure(perform(SETTINGS, search_in(tmp_path / "a")))
+    whole = sure(evolution.perform(SETTINGS, search_in(tmp_path / "a")))
     seen: list[int] = []
 
-    def stop(_folder: Path, found: SearchGeneration) -> None:
+    def stop(_folder: Path, found: evolution.SearchGeneration) -> None:
         seen.append(found.number)
         if found.number == 1:
             raise KeyboardInterrupt
 
     part = search_in(tmp_path / "b")
     with pytest.raises(KeyboardInterrupt):
-        perform(SETTINGS, part, workers=2, on_generation=stop)
+        evolution.perform(SETTINGS, part, workers=2, on_generation=stop)
     again = replace(part, resume=True)
-    later = perform(SETTINGS, again, on_generation=lambda _, found: seen.append(found.number))
+    later = evolution.perform(
+        SETTINGS, again, on_generation=lambda _, found: seen.append(found.number)
+    )
     assert seen == [0, 1, 2]
     assert sure(later).verdict == sure(whole.verdict)
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
@@ -212,31 +189,32 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_gone_on_from_is_named(
     tmp_path: Path, damage: Callable[[str], str], reply: str
 ) -> None:
-    perform(SETTINGS, search_in(tmp_path))
-    record = tmp_path / "work" / GENERATIONS
+    evolution.perform(SETTINGS, search_in(tmp_path))
+    record = tmp_path / "work" / evolution.GENERATIONS
     assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
     record.write_text(damage(record.read_text()))
     again = search_in(tmp_path, out=tmp_path / "other", resume=True)
     with pytest.raises(ModelError, match=reply):
-        perform(SETTINGS, again)
+        evolution.perform(SETTINGS, again)
     with pytest.raises(ModelError, match="continue it with --resume"):
-        perform(SETTINGS, replace(again, resume=False))
+        evolution.perform(SETTINGS, replace(again, resume=False))
 
 
-def test_a_verdict_says_what_the_interval_allows() -> None:
+def test_a_verdict_says_what_the_interval_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rltuned.lab.train.export.LOADS", (1.2, 1.6, 2.0))
     predictor = load_predictor(shipped_predictor())
     worlds = [DatasetSource(PLAIN, "made up", "none", is_world=True)] * 2
 
     def judge(numbers: FloatArray) -> tuple[Verdict, dict[str, float]]:
         ground = DatasetSource(random_ground("testbed", 22, 8_000), "made up", "none")
-        actor = actor_of(numbers, 4.0)
-        return judged(actor, [ground], worlds, 200, predictor, loads=(1.2, 1.6, 2.0))
+        actor = evolution.actor_of(numbers, 4.0)
+        return judged(actor, [ground], worlds, 200, predictor)
 
-    nothing, changes = judge(np.zeros(NUMBERS))
+    nothing, changes = judge(np.zeros(evolution.NUMBERS))
     assert (nothing.word, nothing.change, changes) == ("no proven difference", 0.0, {"testbed": 0})
     assert nothing.windows == 3 * 4 + 2, "four of the trace at each load, one of each world"
-    numbers = np.zeros((2, WIDTH + 1))
-    numbers[:, 1], numbers[:, WIDTH] = 6.0, -3.0  # large work first
+    numbers = np.zeros((2, evolution.WIDTH + 1))
+    numbers[:, 1], numbers[:, evolution.WIDTH] = 6.0, -3.0  # large work first
     bad, changes = judge(numbers.ravel())
     assert bad.word == "worse"
     assert str(bad).startswith("worse than the rule delay: wait and slowdown +")
@@ -251,9 +229,9 @@ def test_what_is_worse_is_exported_by_force_alone(
     run = search_in(tmp_path, force=False)
     reply = r"not exported: worse than the rule delay: wait \+10.0% \[.*\] on 9 windows; --force"
     with pytest.raises(ModelError, match=reply):
-        perform(SETTINGS, run)
+        evolution.perform(SETTINGS, run)
     assert not run.out.exists()
-    assert perform(SETTINGS, replace(run, force=True, resume=True)).verdict == worse
+    assert evolution.perform(SETTINGS, replace(run, force=True, resume=True)).verdict == worse
 
 
 def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) -> None:
@@ -287,31 +265,31 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
 
 
 def test_the_seed_that_does_best_on_held_out_windows_is_exported(tmp_path: Path) -> None:
-    whole = sure(perform(SETTINGS, search_in(tmp_path / "a", seeds=2)))
+    whole = sure(evolution.perform(SETTINGS, search_in(tmp_path / "a", seeds=2)))
     costs = {seed: whole.results[f"validation_cost_seed_{seed}"] for seed in (1, 2)}
     assert whole.training.seed == min(costs, key=lambda seed: costs[seed])
     for seed in (1, 2):
-        record = tmp_path / "a" / "work" / f"seed-{seed}" / GENERATIONS
+        record = tmp_path / "a" / "work" / f"seed-{seed}" / evolution.GENERATIONS
         assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
-    perform(replace(SETTINGS, seed=whole.training.seed), search_in(tmp_path / "b"))
+    evolution.perform(replace(SETTINGS, seed=whole.training.seed), search_in(tmp_path / "b"))
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
 
 
 def test_a_search_begins_where_a_bundle_of_its_kind_ended(tmp_path: Path) -> None:
-    perform(replace(SETTINGS, reach=0.5), search_in(tmp_path / "a"))
+    evolution.perform(replace(SETTINGS, reach=0.5), search_in(tmp_path / "a"))
     begun = tmp_path / "a" / "model"
-    numbers, reach = numbers_of(begun)
+    numbers, reach = evolution.numbers_of(begun)
     np.testing.assert_allclose(numbers, numbers.astype(np.float32))
     assert reach == 0.5
     still = replace(SETTINGS, step=1e-9, generations=1)
-    card = sure(perform(still, search_in(tmp_path / "b", start=begun)))
+    card = sure(evolution.perform(still, search_in(tmp_path / "b", start=begun)))
     assert card.architecture.reach == 0.5
     assert "begun from model" in card.training.method
     if numbers.any():
         assert weights(tmp_path / "b" / "model") == weights(begun)
     other = ROOT / "models" / "warmstart-saf"
     with pytest.raises(ModelError, match="no network of `rltuned train evolve`"):
-        numbers_of(other)
+        evolution.numbers_of(other)
 
 
 @pytest.mark.parametrize(

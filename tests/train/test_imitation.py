@@ -24,19 +24,7 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.imitation import (
-    FEWEST_STARTS,
-    FITTING,
-    OrderedQueues,
-    agreement,
-    choices_of,
-    fit,
-    in_history,
-    in_journal,
-    pairwise_loss,
-    random_snapshot,
-    rule_orders,
-)
+from rltuned.lab.train import imitation
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.rollout import MULTIFACTOR
 from rltuned.lab.train.settings import Fitting
@@ -60,19 +48,21 @@ QUICK, SMALL = Fitting(epochs=15), 64
 @pytest.mark.parametrize(("name", "least"), [("saf", 0.93), ("sjf", 0.93), ("fcfs", 0.92)])
 def test_a_known_rule_is_recovered_as_far_as_the_bounds_allow(name: str, least: float) -> None:
     rule = BASELINES[name]
-    network, losses = fit(rule_orders(rule, 200, 1, SMALL), QUICK)
-    unseen = rule_orders(rule, 60, 2, SMALL)
-    _, mean, lowest = agreement(network, unseen)
+    network, losses = imitation.fit(imitation.rule_orders(rule, 200, 1, SMALL), QUICK)
+    unseen = imitation.rule_orders(rule, 60, 2, SMALL)
+    _, mean, lowest = imitation.agreement(network, unseen)
     assert mean >= least
-    by_rule = agreement(TorchActor("queue", (4, 4), QUICK.reach), unseen)[1]
+    by_rule = imitation.agreement(TorchActor("queue", (4, 4), QUICK.reach), unseen)[1]
     assert mean > by_rule or by_rule > 0.95, "the rule itself orders by area"
     assert lowest <= mean
     assert losses[-1] < losses[0]
 
 
 def test_the_same_settings_give_the_same_weights() -> None:
-    orders = rule_orders(BASELINES["sjf"], 32, 1, SMALL)
-    first, second = (fit(orders, replace(QUICK, epochs=2))[0].state_dict() for _ in range(2))
+    orders = imitation.rule_orders(BASELINES["sjf"], 32, 1, SMALL)
+    first, second = (
+        imitation.fit(orders, replace(QUICK, epochs=2))[0].state_dict() for _ in range(2)
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -81,10 +71,10 @@ def test_the_loss_is_the_mean_over_the_known_pairs() -> None:
     masks = torch.tensor([[True, True, True, False]])
     ranks = torch.tensor([[1, 0, 2, 3]])
     wanted = np.mean([np.log1p(np.exp(-d)) for d in (1.0 - 2.0, 1.0 - 0.0, 2.0 - 0.0)])
-    assert float(pairwise_loss(scores, masks, ranks)) == pytest.approx(wanted)
+    assert float(imitation.pairwise_loss(scores, masks, ranks)) == pytest.approx(wanted)
     # of a choice only the pairs of the chosen one count
     first = np.mean([np.log1p(np.exp(-d)) for d in (1.0 - 2.0, 1.0 - 0.0)])
-    assert float(pairwise_loss(scores, masks, ranks, known=1)) == pytest.approx(first)
+    assert float(imitation.pairwise_loss(scores, masks, ranks, known=1)) == pytest.approx(first)
 
 
 def test_agreement_counts_pairs() -> None:
@@ -97,16 +87,16 @@ def test_agreement_counts_pairs() -> None:
     asked = torch.zeros(1, 4, 4)
     asked[0, :, 0] = torch.tensor([3.0, 1.0, 2.0, 7.0])  # they waited so long
     mask, ranks = torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 2, 3]])
-    orders = OrderedQueues(torch.zeros(1, 4, 8), asked, mask, ranks)
+    orders = imitation.OrderedQueues(torch.zeros(1, 4, 8), asked, mask, ranks)
     # of the pairs (0,1) (0,2) (1,2) the last one is turned round
-    assert agreement(Rows(), orders) == pytest.approx((2 / 3, 2 / 3, 2 / 3))  # type: ignore[arg-type]
+    assert imitation.agreement(Rows(), orders) == pytest.approx((2 / 3, 2 / 3, 2 / 3))  # type: ignore[arg-type]
     # of a choice only the pairs of the chosen one count
-    assert agreement(Rows(), replace(orders, known=1))[0] == 1.0  # type: ignore[arg-type]
+    assert imitation.agreement(Rows(), replace(orders, known=1))[0] == 1.0  # type: ignore[arg-type]
 
 
 def test_generated_queues_are_valid_eligible_and_varied() -> None:
     draw = np.random.default_rng(5)
-    worlds = [random_snapshot(draw, 40) for _ in range(30)]
+    worlds = [imitation.random_snapshot(draw, 40) for _ in range(30)]
     assert len({len(w.pending) for w in worlds}) > 5
     assert any(w.running for w in worlds)
     assert {j.request.total.gpus for w in worlds for j in w.pending} >= {0, 1, 2, 8}
@@ -172,19 +162,19 @@ def history_of(rule: str, workload: Scenario = WORKLOAD, load: float = 1.3) -> l
 @pytest.mark.parametrize("rule", ["fcfs", "sjf", "saf", "multifactor"])
 def test_a_known_scheduler_is_recovered(rule: str) -> None:
     history = history_of(rule, MIXED, 1.2)
-    earlier, later = choices_of(in_history(history, 13), ORDER).split(0.8)
+    earlier, later = imitation.choices_of(imitation.in_history(history, 13), ORDER).split(0.8)
     assert len(later) > 50
-    assert agreement(fit(earlier, FITTING)[0], later)[0] >= 0.95
+    assert imitation.agreement(imitation.fit(earlier, imitation.FITTING)[0], later)[0] >= 0.95
 
 
 def test_who_could_not_have_had_the_place_is_no_rival() -> None:
     def rivals(chosen: dict[str, Any], other: dict[str, Any]) -> int:
         history = []
-        for k in range(FEWEST_STARTS):
+        for k in range(imitation.FEWEST_STARTS):
             history += [record(1, 10.0 * k, **chosen), record(2, 1e6, **other)]
         # the last of them were all left waiting, so the first moment has each of them as a rival
         try:
-            return int(choices_of(in_history(history, 8)).masks[0].sum()) - 1
+            return int(imitation.choices_of(imitation.in_history(history, 8)).masks[0].sum()) - 1
         except TraceError:
             return 0
 
@@ -204,8 +194,8 @@ def test_nothing_later_than_the_start_is_read() -> None:
     rest = history[len(before) :]
     shuffled = [replace(j, start_s=(j.start_s or 0) + 7e5, end_s=9e8) for j in rest]
     longer = [replace(j, end_s=9e8) if (j.end_s or 0) > moment else j for j in before]
-    one = choices_of(in_history([*before, *rest], 16))
-    other = choices_of(in_history([*longer, *shuffled], 16))
+    one = imitation.choices_of(imitation.in_history([*before, *rest], 16))
+    other = imitation.choices_of(imitation.in_history([*longer, *shuffled], 16))
     count = sum(j.main for j in before) // 2
     assert torch.equal(one.values[:count], other.values[:count])
     assert torch.equal(one.ranks[:count], other.ranks[:count])
@@ -285,9 +275,9 @@ def journal_of(folder: Path, seen: Iterable[Snapshot]) -> Path:
 
 def test_a_known_scheduler_is_recovered_from_a_journal(tmp_path: Path) -> None:
     path = journal_of(tmp_path, looks())
-    earlier, later = choices_of(in_journal(recorded(path)), ORDER).split(0.7)
+    earlier, later = imitation.choices_of(imitation.in_journal(recorded(path)), ORDER).split(0.7)
     assert len(later) > 50
-    assert agreement(fit(earlier, FITTING)[0], later)[0] >= 0.95
+    assert imitation.agreement(imitation.fit(earlier, imitation.FITTING)[0], later)[0] >= 0.95
     out = tmp_path / "site"
     given = ["imitate", str(path), "--out", str(out), "--epochs", "3"]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
@@ -310,8 +300,8 @@ def test_nothing_later_than_a_look_is_seen() -> None:
             ),
             nodes=before.nodes,
         )
-        one = list(in_journal(records([before, later])))
-        assert one == list(in_journal(records([before, other])))
+        one = list(imitation.in_journal(records([before, later])))
+        assert one == list(imitation.in_journal(records([before, other])))
         assert all(moment[0] is before for moment in one)
 
 
@@ -330,7 +320,7 @@ def after(*started: int, gone: tuple[int, ...] = (), seconds: float = 60.0) -> S
 def preferences(*seen: Snapshot) -> list[tuple[int, set[int]]]:
     return [
         (int(queue[chosen].job_id), {int(queue[r].job_id) for r in rivals})
-        for _, _, queue, chosen, rivals in in_journal(records(seen))
+        for _, _, queue, chosen, rivals in imitation.in_journal(records(seen))
     ]
 
 
@@ -354,7 +344,7 @@ def test_what_rltuned_wrote_to_teaches_nothing() -> None:
     assert preferences(marked, after(2)) == [(2, {4})]
     # a partition that was taken from rltuned teaches
     first = CycleObservation(1, 0.0, "live", FIRST, Context(demoted=("gpu",)))
-    moments = in_journal([first, CycleObservation(2, 0.0, "live", after(1))])
+    moments = imitation.in_journal([first, CycleObservation(2, 0.0, "live", after(1))])
     assert [chosen for _, _, _, chosen, _ in moments] == [0]
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.train.evaluate import EvaluationPlan, evaluate_on
+from rltuned.lab.train.evaluate import EvaluationPlan, evaluate_on, write_page
 from rltuned.lab.train.network import TorchActor, policy_of
-from rltuned.lab.train.pages import write_page
 from rltuned.lab.train.rollout import play_policy
 from tests.browser import check_page, check_print, chromium
 from tests.train.worlds import random_ground

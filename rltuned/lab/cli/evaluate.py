@@ -25,7 +25,6 @@ from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.world import Rules
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
-    from rltuned.lab.replay.scenario import Scenario
     from rltuned.lab.train import evaluate as evaluation
 
 app = typer.Typer()
@@ -107,10 +106,7 @@ def evaluate(
 
     Exit codes: 0 = done; 2 = a file, a model or a number cannot be used.
     """
-    if not 0 <= part[0] < part[1] <= 1:
-        raise typer.BadParameter("--part: from and to, within 0 and 1")
-    if mode == "cycle" and bounds is options.OnOff.OFF:
-        raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
+    _check(part, mode, bounds)
     rules = tuple(dict.fromkeys(rule or RULES))
     if unknown := [one for one in rules if one not in NAMES]:
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
@@ -138,7 +134,12 @@ def evaluate(
         evaluation.EvaluationPlan(count, window_jobs, at or None, part)
         for at in (LOADS if load is None else load)
     ]
-    found = _play(scenarios, contestants, plans, rules, protocol)
+    players = {name: evaluation.plays_of(seeds, protocol) for name, seeds in contestants.items()}
+    with progress() as bar:
+        found = [
+            evaluation.evaluate_on(scenario, players, plan, rules=rules, protocol=protocol)
+            for scenario, plan in bar.track(list(product(scenarios, plans)), description="evaluate")
+        ]
     if (fewest := min(one.plan.window_jobs for one in found)) < window_jobs:
         flags.warn(f"windows have {fewest} jobs, not {window_jobs}: that part has no room for more")
     if any(not one.disjoint for one in found):
@@ -158,11 +159,17 @@ def evaluate(
         flags.say(str(document["headline"]))
         _show(found)
     if report is not None:
-        from rltuned.lab.train.pages import write_page  # noqa: PLC0415 - matplotlib takes a second
-
-        page = write_page(report, found, document["models"])  # type: ignore[arg-type]
+        page = evaluation.write_page(report, found, document["models"])  # type: ignore[arg-type]
         (report / "results.json").write_text(json.dumps(document, indent=1) + "\n")
         flags.warn(f"{page} written")
+
+
+def _check(part: tuple[float, float], mode: Mode, bounds: options.OnOff) -> None:
+    """Options that cannot be used are refused before anything is read."""
+    if not 0 <= part[0] < part[1] <= 1:
+        raise typer.BadParameter("--part: from and to, within 0 and 1")
+    if mode == "cycle" and bounds is options.OnOff.OFF:
+        raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
 
 
 def _settings(given: list[str]) -> tuple[PlaySettings, Rules]:
@@ -172,33 +179,6 @@ def _settings(given: list[str]) -> tuple[PlaySettings, Rules]:
     play = options.set_to(PlaySettings(), [one for one in given if one not in slurms])
     parameters = options.changed(Parameters(), slurms, "--set")
     return play, Rules(play.backfill, parameters=parameters)
-
-
-def _play(
-    scenarios: "list[Scenario]",
-    contestants: "dict[str, evaluation.Seeds]",
-    plans: "list[evaluation.EvaluationPlan]",
-    rules: tuple[str, ...],
-    protocol: Protocol,
-) -> "list[evaluation.Evaluation]":
-    from rltuned.lab.train.evaluate import evaluate_on, plays_of  # noqa: PLC0415 - numba
-
-    players = len(rules) + sum(map(len, contestants.values()))
-    fitted = [each.in_scenario(scenario) for scenario in scenarios for each in plans]
-    with progress() as bar:
-        steps = sum(each.windows or 1 for each in fitted) * players
-        task = bar.add_task("evaluate", total=steps)
-        return [
-            evaluate_on(
-                scenario,
-                {name: plays_of(seeds, protocol) for name, seeds in contestants.items()},
-                each,
-                rules=rules,
-                protocol=protocol,
-                on_window=lambda policy: bar.update(task, advance=1, description=policy),
-            )
-            for scenario, each in product(scenarios, plans)
-        ]
 
 
 def _card(seeds: "evaluation.Seeds") -> dict[str, object]:

@@ -224,7 +224,7 @@ def _run(  # noqa: PLR0917 - by place
     words: list[str] = [word for word in sys.argv[1:] if word != "--resume"]
     return replace(settings, eval_jobs=jobs), Run(
         sources=sources,
-        folder=out.parent / f"{out.name}.training",  # no name: train/run refuses it
+        folder=out.parent / f"{out.name}.training",  # no name: export.check_name refuses it
         out=out,
         command=" ".join(["rltuned", *words]),  # what makes the same weights
         predictor=known,

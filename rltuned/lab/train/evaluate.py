@@ -8,15 +8,24 @@ the result says it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from rltuned.errors import ModelError, TraceError
-from rltuned.lab.compare import SHARES, Change, Paired, objective_logs, of_logs, paired
+from rltuned.lab.compare import (
+    LARGER_IS_BETTER,
+    SHARES,
+    Change,
+    Paired,
+    objective_logs,
+    of_logs,
+    paired,
+)
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
-from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
 from rltuned.lab.replay.run import play_plugged, scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import play_policy
@@ -24,6 +33,7 @@ from rltuned.lab.train.settings import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS,
 from rltuned.policies.actor import Actor, Verdict, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
+from rltuned.report import render
 from rltuned.sim.dispatch import AGE_ONLY
 
 FIGURE: Final = "wait and slowdown"
@@ -137,7 +147,6 @@ def evaluate_on(
     *,
     rules: Sequence[str] = RULES,
     protocol: Protocol,
-    on_window: Callable[[str], None] = lambda _policy: None,
 ) -> Evaluation:
     """Play every window under every policy. models: name -> one player per training seed. protocol:
     of the rules; who knows the future orders at every event. Raises TraceError.
@@ -156,7 +165,6 @@ def evaluate_on(
                 start_s = play(window)
                 end_s = start_s + window.prepared.jobs.runs_s
                 kept.append(scheduled(window, start_s, end_s))
-                on_window(policy)
         rows = [score([one], scenario.prepared.cluster_gpus) for one in kept]
         table = np.array([[getattr(row, m) for m in METRICS] for row in rows], dtype=np.float64)
         seeds = table.reshape(len(players), -1, len(METRICS))
@@ -216,3 +224,57 @@ def verdicts(comparisons: Sequence[Evaluation]) -> Mapping[str, Verdict]:
 def headline(comparisons: Sequence[Evaluation]) -> str:
     """Every model's verdict."""
     return "; ".join(f"{name}: {one}" for name, one in verdicts(comparisons).items())
+
+
+# The page
+
+UNITS: Final = {
+    "wait_s": "mean wait, s",
+    "wait_p95_s": "p95 wait, s",
+    "wait_p99_s": "p99 wait, s",
+    "wait_max_s": "longest wait, s",
+    "jct_s": "mean JCT, s",
+    "bsld": "bounded slowdown",
+    "utilisation": "utilisation",
+    "makespan_s": "makespan, s",
+}
+"""Every metric of train/evaluate, with its unit."""
+LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
+"""What is drawn."""
+DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
+"""Rules whose single jobs are drawn beside the models'; all would be a tangle."""
+
+
+def write_page(
+    folder: Path,
+    comparisons: Sequence[Evaluation],
+    cards: Mapping[str, Mapping[str, object]],
+) -> Path:
+    """Write index.html, which needs nothing else; its path. Raises TraceError."""
+    from rltuned.lab.report import plots  # noqa: PLC0415 - matplotlib takes a second
+
+    places = []
+    for found in comparisons:
+        load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
+        title, models = f"{found.scenario}, {load}", list(found.paired)
+        drawn = [*(rule for rule in DRAWN if rule in found.spread), *models]
+        singles = {policy: found.spread[policy] for policy in drawn}
+        plot = plots.distributions(title, LABELS, found.values, singles, models)
+        places.append({"title": title, "found": found, "means": found.means(), "plot": plot})
+    text = render(
+        "evaluation.html",
+        title="Evaluation",
+        headline=headline(comparisons),
+        places=places,
+        cards=cards,
+        units=UNITS,
+        short_units=[unit.split(",")[0] for unit in UNITS.values()],
+        larger_is_better=LARGER_IS_BETTER,
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "index.html"
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+    return path

@@ -32,16 +32,9 @@ from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, ex
 from rltuned.lab.train.network import TorchActor, module_of, policy_of
 from rltuned.lab.train.rollout import CYCLES, draw_window, play_policy
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, EvolutionSettings, described
-from rltuned.policies.actor import (
-    FIRST_OF_QUEUE,
-    LAYERS,
-    QUEUE_COLUMNS,
-    Card,
-    NetworkPolicy,
-    load_actor,
-)
+from rltuned.policies import actor as actors
 
-WIDTH: Final = len(QUEUE_COLUMNS)
+WIDTH: Final = len(actors.QUEUE_COLUMNS)
 NUMBERS: Final = 2 * (WIDTH + 1)
 """Of an actor: for each part of a delay a weight per column, and a constant."""
 ADDED_S: Final = 60.0
@@ -57,12 +50,12 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
     """(NUMBERS,) as an actor. The hidden layers hand the columns on: none of them is negative."""
     actor = TorchActor("queue", (WIDTH, WIDTH), reach)
     rows = torch.tensor(numbers.reshape(2, WIDTH + 1), dtype=torch.float32)
-    seen = torch.zeros(WIDTH, FIRST_OF_QUEUE + WIDTH)
-    seen[:, FIRST_OF_QUEUE:] = torch.eye(WIDTH)
+    seen = torch.zeros(WIDTH, actors.FIRST_OF_QUEUE + WIDTH)
+    seen[:, actors.FIRST_OF_QUEUE :] = torch.eye(WIDTH)
     weights = (seen, torch.eye(WIDTH), rows[:, :WIDTH])
     biases = (torch.zeros(WIDTH), torch.zeros(WIDTH), rows[:, WIDTH])
     state: dict[str, torch.Tensor] = {}
-    for layer, weight, bias in zip(LAYERS, weights, biases, strict=True):
+    for layer, weight, bias in zip(actors.LAYERS, weights, biases, strict=True):
         state |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
     actor.load_state_dict(state)
     return actor
@@ -70,10 +63,10 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 
 def numbers_of(bundle: Path) -> tuple[FloatArray, float]:
     """(NUMBERS,) and reach of a bundle that an evolution made. Raises ModelError."""
-    actor = load_actor(bundle)
+    actor = actors.load_actor(bundle)
     own, form = module_of(actor.network).state_dict(), actor.card.architecture
     if form.kind == "queue" and form.hidden == (WIDTH, WIDTH):
-        last = [own[f"{LAYERS[-1]}.{name}"].reshape(2, -1) for name in ("weight", "bias")]
+        last = [own[f"{actors.LAYERS[-1]}.{name}"].reshape(2, -1) for name in ("weight", "bias")]
         numbers: FloatArray = torch.cat(last, dim=1).numpy().astype(np.float64).ravel()
         again = actor_of(numbers, form.reach).state_dict()
         if all(torch.equal(own[name], value) for name, value in again.items()):
@@ -86,7 +79,7 @@ def numbers_of(bundle: Path) -> tuple[FloatArray, float]:
 
 Part = tuple[Scenario, Protocol, FloatArray]
 """A stretch of a trace, how it is played, and (4,) what the rule makes of it, see measured."""
-Play = Callable[[Sequence[NetworkPolicy], Sequence[Part]], FloatArray]
+Play = Callable[[Sequence[actors.NetworkPolicy], Sequence[Part]], FloatArray]
 """(policies, parts, 4) logarithms of `measured` against the rule's."""
 
 
@@ -134,11 +127,15 @@ def change_of(logs: FloatArray) -> Interval:
 
 
 def played(
-    policies: Sequence[NetworkPolicy], parts: Sequence[Part], *, warm_up: float, workers: int = 1
+    policies: Sequence[actors.NetworkPolicy],
+    parts: Sequence[Part],
+    *,
+    warm_up: float,
+    workers: int = 1,
 ) -> FloatArray:
     """See Play; the same for any number of threads."""
 
-    def play(pair: tuple[NetworkPolicy, Part]) -> FloatArray:
+    def play(pair: tuple[actors.NetworkPolicy, Part]) -> FloatArray:
         policy, (window, protocol, rule) = pair
         found = measured(window, play_policy(window, policy, protocol), warm_up)
         logs: FloatArray = np.log(found / rule)
@@ -184,7 +181,7 @@ def evolve(
     """
     price = settings.price
 
-    def policy(numbers: FloatArray) -> NetworkPolicy:
+    def policy(numbers: FloatArray) -> actors.NetworkPolicy:
         return policy_of(actor_of(np.array(numbers), settings.reach))
 
     best, chosen, number = 0.0, np.zeros(NUMBERS), -1
@@ -235,7 +232,7 @@ def perform(
     *,
     workers: int = 1,
     on_generation: Callable[[Path, SearchGeneration], None] = lambda _folder, _found: None,
-) -> Card:
+) -> actors.Card:
     """Search with each seed, keep records in its folder, export the best. workers: threads that
     play. Raises ModelError: the name, a record, or the actor is worse than the rule; TraceError:
     the traces are too short.

@@ -156,12 +156,11 @@ def held_out(
     count: int,
     jobs: int,
     judges: Sequence[DatasetSource] = (),
-    loads: Sequence[float] = LOADS,
 ) -> list[Scenario]:
     """The validation: windows of each source's later part, and one of each judge. Raises
     TraceError: too short.
     """
-    part, found = (LEARN_UNTIL, TEST_FROM), []
+    part, loads, found = (LEARN_UNTIL, TEST_FROM), LOADS, []
     for source in sources:
         found += windows_between(source.scenario, part, count=count, size=jobs, loads=loads)
     for at, judge in enumerate(judges):
@@ -184,13 +183,11 @@ def judged(
     worlds: Sequence[DatasetSource],
     jobs: int,
     predictor: predictors.Predictor | None,
-    *,
-    loads: Sequence[float] = LOADS,
 ) -> tuple[Verdict, dict[str, float]]:
     """The actor against the rule on the last part of each trace and one window of each unseen
     world, and its change on each trace by name. jobs: of a window.
     """
-    traces = {s.description: _plain(s.scenario) for s in sources if not s.is_world}
+    loads, traces = LOADS, {s.description: _plain(s.scenario) for s in sources if not s.is_world}
     test = evaluate.EvaluationPlan(window_jobs=jobs, part=(TEST_FROM, 1.0))
     one = evaluate.EvaluationPlan(1, jobs, part=(LEARN_UNTIL, 1.0))
     plays = [(t, replace(test, load=load)) for t in traces.values() for load in loads]

@@ -15,15 +15,7 @@ from torch import Tensor, nn
 
 from rltuned.core.features import COLUMN, MAX_QUEUE_SIZE, sampled
 from rltuned.lab.kernel.compiler import Float32Array, IntArray
-from rltuned.policies.actor import (
-    INPUTS,
-    MASKED,
-    QUEUE_FEATURES,
-    Kind,
-    Network,
-    NetworkPolicy,
-    outputs_of,
-)
+from rltuned.policies import actor as actors
 
 LEAST_SPREAD: Final = 0.05
 """Deviation that a feature is counted with where it hardly differs."""
@@ -41,17 +33,17 @@ class TorchActor(nn.Module):
     served; the hidden weights are random.
     """
 
-    def __init__(self, kind: Kind, hidden: tuple[int, ...], reach: float = 0.0) -> None:
+    def __init__(self, kind: actors.Kind, hidden: tuple[int, ...], reach: float = 0.0) -> None:
         super().__init__()
         self.kind, self.hidden, self.reach = kind, hidden, reach
-        self.layers = perceptron(INPUTS[kind], hidden, outputs_of(kind, reach))
+        self.layers = perceptron(actors.INPUTS[kind], hidden, actors.outputs_of(kind, reach))
         for blank in self.layers[-1].parameters():
             nn.init.zeros_(blank)
 
     def forward(self, observation: Tensor, mask: Tensor) -> Tensor:
         """Score each job; rows where mask is False get MASKED."""
         scores: Tensor = self.layers(observation)
-        return scores.masked_fill(~mask.unsqueeze(-1), MASKED)
+        return scores.masked_fill(~mask.unsqueeze(-1), actors.MASKED)
 
     def spread_out(self, features: Tensor) -> None:
         """Let a blank actor's first layer see features (n, F) with mean 0 and deviation 1, by its
@@ -68,7 +60,7 @@ class TorchActor(nn.Module):
             first.bias.sub_(first.weight @ features.mean(dim=0))
 
 
-def read_by(kind: Kind, rows: Float32Array, flags: IntArray) -> Float32Array:
+def read_by(kind: actors.Kind, rows: Float32Array, flags: IntArray) -> Float32Array:
     """(R, features) what a network reads of rows; flags: of each row's moment, (R, 2)."""
     return sampled(rows, flags[:, 0] > 0, flags[:, 1] > 0) if kind == "paper" else rows
 
@@ -94,18 +86,18 @@ def perceptron(inputs: int, hidden: tuple[int, ...], outputs: int = 1) -> nn.Seq
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
-def network_of(module: TorchActor) -> Network:
+def network_of(module: TorchActor) -> actors.Network:
     """The weights of a module as they are now, without PyTorch."""
     weights = {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
-    return Network(module.kind, weights, module.reach)
+    return actors.Network(module.kind, weights, module.reach)
 
 
-def policy_of(module: TorchActor) -> NetworkPolicy:
+def policy_of(module: TorchActor) -> actors.NetworkPolicy:
     """The same, to be played."""
-    return NetworkPolicy("learner", network_of(module))
+    return actors.NetworkPolicy("learner", network_of(module))
 
 
-def module_of(network: Network) -> TorchActor:
+def module_of(network: actors.Network) -> TorchActor:
     """A module with a network's weights."""
     biases = [len(value) for name, value in network.weights.items() if name.endswith(".bias")]
     module = TorchActor(network.kind, tuple(biases[:-1]), network.reach)
@@ -136,7 +128,7 @@ class QueueCritic(nn.Module):
 
     def __init__(self, hidden: tuple[int, int] = (32, 32)) -> None:
         super().__init__()
-        self.encoder = nn.Linear(QUEUE_FEATURES, hidden[0])
+        self.encoder = nn.Linear(actors.QUEUE_FEATURES, hidden[0])
         self.mix = nn.Linear(2 * hidden[0] + 1, hidden[1])
         self.head = nn.Linear(hidden[1], 1)
 

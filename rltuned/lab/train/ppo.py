@@ -27,31 +27,10 @@ from rltuned.lab.compare import mean_with_ends
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train import network, rollout
 from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, export_best, held_out
-from rltuned.lab.train.network import (
-    PaperCritic,
-    QueueCritic,
-    TorchActor,
-    module_of,
-    network_of,
-    placed_by,
-    policy_of,
-    read_by,
-    spans,
-)
 from rltuned.lab.train.progress import flat
 from rltuned.lab.train.ranks import ALONE, Ranks
-from rltuned.lab.train.rollout import (
-    CYCLES,
-    Batch,
-    Episode,
-    Recorder,
-    compete,
-    draw_window,
-    join,
-    play_policy,
-    total,
-)
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, PpoSettings, described
 from rltuned.policies.actor import Card, Kind, load_actor
 
@@ -75,6 +54,7 @@ class Report:
     kl: float
     clipped: float
     explained: float
+    choices: float
     validation: Interval
     best: float
     since_best: int
@@ -91,8 +71,10 @@ class Learner:
     def __init__(self, settings: PpoSettings) -> None:
         torch.manual_seed(settings.seed)
         self.settings = settings
-        self.actor = TorchActor(settings.network, settings.hidden, settings.reach)
-        self.critic = QueueCritic() if settings.network == "queue" else PaperCritic()
+        self.actor = network.TorchActor(settings.network, settings.hidden, settings.reach)
+        self.critic = (
+            network.QueueCritic() if settings.network == "queue" else network.PaperCritic()
+        )
         groups = [{"params": one.parameters()} for one in (self.actor, self.critic)]
         self.optimiser = torch.optim.Adam(groups, lr=settings.learning_rate, eps=1e-5)
         self.epoch, self.since_best, self.seconds = 0, 0, 0.0
@@ -146,7 +128,7 @@ class Part(NamedTuple):
     features: Tensor
 
 
-def parts_of(batch: Batch, moments: IntArray, kind: Kind) -> Iterator[Part]:
+def parts_of(batch: rollout.Batch, moments: IntArray, kind: Kind) -> Iterator[Part]:
     """Some moments, in their order, about ROWS_AT_ONCE rows at a time."""
     ends = np.cumsum(np.diff(batch.first)[moments])
     for some in np.split(moments, np.flatnonzero(np.diff(ends // ROWS_AT_ONCE)) + 1):
@@ -154,23 +136,25 @@ def parts_of(batch: Batch, moments: IntArray, kind: Kind) -> Iterator[Part]:
             yield part_of(batch, some, kind)
 
 
-def part_of(batch: Batch, moments: IntArray, kind: Kind) -> Part:
+def part_of(batch: rollout.Batch, moments: IntArray, kind: Kind) -> Part:
     """Cut some moments out of a batch."""
-    at, begins = spans(batch.first, moments)
+    at, begins = network.spans(batch.first, moments)
     rows = batch.rows[at]
-    seen = read_by(kind, rows, batch.flags[moments].repeat(np.diff(begins), axis=0))
+    seen = network.read_by(kind, rows, batch.flags[moments].repeat(np.diff(begins), axis=0))
     return Part(moments, at, begins, torch.from_numpy(rows), torch.from_numpy(seen))
 
 
 def chances(
-    batch: Batch, part: Part, logits: Tensor, reach: float
+    batch: rollout.Batch, part: Part, logits: Tensor, reach: float
 ) -> tuple[IntArray, Tensor, Tensor]:
     """(c,) the choices of some moments, their log-probabilities, and the entropies of what each was
     chosen from. logits: (r, outputs) of the rows.
     """
-    scores = placed_by(logits.double(), torch.from_numpy(batch.asked[part.at]).double(), reach)
-    choices, its = spans(batch.choice_first, part.numbers)
-    among, begins = spans(batch.candidate_first, choices)
+    scores = network.placed_by(
+        logits.double(), torch.from_numpy(batch.asked[part.at]).double(), reach
+    )
+    choices, its = network.spans(batch.choice_first, part.numbers)
+    among, begins = network.spans(batch.candidate_first, choices)
     # a row of the batch -> a row of this part
     shift = (part.begins[:-1] - batch.first[part.numbers]).repeat(np.diff(its))
     chosen = torch.from_numpy(batch.choice[choices] + shift)
@@ -186,7 +170,7 @@ def chances(
 
 
 def losses(  # noqa: PLR0917 - by place
-    batch: Batch,
+    batch: rollout.Batch,
     part: Part,
     logits: Tensor,
     before: FloatArray,
@@ -208,7 +192,9 @@ def losses(  # noqa: PLR0917 - by place
 # Update
 
 
-def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray, FloatArray]:
+def advantages(
+    batch: rollout.Batch, values: FloatArray, gae: float
+) -> tuple[FloatArray, FloatArray]:
     """(Q,) advantage and return of every kept moment, by GAE; the value after the last is zero."""
     found = np.zeros(len(values))
     end = 0
@@ -221,7 +207,7 @@ def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray
     return found, found + values
 
 
-def as_played(learner: Learner, batch: Batch) -> tuple[FloatArray, FloatArray]:
+def as_played(learner: Learner, batch: rollout.Batch) -> tuple[FloatArray, FloatArray]:
     """(Q,) values of the moments and (D,) log-probabilities of the choices, before an update."""
     count, actor = len(batch.rewards), learner.actor
     values, chance = np.empty(count), np.zeros(len(batch))
@@ -233,7 +219,9 @@ def as_played(learner: Learner, batch: Batch) -> tuple[FloatArray, FloatArray]:
     return values, chance
 
 
-def update(learner: Learner, batch: Batch, epoch: int, ranks: Ranks = ALONE) -> dict[str, float]:
+def update(
+    learner: Learner, batch: rollout.Batch, epoch: int, ranks: Ranks = ALONE
+) -> dict[str, float]:
     """Several passes over the batch; figures of a Report, averaged over the minibatches. Raises
     FloatingPointError: not finite any more.
     """
@@ -272,7 +260,8 @@ def update(learner: Learner, batch: Batch, epoch: int, ranks: Ranks = ALONE) -> 
             break
     names = ("value_loss", "policy_loss", "entropy", "kl", "clipped")
     explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
-    return dict(zip(names, np.mean(seen, axis=0).tolist(), strict=True)) | {"explained": explained}
+    means = dict(zip(names, np.mean(seen, axis=0).tolist(), strict=True))
+    return means | {"explained": explained, "choices": len(batch)}
 
 
 # Train
@@ -281,7 +270,7 @@ def update(learner: Learner, batch: Batch, epoch: int, ranks: Ranks = ALONE) -> 
 def train(
     learner: Learner,
     scenarios: Sequence[Scenario],
-    validate: Callable[[TorchActor], Interval],
+    validate: Callable[[network.TorchActor], Interval],
     *,
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
@@ -290,7 +279,7 @@ def train(
     greedy; below zero is better. Raises FloatingPointError: the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
-    settings, recorder = learner.settings, Recorder()
+    settings, recorder = learner.settings, rollout.Recorder()
     for epoch in range(learner.epoch, settings.epochs):
         if settings.patience and learner.since_best >= settings.patience:
             break
@@ -301,10 +290,10 @@ def train(
         played = time.perf_counter()
         if not useful:
             raise FloatingPointError("no window left anything to choose: raise the load")
-        batch = join(useful)
+        batch = rollout.join(useful)
         if epoch == 0:
             flags = batch.flags.repeat(np.diff(batch.first), axis=0)
-            seen = read_by(settings.network, batch.rows, flags)
+            seen = network.read_by(settings.network, batch.rows, flags)
             learner.actor.spread_out(torch.from_numpy(seen))
         figures = update(learner, batch, epoch, ranks)
         ended = time.perf_counter()
@@ -325,16 +314,20 @@ def train(
 
 
 def collect(
-    learner: Learner, scenarios: Sequence[Scenario], epoch: int, ranks: Ranks, recorder: Recorder
-) -> list[Episode]:
+    learner: Learner,
+    scenarios: Sequence[Scenario],
+    epoch: int,
+    ranks: Ranks,
+    recorder: rollout.Recorder,
+) -> list[rollout.Episode]:
     """The episodes of one epoch."""
-    net, settings, found = net_of(network_of(learner.actor)), learner.settings, []
+    net, settings, found = net_of(network.network_of(learner.actor)), learner.settings, []
     for number in ranks.share(range(max(1, settings.batches // settings.rollouts))):
         draw = np.random.default_rng([settings.seed, epoch, number])
-        window = draw_window(
+        window = rollout.draw_window(
             scenarios, settings.window_jobs, settings.loads, draw, part=settings.part
         )
-        found.append(compete(window, net, settings, int(draw.integers(1 << 40)), recorder))
+        found.append(rollout.compete(window, net, settings, int(draw.integers(1 << 40)), recorder))
     return [episode for group in ranks.gather(found) for episode in group]
 
 
@@ -363,14 +356,17 @@ def perform(
 
     def totals(policy: Policy | str) -> FloatArray:
         """(k,) on the held-out windows, a network's best choice taken."""
-        played = ((w, play_policy(w, policy, CYCLES)) for w in windows)
-        return np.array([total(settings.objective, w, start_s) for w, start_s in played])
+        played = ((w, rollout.play_policy(w, policy, rollout.CYCLES)) for w in windows)
+        return np.array([rollout.total(settings.objective, w, start_s) for w, start_s in played])
 
     rule, found = totals(RULE), []
+
+    def validate(actor: network.TorchActor) -> Interval:
+        return mean_with_ends(np.log(totals(network.policy_of(actor)) / rule))
+
     for one, folder in run.each(settings):
         learner = Learner(one)
-        _learn(learner, folder, run, lambda a: mean_with_ends(np.log(totals(policy_of(a)) / rule)),
-               ranks, on_epoch)  # fmt: skip
+        _learn(learner, folder, run, validate, ranks, on_epoch)
         learner.actor.load_state_dict(learner.best_actor)
         summary = f"PPO, {settings.network} network, objective {settings.objective}."
         best, seconds = learner.best, learner.seconds
@@ -394,7 +390,7 @@ def _learn(  # noqa: PLR0917 - by place
     learner: Learner,
     folder: Path,
     run: Run,
-    validate: Callable[[TorchActor], Interval],
+    validate: Callable[[network.TorchActor], Interval],
     ranks: Ranks,
     on_epoch: Callable[[Path, Report], None],
 ) -> None:
@@ -405,7 +401,7 @@ def _learn(  # noqa: PLR0917 - by place
     if run.resume and checkpoint.exists():
         learner.restore(checkpoint)
     elif run.start is not None:
-        learner.actor.load_state_dict(module_of(load_actor(run.start).network).state_dict())
+        learner.actor.load_state_dict(network.module_of(load_actor(run.start).network).state_dict())
     ranks.align([learner.actor, learner.critic])
 
     def after(report: Report) -> None:

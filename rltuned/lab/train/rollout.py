@@ -23,17 +23,8 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.order import DEFAULT, Policy
+from rltuned.lab.kernel import episode as kernel
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
-from rltuned.lab.kernel.episode import (
-    TAPE_CANDIDATES,
-    TAPE_DECISIONS,
-    TAPE_FULL,
-    TAPE_PASSES,
-    TAPE_ROWS,
-    Desk,
-    Tape,
-    episode,
-)
 from rltuned.lab.kernel.features import Net, StaticFeatures
 from rltuned.lab.kernel.state import Setup, State, empty_state
 from rltuned.lab.replay.metrics import SHORTEST_S
@@ -138,7 +129,7 @@ class Recorder:
     def make(self, room: int) -> None:
         """Have a new tape."""
         self.room, decisions = room, room // 32
-        self.tape = Tape(
+        self.tape = kernel.Tape(
             rows=np.empty((room, QUEUE_FEATURES), dtype=np.float32),
             asked=np.empty((room, 4), dtype=np.float32),
             first=np.zeros(decisions + 1, dtype=np.int64),
@@ -160,12 +151,16 @@ def play_sampled(
         setup, state, desk, sight = tables(window, seed)
         tape = recorder.tape
         tape.used[:] = 0
-        episode(setup, state, desk, sight, net, tape)
-        if not tape.used[TAPE_FULL]:
+        kernel.episode(setup, state, desk, sight, net, tape)
+        if not tape.used[kernel.TAPE_FULL]:
             break
         recorder.make(2 * recorder.room)
     used = tape.used
-    passes, rows, count = used[TAPE_PASSES], used[TAPE_ROWS], used[TAPE_DECISIONS]
+    passes, rows, count = (
+        used[kernel.TAPE_PASSES],
+        used[kernel.TAPE_ROWS],
+        used[kernel.TAPE_DECISIONS],
+    )
     return state.start_s, Decisions(
         rows=tape.rows[:rows].copy(),
         asked=tape.asked[:rows].copy(),
@@ -174,17 +169,17 @@ def play_sampled(
         now_s=tape.now_s[:passes].copy(),
         of_pass=tape.decision_pass[:count].copy(),
         choice=tape.choice[:count].copy(),
-        candidates=tape.candidates[: used[TAPE_CANDIDATES]].copy(),
+        candidates=tape.candidates[: used[kernel.TAPE_CANDIDATES]].copy(),
         candidate_first=tape.candidate_first[: count + 1].copy(),
     )
 
 
-def tables(window: Scenario, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+def tables(window: Scenario, seed: int) -> tuple[Setup, State, kernel.Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
     window = window.ordered_by(MULTIFACTOR)
     prepared, sight = window.prepared, window.sight
     count, kinds = len(window), len(prepared.shapes.gpus)
-    desk = Desk(
+    desk = kernel.Desk(
         clock=np.array([0.0, np.inf]),
         marks=np.zeros(3, dtype=np.int64),
         queue=np.empty(count, dtype=np.int64),

@@ -267,7 +267,8 @@ for words in sys.argv[1:]:
     print("was:", code, *found, ":", words)
 """
 WRONG = (
-    "train ppo", "train ppo x --base none", "train evolve x --members 1", "train imitate .",
+    "train ppo", "train ppo --out x --set base=none", "train evolve --out x --set members=1",
+    "train imitate .",
     "train predictor --out .",
     "tune --exam some", "tune --timezone nowhere", "tune --site x --all",
     "backtest --split 2", "backtest --timezone nowhere",
