@@ -18,7 +18,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FIXED, encode
 from rltuned.errors import ModelError
 from rltuned.lab.train.export import export_bundle
-from rltuned.lab.train.network import module_of
+from rltuned.lab.train.network import TorchActor, take_over
 from rltuned.policies.actor import Card, load_actor
 from tests.builders import job, snapshot
 
@@ -172,7 +172,9 @@ def test_export_refuses_an_existing_folder_and_leaves_nothing_half_written(bundl
     masks[0, :2] = True
 
     def again(target: Path, *, broken: bool = False) -> None:
-        network = module_of(actor.network)
+        form = actor.card.architecture
+        network = TorchActor(form.kind, form.hidden, form.reach)
+        take_over(network, actor.network)
         if broken:
             with torch.no_grad():
                 next(network.parameters()).fill_(float("nan"))

@@ -29,7 +29,7 @@ from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, export_best, held_out
-from rltuned.lab.train.network import TorchActor, module_of, policy_of
+from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import CYCLES, draw_window, play_policy
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, EvolutionSettings, described
 from rltuned.policies import actor as actors
@@ -64,12 +64,12 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 def numbers_of(bundle: Path) -> tuple[FloatArray, float]:
     """(NUMBERS,) and reach of a bundle that an evolution made. Raises ModelError."""
     actor = actors.load_actor(bundle)
-    own, form = module_of(actor.network).state_dict(), actor.card.architecture
+    own, form = actor.network.weights, actor.card.architecture
     if form.kind == "queue" and form.hidden == (WIDTH, WIDTH):
         last = [own[f"{actors.LAYERS[-1]}.{name}"].reshape(2, -1) for name in ("weight", "bias")]
-        numbers: FloatArray = torch.cat(last, dim=1).numpy().astype(np.float64).ravel()
-        again = actor_of(numbers, form.reach).state_dict()
-        if all(torch.equal(own[name], value) for name, value in again.items()):
+        numbers: FloatArray = np.concatenate(last, axis=1).astype(np.float64).ravel()
+        again = network_of(actor_of(numbers, form.reach)).weights
+        if all(np.array_equal(own[name], value) for name, value in again.items()):
             return numbers, form.reach
     raise ModelError(f"model {bundle}: no network of `rltuned train evolve`; train ppo goes on")
 

@@ -97,12 +97,9 @@ def policy_of(module: TorchActor) -> actors.NetworkPolicy:
     return actors.NetworkPolicy("learner", network_of(module))
 
 
-def module_of(network: actors.Network) -> TorchActor:
-    """A module with a network's weights."""
-    biases = [len(value) for name, value in network.weights.items() if name.endswith(".bias")]
-    module = TorchActor(network.kind, tuple(biases[:-1]), network.reach)
-    module.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in network.weights.items()})
-    return module.eval()
+def take_over(module: TorchActor, given: actors.Network) -> None:
+    """Give a module a network's weights."""
+    module.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in given.weights.items()})
 
 
 class PaperCritic(nn.Module):

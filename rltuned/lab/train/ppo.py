@@ -401,7 +401,7 @@ def _learn(  # noqa: PLR0917 - by place
     if run.resume and checkpoint.exists():
         learner.restore(checkpoint)
     elif run.start is not None:
-        learner.actor.load_state_dict(network.module_of(load_actor(run.start).network).state_dict())
+        network.take_over(learner.actor, load_actor(run.start).network)
     ranks.align([learner.actor, learner.critic])
 
     def after(report: Report) -> None:
