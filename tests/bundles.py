@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 
-from rltuned.lab.train.network import TorchActor, export_bundle
+from rltuned.lab.train.export import export_bundle
+from rltuned.lab.train.network import TorchActor
 from rltuned.policies.actor import INPUTS, Training
 
 
@@ -29,7 +30,6 @@ def small_network(target: Path, *, seed: int = 1) -> Path:
     export_bundle(
         target,
         drawn,
-        name=target.name,
         summary="random weights",
         parity=(torch.rand(1, 256, INPUTS["queue"]), masks),
         training=made,

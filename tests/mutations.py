@@ -15,7 +15,7 @@ from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.cli.traces import READERS
 from rltuned.lab.replay.readers import ParsedTrace, finish, read_swf
 from rltuned.lab.replay.trace_file import read_faults, read_trace
-from rltuned.lab.train.imitation import started_of
+from rltuned.lab.train.imitation import in_history
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
 from rltuned.sim.trace import Bad
@@ -136,7 +136,7 @@ def _sacct_row(i: int) -> dict[str, str]:
 def _of_sacct() -> Iterator[Sample]:
     def use(path: Path) -> int:
         reading = READERS["sacct"](path)
-        started_of(read_history(lines_of(path), str(path), UTC).records)
+        list(in_history(read_history(lines_of(path), str(path), UTC).records, 8))
         finish(reading, path, limits=None, seed=1)
         return len(reading.jobs)
 

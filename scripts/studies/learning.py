@@ -76,10 +76,9 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "corrected": Problem(_short_and_long, "wait", LONGEST, 1.05, REACH),
 }
 SETTINGS = PpoSettings(
-    reference="group", rollouts=10, loads=(LOAD, LOAD), part=1.0, network="paper",
-    learning_rate=5e-3, epochs=20,
+    base="fcfs", loads=(LOAD, LOAD), part=1.0, network="paper", epochs=20,
 )  # fmt: skip
-"""As `rltuned train ppo --network paper`, but for the load and fewer epochs."""
+"""As `rltuned train ppo --set network=paper`, but for base, load and epochs."""
 
 
 def longest_first(reach: float) -> NetworkPolicy:
@@ -149,7 +148,7 @@ def play(name: str, seed: int, settings: PpoSettings = SETTINGS) -> Judged:
         found.append(costs(name, policy_of(actor)))
         return mean_with_ends(np.log(found[-1] / best))
 
-    train(Learner(settings), [trace_of(name, seed)], settings, validate)
+    train(Learner(settings), [trace_of(name, seed)], validate)
     change = paired(found[-1], best, "bsld")  # to which nothing is added: costs have their floor
     ratio, low, high = (round(1 + value, 4) for value in change.known)
     curve = [round(float(one.mean() / best.mean()), 4) for one in found]

@@ -17,7 +17,6 @@ from rltuned.lab.cli import traces
 from rltuned.lab.cli.traces import read_sacct_text
 from rltuned.lab.replay.trace_file import read_text
 from rltuned.lab.train import imitation
-from rltuned.lab.train.imitation import started_of
 from rltuned.slurm import accounting
 from rltuned.slurm.accounting import COLUMNS, RESIZED, STEPS, SacctAnswer, SacctRecord
 from rltuned.slurm.columns import FIELD
@@ -334,24 +333,6 @@ def test_gpus_are_counted_where_only_their_type_is_reported() -> None:
     found = {r.key: (r.gpus, r.gpu_types, r.limit_s) for r in records().values()}
     assert found["4"] == (4, ("t4",), 300.0)
     assert found["8"] == (0, (), 60_000_000.0)
-
-
-def test_training_reads_the_same_jobs() -> None:
-    reply = read_history(
-        lines_of(SACCT / "history.txt"), "history", UTC, required=imitation.COLUMNS
-    )
-    jobs = started_of(reply.records)
-    # without -D the earlier run of the requeued job is not there
-    want = sorted(
-        (r.submit_s, r.start_s, r.end_s, r.gpus, r.mem_mib, r.limit_s)
-        for r in records().values()
-        if r.state != "REQUEUED"
-    )
-    assert want == sorted(
-        (j.submit_s, j.start_s, j.end_s, r.total.gpus, r.total.mem_mib, r.time_limit_s)
-        for j in jobs
-        for r in [j.request]
-    )
 
 
 @pytest.mark.parametrize("name", ["trace", "trace-epoch"])

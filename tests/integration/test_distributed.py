@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).parents[2]
 NODES = ("p1", "p2", "k1")
 BUDGET = (
-    "--cluster", "testbed", "--epochs", "2", "--batches", "6", "--rollouts", "2",
-    "--window-jobs", "40", "--eval-windows", "1", "--eval-jobs", "60",
+    "--cluster", "testbed", "--epochs", "2", "--set", "batches=6", "--set", "rollouts=2",
+    "--set", "window_jobs=40", "--set", "eval_windows=1", "--set", "eval_jobs=60",
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
-from rltuned.lab.cli.options import check_file, check_folder
+from rltuned.lab.cli.options import check_folder
+from rltuned.lab.cli.simulate import check_file
 from rltuned.lab.replay import protocol
 from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.trace_file import read_trace, write_trace

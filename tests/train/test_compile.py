@@ -37,7 +37,8 @@ def test_commands_find_what_an_install_compiles(tmp_path: Path) -> None:
     assert min(before) > 0
     write_trace(Trace(random_ground("testbed", 11, 700).jobs), trace)
     given = ["--trace", str(trace), "--cluster", "testbed"]
-    learn = ["--quick", "--batches", "1", "--window-jobs", "60", "--eval-jobs", "60"]
+    small = ("batches=1", "window_jobs=60", "eval_windows=4", "eval_jobs=60")
+    learn = ["--epochs", "2", *(word for one in small for word in ("--set", one))]
     for command in (
         ["simulate", *given, "--mode", "cycle", "--policy", "model:rltune", "--policy", "delay"],
         ["simulate", *given, "--policy", "saf"],

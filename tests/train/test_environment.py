@@ -234,25 +234,3 @@ def test_the_example_with_stable_baselines_learns(
     np.testing.assert_allclose(action, model.predict(rows, deterministic=True)[0])
     assert np.any(action != 0)
     assert not np.any(action.reshape(4, 16)[rows.reshape(4, 16, 14)[..., -1] == 0])
-
-
-def test_stable_baselines_gets_the_same_numbers() -> None:
-    needs.module("stable_baselines3")
-    from scripts.stable_baselines import QueueVecEnv  # noqa: PLC0415 - needs what may lack
-
-    plain, stable = (QueueVectorEnv(2, TRACE, jobs=20, slots=4) for _ in range(2))
-    theirs = QueueVecEnv(stable)
-    rows, _ = plain.reset(seed=4)
-    theirs.seed(4)
-    np.testing.assert_array_equal(np.asarray(theirs.reset()), rows.reshape(2, -1))
-    ended, zeros = 0, np.zeros((2, 4), dtype=np.float32)
-    while ended < 3:
-        rows, rewards, done, _, found = plain.step(zeros)
-        flat, their_rewards, their_done, infos = theirs.step(zeros)
-        np.testing.assert_array_equal(np.asarray(flat), rows.reshape(2, -1))
-        np.testing.assert_allclose(their_rewards, rewards, rtol=1e-6)
-        np.testing.assert_array_equal(their_done, done)
-        for number in np.flatnonzero(done):
-            assert infos[number]["mean_wait_s"] == found["final_info"]["mean_wait_s"][number]
-            assert not infos[number]["terminal_observation"].any()
-        ended += int(done.sum())

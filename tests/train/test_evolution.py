@@ -12,31 +12,15 @@ from typer.testing import CliRunner
 from rltuned.cli import app
 from rltuned.core.features import encode
 from rltuned.errors import ModelError
-from rltuned.lab.cli.train import learned_on
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.evolution import (
-    ADDED_S,
-    GENERATIONS,
-    NUMBERS,
-    WIDTH,
-    Part,
-    SearchGeneration,
-    actor_of,
-    cost,
-    evolve,
-    measured,
-    numbers_of,
-    part_of,
-    perform,
-    played,
-)
+from rltuned.lab.train import evolution
+from rltuned.lab.train.export import Run, fitting, git_commit, held_out, judged
 from rltuned.lab.train.imitation import random_snapshot
-from rltuned.lab.train.network import git_commit, policy_of
+from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
-from rltuned.lab.train.run import Run, Validation, allow, fitting, held_out, judged
-from rltuned.lab.train.settings import EvolutionSettings
-from rltuned.lab.train.sources import DatasetSource, nothing
+from rltuned.lab.train.settings import LOADS, EvolutionSettings
+from rltuned.lab.train.sources import DatasetSource, learned_on, nothing
 from rltuned.policies.actor import FIRST_OF_QUEUE, QUEUE_COLUMNS, NetworkPolicy, Verdict, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
@@ -49,7 +33,16 @@ ROOT = Path(__file__).parents[2]
 PLAIN = random_ground("testbed", 21, 400)
 WORKLOAD = PLAIN.foreseeing(foreseen(load_predictor(shipped_predictor()), PLAIN.jobs))
 SETTINGS = EvolutionSettings(
-    generations=3, members=4, parts=3, part_jobs=80, loads=(1.1, 1.3), eval_every=2, step=0.6
+    generations=3,
+    members=4,
+    parts=3,
+    part_jobs=80,
+    loads=(1.1, 1.3),
+    eval_every=2,
+    step=0.6,
+    reach=1.0,
+    eval_windows=2,
+    eval_jobs=40,
 )
 SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
@@ -60,7 +53,6 @@ def search_in(folder: Path, **changes: object) -> Run:
         folder=folder / "work",
         out=folder / "model",
         command="a test",
-        validation=Validation(2, 40),
         force=True,
     )
     return replace(found, **changes)  # type: ignore[arg-type]
@@ -71,14 +63,14 @@ def weights(folder: Path) -> bytes:
 
 
 def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
-    numbers = np.random.default_rng(1).normal(0.0, 0.5, NUMBERS)
+    numbers = np.random.default_rng(1).normal(0.0, 0.5, evolution.NUMBERS)
     queue = random_snapshot(np.random.default_rng(2), 40)
     matrix = encode(queue.pending, queue)
-    policy = policy_of(actor_of(numbers, 2.0))
+    policy = policy_of(evolution.actor_of(numbers, 2.0))
     columns = policy.seen(matrix)[:, FIRST_OF_QUEUE:]
     assert columns.shape == (len(matrix), len(QUEUE_COLUMNS))
-    table = numbers.reshape(2, WIDTH + 1)
-    scores = columns @ table[:, :WIDTH].T + table[:, WIDTH]
+    table = numbers.reshape(2, evolution.WIDTH + 1)
+    scores = columns @ table[:, : evolution.WIDTH].T + table[:, evolution.WIDTH]
     rule, found = BASELINES["delay"].wish(matrix), policy.wish(matrix)
     factors = np.exp(-2.0 * np.tanh(scores))
     np.testing.assert_allclose(found.own_s, rule.own_s * factors[:, 0], rtol=1e-4)
@@ -87,24 +79,31 @@ def test_an_actor_is_linear_in_the_columns_of_the_queue() -> None:
 
 def test_no_numbers_are_the_rule() -> None:
     window = WORKLOAD.cut(0, 80, load=1.3)
-    part = part_of(window, 0.2)
-    nothing = policy_of(actor_of(np.zeros(NUMBERS), 2.0))
-    np.testing.assert_array_equal(played([nothing], [part], warm_up=0.2), np.zeros((1, 1, 4)))
+    part = evolution.part_of(window, 0.2)
+    nothing = policy_of(evolution.actor_of(np.zeros(evolution.NUMBERS), 2.0))
+    np.testing.assert_array_equal(
+        evolution.played([nothing], [part], warm_up=0.2), np.zeros((1, 1, 4))
+    )
 
 
 def test_what_is_measured_by_hand() -> None:
     window = WORKLOAD.cut(0, 5)
     start_s = window.submit_s + np.array([9e9, 0.0, 60.0, 120.0, 600.0])
-    found = measured(window, start_s, 0.2)  # the first one fills the cluster
+    found = evolution.measured(window, start_s, 0.2)  # the first one fills the cluster
     run_s = window.duration_s[1:]
     slowdown = 1 + np.array([0.0, 60.0, 120.0, 600.0]) / np.maximum(run_s, 10.0)
-    wanted = [195.0 + ADDED_S, slowdown.mean(), 585.6 + ADDED_S, 600.0 + ADDED_S]
+    wanted = [
+        195.0 + evolution.ADDED_S,
+        slowdown.mean(),
+        585.6 + evolution.ADDED_S,
+        600.0 + evolution.ADDED_S,
+    ]
     np.testing.assert_allclose(found, wanted)
 
 
 def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
     def of(*logs: tuple[float, float, float, float]) -> float:
-        return cost(np.array(logs), 0.25)
+        return evolution.cost(np.array(logs), 0.25)
 
     assert of((0.0, 0.0, 0.0, 0.0)) == 0.0
     assert of((-0.4, -0.2, 0.0, 0.0)) == pytest.approx(-0.3)
@@ -114,7 +113,7 @@ def test_a_longer_tail_costs_and_a_shorter_one_pays_nothing() -> None:
     assert of((0.0, 0.0, 0.5, 0.9), (0.0, 0.0, -0.5, -0.9)) == 0.0
 
 
-def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[evolution.Part]) -> FloatArray:
     """Costs that are known: the distance from a place, the same on every part."""
     rows = []
     for policy in policies:
@@ -124,32 +123,13 @@ def bowl(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray
     return np.array(rows)
 
 
-def test_parts_are_those_of_the_seed_and_the_generation() -> None:
-    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)]
-
-    def drew(seed: int) -> list[list[tuple[int, float]]]:
-        """What the members of each generation play."""
-        found = []
-
-        def play(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
-            if parts is not validation:
-                found.append([(w.first, float(w.submit_s[-1])) for w, _, _ in parts])
-            return bowl(policies, parts)
-
-        evolve([WORKLOAD], validation, replace(SETTINGS, seed=seed), play)
-        return found
-
-    first, second = drew(1)[:2]
-    assert [first, second] == drew(1)[:2]
-    assert first != second
-    assert first != drew(2)[0]
-
-
 def test_it_finds_what_costs_least() -> None:
     settings = replace(SETTINGS, generations=60, members=12, parts=2, part_jobs=20, eval_every=20)
-    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
-    seen: list[SearchGeneration] = []
-    actor, number, _ = evolve([WORKLOAD], validation, settings, bowl, on_generation=seen.append)
+    validation = [evolution.part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
+    seen: list[evolution.SearchGeneration] = []
+    actor, number, _ = evolution.evolve(
+        [WORKLOAD], validation, settings, bowl, on_generation=seen.append
+    )
     np.testing.assert_allclose(actor.layers[-1].state_dict()["weight"].numpy(), 0.4, atol=0.05)
     validations = [one.validation_cost for one in seen if one.validation_cost is not None]
     assert len(validations) == 3
@@ -157,37 +137,41 @@ def test_it_finds_what_costs_least() -> None:
 
 
 def test_what_is_never_better_than_the_rule_when_validated_is_the_rule() -> None:
-    def worse(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+    def worse(policies: Sequence[NetworkPolicy], parts: Sequence[evolution.Part]) -> FloatArray:
         return bowl(policies, parts) + 9.0
 
-    validation = [part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
-    actor, number, _ = evolve([WORKLOAD], validation, SETTINGS, worse)
+    validation = [evolution.part_of(WORKLOAD.cut(300, 20), 0.2)] * 2
+    actor, number, _ = evolution.evolve([WORKLOAD], validation, SETTINGS, worse)
     assert number == -1
     assert not any(one.any() for one in actor.layers[-1].parameters())
 
 
 def test_a_cost_that_is_no_number_ends_the_search() -> None:
-    def broken(policies: Sequence[NetworkPolicy], parts: Sequence[Part]) -> FloatArray:
+    def broken(policies: Sequence[NetworkPolicy], parts: Sequence[evolution.Part]) -> FloatArray:
         return bowl(policies, parts) * np.nan
 
     with pytest.raises(FloatingPointError, match="generation 0"):
-        evolve([WORKLOAD], [part_of(WORKLOAD.cut(300, 20), 0.2)], SETTINGS, broken)
+        evolution.evolve(
+            [WORKLOAD], [evolution.part_of(WORKLOAD.cut(300, 20), 0.2)], SETTINGS, broken
+        )
 
 
 def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
-    whole = sure(perform(SETTINGS, search_in(tmp_path / "a")))
+    whole = sure(evolution.perform(SETTINGS, search_in(tmp_path / "a")))
     seen: list[int] = []
 
-    def stop(found: SearchGeneration) -> None:
+    def stop(_folder: Path, found: evolution.SearchGeneration) -> None:
         seen.append(found.number)
         if found.number == 1:
             raise KeyboardInterrupt
 
     part = search_in(tmp_path / "b")
     with pytest.raises(KeyboardInterrupt):
-        perform(SETTINGS, part, workers=2, on_generation=stop)
+        evolution.perform(SETTINGS, part, workers=2, on_generation=stop)
     again = replace(part, resume=True)
-    later = perform(SETTINGS, again, on_generation=lambda found: seen.append(found.number))
+    later = evolution.perform(
+        SETTINGS, again, on_generation=lambda _, found: seen.append(found.number)
+    )
     assert seen == [0, 1, 2]
     assert sure(later).verdict == sure(whole.verdict)
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
@@ -205,41 +189,49 @@ def test_threads_and_an_interruption_change_nothing(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_gone_on_from_is_named(
     tmp_path: Path, damage: Callable[[str], str], reply: str
 ) -> None:
-    perform(SETTINGS, search_in(tmp_path))
-    record = tmp_path / "work" / GENERATIONS
+    evolution.perform(SETTINGS, search_in(tmp_path))
+    record = tmp_path / "work" / evolution.GENERATIONS
     assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
     record.write_text(damage(record.read_text()))
     again = search_in(tmp_path, out=tmp_path / "other", resume=True)
     with pytest.raises(ModelError, match=reply):
-        perform(SETTINGS, again)
+        evolution.perform(SETTINGS, again)
     with pytest.raises(ModelError, match="continue it with --resume"):
-        perform(SETTINGS, replace(again, resume=False))
+        evolution.perform(SETTINGS, replace(again, resume=False))
 
 
-def test_a_verdict_says_what_the_interval_allows() -> None:
-    predictor, busy = (
-        load_predictor(shipped_predictor()),
-        Validation(window_jobs=200, loads=(1.2, 1.6, 2.0)),
-    )
+def test_a_verdict_says_what_the_interval_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rltuned.lab.train.export.LOADS", (1.2, 1.6, 2.0))
+    predictor = load_predictor(shipped_predictor())
     worlds = [DatasetSource(PLAIN, "made up", "none", is_world=True)] * 2
 
     def judge(numbers: FloatArray) -> tuple[Verdict, dict[str, float]]:
         ground = DatasetSource(random_ground("testbed", 22, 8_000), "made up", "none")
-        return judged(actor_of(numbers, 4.0), [ground], worlds, busy, predictor)
+        actor = evolution.actor_of(numbers, 4.0)
+        return judged(actor, [ground], worlds, 200, predictor)
 
-    nothing, changes = judge(np.zeros(NUMBERS))
+    nothing, changes = judge(np.zeros(evolution.NUMBERS))
     assert (nothing.word, nothing.change, changes) == ("no proven difference", 0.0, {"testbed": 0})
     assert nothing.windows == 3 * 4 + 2, "four of the trace at each load, one of each world"
-    numbers = np.zeros((2, WIDTH + 1))
-    numbers[:, 1], numbers[:, WIDTH] = 6.0, -3.0  # large work first
+    numbers = np.zeros((2, evolution.WIDTH + 1))
+    numbers[:, 1], numbers[:, evolution.WIDTH] = 6.0, -3.0  # large work first
     bad, changes = judge(numbers.ravel())
     assert bad.word == "worse"
     assert str(bad).startswith("worse than the rule delay: wait and slowdown +")
     assert changes["testbed"] > 0
-    with pytest.raises(ModelError, match=r"worse than the rule delay.*--force"):
-        allow(bad, force=False)
-    allow(bad, force=True)
-    allow(nothing, force=False)
+
+
+def test_what_is_worse_is_exported_by_force_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = Verdict(word="worse", change=0.1, low=0.05, high=0.2, windows=9, figure="wait")
+    monkeypatch.setattr("rltuned.lab.train.export.judged", lambda *_: (worse, {}))
+    run = search_in(tmp_path, force=False)
+    reply = r"not exported: worse than the rule delay: wait \+10.0% \[.*\] on 9 windows; --force"
+    with pytest.raises(ModelError, match=reply):
+        evolution.perform(SETTINGS, run)
+    assert not run.out.exists()
+    assert evolution.perform(SETTINGS, replace(run, force=True, resume=True)).verdict == worse
 
 
 def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) -> None:
@@ -247,8 +239,9 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
     write_trace(Trace(random_ground("testbed", 23, 1_200).jobs), trace)
     where = ["--trace", str(trace), "--cluster", "testbed"]
     words = ["train", "evolve", *where, "--out", str(out), "--force", "--reach", "4"]
-    small = ["--generations", "2", "--members", "6", "--parts", "2", "--part-jobs", "200"]
-    trained = CliRunner().invoke(app, [*words, *small, "--eval-every", "1", "--load", "1.1", "1.3"])
+    small = ("members=6", "parts=2", "part_jobs=200", "eval_every=1", "loads=1.1,1.3")
+    words += ["--generations", "2", *(word for one in small for word in ("--set", one))]
+    trained = CliRunner().invoke(app, words)
     assert trained.exit_code == 0, trained.output
     # a short trace has no room for windows of 1,024
     assert "held-out windows have 120 jobs, not 1024" in " ".join(trained.stderr.split())
@@ -263,34 +256,40 @@ def test_training_the_card_and_evaluate_say_the_same_of_a_model(tmp_path: Path) 
     assert str(verdict) in " ".join(shown.stdout.split())
     assert load_actor(out).card.results["verdict_on_t.csv@testbed"] == verdict.change
     assert load_actor(out).card.git_commit == git_commit(ROOT)
+    log = (tmp_path / "mine.training" / "training.log").read_text().splitlines()
+    assert ["generation 1/2: " in log[0], "generation 2/2: " in log[1]] == [True, True]
+    assert "against delay" in log[0]
+    assert log[1].split(" ", 2)[2] in trained.output
+    again = CliRunner().invoke(app, words)
+    assert "exists already" in str(again.exception)
 
 
 def test_the_seed_that_does_best_on_held_out_windows_is_exported(tmp_path: Path) -> None:
-    whole = sure(perform(SETTINGS, search_in(tmp_path / "a", seeds=2)))
+    whole = sure(evolution.perform(SETTINGS, search_in(tmp_path / "a", seeds=2)))
     costs = {seed: whole.results[f"validation_cost_seed_{seed}"] for seed in (1, 2)}
     assert whole.training.seed == min(costs, key=lambda seed: costs[seed])
     for seed in (1, 2):
-        record = tmp_path / "a" / "work" / f"seed-{seed}" / GENERATIONS
+        record = tmp_path / "a" / "work" / f"seed-{seed}" / evolution.GENERATIONS
         assert len(record.read_text().splitlines()) == 1 + SETTINGS.generations
-    perform(replace(SETTINGS, seed=whole.training.seed), search_in(tmp_path / "b"))
+    evolution.perform(replace(SETTINGS, seed=whole.training.seed), search_in(tmp_path / "b"))
     assert weights(tmp_path / "a" / "model") == weights(tmp_path / "b" / "model")
 
 
 def test_a_search_begins_where_a_bundle_of_its_kind_ended(tmp_path: Path) -> None:
-    perform(replace(SETTINGS, reach=0.5), search_in(tmp_path / "a"))
+    evolution.perform(replace(SETTINGS, reach=0.5), search_in(tmp_path / "a"))
     begun = tmp_path / "a" / "model"
-    numbers, reach = numbers_of(begun)
+    numbers, reach = evolution.numbers_of(begun)
     np.testing.assert_allclose(numbers, numbers.astype(np.float32))
     assert reach == 0.5
     still = replace(SETTINGS, step=1e-9, generations=1)
-    card = sure(perform(still, search_in(tmp_path / "b", start=begun)))
+    card = sure(evolution.perform(still, search_in(tmp_path / "b", start=begun)))
     assert card.architecture.reach == 0.5
     assert "begun from model" in card.training.method
     if numbers.any():
         assert weights(tmp_path / "b" / "model") == weights(begun)
     other = ROOT / "models" / "warmstart-saf"
     with pytest.raises(ModelError, match="no network of `rltuned train evolve`"):
-        numbers_of(other)
+        evolution.numbers_of(other)
 
 
 @pytest.mark.parametrize(
@@ -320,35 +319,8 @@ def test_each_trace_is_learned_on_its_own_cluster(tmp_path: Path) -> None:
     assert [s.scenario.name for s in found] == ["one.csv@testbed", "two.csv@testbed"]
 
 
-def test_the_command_says_where_it_is_and_what_came_of_it(tmp_path: Path) -> None:
-    trace, out = tmp_path / "t.csv", tmp_path / "mine"
-    write_trace(Trace(WORKLOAD.jobs), trace)
-    words = ["train", "evolve", "--trace", str(trace), "--cluster", "testbed", "--out", str(out)]
-    small = ["--generations", "2", "--members", "4", "--parts", "2", "--part-jobs", "60"]
-    few = ["--eval-windows", "1", "--eval-jobs", "30", "--force"]
-    ran = CliRunner().invoke(app, [*words, *small, *few])
-    assert ran.exit_code == 0, ran.output
-    log = (tmp_path / "mine.training" / "training.log").read_text().splitlines()
-    assert ["generation 1/2: " in log[0], "generation 2/2: " in log[1]] == [True, True]
-    assert "against delay" in log[0]
-    assert "held out" in log[1]
-    assert log[1].split(" ", 2)[2] in ran.output
-    verdict = load_actor(out).verdict
-    assert verdict in ran.output
-    shown = CliRunner().invoke(app, ["models", "verify", str(out)])
-    assert verdict in shown.stdout
-    again = CliRunner().invoke(app, [*words, *small])
-    assert "exists already" in str(again.exception)
-
-
-def test_a_verdict_in_words() -> None:
-    verdict = Verdict(word="better", change=-0.05, low=-0.08, high=-0.01, windows=9, figure="wait")
-    assert str(verdict) == "better than the rule delay: wait -5.0% [-8.0%, -1.0%] on 9 windows"
-
-
 def test_no_window_is_held_out_twice() -> None:
-    loads = Validation().loads
-    windows = held_out([SOURCE], fitting(Validation(windows_per_trace=12), [SOURCE]))
+    windows = held_out([SOURCE], 12, fitting(1_024, [SOURCE]))
     assert {len(w) for w in windows} == {40}
-    assert len(windows) == len(loads)
-    assert fitting(Validation(3, 40), [SOURCE]) == Validation(3, 40)
+    assert len(windows) == len(LOADS)
+    assert fitting(30, [SOURCE]) == 30

@@ -13,12 +13,11 @@ from rltuned.core.run_times import HIGH, LOG_FULL, LOW, MEAN, MEDIAN, REQUEST_SI
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.cli.train import app
 from rltuned.lab.replay.trace_file import write_trace
-from rltuned.lab.train.network import export_predictor
+from rltuned.lab.train.export import export_predictor
 from rltuned.lab.train.predictor import examples_of, fit, foreseen
 from rltuned.policies.predictor import CARD_FILE, PARITY_FILE, PREDICTOR_FILE, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.trace import Trace, TraceJob
-from tests.browser import check_page
 
 
 def jobs_of(count: int, seed: int = 1, spread: float = 0.3) -> list[TraceJob]:
@@ -41,8 +40,6 @@ def test_habits_are_learned_and_quantiles_cover() -> None:
     assert fitted.covered[0] < 0.25
     assert 0.35 < fitted.covered[1] < 0.65
     assert fitted.covered[2] > 0.75
-    assert fitted.rank > 0.9
-    assert math.isnan(fitted.rank_by_limit)  # all limits are the same
     found = examples_of(jobs_of(3_000), fitted.predictor)
     median_s = np.expm1(found.summary[-200:, MEDIAN])
     run_s = np.expm1(found.x[-200:] * LOG_FULL)
@@ -59,8 +56,6 @@ def test_names_tell_what_users_do_not() -> None:
     ]
     named = [replace(j, name="short" if j.duration_s < 100 else "long") for j in jobs]
     without, with_names = fit(jobs, epochs=30), fit(named, epochs=30)
-    assert abs(without.rank) < 0.3
-    assert with_names.rank > 0.8
     assert with_names.pinball < 0.5 * without.pinball
 
 
@@ -144,7 +139,7 @@ def test_too_few_jobs() -> None:
     with pytest.raises(TraceError, match="too few"):
         fit(jobs_of(50))
     at_once = [replace(j, submit_s=0.0) for j in jobs_of(300)]
-    with pytest.raises(TraceError, match=r"0 jobs that had ended .* too few"):
+    with pytest.raises(TraceError, match="of 300 jobs too few had ended"):
         fit(at_once)
 
 
@@ -169,8 +164,7 @@ def test_a_predictor_comes_back_from_its_folder(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [PREDICTOR_FILE, PARITY_FILE])
 def test_a_tampered_file_is_refused(folder: Path, name: str) -> None:
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[:-1] + b"x")
+    (folder / name).write_bytes((folder / name).read_bytes()[:-1] + b"x")
     with pytest.raises(ModelError, match=f"{name}: SHA-256"):
         load_predictor(folder)
     (folder / name).unlink()
@@ -178,21 +172,16 @@ def test_a_tampered_file_is_refused(folder: Path, name: str) -> None:
         load_predictor(folder)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "why"),
-    [
-        ("inputs_id", "run-times-000000000000", "fit it again"),
-        ("format", 2, "field format"),
-        ("surprise", 1, "field surprise"),
-    ],
-)
-def test_a_card_that_says_something_else_is_refused(
-    folder: Path, field: str, value: object, why: str
-) -> None:
+def test_a_card_that_says_something_else_is_refused(folder: Path) -> None:
     card = json.loads((folder / CARD_FILE).read_text())
-    (folder / CARD_FILE).write_text(json.dumps(card | {field: value}))
-    with pytest.raises(ModelError, match=why):
-        load_predictor(folder)
+    for change, why in (
+        ({"inputs_id": "run-times-000000000000"}, "fit it again"),
+        ({"format": 2}, "field format"),
+        ({"surprise": 1}, "field surprise"),
+    ):
+        (folder / CARD_FILE).write_text(json.dumps(card | change))
+        with pytest.raises(ModelError, match=why):
+            load_predictor(folder)
 
 
 def test_a_predictor_that_answers_otherwise_here_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -205,32 +194,6 @@ def test_a_predictor_that_answers_otherwise_here_is_refused(folder: Path, tmp_pa
     (folder / CARD_FILE).write_text(json.dumps(card))
     with pytest.raises(ModelError, match="answers differ by"):
         load_predictor(folder)
-
-
-def test_the_page_tells_what_predictions_and_better_limits_are_worth(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.csv"
-    write_trace(Trace(tuple(jobs_of(600))), trace)
-    words = ["predictor", "--trace", str(trace), "--out", str(tmp_path / "out"), "--json"]
-    done = CliRunner().invoke(app, [*words, "--report", str(tmp_path / "page")])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
-    assert [row["level"] for row in found["calibration"]] == pytest.approx(
-        [0.05 * k for k in range(1, 20)]
-    )
-    assert sum(row["jobs"] for row in found["by_key"]) == found["jobs"]
-    assert max(abs(row["level"] - row["below"]) for row in found["calibration"]) < 0.35
-    assert {row["user"] for row in found["users"]} == {f"user {k}" for k in range(1, 6)}
-    for row in found["users"]:  # limits of a day where minutes are used
-        assert row["delay_with_good_limits_s"] < 0.6 * row["delay_s"]
-    page = (tmp_path / "page" / "index.html").read_text()
-    check_page(page, tmp_path)
-    assert "<svg" in page
-    assert "user 1" in page
-    assert "u0" not in page
-    again = CliRunner().invoke(
-        app, [*words[:-2], str(tmp_path / "b"), "--report", str(tmp_path / "page")]
-    )
-    assert again.exit_code != 0
 
 
 def test_one_that_predicts_worse_than_no_look_at_the_job_is_reported(tmp_path: Path) -> None:
@@ -249,7 +212,9 @@ def test_one_that_predicts_worse_than_no_look_at_the_job_is_reported(tmp_path: P
     trace = tmp_path / "trace.csv"
     write_trace(Trace(tuple(jobs)), trace)
     words = ["predictor", "--fresh", "--trace", str(trace), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, [*words, "--json"])
     assert done.exit_code == 1, done.output
+    figures = json.loads(done.stdout)
+    assert figures["pinball"] >= figures["plain"]
     assert "no better than the same answer for every job" in done.output
     assert load_predictor(tmp_path / "out").digest

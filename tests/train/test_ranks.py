@@ -23,7 +23,7 @@ LOST = 9
 
 def learned(ranks: Ranks) -> dict[str, torch.Tensor]:
     learner = Learner(SETTINGS)
-    train(learner, [WORKLOAD], SETTINGS, lambda _: (0.0, None, None), ranks=ranks)
+    train(learner, [WORKLOAD], lambda _: (0.0, None, None), ranks=ranks)
     return {k: v.clone() for k, v in learner.actor.state_dict().items()}
 
 
@@ -91,7 +91,7 @@ def test_shares_come_back_in_order() -> None:
     parts = [Ranks(r, 3).share(range(8)) for r in range(3)]
     assert parts == [[0, 3, 6], [1, 4, 7], [2, 5]]
     assert ALONE.gather([1, 2]) == [1, 2]
-    assert ALONE.total(2.5) == 2.5
+    assert ALONE.total([2.5]) == [2.5]
 
 
 def test_a_missing_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,18 +12,8 @@ from rltuned.lab.kernel.episode import QUEUED, advance, choose, score_rows, see
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.replay.trace_file import demand
-from rltuned.lab.train.imitation import random_snapshot
+from rltuned.lab.train import rollout
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
-from rltuned.lab.train.rollout import (
-    MULTIFACTOR,
-    Recorder,
-    cost_at,
-    play_policy,
-    play_rule,
-    play_sampled,
-    tables,
-)
 from rltuned.lab.train.settings import Objective
 from rltuned.policies.actor import Kind, seen_by
 from rltuned.policies.baselines import BASELINES
@@ -32,7 +22,7 @@ from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
 from tests.examples import some
 from tests.sim.reference import clairvoyant, play_direct
-from tests.train.worlds import WORKLOAD, random_ground, snapshot_now
+from tests.train.worlds import play_rule, random_ground, snapshot_now
 
 RULES = ("fcfs", "sjf", "saf", "smallest", "wfp3", "unicep", "f1", "multifactor", "clairvoyant:sjf")
 
@@ -62,16 +52,9 @@ def test_identity_law_a_rule_through_the_learned_path_gives_its_own_schedule(
 def plain(window: Scenario, policy: str) -> np.ndarray:
     """Start times in the world that people read."""
     scorer = clairvoyant if policy == "clairvoyant:sjf" else BASELINES[policy]
-    ordered = window.ordered_by(MULTIFACTOR)
+    ordered = window.ordered_by(rollout.MULTIFACTOR)
     world = play_direct(ordered, scorer, Protocol(bounded=False)).world
     return np.array([world.finished[i + 1].started_at for i in range(len(window))])
-
-
-def test_a_window_keeps_the_pools_of_its_jobs() -> None:
-    whole = random_ground("two", 3)
-    part = whole.cut(10, 100)
-    assert len(whole.prepared.units) > 1
-    np.testing.assert_array_equal(part.prepared.pool, whole.prepared.pool[10:110])
 
 
 @pytest.mark.parametrize("cluster", ["two", "testbed"])
@@ -79,7 +62,7 @@ def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
     states = 0
     for seed in range(4):
         window = random_ground(cluster, seed).cut(0, 100, load=1.5)
-        setup, state, desk, sight = tables(window, seed)
+        setup, state, desk, sight = rollout.tables(window, seed)
         draw, flags = np.random.default_rng(seed), np.zeros(2, dtype=np.int64)
         while count := advance(setup, state, desk):
             rows = see(setup, state, desk, sight, flags)
@@ -102,7 +85,7 @@ def test_features_equal_the_core_s_on_random_states(cluster: str) -> None:
 def test_compiled_forward_equals_the_network(kind: Kind) -> None:
     network = drawn(kind, (32, 16), 1.0)
     window = random_ground("two", 5).cut(0, 100, load=2.0)
-    setup, state, desk, sight = tables(window, 0)
+    setup, state, desk, sight = rollout.tables(window, 0)
     flags = np.zeros(2, dtype=np.int64)
     compared = 0
     while count := advance(setup, state, desk):
@@ -132,12 +115,12 @@ def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
     torch.manual_seed(1)
     net = net_of(network_of(drawn("paper", (16, 8), 1.0)))
     window = random_ground("testbed", 2).cut(0, 120, load=1.5)
-    recorder = Recorder()
-    starts, kept = play_sampled(window, net, 7, recorder)
-    again, same = play_sampled(window, net, 7, recorder)
+    recorder = rollout.Recorder()
+    starts, kept = rollout.play_sampled(window, net, 7, recorder)
+    again, same = rollout.play_sampled(window, net, 7, recorder)
     np.testing.assert_array_equal(starts, again)
     np.testing.assert_array_equal(kept.choice, same.choice)
-    other, _ = play_sampled(window, net, 8, recorder)
+    other, _ = rollout.play_sampled(window, net, 8, recorder)
     assert (other != starts).any()
     assert len(kept) > 20
     for d in range(len(kept)):
@@ -151,21 +134,12 @@ def test_a_sampled_episode_is_its_seed_s_and_keeps_legal_choices() -> None:
 def test_a_tape_that_is_too_short_grows() -> None:
     net = net_of(network_of(drawn("paper", (16, 8), 1.0)))
     window = random_ground("testbed", 2).cut(0, 120, load=1.5)
-    roomy = Recorder()
-    small = Recorder(rows=300, decisions=20, candidates=400)
-    _, wanted = play_sampled(window, net, 7, roomy)
-    _, kept = play_sampled(window, net, 7, small)
+    roomy = rollout.Recorder()
+    small = rollout.Recorder(room=300)
+    _, wanted = rollout.play_sampled(window, net, 7, roomy)
+    _, kept = rollout.play_sampled(window, net, 7, small)
     np.testing.assert_array_equal(kept.rows, wanted.rows)
     np.testing.assert_array_equal(kept.candidates, wanted.candidates)
-
-
-def test_stretching_meets_the_load() -> None:
-    workload = random_ground("testbed", 1)
-    for load in (0.7, 1.1):
-        window = workload.cut(0, 120, load=load)
-        jobs = window.prepared.jobs
-        gpus = window.prepared.shapes.gpus[jobs.shape].astype(np.float64)
-        assert demand(jobs.submit_s, jobs.runs_s, gpus) == pytest.approx(load * 13, rel=1e-3)
 
 
 PURE = Protocol(bounded=False)
@@ -187,7 +161,7 @@ def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> Non
     blank = policy_of(TorchActor(kind, (8, 8)))
     for seed, rules in enumerate([Rules(), Rules(backfill="none")]):
         window = random_ground(cluster, seed, rules=rules).cut(10, 100, load=1.5)
-        found = play_policy(window, blank, PURE)
+        found = rollout.play_policy(window, blank, PURE)
         np.testing.assert_array_equal(found, play_rule(window, "fcfs"))
 
 
@@ -197,7 +171,7 @@ def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
     window = random_ground("testbed", 2).cut(10, 100, load=1.5)
     world = play_direct(window, policy, PURE).world
     wanted = [world.finished[i + 1].started_at for i in range(len(window))]
-    found = play_policy(window, policy, PURE)
+    found = rollout.play_policy(window, policy, PURE)
     np.testing.assert_array_equal(found, wanted)
     assert (found != play_rule(window, "fcfs")).any()
 
@@ -206,19 +180,8 @@ def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
 def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
     loud = ordering(kind, scale=1e7)
     window = random_ground("testbed", 3).cut(0, 100, load=1.5)
-    start_s, _ = play_sampled(window, net_of(network_of(loud)), 1, Recorder())
-    np.testing.assert_array_equal(start_s, play_policy(window, policy_of(loud), PURE))
-
-
-def test_it_asks_for_no_delays() -> None:
-    policy = policy_of(ordering("queue"))
-    queue = random_snapshot(np.random.default_rng(1), 9)
-    with pytest.raises(ValueError, match="corrects no rule"):
-        policy.wish(encode(queue.pending, queue))
-    window = random_ground("two", 1).cut(0, 20)
-    for protocol in (Protocol(), Protocol("cycle")):
-        with pytest.raises(ValueError, match="corrects no rule"):
-            play_policy(window, policy, protocol)
+    start_s, _ = rollout.play_sampled(window, net_of(network_of(loud)), 1, rollout.Recorder())
+    np.testing.assert_array_equal(start_s, rollout.play_policy(window, policy_of(loud), PURE))
 
 
 SUBMIT = np.array([0.0, 10.0, 20.0])
@@ -234,7 +197,7 @@ WINDOW = Scenario.of(
 
 
 def at(objective: Objective, *times: float) -> list[float]:
-    found: list[float] = cost_at(objective, np.array(times), START, WINDOW).tolist()
+    found: list[float] = rollout.cost_at(objective, np.array(times), START, WINDOW).tolist()
     return found
 
 
@@ -264,12 +227,6 @@ def test_totals_are_the_metrics_and_a_second_may_cost_more_by_job(price: np.ndar
         "tail": price * wait_s**2,
     }
     for objective, costs in wanted.items():
-        found = cost_at(objective, end, START, window)  # type: ignore[arg-type]
+        found = rollout.cost_at(objective, end, START, window)  # type: ignore[arg-type]
         assert found == pytest.approx([costs.mean()]), objective
     assert at("utilisation", np.inf) == [300.0]
-
-
-def test_a_window_has_the_prices_of_its_jobs() -> None:
-    priced = replace(WORKLOAD, price=np.arange(float(len(WORKLOAD))))
-    assert priced.cut(5, 3).price == pytest.approx([5.0, 6.0, 7.0])
-    assert WORKLOAD.cut(5, 3).price == pytest.approx([1.0, 1.0, 1.0])

@@ -11,21 +11,11 @@ from hypothesis import strategies as st
 from rltuned.core.features import COLUMN
 from rltuned.core.run_times import LOG_FULL
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train import sources
+from rltuned.lab.train.export import READ, held_out, ranges_played
 from rltuned.lab.train.network import TorchActor
 from rltuned.lab.train.predictor import fit
-from rltuned.lab.train.run import READ, Validation, held_out, ranges_played
 from rltuned.lab.train.settings import LEARN_UNTIL
-from rltuned.lab.train.sources import (
-    JUDGES,
-    LEAST_GPUS,
-    MOST_GPUS,
-    DatasetSource,
-    drawn,
-    generated,
-    predictions,
-    random_world,
-    together,
-)
 from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE, Kind
 from rltuned.sim.trace import EmptyCluster
 from tests.examples import examples
@@ -35,16 +25,16 @@ from tests.train.worlds import random_ground
 @examples(25)
 @given(seed=st.integers(0, 100_000))
 def test_every_job_of_a_world_can_run_there(seed: int) -> None:
-    world = cluster, jobs, _ = random_world(seed, 200)
+    world = cluster, jobs, _ = sources.random_world(seed, 200)
     assert len(jobs) >= 100
     assert all(EmptyCluster(cluster).why_not(job) is None for job in jobs)
     # rounding to whole nodes, at least one of each kind, may leave the bounds a little
-    assert LEAST_GPUS / 2 <= cluster.gpus <= MOST_GPUS + 32
-    assert random_world(seed, 200) == world
+    assert sources.LEAST_GPUS / 2 <= cluster.gpus <= sources.MOST_GPUS + 32
+    assert sources.random_world(seed, 200) == world
 
 
 def test_worlds_differ_in_what_matters() -> None:
-    worlds = [random_world(seed, 100) for seed in range(60)]
+    worlds = [sources.random_world(seed, 100) for seed in range(60)]
     clusters = [cluster for cluster, _, _ in worlds]
     assert {limits for _, _, limits in worlds} == {"real", "weak", "none"}
     assert {len({n.gpus[0].gpu_type for n in c.nodes}) for c in clusters} >= {1, 2, 3}
@@ -55,26 +45,29 @@ def test_worlds_differ_in_what_matters() -> None:
 
 
 def test_judges_are_not_learned_from() -> None:
-    learned = {s.scenario.name for seed in (1, 2, 3) for s in drawn(seed, 3, jobs=120)}
-    assert learned.isdisjoint(s.scenario.name for s in drawn(JUDGES, 3, jobs=120))
+    learned = {s.scenario.name for seed in (1, 2, 3) for s in sources.drawn(seed, 3, jobs=120)}
+    assert learned.isdisjoint(s.scenario.name for s in sources.drawn(sources.JUDGES, 3, jobs=120))
     assert len(learned) == 9
 
 
-def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_validation() -> None:
-    traces, worlds = generated(1, jobs=300), drawn(1, 9, jobs=120)
-    course = together(traces, worlds)
-    assert sum(s.share for s in course[: len(traces)]) == 8
-    assert together(traces, []) == traces
-    judges = drawn(JUDGES, 2, jobs=300)
-    windows = held_out(traces, Validation(2, 25, (0.7, 1.1)), judges)
+def test_traces_and_worlds_come_equally_often_and_judges_take_part_in_the_validation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rltuned.lab.train.sources.GENERATED_JOBS", 300)
+    both = sources.learned_on([], [], 9, 1, sources.nothing)
+    traces = [source for source in both if not source.is_world]
+    assert sum(s.share for s in traces) == 8
+    assert len(both) - len(traces) == 9
+    judges = sources.drawn(sources.JUDGES, 2, jobs=300)
+    windows = held_out(traces, 2, 25, judges)
     assert len(windows) == 2 * len(traces) + 2
     assert windows[-1].name == judges[-1].scenario.name
     assert windows[-1].first >= int(len(judges[-1].scenario) * LEARN_UNTIL)
 
 
 def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> None:
-    guess = predictions(fit(random_world(3, 600)[1], epochs=1).predictor)
-    for number, source in enumerate(drawn(0, 3, guess, jobs=400)):
+    guess = sources.predictions(fit(sources.random_world(3, 600)[1], epochs=1).predictor)
+    for number, source in enumerate(sources.drawn(0, 3, guess, jobs=400)):
         answers = [found for found in guess(source.scenario.jobs) if found is not None]
         own = answers[number]
         seen = source.scenario.sight.fixed[:, FIRST_QUANTILE:FIRST_OF_QUEUE]
@@ -90,7 +83,7 @@ def test_worlds_are_predicted_well_by_requests_alone_and_wrongly_in_turn() -> No
 LOADS = (0.9, 1.3)
 
 
-def source() -> DatasetSource:
+def source() -> sources.DatasetSource:
     """120 jobs; only the last fifth, which is not learned from, asks for 20 days."""
     workload = random_ground("two", seed=5)
     learned = int(len(workload) * LEARN_UNTIL)
@@ -100,7 +93,7 @@ def source() -> DatasetSource:
     ]
     limited = [replace(j, time_limit_s=min(j.time_limit_s, 864_000.0)) for j in jobs[:learned]]
     made = Scenario.of(workload.cluster, limited + jobs[learned:]).for_networks()
-    return DatasetSource(made, "", "")
+    return sources.DatasetSource(made, "", "")
 
 
 @pytest.mark.parametrize("kind", ["queue", "paper"])
@@ -120,15 +113,3 @@ def test_static_features_lie_within_what_was_learned_from(kind: Kind) -> None:
     assert found["requested_time"][1] < float(here.scenario.sight.fixed[:, 1].max())
     assert found["can_schedule_now"] == (0.0, 1.0)
     assert found["submit_time"][0] == 0.0 < found["submit_time"][1]
-
-
-def test_more_sources_widen_a_range_and_never_narrow_it() -> None:
-    torch.manual_seed(1)
-    network = TorchActor("queue", (32, 16))
-    one = ranges_played(network, [source()], size=40, loads=LOADS)
-    other = DatasetSource(random_ground("testbed", seed=6), "", "")
-    both = ranges_played(network, [source(), other], size=40, loads=LOADS)
-    for name in ("requested_gpus", "req_cpu", "req_mem"):
-        assert both[name][0] <= one[name][0] + 1e-6, name
-        assert both[name][1] >= one[name][1] - 1e-6, name
-    assert np.isfinite([*both.values()]).all()

@@ -2,17 +2,29 @@
 
 import numpy as np
 
+from rltuned.core.decide import Knobs
+from rltuned.core.features import FloatArray
+from rltuned.core.order import DEFAULT, Order
 from rltuned.domain.cluster import GpuCount, Resources
 from rltuned.domain.jobs import PendingJob, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName, UnixTime
 from rltuned.lab.kernel.episode import QUEUED, Desk
 from rltuned.lab.kernel.state import RUNNING, State
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
+from rltuned.lab.train.rollout import play_policy
 from rltuned.lab.train.settings import PpoSettings
 from rltuned.sim.cluster import Cluster, parse_cluster, preset
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import Rules
+
+
+def play_rule(window: Scenario, policy: str, order: Order | None = None) -> FloatArray:
+    """(n,) start times under a rule at every event; order: None = pure."""
+    knobs = Knobs(top_k=0, order=order or DEFAULT)
+    return play_policy(window, policy, Protocol(knobs=knobs, bounded=order is not None))
+
 
 TWO_PARTITIONS = """
 [[partitions]]
@@ -178,12 +190,6 @@ WORKLOAD = random_ground("testbed", 11, 700)
 
 
 SMALL = PpoSettings(
-    network="paper",
-    window_jobs=60,
-    rollouts=2,
-    reference="group",
-    epochs=2,
-    batches=4,
-    hidden=(8, 8),
-    minibatches=2,
-)
+    network="paper", window_jobs=60, rollouts=2, epochs=2, batches=4, hidden=(8, 8), minibatches=2,
+    learning_rate=1e-3, base="fcfs", eval_windows=2, eval_jobs=60,
+)  # fmt: skip

@@ -17,7 +17,8 @@ from safetensors.torch import save as save_tensors
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.features import FIXED, encode
 from rltuned.errors import ModelError
-from rltuned.lab.train.network import export_bundle, module_of
+from rltuned.lab.train.export import export_bundle
+from rltuned.lab.train.network import TorchActor, take_over
 from rltuned.policies.actor import Card, load_actor
 from tests.builders import job, snapshot
 
@@ -171,12 +172,14 @@ def test_export_refuses_an_existing_folder_and_leaves_nothing_half_written(bundl
     masks[0, :2] = True
 
     def again(target: Path, *, broken: bool = False) -> None:
-        network = module_of(actor.network)
+        form = actor.card.architecture
+        network = TorchActor(form.kind, form.hidden, form.reach)
+        take_over(network, actor.network)
         if broken:
             with torch.no_grad():
                 next(network.parameters()).fill_(float("nan"))
         export_bundle(
-            target, network, name="copy", summary="copy", parity=(values, masks),
+            target, network, summary="copy", parity=(values, masks),
             training=card.training, results={}, caveats=[],
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -12,9 +13,10 @@ from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.order import DEFAULT
+from rltuned.core.slurm_plan import Parameters
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
-from rltuned.lab.cli.options import check_file, progress
+from rltuned.lab.cli.options import progress
 from rltuned.lab.replay.metrics import (
     Schedule,
     bound,
@@ -26,7 +28,7 @@ from rltuned.lab.replay.metrics import (
 from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, policy_of, watching
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
-from rltuned.sim.dispatch import AGE_ONLY, Natural
+from rltuned.sim.dispatch import AGE_ONLY, BackfillRule, Natural
 from rltuned.sim.trace import Bad, TraceJob
 from rltuned.sim.world import Fault, Rules
 from rltuned.solver import Cbc
@@ -70,6 +72,40 @@ SkipImpossibleOption = Annotated[
 DetailsOption = Annotated[
     bool, typer.Option("--details", help="More figures and fairness; with --json the lower bound.")
 ]
+OwnOption = Annotated[
+    float, typer.Option("--own", help="Part of a job's own length in its delay.", min=0.0)
+]
+ShareOption = Annotated[
+    float, typer.Option("--share", help="Part of the backlog in its delay.", min=0.0)
+]
+ClipOption = Annotated[
+    float,
+    typer.Option(
+        "--clip", help="No delay above so many limit x sqrt(GPUs) + share x backlog.", min=0.0
+    ),
+]
+MaxDelayOption = Annotated[
+    float, typer.Option("--max-delay", help="No delay above so many seconds.", min=0.0)
+]
+PredictorOption = Annotated[
+    str,
+    typer.Option(
+        "--predictor", help="Of run times: a folder, the `shipped` one, or `none`: by the limits."
+    ),
+]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", help="Seconds between cycles.", min=0.001, max=1e9)
+]
+BackfillOption = Annotated[
+    BackfillRule,
+    typer.Option(help="easy; none; slurm: what sched/backfill plays, by --backfill-param."),
+]
+BackfillParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backfill-param", help="name=value as in SchedulerParameters; for slurm; again for more."
+    ),
+]
 
 
 @app.command()
@@ -79,12 +115,12 @@ def simulate(
     cluster: Annotated[str, typer.Option(help=f"Cluster TOML, or one of {', '.join(PRESETS)}.")],
     policy: Annotated[list[str], typer.Option("--policy", "-p", help="May be given again.")],
     mode: Annotated[Mode, typer.Option(help="Rank at every event, or once per cycle.")] = "event",
-    interval: options.IntervalOption = 60.0,
+    interval: IntervalOption = 60.0,
     placement: PlacementOption = "pack",
     top_k: TopKOption = 16,
     oversubscribe: OverSubscribeOption = None,
-    backfill: options.BackfillOption = "easy",
-    backfill_param: options.BackfillParamOption = None,
+    backfill: BackfillOption = "easy",
+    backfill_param: BackfillParamOption = None,
     natural: NaturalOption = "age",
     count: CountOption = None,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.")] = 256,
@@ -92,12 +128,12 @@ def simulate(
     first: Annotated[int | None, typer.Option(help="Only the first K jobs.")] = None,
     warmup: WarmupOption = 0,
     bounds: options.BoundsOption = options.OnOff.ON,
-    own: options.OwnOption = DEFAULT.own,
-    share: options.ShareOption = DEFAULT.share,
-    clip: options.ClipOption = DEFAULT.clip,
-    max_delay: options.MaxDelayOption = DEFAULT.max_delay_s,
+    own: OwnOption = DEFAULT.own,
+    share: ShareOption = DEFAULT.share,
+    clip: ClipOption = DEFAULT.clip,
+    max_delay: MaxDelayOption = DEFAULT.max_delay_s,
     trust: options.TrustOption = None,
-    predictor: options.PredictorOption = options.SHIPPED,
+    predictor: PredictorOption = options.SHIPPED,
     faults: Annotated[Path | None, typer.Option(help="CSV of node failures and drains.")] = None,
     skip_impossible: SkipImpossibleOption = False,
     jobs_out: Annotated[Path | None, typer.Option(help="CSV with one line per job.")] = None,
@@ -111,7 +147,7 @@ def simulate(
     """
     chosen = {name: policy_of(name) for name in policy}
     trusted = options.trust_of(trust, [one for name, one in chosen.items() if name != BY_DEFAULT])
-    parameters = options.parameters_of(backfill, backfill_param)
+    parameters = parameters_of(backfill, backfill_param)
     hardware = cluster_named(cluster)
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
@@ -235,3 +271,18 @@ def _columns(*names: str) -> list[Column]:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.2f}"
+
+
+def parameters_of(backfill: str | None, given: Sequence[str] | None) -> Parameters:
+    """What --backfill slurm plays by. Raises BadParameter: it is not played, or plays otherwise."""
+    if given and backfill != "slurm":
+        raise typer.BadParameter("--backfill-param: only --backfill slurm has parameters")
+    return options.changed(Parameters(), given or (), "--backfill-param")
+
+
+def check_file(path: Path | None) -> None:
+    """Raises TraceError: there can be no such file. None = none is asked for."""
+    if path is not None and path.is_dir():
+        raise TraceError(f"{path}: cannot be written: it is a folder")
+    if path is not None and not path.parent.is_dir():
+        raise TraceError(f"{path}: cannot be written: no folder {path.parent}")

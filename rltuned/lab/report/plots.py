@@ -108,19 +108,6 @@ def calibration(
     return svg("calibration", 3.2, draw)
 
 
-def levels(below: FloatArray) -> Markup:
-    """Calibration of predictions; below: (k, 2) level of a quantile, share of jobs below it."""
-
-    def draw(figure: Figure) -> None:
-        axis = figure.subplots()
-        axis.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=0.9)
-        axis.plot(*below.T, marker="o", ms=3, color=SERIES[0])
-        axis.set(xlabel="predicted quantile", ylabel="share of the jobs that ended below it")
-        axis.grid()
-
-    return svg("levels", 3.2, draw)
-
-
 def shares(axis: Axes, quantiles: FloatArray, name: str, colour: str, line: str) -> None:
     """A distribution: quantiles at SHARES."""
     axis.plot(quantiles, SHARES, line, color=colour, label=name, linewidth=1.4)

@@ -11,7 +11,7 @@ it (core/decide); the simulator is the compiled one. Needs gymnasium (`rltuned[g
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -50,21 +50,6 @@ _NET: Final = NO_EYES.net._replace(kind=AGENT, reach=math.log(REACH))
 _HOUR_S: Final = 3_600.0
 
 
-class _Episode(NamedTuple):
-    """A window in play. stops: advances to the next decision. start_s: (n,) is filled by it."""
-
-    stops: Iterator[float]
-    start_s: FloatArray
-    submit_s: FloatArray
-
-    @property
-    def waited_s(self) -> float:
-        """What all jobs together have waited at the end. Raises TraceError: one never starts."""
-        if np.isnan(self.start_s).any():
-            raise TraceError("a job never starts: the nodes it needs are down to the end")
-        return float((self.start_s - self.submit_s).sum())
-
-
 class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
     """Windows of a trace on simulated clusters, each from the first submission to the last start.
 
@@ -79,23 +64,15 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
     same step. Each environment draws its windows by a generator of its own; without a trace, the
     jobs are those of the first environment's seed.
 
-    Args:
-        num_envs: windows at once.
-        trace: whose windows are played; None = jobs like those of RLTune's testbed, made for each
-            seed.
-        cluster: a preset's name or a cluster file.
-        jobs: of a window.
-        slots: how many waiting jobs an agent sees.
-        load: GPU demand as a part of the cluster's GPUs.
-        protocol: interval and the daemon's settings.
-        rules: backfill, placement and priorities of the simulated Slurm.
+    num_envs: windows at once. trace: whose windows are played; None = jobs like those of RLTune's
+    testbed, made for each seed. cluster: a preset's name or a cluster file. jobs: of a window.
+    slots: how many waiting jobs an agent sees. load: GPU demand as a part of the cluster's GPUs.
+    protocol: interval and the daemon's settings. rules: backfill, placement and priorities of the
+    simulated Slurm.
 
     Raises TraceError: the cluster cannot be used, the trace is shorter than a window, no job ever
     waits, or the protocol has joint placement or is not the daemon's cycles.
     """
-
-    _ground: Scenario
-    """What windows are cut from; without a trace there is none before the first reset."""
 
     def __init__(
         self,
@@ -115,9 +92,9 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         if self._protocol.mode != "cycle" or self._protocol.is_joint:
             raise TraceError("an environment plays cycles without joint placement alone")
         self._cluster, self._rules = cluster_named(cluster), rules
+        # what windows are cut from; without a trace there is none before the first reset
+        self._ground = None if trace is None else self._prepared(trace)
         self._made = trace is None
-        if trace is not None:
-            self._ground = self._prepared(trace)
         shape = (slots, NUM_FEATURES + 1)
         self.single_observation_space = spaces.Box(0.0, 1.0, shape, np.float32)
         self.single_action_space = spaces.Box(-1.0, 1.0, (slots,), np.float32)
@@ -126,7 +103,8 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._rows = np.zeros((num_envs, *shape), dtype=np.float32)
         self._actions = np.zeros((num_envs, slots), dtype=np.float32)
         self._waited_s, self._counted_s = np.zeros((num_envs, 1)), np.zeros(num_envs)
-        self._episodes: list[_Episode] = []
+        # of each window: what advances to its next decision, its starts (n,) so far, its submits
+        self._episodes: dict[int, tuple[Iterator[float], FloatArray, FloatArray]] = {}
         self._draws: dict[int, np.random.Generator] = {}
 
     def reset(
@@ -143,21 +121,20 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         mask = np.asarray((options or {}).get("reset_mask", np.ones(count, dtype=bool)))
         if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
             raise ValueError(f"reset_mask must be ({count},) of bool with a True in it")
-        if seed is None or isinstance(seed, int):
-            seeds = [None if seed is None else seed + number for number in range(count)]
-        elif len(seed) == count:
-            seeds = list(seed)
-        else:
-            raise ValueError(f"{len(seed)} seeds for {count} environments")
         if not self._episodes and not mask.all():
             raise ValueError("the first reset must begin all environments")
-        for number in np.flatnonzero(mask):
-            if seeds[number] is not None or len(self._draws) <= number:
-                self._draws[int(number)] = seeding.np_random(seeds[number])[0]
+        seeds = _each(seed, count)
+        if len(seeds) != count:
+            raise ValueError(f"{len(seeds)} seeds for {count} environments")
+        for number in np.flatnonzero(mask).tolist():
+            if seeds[number] is not None or number not in self._draws:
+                draw = self._draws[number] = seeding.np_random(seeds[number])[0]
                 if number == 0 and self._made:
-                    self._ground = self._synthesized(self._draws[0])
-        begun = {int(number): self._begun(int(number)) for number in np.flatnonzero(mask)}
-        self._episodes = [begun.get(n) or self._episodes[n] for n in range(count)]
+                    jobs = max(MADE_WINDOWS * self._jobs, MADE_JOBS)
+                    drawn = int(draw.integers(2**31))
+                    made = synthesize("testbed-1024", jobs=jobs, seed=drawn)
+                    self._ground = self._prepared(made)
+            self._begin(number)
         return self._rows.copy(), {}
 
     def step(
@@ -166,48 +143,46 @@ class QueueVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         """Decide in each of them, and let time pass until the next decision there."""
         self._actions[:] = _checked(actions, self._actions.shape)
         infos: dict[str, Any] = {}
-        ended = [n for n, one in enumerate(self._episodes) if next(one.stops, None) is None]
-        waited_s, done = self._waited_s[:, 0] - self._counted_s, np.zeros(self.num_envs, dtype=bool)
+        done = np.array([next(self._episodes[n][0], None) is None for n in range(self.num_envs)])
+        waited_s = self._waited_s[:, 0] - self._counted_s
         self._counted_s[:] = self._waited_s[:, 0]
-        for number in ended:
-            whole_s, done[number] = self._episodes[number].waited_s, True
+        for number in np.flatnonzero(done).tolist():
+            _, start_s, submit_s = self._episodes[number]
+            whole_s = float((start_s - submit_s).sum())
+            if math.isnan(whole_s):
+                raise TraceError("a job never starts: the nodes it needs are down to the end")
             waited_s[number] += whole_s - self._counted_s[number]
             last = np.zeros(self._rows.shape[1:], dtype=np.float32)
             info = {"final_obs": last, "final_info": {"mean_wait_s": whole_s / self._jobs}}
             infos = self._add_info(infos, info, number)
-            self._episodes[number] = self._begun(number)
+            self._begin(number)
         rewards = -waited_s / self._jobs / _HOUR_S
         return self._rows.copy(), rewards, done, np.zeros(self.num_envs, dtype=bool), infos
 
-    def _begun(self, number: int) -> _Episode:
+    def _begin(self, number: int) -> None:
         """Another window, at its first decision."""
-        draw = self._draws[number]
+        draw, ground, protocol = self._draws[number], self._ground, self._protocol
+        assert ground is not None, "the first reset prepares it"  # noqa: S101
         for _ in range(TRIES):
-            first = int(draw.integers(len(self._ground) - self._jobs + 1))
-            window = self._ground.cut(first, self._jobs, load=self._load)
-            episode = self._episode(number, window)
-            if next(episode.stops, None) is not None:
+            first = int(draw.integers(len(ground) - self._jobs + 1))
+            window = ground.cut(first, self._jobs, load=self._load)
+            prepared, setup = window.prepared, setup_of(window)
+            ranking, cycles, _ = in_cycles(
+                BASELINES["delay"], window, protocol.knobs, protocol.interval_s
+            )
+            state = empty_state(setup.hardware, prepared.shapes, prepared.jobs)
+            fixed = ranking.rule == FIXED
+            queue = empty_queue(setup, ranking.key, window.submit_s, fixed=fixed)
+            eyes = eyes_on(window.sight, prepared, _NET)
+            agent = loop.Agent(self._rows[number], self._actions[number], self._waited_s[number])
+            cycles = cycles._replace(rule=NET)
+            faults = faults_of(window)
+            stops = loop.stops(setup, state, ranking, queue, cycles, eyes, faults, agent)
+            if next(stops, None) is not None:
                 self._counted_s[number] = 0.0
-                return episode
+                self._episodes[number] = stops, state.start_s, window.submit_s
+                return
         raise TraceError(f"in {TRIES} windows no job waits: raise the load")
-
-    def _episode(self, number: int, window: Scenario) -> _Episode:
-        protocol, prepared, submit_s = self._protocol, window.prepared, window.submit_s
-        ranking, cycles, _ = in_cycles(
-            BASELINES["delay"], window, protocol.knobs, protocol.interval_s
-        )
-        setup, faults = setup_of(window), faults_of(window)
-        state = empty_state(setup.hardware, prepared.shapes, prepared.jobs)
-        queue = empty_queue(setup, ranking.key, submit_s, fixed=ranking.rule == FIXED)
-        eyes = eyes_on(window.sight, prepared, _NET)
-        agent = loop.Agent(self._rows[number], self._actions[number], self._waited_s[number])
-        cycles = cycles._replace(rule=NET)
-        stops = loop.stops(setup, state, ranking, queue, cycles, eyes, faults, agent)
-        return _Episode(stops, state.start_s, submit_s)
-
-    def _synthesized(self, draw: np.random.Generator) -> Scenario:
-        jobs, seed = max(MADE_WINDOWS * self._jobs, MADE_JOBS), int(draw.integers(2**31))
-        return self._prepared(synthesize("testbed-1024", jobs=jobs, seed=seed))
 
     def _prepared(self, trace: Trace) -> Scenario:
         kept, _ = possible(trace.jobs, self._cluster, skip=True)
@@ -250,6 +225,13 @@ class QueueEnv(gymnasium.Env[Float32Array, Float32Array]):
         self._next, self._done = rows[0], True  # the window after has begun already
         info = {"mean_wait_s": float(infos["final_info"]["mean_wait_s"][0])}
         return infos["final_obs"][0], float(rewards[0]), True, False, info
+
+
+def _each(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    """As many seeds as environments."""
+    if seed is None:
+        return [None] * count
+    return list(range(seed, seed + count)) if isinstance(seed, int) else list(seed)
 
 
 def _checked(actions: object, shape: tuple[int, ...]) -> Float32Array:

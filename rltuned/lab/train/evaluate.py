@@ -8,16 +8,24 @@ the result says it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from rltuned.errors import ModelError, TraceError
-from rltuned.lab.compare import SHARES, Change, Paired, objective_logs, of_logs, paired
+from rltuned.lab.compare import (
+    LARGER_IS_BETTER,
+    SHARES,
+    Change,
+    Paired,
+    objective_logs,
+    of_logs,
+    paired,
+)
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
-from rltuned.lab.replay.protocol import FUTURE, Protocol
+from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
 from rltuned.lab.replay.run import play_plugged, scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import play_policy
@@ -25,11 +33,8 @@ from rltuned.lab.train.settings import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS,
 from rltuned.policies.actor import Actor, Verdict, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
+from rltuned.report import render
 from rltuned.sim.dispatch import AGE_ONLY
-
-SINGLE: Final = ("wait_s", "bsld", "jct_s")
-WAYS: Final = ("wait_s", "wait_p95_s", "jct_s", "bsld")
-"""Metrics with the share of the way to the best order that a model goes."""
 
 FIGURE: Final = "wait and slowdown"
 DIGITS: Final = 4
@@ -78,24 +83,13 @@ def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
     """Which windows. windows: None = as many as share no job, see in_scenario. load: GPU demand
-    that submits are stretched to; None = the trace's. part: of the trace, from and to. random: at
-    random places, as in the paper, not evenly spread. copies: of each window, with submits moved by
-    up to jitter_s.
+    that submits are stretched to; None = the trace's. part: of the trace, from and to.
     """
 
     windows: int | None = None
     window_jobs: int = 1_024
     load: float | None = None
     part: tuple[float, float] = (0.9, 1.0)
-    random: bool = False
-    copies: int = 1
-    jitter_s: float = 60.0
-    seed: int = 1
-
-    @property
-    def unit(self) -> str:
-        """What intervals are made from: several windows, or the copies of a single one."""
-        return "copies" if self.windows == 1 and self.copies > 1 else "windows"
 
     def in_scenario(self, scenario: Scenario) -> "EvaluationPlan":
         """With windows that there is room for: shorter ones, rather than fewer than LEAST_WINDOWS.
@@ -114,12 +108,11 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One trace on one cluster at one load; k units of chance (see EvaluationPlan.unit). plan: as
-    it was played. disjoint: no two windows share a job.
+    """One trace on one cluster at one load; k windows. plan: as it was played. disjoint: no two
+    windows share a job.
 
     values: policy -> metric -> (k,), a model's (s, k) of s seeds. paired: model -> rule -> metric.
-    closed: model -> metric -> share of the way from fcfs to the better clairvoyant order. spread:
-    policy -> metric of SINGLE -> (len(SHARES),) quantiles over all jobs.
+    spread: policy -> wait_s, bsld, jct_s -> (len(SHARES),) quantiles over all jobs.
     """
 
     scenario: str
@@ -128,7 +121,6 @@ class Evaluation:
     jobs: int
     values: Mapping[str, Mapping[str, FloatArray]]
     paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
-    closed: Mapping[str, Mapping[str, float]]
     spread: Mapping[str, Mapping[str, FloatArray]]
 
     def means(self) -> dict[str, dict[str, float]]:
@@ -138,22 +130,66 @@ class Evaluation:
         }
 
 
-def everywhere(
-    comparisons: Sequence[Evaluation], model: str, rule: str, metric: str
-) -> list[float]:
-    """Change of a model's ratio to a rule: the geometric mean over the places, then at each."""
-    tables = [one.paired.get(model, {}) for one in comparisons]
-    changes = [table[rule][metric].geometric.change or 0.0 for table in tables if rule in table]
-    if not changes:
-        return []
-    return [prod((1 + one) ** (1 / len(changes)) for one in changes) - 1, *changes]
+def windows_of(scenario: Scenario, plan: EvaluationPlan) -> tuple[list[Scenario], bool]:
+    """The windows, evenly spread, and whether no two share a job. Raises TraceError."""
+    plan = plan.in_scenario(scenario)
+    count, first = plan.windows or 1, int(len(scenario) * plan.part[0])
+    spare = int(len(scenario) * plan.part[1]) - first - plan.window_jobs
+    starts = first + np.linspace(0, spare, count).astype(int)
+    found = [scenario.cut(int(at), plan.window_jobs, load=plan.load) for at in starts]
+    return found, count == 1 or int(np.diff(starts).min()) >= plan.window_jobs
 
 
-def is_proven(comparisons: Sequence[Evaluation], model: str, rule: str, metric: str) -> bool:
-    """Whether the 95% interval of the change leaves out 0, on the same side at every place."""
-    tables = [one.paired.get(model, {}) for one in comparisons]
-    words = {table[rule][metric].geometric.word for table in tables if rule in table}
-    return words in ({"better"}, {"worse"})
+def evaluate_on(
+    scenario: Scenario,
+    models: Mapping[str, Sequence[Play]],
+    plan: EvaluationPlan,
+    *,
+    rules: Sequence[str] = RULES,
+    protocol: Protocol,
+) -> Evaluation:
+    """Play every window under every policy. models: name -> one player per training seed. protocol:
+    of the rules; who knows the future orders at every event. Raises TraceError.
+    """
+    plan = plan.in_scenario(scenario)
+    chosen, disjoint = windows_of(scenario, plan)
+    judges: dict[str, Sequence[Play]] = {
+        rule: [partial(play_policy, policy=rule, protocol=protocol)] for rule in rules
+    }
+    values: dict[str, dict[str, FloatArray]] = {}
+    spread = {}
+    for policy, players in {**judges, **models}.items():
+        kept: list[Schedule] = []
+        for play in players:
+            for window in chosen:
+                start_s = play(window)
+                end_s = start_s + window.prepared.jobs.runs_s
+                kept.append(scheduled(window, start_s, end_s))
+        rows = [score([one], scenario.prepared.cluster_gpus) for one in kept]
+        table = np.array([[getattr(row, m) for m in METRICS] for row in rows], dtype=np.float64)
+        seeds = table.reshape(len(players), -1, len(METRICS))
+        values[policy] = {
+            m: (seeds[:, :, at] if policy in models else seeds[0, :, at]).copy()
+            for at, m in enumerate(METRICS)
+        }
+        single = {
+            "wait_s": [s.wait_s for s in kept],
+            "bsld": [s.slowdown for s in kept],
+            "jct_s": [s.end_s - s.submit_s for s in kept],
+        }
+        spread[policy] = {m: np.quantile(np.concatenate(v), SHARES) for m, v in single.items()}
+    beside = {
+        name: {
+            rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
+            for rule in judges
+        }
+        for name in models
+    }
+    jobs = plan.window_jobs * len(chosen)
+    return Evaluation(scenario.name, plan, disjoint, jobs, values, beside, spread)
+
+
+# What several places say together
 
 
 def objective_over(comparisons: Sequence[Evaluation], model: str, rule: str) -> tuple[Change, int]:
@@ -165,158 +201,80 @@ def objective_over(comparisons: Sequence[Evaluation], model: str, rule: str) -> 
     return of_logs(logs), len(logs)
 
 
-def windows_of(scenario: Scenario, plan: EvaluationPlan) -> tuple[list[Scenario], bool]:
-    """The windows, their copies, and whether no two places share a job. Raises TraceError."""
-    plan = plan.in_scenario(scenario)
-    count, first = plan.windows or 1, int(len(scenario) * plan.part[0])
-    spare = int(len(scenario) * plan.part[1]) - first - plan.window_jobs
-    draw = np.random.default_rng(plan.seed)
-    if plan.random:
-        starts = first + np.sort(draw.integers(0, spare + 1, count))
-    else:
-        starts = first + np.linspace(0, spare, count).astype(int)
-    disjoint = count == 1 or int(np.diff(starts).min()) >= plan.window_jobs
-    found = [
-        scenario.cut(
-            int(at),
-            plan.window_jobs,
-            load=plan.load,
-            jitter=draw if plan.copies > 1 else None,
-            jitter_s=plan.jitter_s,
-        )
-        for at in starts
-        for _ in range(plan.copies)
-    ]
-    return found, disjoint
-
-
-def evaluate_on(
-    scenario: Scenario,
-    models: Mapping[str, Sequence[Play]],
-    plan: EvaluationPlan,
-    *,
-    rules: Sequence[str] = RULES,
-    protocol: Protocol,
-    on_window: Callable[[str], None] = lambda _policy: None,
-) -> Evaluation:
-    """Play every window under every policy. models: name -> one player per training seed. protocol:
-    of the rules; who knows the future orders at every event. Raises TraceError.
-    """
-    plan = plan.in_scenario(scenario)
-    chosen, disjoint = windows_of(scenario, plan)
-    judges: dict[str, Play] = {r: partial(play_policy, policy=r, protocol=protocol) for r in rules}
-    values: dict[str, dict[str, FloatArray]] = {}
-    spread = {}
-    players_of = {**{name: [play] for name, play in judges.items()}, **models}
-    for policy, players in players_of.items():
-        seeds = []
-        kept: list[Schedule] = []
-        for play in players:
-            schedules = []
-            for window in chosen:
-                start_s = play(window)
-                end_s = start_s + window.prepared.jobs.runs_s
-                schedules.append(scheduled(window, start_s, end_s))
-                on_window(policy)
-            seeds.append(_table(schedules, plan, scenario.prepared.cluster_gpus))
-            kept += schedules
-        values[policy] = {
-            m: np.array([s[m] for s in seeds]) if policy in models else seeds[0][m] for m in METRICS
-        }
-        spread[policy] = _spread(kept)
-    return Evaluation(
-        scenario=scenario.name,
-        plan=plan,
-        disjoint=disjoint,
-        jobs=plan.window_jobs * len(chosen),
-        values=values,
-        paired={
-            name: {
-                rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
-                for rule in judges
-            }
-            for name in models
-        },
-        closed={name: _closed(values, name, _best_known(values)) for name in models},
-        spread=spread,
-    )
-
-
-def _table(
-    schedules: Sequence[Schedule], plan: EvaluationPlan, cluster_gpus: int
-) -> dict[str, FloatArray]:
-    """Metric -> (k,): copies of a place are averaged, since they share their jobs."""
-    rows = []
-    for schedule in schedules:
-        found = score([schedule], cluster_gpus)
-        rows.append([getattr(found, m) for m in METRICS])
-    table = np.array(rows, dtype=np.float64)
-    if plan.unit == "windows":
-        table = table.reshape(-1, plan.copies, len(METRICS)).mean(axis=1)
-    return dict(zip(METRICS, table.T, strict=True))
-
-
-def _spread(schedules: Sequence[Schedule]) -> dict[str, FloatArray]:
-    single = {
-        "wait_s": [s.wait_s for s in schedules],
-        "bsld": [s.slowdown for s in schedules],
-        "jct_s": [s.end_s - s.submit_s for s in schedules],
-    }
-    return {m: np.quantile(np.concatenate(single[m]), SHARES) for m in SINGLE}
-
-
-def _best_known(values: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, float]:
-    """Per metric the better of the orders that know the future, where one was played."""
-    there = [values[f] for f in FUTURE if f in values]
-    return {m: min(float(v[m].mean()) for v in there) for m in WAYS} if there else {}
-
-
-def _closed(
-    values: Mapping[str, Mapping[str, FloatArray]], name: str, ends: Mapping[str, float]
-) -> dict[str, float]:
-    """Metric -> share of the way from fcfs to an end that a model goes."""
-    if "fcfs" not in values:
-        return {}
-    found = {}
-    for metric, end in ends.items():
-        begin = float(values["fcfs"][metric].mean())
-        gone = begin - float(values[name][metric].mean())
-        found[metric] = gone / (begin - end) if begin > end else float("nan")
-    return found
-
-
 def verdict_of(found: Change, windows: int) -> Verdict:
     """In the words of a card."""
-    low, high = found.low, found.high
+    change, low, high = (
+        None if x is None else round(x, DIGITS)
+        for x in (found.change or 0.0, found.low, found.high)
+    )
     return Verdict(
-        word=found.word,
-        change=round(found.change or 0.0, DIGITS),
-        low=None if low is None else round(low, DIGITS),
-        high=None if high is None else round(high, DIGITS),
-        windows=windows,
-        figure=FIGURE,
+        word=found.word, change=change or 0.0, low=low, high=high, windows=windows, figure=FIGURE
     )
 
 
 def verdicts(comparisons: Sequence[Evaluation]) -> Mapping[str, Verdict]:
-    """Of every model that was played beside the rule."""
-    models = comparisons[0].paired
+    """Of every model, where it was played beside the rule."""
     return {
         name: verdict_of(*objective_over(comparisons, name, RULE))
-        for name, rules in models.items()
+        for name, rules in comparisons[0].paired.items()
         if RULE in rules
     }
 
 
 def headline(comparisons: Sequence[Evaluation]) -> str:
-    """Every model's verdict; where the rule was not played, against the first one that was."""
-    found = verdicts(comparisons)
-    parts = []
-    for name, rules in comparisons[0].paired.items():
-        if name in found:
-            parts.append(f"{name}: {found[name]}")
-        elif rules:
-            rule = next(iter(rules))
-            change, windows = objective_over(comparisons, name, rule)
-            parts.append(f"{name} against {rule}: {FIGURE} {change} on {windows} windows")
-    return "; ".join(parts)
+    """Every model's verdict."""
+    return "; ".join(f"{name}: {one}" for name, one in verdicts(comparisons).items())
+
+
+# The page
+
+UNITS: Final = {
+    "wait_s": "mean wait, s",
+    "wait_p95_s": "p95 wait, s",
+    "wait_p99_s": "p99 wait, s",
+    "wait_max_s": "longest wait, s",
+    "jct_s": "mean JCT, s",
+    "bsld": "bounded slowdown",
+    "utilisation": "utilisation",
+    "makespan_s": "makespan, s",
+}
+"""Every metric of train/evaluate, with its unit."""
+LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
+"""What is drawn."""
+DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
+"""Rules whose single jobs are drawn beside the models'; all would be a tangle."""
+
+
+def write_page(
+    folder: Path,
+    comparisons: Sequence[Evaluation],
+    cards: Mapping[str, Mapping[str, object]],
+) -> Path:
+    """Write index.html, which needs nothing else; its path. Raises TraceError."""
+    from rltuned.lab.report import plots  # noqa: PLC0415 - matplotlib takes a second
+
+    places = []
+    for found in comparisons:
+        load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
+        title, models = f"{found.scenario}, {load}", list(found.paired)
+        drawn = [*(rule for rule in DRAWN if rule in found.spread), *models]
+        singles = {policy: found.spread[policy] for policy in drawn}
+        plot = plots.distributions(title, LABELS, found.values, singles, models)
+        places.append({"title": title, "found": found, "means": found.means(), "plot": plot})
+    text = render(
+        "evaluation.html",
+        title="Evaluation",
+        headline=headline(comparisons),
+        places=places,
+        cards=cards,
+        units=UNITS,
+        short_units=[unit.split(",")[0] for unit in UNITS.values()],
+        larger_is_better=LARGER_IS_BETTER,
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "index.html"
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
+    return path

@@ -1,10 +1,4 @@
-"""`rltuned train evolve`: an evolution strategy on the `queue` actor, in reading order.
-
-1. actor_of   eighteen numbers as an actor: linear in where a job stands in its queue
-2. part_of    a stretch of a trace, with what the rule `delay` makes of it
-3. cost       of a schedule, against the rule's
-4. evolve     generations: draw actors, play all of them on the same parts, move the distribution
-5. perform    a search on disk for each seed, and the best seed's actor as a bundle
+"""`rltuned train evolve`: an evolution strategy on the `queue` actor.
 
 A folder keeps a line for each generation. A search that was interrupted draws the same actors again
 and takes their costs from there, so it ends as if it had never stopped.
@@ -34,20 +28,13 @@ from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.network import TorchActor, module_of, policy_of
+from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, export_best, held_out
+from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import CYCLES, draw_window, play_policy
-from rltuned.lab.train.run import Found, Interval, Run, check_name, export_best, held_out
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, EvolutionSettings, described
-from rltuned.policies.actor import (
-    FIRST_OF_QUEUE,
-    LAYERS,
-    QUEUE_COLUMNS,
-    Card,
-    NetworkPolicy,
-    load_actor,
-)
+from rltuned.policies import actor as actors
 
-WIDTH: Final = len(QUEUE_COLUMNS)
+WIDTH: Final = len(actors.QUEUE_COLUMNS)
 NUMBERS: Final = 2 * (WIDTH + 1)
 """Of an actor: for each part of a delay a weight per column, and a constant."""
 ADDED_S: Final = 60.0
@@ -56,19 +43,19 @@ LATER: Final = ("generations", "eval_every")
 """Settings that may change when a search goes on."""
 
 
-# 1. Actors
+# Actors: eighteen numbers, linear in where a job stands in its queue
 
 
 def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
     """(NUMBERS,) as an actor. The hidden layers hand the columns on: none of them is negative."""
     actor = TorchActor("queue", (WIDTH, WIDTH), reach)
     rows = torch.tensor(numbers.reshape(2, WIDTH + 1), dtype=torch.float32)
-    seen = torch.zeros(WIDTH, FIRST_OF_QUEUE + WIDTH)
-    seen[:, FIRST_OF_QUEUE:] = torch.eye(WIDTH)
+    seen = torch.zeros(WIDTH, actors.FIRST_OF_QUEUE + WIDTH)
+    seen[:, actors.FIRST_OF_QUEUE :] = torch.eye(WIDTH)
     weights = (seen, torch.eye(WIDTH), rows[:, :WIDTH])
     biases = (torch.zeros(WIDTH), torch.zeros(WIDTH), rows[:, WIDTH])
     state: dict[str, torch.Tensor] = {}
-    for layer, weight, bias in zip(LAYERS, weights, biases, strict=True):
+    for layer, weight, bias in zip(actors.LAYERS, weights, biases, strict=True):
         state |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
     actor.load_state_dict(state)
     return actor
@@ -76,34 +63,39 @@ def actor_of(numbers: FloatArray, reach: float) -> TorchActor:
 
 def numbers_of(bundle: Path) -> tuple[FloatArray, float]:
     """(NUMBERS,) and reach of a bundle that an evolution made. Raises ModelError."""
-    actor = load_actor(bundle)
-    own = module_of(actor.network).state_dict()
-    if actor.card.architecture.kind == "queue" and actor.card.architecture.hidden == (WIDTH, WIDTH):
-        last = [own[f"{LAYERS[-1]}.{name}"].reshape(2, -1) for name in ("weight", "bias")]
-        numbers: FloatArray = torch.cat(last, dim=1).numpy().astype(np.float64).ravel()
-        reach = actor.card.architecture.reach
-        again = actor_of(numbers, reach).state_dict()
-        if all(torch.equal(own[name], value) for name, value in again.items()):
-            return numbers, reach
+    actor = actors.load_actor(bundle)
+    own, form = actor.network.weights, actor.card.architecture
+    if form.kind == "queue" and form.hidden == (WIDTH, WIDTH):
+        last = [own[f"{actors.LAYERS[-1]}.{name}"].reshape(2, -1) for name in ("weight", "bias")]
+        numbers: FloatArray = np.concatenate(last, axis=1).astype(np.float64).ravel()
+        again = network_of(actor_of(numbers, form.reach)).weights
+        if all(np.array_equal(own[name], value) for name, value in again.items()):
+            return numbers, form.reach
     raise ModelError(f"model {bundle}: no network of `rltuned train evolve`; train ppo goes on")
 
 
-# 2. Parts
+# Parts of traces, and costs against the rule's
 
 
 Part = tuple[Scenario, Protocol, FloatArray]
 """A stretch of a trace, how it is played, and (4,) what the rule makes of it, see measured."""
-Play = Callable[[Sequence[NetworkPolicy], Sequence[Part]], FloatArray]
+Play = Callable[[Sequence[actors.NetworkPolicy], Sequence[Part]], FloatArray]
 """(policies, parts, 4) logarithms of `measured` against the rule's."""
 
 
 def part_of(window: Scenario, warm_up: float, protocol: Protocol = CYCLES) -> Part:
     """A window with what the rule makes of it."""
-    start_s = play_policy(window, RULE, protocol)
-    return window, protocol, measured(window, start_s, warm_up)
+    return window, protocol, measured(window, play_policy(window, RULE, protocol), warm_up)
 
 
-# 3. Costs
+def parts_of(scenarios: Sequence[Scenario], settings: EvolutionSettings, at: int) -> list[Part]:
+    """What a generation plays: seed and number alone say it."""
+    draw = np.random.default_rng([settings.seed, at])
+    size, protocol = settings.part_jobs, replace(CYCLES, interval_s=settings.interval_s)
+    windows = [
+        draw_window(scenarios, size, settings.loads, draw, part=1.0) for _ in range(settings.parts)
+    ]
+    return [part_of(window, settings.warm_up, protocol) for window in windows]
 
 
 def measured(window: Scenario, start_s: FloatArray, warm_up: float) -> FloatArray:
@@ -115,9 +107,8 @@ def measured(window: Scenario, start_s: FloatArray, warm_up: float) -> FloatArra
     wait_s = (start_s - window.submit_s)[first:]
     run_s = window.duration_s[first:]
     slowdown = np.maximum((wait_s + run_s) / np.maximum(run_s, SHORTEST_S), 1.0)
-    most = np.quantile(wait_s, 0.99), wait_s.max()
-    each_s = np.array([wait_s.mean(), *most]) + ADDED_S
-    return np.array([each_s[0], slowdown.mean(), each_s[1], each_s[2]])
+    tail_s = np.array([np.quantile(wait_s, 0.99), wait_s.max()]) + ADDED_S
+    return np.array([wait_s.mean() + ADDED_S, slowdown.mean(), *tail_s])
 
 
 def cost(logs: FloatArray, price: float) -> float:
@@ -130,8 +121,13 @@ def cost(logs: FloatArray, price: float) -> float:
     return float((wait + slowdown) / 2 + price * sum(max(one, 0.0) for one in tail))
 
 
+def change_of(logs: FloatArray) -> Interval:
+    """Of wait and slowdown; logs: (parts, 4)."""
+    return mean_with_ends(logs[:, :2].mean(axis=1))
+
+
 def played(
-    policies: Sequence[NetworkPolicy],
+    policies: Sequence[actors.NetworkPolicy],
     parts: Sequence[Part],
     *,
     warm_up: float,
@@ -139,7 +135,7 @@ def played(
 ) -> FloatArray:
     """See Play; the same for any number of threads."""
 
-    def play(pair: tuple[NetworkPolicy, Part]) -> FloatArray:
+    def play(pair: tuple[actors.NetworkPolicy, Part]) -> FloatArray:
         policy, (window, protocol, rule) = pair
         found = measured(window, play_policy(window, policy, protocol), warm_up)
         logs: FloatArray = np.log(found / rule)
@@ -150,7 +146,7 @@ def played(
     return np.array(found).reshape(len(policies), len(parts), -1)
 
 
-# 4. Generations
+# Generations
 
 
 class SearchGeneration(BaseModel, extra="forbid", frozen=True):
@@ -174,86 +170,60 @@ def evolve(
     settings: EvolutionSettings,
     play: Play,
     *,
-    begin: FloatArray | None = None,
+    start: FloatArray | None = None,
     known: Sequence[SearchGeneration] = (),
     on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
 ) -> tuple[TorchActor, int, float]:
     """The actor that did best in a validation, its generation and cost; generation -1 = where the
-    search began, or the rule, which costs 0. begin: (NUMBERS,) of an actor; None = of the rule.
+    search began, or the rule, which costs 0. start: (NUMBERS,) of an actor; None = of the rule.
     known: generations of an interrupted search, which are not played again. Raises
     FloatingPointError: a cost is not finite.
     """
-    nothing = np.zeros(NUMBERS)
-    best, chosen, number = 0.0, nothing, -1
-    if begin is not None:
-        first = cost(play([_policy(begin, settings)], validation)[0], settings.price)
-        best, chosen = min((best, nothing), (first, begin), key=lambda one: one[0])
+    price = settings.price
+
+    def policy(numbers: FloatArray) -> actors.NetworkPolicy:
+        return policy_of(actor_of(np.array(numbers), settings.reach))
+
+    best, chosen, number = 0.0, np.zeros(NUMBERS), -1
+    begun = chosen if start is None else start
+    if start is not None and (first := cost(play([policy(start)], validation)[0], price)) < best:
+        best, chosen = first, start
     draw = np.random.default_rng([settings.seed, NUMBERS])
     # what it draws depends on where it begins and on the seed alone
     options = {
         "popsize": settings.members, "verbose": -9, "seed": settings.seed + 1,
         "randn": lambda *shape: draw.standard_normal(shape),
     }  # fmt: skip
-    search = cma.CMAEvolutionStrategy(nothing if begin is None else begin, settings.step, options)
-    for at in range(settings.generations):
+    search = cma.CMAEvolutionStrategy(begun, settings.step, options)
+    every, count = settings.eval_every, settings.generations
+    due = {*range(every - 1, count, every), count - 1}
+    for at in range(count):
         members = search.ask()
         if at < len(known):
             found = known[at]
             search.tell(members, found.costs)
         else:
-            found = _generation(search, members, at, scenarios, validation, settings, play)
+            began, parts = time.perf_counter(), parts_of(scenarios, settings, at)
+            logs = play(list(map(policy, members)), parts)
+            if not np.isfinite(logs).all():
+                raise FloatingPointError(f"generation {at}: a cost is not finite")
+            costs = [cost(one, price) for one in logs]
+            search.tell(members, costs)
+            validated, validated_cost = None, None
+            if at in due:
+                middle = play([policy(search.mean)], validation)[0]
+                validated, validated_cost = change_of(middle), cost(middle, price)
+            found = SearchGeneration(
+                number=at, costs=costs, change=change_of(logs.mean(axis=0)), validation=validated,
+                validation_cost=validated_cost, seconds=time.perf_counter() - began,
+            )  # fmt: skip
             on_generation(found)
         if found.validation_cost is not None and found.validation_cost < best:
             best, chosen, number = found.validation_cost, np.array(search.mean), at
     return actor_of(chosen, settings.reach), number, best
 
 
-def _policy(numbers: FloatArray, settings: EvolutionSettings) -> NetworkPolicy:
-    return policy_of(actor_of(np.array(numbers), settings.reach))
-
-
-def _generation(  # noqa: PLR0917 - by place
-    search: cma.CMAEvolutionStrategy,
-    members: Sequence[FloatArray],
-    number: int,
-    scenarios: Sequence[Scenario],
-    validation: Sequence[Part],
-    settings: EvolutionSettings,
-    play: Play,
-) -> SearchGeneration:
-    """Play the members, move the distribution, and validate its middle where that is due. Seed and
-    number alone say on which parts.
-    """
-    began = time.perf_counter()
-    protocol = replace(CYCLES, interval_s=settings.interval_s)
-    draw = np.random.default_rng([settings.seed, number])
-    windows = [
-        draw_window(scenarios, settings.part_jobs, settings.loads, draw, part=1.0)
-        for _ in range(settings.parts)
-    ]
-    parts = [part_of(window, settings.warm_up, protocol) for window in windows]
-    logs = play([_policy(one, settings) for one in members], parts)
-    if not np.isfinite(logs).all():
-        raise FloatingPointError(f"generation {number}: a cost is not finite")
-    costs, validated, validation_cost = [cost(one, settings.price) for one in logs], None, None
-    search.tell(members, costs)
-    if (number + 1) % settings.eval_every == 0 or number + 1 == settings.generations:
-        middle = play([_policy(search.mean, settings)], validation)[0]
-        validated, validation_cost = _change(middle), cost(middle, settings.price)
-    seconds = time.perf_counter() - began
-    change = _change(logs.mean(axis=0))
-    return SearchGeneration(
-        number=number, costs=costs, change=change, validation=validated,
-        validation_cost=validation_cost, seconds=seconds,
-    )  # fmt: skip
-
-
-def _change(logs: FloatArray) -> Interval:
-    """Of wait and slowdown, (parts, 4)."""
-    return mean_with_ends(logs[:, :2].mean(axis=1))
-
-
-# 5. On disk
+# On disk
 
 
 def perform(
@@ -261,24 +231,38 @@ def perform(
     run: Run,
     *,
     workers: int = 1,
-    on_generation: Callable[[SearchGeneration], None] = lambda _found: None,
-) -> Card:
-    """Search with each seed, keep records, export the best. workers: threads that play. Raises
-    ModelError: the name, a record, or the actor is worse than the rule; TraceError: the traces are
-    too short.
+    on_generation: Callable[[Path, SearchGeneration], None] = lambda _folder, _found: None,
+) -> actors.Card:
+    """Search with each seed, keep records in its folder, export the best. workers: threads that
+    play. Raises ModelError: the name, a record, or the actor is worse than the rule; TraceError:
+    the traces are too short.
     """
     check_name(run.out)
-    begin = None
+    start = None
     if run.start is not None:
-        begin, reach = numbers_of(run.start)
+        start, reach = numbers_of(run.start)
         settings = replace(settings, reach=reach)
-    windows = held_out(run.sources, run.validation, run.judges)
+    windows = held_out(run.sources, settings.eval_windows, settings.eval_jobs, run.judges)
     validation = [part_of(window, settings.warm_up) for window in windows]
     play = partial(played, warm_up=settings.warm_up, workers=workers)
+    # cut before windows are: their submits count from the trace's first, to the last digit
+    scenarios = [one.cut(0, max(1, int(len(one) * LEARN_UNTIL))) for one in run.scenarios]
     found = []
     for one, folder in run.each(settings):
-        record = SearchRecord(folder, one, run)
-        found.append(_search(one, record, run, validation, play, begin, on_generation))
+        begin(folder / GENERATIONS, resume=run.resume)
+        shown = described(one) | {"start": run.start.name if run.start else ""}
+        done = _resumed(folder / GENERATIONS, shown)
+        try:
+            actor, number, least = evolve(
+                scenarios, validation, one, play, start=start, known=tuple(done),
+                on_generation=partial(_keep, folder, shown, done, on_generation),
+            )  # fmt: skip
+        except FloatingPointError as error:
+            raise ModelError(f"the search stopped: {error}; its record is in {folder}") from error
+        best = (done[number].validation if number >= 0 else None) or (0.0, None, None)
+        summary = f"CMA-ES, `queue` actor, generation {number + 1} of {one.generations}."
+        seconds = sum(each.seconds for each in done)
+        found.append(Found(least, one.seed, actor, best, summary, seconds))
     return export_best(
         run,
         settings,
@@ -291,74 +275,37 @@ def perform(
     )
 
 
-def _search(  # noqa: PLR0917 - by place
-    settings: EvolutionSettings,
-    record: "SearchRecord",
-    run: Run,
-    validation: Sequence[Part],
-    play: Play,
-    begin: FloatArray | None,
-    on_generation: Callable[[SearchGeneration], None],
-) -> Found:
-    """One seed."""
-    # cut before windows are: their submits count from the trace's first, to the last digit
-    parts = [one.cut(0, max(1, int(len(one) * LEARN_UNTIL))) for one in run.scenarios]
-
-    def after(found: SearchGeneration) -> None:
-        record.add(found)
-        on_generation(found)
-
-    known = tuple(record.known)
-    try:
-        actor, number, least = evolve(
-            parts, validation, settings, play, begin=begin, known=known, on_generation=after
-        )
-    except FloatingPointError as error:
-        raise ModelError(
-            f"the search stopped: {error}; its record is in {record.path.parent}"
-        ) from error
-    best = record.known[number].validation if number >= 0 else None
-    summary = f"CMA-ES, `queue` actor, generation {number + 1} of {settings.generations}."
-    seconds = sum(one.seconds for one in record.known)
-    return Found(least, settings.seed, actor, best or (0.0, None, None), summary, seconds)
-
-
-class SearchRecord:
-    """The file of a search. known: its generations so far. Raises ModelError: it cannot be used,
-    or is of other settings.
+def _resumed(path: Path, shown: dict[str, Any]) -> list[SearchGeneration]:
+    """The generations of a record so far. Raises ModelError: it is damaged, or of other settings
+    than those shown.
     """
+    if not path.exists():
+        return []
+    try:
+        theirs, *rows = map(json.loads, path.read_text().splitlines())
+        other = [k for k in shown if k not in LATER and theirs.get(k) != shown[k]]
+        found = [SearchGeneration.model_validate(row) for row in rows]
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path}: cannot be resumed: {error}") from error
+    if other:
+        raise ModelError(f"{path}: was begun with another {other[0]}")
+    if [one.number for one in found] != list(range(len(found))):
+        raise ModelError(f"{path}: cannot be resumed: generations are missing")
+    return found
 
-    def __init__(self, folder: Path, settings: EvolutionSettings, run: Run) -> None:
-        self.path = folder / GENERATIONS
-        shown = described(settings) | {"start": run.start.name if run.start else ""}
-        self._described: dict[str, Any] = json.loads(json.dumps(shown))
-        self.known: list[SearchGeneration] = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
-                return
-            lines = self.path.read_text().splitlines()
-        except OSError as error:
-            raise ModelError(f"{folder}: {error.strerror}") from error
-        if not run.resume:
-            raise ModelError(f"{folder}: holds a search; continue it with --resume, or remove it")
-        try:
-            theirs, *rows = map(json.loads, lines)
-            names = sorted({*theirs, *self._described} - set(LATER))
-            other = [name for name in names if theirs.get(name) != self._described.get(name)]
-            self.known = [SearchGeneration.model_validate(row) for row in rows]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ModelError(f"{self.path}: cannot be resumed: {error}") from error
-        if other:
-            raise ModelError(f"{self.path}: was begun with another {other[0]}")
-        if [one.number for one in self.known] != list(range(len(self.known))):
-            raise ModelError(f"{self.path}: cannot be resumed: generations are missing")
 
-    def add(self, found: SearchGeneration) -> None:
-        """Keep one more. Raises ModelError: the disk is full, or not to be written to."""
-        self.known.append(found)
-        rows = [self._described, *(one.model_dump() for one in self.known)]
-        try:
-            write_whole(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        except OSError as error:
-            raise ModelError(f"{self.path}: {error.strerror}") from error
+def _keep(
+    folder: Path,
+    shown: dict[str, Any],
+    done: list[SearchGeneration],
+    on_generation: Callable[[Path, SearchGeneration], None],
+    found: SearchGeneration,
+) -> None:
+    """One more generation in the record. Raises ModelError: the disk is full."""
+    done.append(found)
+    lines = [json.dumps(row) + "\n" for row in (shown, *(one.model_dump() for one in done))]
+    try:
+        write_whole(folder / GENERATIONS, "".join(lines).encode())
+    except OSError as error:
+        raise ModelError(f"{folder / GENERATIONS}: {error.strerror}") from error
+    on_generation(folder, found)

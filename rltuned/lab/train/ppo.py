@@ -1,33 +1,23 @@
-"""Proximal policy optimisation of a priority order, in reading order.
+"""Proximal policy optimisation of a priority order.
 
-1. Learner       actor, critic and their optimiser, and where they are kept
-2. collect       windows, base pipeline and sampled episodes, in compiled code (train/rollout)
-3. advantages    generalised advantage estimation over the kept moments
-4. update        minibatches, clipping, stop at the target KL
-5. train         epochs and validation
-6. perform       a training on disk for each seed, and the best seed's best epoch as a bundle
-
-A sample is one choice among two candidates or more (see kernel/episode). A checkpoint is written
-beside its target and moved in, so an interrupted run or a full disk leaves the one before. Windows
+A sample is one choice among two candidates or more (see kernel/episode). Queues stand end to end:
+rows, choices and candidates are found by where each moment's begin, so no queue is padded. Windows
 and noise depend on the seed and the epoch alone: a resumed training goes on as if it had never
-stopped.
+stopped, and a full disk leaves the checkpoint before.
 
 Sources: PPO, Schulman et al. 2017; GAE, the same 2016; reward, RLTune 3.3. Curves: docs/training.md
 """
 
-import csv
-import json
+import io
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from rltuned.core.order import Policy
@@ -37,37 +27,19 @@ from rltuned.lab.compare import mean_with_ends
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.loss import Aim, chances, losses, parts_of
-from rltuned.lab.train.network import (
-    TorchActor,
-    critic_of,
-    module_of,
-    network_of,
-    policy_of,
-    read_by,
-)
+from rltuned.lab.train import network, rollout
+from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, export_best, held_out
+from rltuned.lab.train.progress import flat
 from rltuned.lab.train.ranks import ALONE, Ranks
-from rltuned.lab.train.rollout import (
-    CYCLES,
-    Batch,
-    Episode,
-    Recorder,
-    compete,
-    draw_window,
-    join,
-    play_policy,
-    total,
-)
-from rltuned.lab.train.run import Found, Interval, Run, check_name, export_best, held_out
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, PpoSettings, described
-from rltuned.policies.actor import Card, load_actor
+from rltuned.policies.actor import Card, Kind, load_actor
 
-LAST: Final = "last.safetensors"
-BEST: Final = "best.safetensors"
-STATE: Final = "state.json"
+CHECKPOINT: Final = "checkpoint.pt"
 CURVES: Final = "curves.csv"
 LATER: Final = ("epochs", "patience")
 """Settings that may change when a training goes on."""
+ROWS_AT_ONCE: Final = 8192
+"""What a network makes of so many rows stays in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,115 +48,154 @@ class Report:
 
     epoch: int
     gap: float
-    own: float
-    base: float
     policy_loss: float
     value_loss: float
     entropy: float
     kl: float
     clipped: float
     explained: float
-    choices: int
-    validation: float
-    validation_low: float | None
-    validation_high: float | None
+    choices: float
+    validation: Interval
     best: float
     since_best: int
     rollout_s: float
     update_s: float
 
 
-# 1. Learner
+# Learner
 
 
 class Learner:
-    """Actor, critic and their optimiser on a device. networks: of another design than ours."""
+    """Actor, critic and their optimiser. epoch: the next one; best: validation of best_actor."""
 
-    def __init__(
-        self,
-        settings: PpoSettings,
-        device: str = "cpu",
-        networks: tuple[TorchActor, nn.Module] | None = None,
-    ) -> None:
+    def __init__(self, settings: PpoSettings) -> None:
         torch.manual_seed(settings.seed)
-        self.actor, self.critic = networks or (
-            TorchActor(settings.network, settings.hidden, settings.reach),
-            critic_of(settings.network),
+        self.settings = settings
+        self.actor = network.TorchActor(settings.network, settings.hidden, settings.reach)
+        self.critic = (
+            network.QueueCritic() if settings.network == "queue" else network.PaperCritic()
         )
-        self.device = device
-        self.actor.to(device)
-        self.critic.to(device)
-        self.optimiser = torch.optim.Adam(
-            [
-                {"params": self.actor.parameters(), "share": 1.0},
-                {"params": self.critic.parameters(), "share": 3.0},
-            ],
-            lr=settings.learning_rate,
-            eps=1e-5,
-        )
+        groups = [{"params": one.parameters()} for one in (self.actor, self.critic)]
+        self.optimiser = torch.optim.Adam(groups, lr=settings.learning_rate, eps=1e-5)
+        self.epoch, self.since_best, self.seconds = 0, 0, 0.0
+        self.best: Interval = (math.inf, None, None)
+        self.best_actor = self.actor.state_dict()
 
     def set_rate(self, rate: float) -> None:
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate * group["share"]
+        for group, share in zip(self.optimiser.param_groups, (1.0, 3.0), strict=True):
+            group["lr"] = rate * share
 
-    def save(self, folder: Path) -> None:
-        """Keep all that `restore` needs."""
-        found = {f"actor.{k}": v for k, v in self.actor.state_dict().items()}
-        found |= {f"critic.{k}": v for k, v in self.critic.state_dict().items()}
-        for number, moments in self.optimiser.state_dict()["state"].items():
-            found |= {f"adam.{number}.{k}": torch.as_tensor(v) for k, v in moments.items()}
-        write_whole(folder / LAST, save(_plain(found)))
+    def save(self, path: Path) -> None:
+        """Keep all that `restore` needs. Raises OSError."""
+        buffer = io.BytesIO()
+        state = {name: getattr(self, name).state_dict() for name in self._PARTS}
+        progress = {name: getattr(self, name) for name in self._PROGRESS}
+        torch.save(state | progress | {"settings": described(self.settings)}, buffer)
+        write_whole(path, buffer.getvalue())
 
-    def restore(self, folder: Path) -> None:
-        """Be what was saved. Raises OSError, SafetensorError, RuntimeError, ValueError: damaged."""
-        whole = self.optimiser.state_dict()
-        parts: dict[str, dict[str, Tensor]] = {"actor": {}, "critic": {}}
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in load((folder / LAST).read_bytes()).items():
-            part, _, rest = name.partition(".")
-            if part == "adam":
-                number, _, moment = rest.partition(".")
-                state.setdefault(int(number), {})[moment] = value
-            else:
-                parts[part][rest] = value
-        self.actor.load_state_dict(parts["actor"])
-        self.critic.load_state_dict(parts["critic"])
-        self.optimiser.load_state_dict(whole | {"state": state})
+    def restore(self, path: Path) -> None:
+        """Be what was saved. Raises ModelError: damaged, or of other settings."""
+        try:
+            state = torch.load(path, weights_only=True)
+            ours, theirs = described(self.settings), state["settings"]
+            other = [k for k in ours if k not in LATER and ours[k] != theirs.get(k)]
+            for name in self._PARTS if not other else ():
+                getattr(self, name).load_state_dict(state[name])
+            for name in self._PROGRESS:
+                setattr(self, name, state[name])
+        except Exception as error:  # torch raises anything of a damaged file
+            raise ModelError(f"{path}: cannot be resumed: {error}") from error
+        if other:
+            raise ModelError(f"{path}: was begun with another {other[0]}")
 
-
-def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    _PARTS = ("actor", "critic", "optimiser")
+    _PROGRESS = ("epoch", "since_best", "seconds", "best", "best_actor")
 
 
-# 2. Collect
+# Moments of a batch, and PPO's loss
 
 
-def collect(  # noqa: PLR0917 - all but the last two are the same in every epoch
-    scenarios: Sequence[Scenario],
+class Part(NamedTuple):
+    """Some moments of a batch. numbers: (m,) which; at: (r,) their rows in the batch, end to end;
+    begins: (m+1,) where those of each begin; rows: (r, QUEUE_FEATURES); features: (r, F) what the
+    actor reads.
+    """
+
+    numbers: IntArray
+    at: IntArray
+    begins: IntArray
+    rows: Tensor
+    features: Tensor
+
+
+def parts_of(batch: rollout.Batch, moments: IntArray, kind: Kind) -> Iterator[Part]:
+    """Some moments, in their order, about ROWS_AT_ONCE rows at a time."""
+    ends = np.cumsum(np.diff(batch.first)[moments])
+    for some in np.split(moments, np.flatnonzero(np.diff(ends // ROWS_AT_ONCE)) + 1):
+        if len(some):
+            yield part_of(batch, some, kind)
+
+
+def part_of(batch: rollout.Batch, moments: IntArray, kind: Kind) -> Part:
+    """Cut some moments out of a batch."""
+    at, begins = network.spans(batch.first, moments)
+    rows = batch.rows[at]
+    seen = network.read_by(kind, rows, batch.flags[moments].repeat(np.diff(begins), axis=0))
+    return Part(moments, at, begins, torch.from_numpy(rows), torch.from_numpy(seen))
+
+
+def chances(
+    batch: rollout.Batch, part: Part, logits: Tensor, reach: float
+) -> tuple[IntArray, Tensor, Tensor]:
+    """(c,) the choices of some moments, their log-probabilities, and the entropies of what each was
+    chosen from. logits: (r, outputs) of the rows.
+    """
+    scores = network.placed_by(
+        logits.double(), torch.from_numpy(batch.asked[part.at]).double(), reach
+    )
+    choices, its = network.spans(batch.choice_first, part.numbers)
+    among, begins = network.spans(batch.candidate_first, choices)
+    # a row of the batch -> a row of this part
+    shift = (part.begins[:-1] - batch.first[part.numbers]).repeat(np.diff(its))
+    chosen = torch.from_numpy(batch.choice[choices] + shift)
+    rows = torch.from_numpy(batch.candidates[among] + shift.repeat(np.diff(begins)))
+    of = torch.arange(len(choices)).repeat_interleave(torch.from_numpy(np.diff(begins)))
+    offered, none = scores[rows], scores.new_zeros(len(choices))
+    highest = none.scatter_reduce(0, of, offered.detach(), "amax", include_self=False)
+    shares = torch.exp(offered - highest[of])
+    whole = none.index_add(0, of, shares)
+    log_whole = whole.log() + highest
+    mean = none.index_add(0, of, shares * offered) / whole
+    return choices, scores[chosen] - log_whole, log_whole - mean
+
+
+def losses(  # noqa: PLR0917 - by place
+    batch: rollout.Batch,
+    part: Part,
+    logits: Tensor,
+    before: FloatArray,
+    goal: FloatArray,
     settings: PpoSettings,
-    ranks: Ranks,
-    recorder: Recorder,
-    learner: Learner,
-    epoch: int,
-) -> list[Episode]:
-    """The episodes of one epoch. Windows and noise depend on seed and epoch alone."""
-    net = net_of(network_of(learner.actor))
-    rounds = max(1, settings.batches // settings.rollouts)
-    found = []
-    for number in ranks.share(range(rounds)):
-        draw = np.random.default_rng([settings.seed, epoch, number])
-        window = draw_window(
-            scenarios, settings.window_jobs, settings.loads, draw, part=settings.part
-        )
-        found.append(compete(window, net, settings, int(draw.integers(1 << 40)), recorder))
-    return [episode for group in ranks.gather(found) for episode in group]
+) -> Tensor:
+    """(4,) sums over some moments' choices: PPO's loss, the entropies, KL, and who was clipped.
+    before: (D,) log-probabilities as played. goal: (Q,) advantages.
+    """
+    choices, chance, entropy = chances(batch, part, logits, settings.reach)
+    wanted = torch.from_numpy(goal[batch.of_pass[choices]])
+    change = chance - torch.from_numpy(before[choices])
+    ratio, clip = change.exp(), settings.clip
+    gain = torch.minimum(ratio * wanted, ratio.clamp(1 - clip, 1 + clip) * wanted)
+    clipped = (ratio - 1).abs() > clip
+    return torch.stack((-gain.sum(), entropy.sum(), (ratio - 1 - change).sum(), clipped.sum()))
 
 
-# 3. Advantages
+# Update
 
 
-def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray, FloatArray]:
-    """(Q,) advantage and return of every kept moment; the value after the last one is zero."""
+def advantages(
+    batch: rollout.Batch, values: FloatArray, gae: float
+) -> tuple[FloatArray, FloatArray]:
+    """(Q,) advantage and return of every kept moment, by GAE; the value after the last is zero."""
     found = np.zeros(len(values))
     end = 0
     for size in batch.sizes:
@@ -196,154 +207,143 @@ def advantages(batch: Batch, values: FloatArray, gae: float) -> tuple[FloatArray
     return found, found + values
 
 
-# 4. Update
-
-
-def update(
-    learner: Learner, batch: Batch, settings: PpoSettings, *, epoch: int, ranks: Ranks
-) -> dict[str, Any]:
-    """Several passes over the batch; figures of a Report, averaged over the minibatches. Raises
-    FloatingPointError: not finite any more.
-    """
-    device, every = learner.device, np.arange(len(batch.rewards))
-    draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
-    values, before = as_played(learner, batch, settings)
-    advantage, returns = advantages(batch, values, settings.gae)
-    of_choice = advantage[batch.of_pass]
-    goal = (advantage - of_choice.mean()) / (of_choice.std() + 1e-8)
-    wanted = torch.tensor(returns, dtype=torch.float32, device=device)
-    bonus = settings.entropy * (1 - epoch / max(1, settings.epochs))
-    aim = Aim(before, goal, settings.clip, bonus)
-    explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
-    seen: list[list[float]] = []
-    for _ in range(settings.passes):
-        for some in np.array_split(draw.permutation(len(every)), settings.minibatches):
-            own = np.array(ranks.share(np.sort(some).tolist()), dtype=np.int64)
-            seen.append(_step(learner, batch, own, aim, wanted, settings=settings, ranks=ranks))
-        if np.mean([s[3] for s in seen[-settings.minibatches :]]) > 1.5 * settings.target_kl:
-            break
-    names = ("value_loss", "policy_loss", "entropy", "kl", "clipped")
-    means = dict(zip(names, np.mean(seen, axis=0).tolist(), strict=True))
-    return means | {"explained": explained, "choices": len(batch.choice)}
-
-
-def as_played(
-    learner: Learner, batch: Batch, settings: PpoSettings
-) -> tuple[FloatArray, FloatArray]:
+def as_played(learner: Learner, batch: rollout.Batch) -> tuple[FloatArray, FloatArray]:
     """(Q,) values of the moments and (D,) log-probabilities of the choices, before an update."""
     count, actor = len(batch.rewards), learner.actor
     values, chance = np.empty(count), np.zeros(len(batch))
     with torch.no_grad():
-        for part in parts_of(batch, np.arange(count), settings.network, learner.device):
-            values[part.numbers] = learner.critic(part.rows, part.begins).cpu().numpy()
-            logits = actor.layers(part.features)
-            choices, found, _ = chances(batch, part, logits, actor.reach)
-            chance[choices] = found.cpu().numpy()
+        for part in parts_of(batch, np.arange(count), actor.kind):
+            values[part.numbers] = learner.critic(part.rows, part.begins).numpy()
+            choices, found, _ = chances(batch, part, actor.layers(part.features), actor.reach)
+            chance[choices] = found.numpy()
     return values, chance
 
 
-def _step(
-    learner: Learner,
-    batch: Batch,
-    own: IntArray,
-    aim: Aim,
-    wanted: Tensor,
-    *,
-    settings: PpoSettings,
-    ranks: Ranks,
-) -> list[float]:
-    """One minibatch: sums over the own moments, divided by the counts of all ranks. Returns the
-    critic's loss, then those of `losses`.
+def update(
+    learner: Learner, batch: rollout.Batch, epoch: int, ranks: Ranks = ALONE
+) -> dict[str, float]:
+    """Several passes over the batch; figures of a Report, averaged over the minibatches. Raises
+    FloatingPointError: not finite any more.
     """
-    count, moments = ranks.total(int(np.diff(batch.choice_first)[own].sum())), ranks.total(len(own))
-    aim, actor = replace(aim, among=count), learner.actor
-    seen = np.zeros(5)
-    learner.optimiser.zero_grad()
-    for part in parts_of(batch, own, settings.network, learner.device):
-        logits = actor.layers(part.features)
-        sums = losses(batch, part, logits, aim, actor.reach)
-        (sums[0] - aim.bonus * sums[1]).backward()  # type: ignore[no-untyped-call]
-        off = learner.critic(part.rows, part.begins) - wanted[part.numbers]
-        value = 0.5 * (off**2).sum() / moments
-        value.backward()
-        seen += (value.item(), *sums.tolist())
-    both = [learner.actor, learner.critic]
-    ranks.add_gradients(both)
-    norms = [nn.utils.clip_grad_norm_(m.parameters(), settings.gradient_norm) for m in both]
-    totals = [ranks.total(x) for x in seen.tolist()]
-    if not all(math.isfinite(x) for x in (*totals, *map(float, norms))):
-        raise FloatingPointError("a loss or its gradient is not finite")
-    learner.optimiser.step()
-    return totals
+    settings, actor, critic = learner.settings, learner.actor, learner.critic
+    draw = np.random.default_rng([settings.seed, epoch, 1 << 30])
+    values, before = as_played(learner, batch)
+    advantage, returns = advantages(batch, values, settings.gae)
+    of_choice = advantage[batch.of_pass]
+    goal = (advantage - of_choice.mean()) / (of_choice.std() + 1e-8)
+    wanted = torch.tensor(returns, dtype=torch.float32)
+    bonus = settings.entropy * (1 - epoch / max(1, settings.epochs))
+    seen: list[list[float]] = []
+    for _ in range(settings.passes):
+        for some in np.array_split(draw.permutation(len(values)), settings.minibatches):
+            # sums over the own moments, divided by the counts of all ranks
+            own = np.array(ranks.share(np.sort(some).tolist()), dtype=np.int64)
+            count, moments = ranks.total([int(np.diff(batch.choice_first)[own].sum()), len(own)])
+            figures = np.zeros(5)
+            learner.optimiser.zero_grad()
+            for part in parts_of(batch, own, actor.kind):
+                logits = actor.layers(part.features)
+                sums = losses(batch, part, logits, before, goal, settings) / count
+                (sums[0] - bonus * sums[1]).backward()  # type: ignore[no-untyped-call]
+                off = critic(part.rows, part.begins) - wanted[part.numbers]
+                value = 0.5 * (off**2).sum() / moments
+                value.backward()
+                figures += (value.item(), *sums.tolist())
+            ranks.add_gradients([actor, critic])
+            most = settings.gradient_norm
+            norms = [nn.utils.clip_grad_norm_(m.parameters(), most) for m in (actor, critic)]
+            seen.append(ranks.total(figures.tolist()))
+            if not all(math.isfinite(x) for x in (*seen[-1], *map(float, norms))):
+                raise FloatingPointError("a loss or its gradient is not finite")
+            learner.optimiser.step()
+        if np.mean([s[3] for s in seen[-settings.minibatches :]]) > 1.5 * settings.target_kl:
+            break
+    names = ("value_loss", "policy_loss", "entropy", "kl", "clipped")
+    explained = 1 - float((returns - values).var()) / max(float(returns.var()), 1e-12)
+    means = dict(zip(names, np.mean(seen, axis=0).tolist(), strict=True))
+    return means | {"explained": explained, "choices": len(batch)}
 
 
-# 5. Train
+# Train
 
 
 def train(
     learner: Learner,
     scenarios: Sequence[Scenario],
-    settings: PpoSettings,
-    validate: Callable[[TorchActor], Interval],
+    validate: Callable[[network.TorchActor], Interval],
     *,
-    first_epoch: int = 0,
-    best: float = math.inf,
-    since_best: int = 0,
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Report], None] = lambda _report: None,
-) -> float:
-    """Learn for the rest of the epochs; the best validation reached. validate: mean log of (own /
-    base) on held-out windows, greedy; below zero is better. best, since_best: of an interrupted
-    training. Raises FloatingPointError: the last good checkpoint is untouched.
+) -> None:
+    """Learn for the rest of the epochs. validate: mean log of (own / base) on held-out windows,
+    greedy; below zero is better. Raises FloatingPointError: the last good checkpoint is untouched.
     """
     torch.set_num_threads(1)
-    recorder = Recorder()
-    for epoch in range(first_epoch, settings.epochs):
-        if settings.patience and since_best >= settings.patience:
+    settings, recorder = learner.settings, rollout.Recorder()
+    for epoch in range(learner.epoch, settings.epochs):
+        if settings.patience and learner.since_best >= settings.patience:
             break
         learner.set_rate(settings.learning_rate * (1 - 0.9 * epoch / settings.epochs))
         began = time.perf_counter()
-        episodes = collect(scenarios, settings, ranks, recorder, learner, epoch)
+        episodes = collect(learner, scenarios, epoch, ranks, recorder)
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:
             raise FloatingPointError("no window left anything to choose: raise the load")
-        batch = join(useful)
+        batch = rollout.join(useful)
         if epoch == 0:
             flags = batch.flags.repeat(np.diff(batch.first), axis=0)
-            seen = read_by(settings.network, batch.rows, flags)
-            learner.actor.spread_out(torch.from_numpy(seen).to(learner.device))
-        done = update(learner, batch, settings, epoch=epoch, ranks=ranks)
+            seen = network.read_by(settings.network, batch.rows, flags)
+            learner.actor.spread_out(torch.from_numpy(seen))
+        figures = update(learner, batch, epoch, ranks)
         ended = time.perf_counter()
         due = (epoch + 1) % settings.eval_every == 0 or epoch + 1 == settings.epochs
-        score, low, high = validate(learner.actor) if due else (math.nan, None, None)
-        since_best = 0 if score < best else since_best + 1
-        best = score if score < best else best
-        rows = [((e.base - e.own) / max(e.base, e.own, 1e-9), e.own, e.base) for e in episodes]
-        gap, own, base = np.mean(rows, axis=0).tolist()
+        found: Interval = validate(learner.actor) if due else (math.nan, None, None)
+        learner.epoch, learner.seconds = epoch + 1, learner.seconds + ended - began
+        learner.since_best = 0 if found[0] < learner.best[0] else learner.since_best + 1
+        if found[0] <= learner.best[0]:
+            state = learner.actor.state_dict()
+            learner.best, learner.best_actor = found, {k: v.clone() for k, v in state.items()}
+        gaps = [(e.base - e.own) / max(e.base, e.own, 1e-9) for e in episodes]
         report = Report(
-            epoch=epoch, validation=score, validation_low=low, validation_high=high, best=best,
-            since_best=since_best, gap=gap, own=own,
-            base=base, rollout_s=played - began, update_s=ended - played, **done,
+            epoch=epoch, gap=float(np.mean(gaps)), validation=found, best=learner.best[0],
+            since_best=learner.since_best, rollout_s=played - began, update_s=ended - played,
+            **figures,
         )  # fmt: skip
         on_epoch(report)
-    return best
 
 
-# 6. On disk
+def collect(
+    learner: Learner,
+    scenarios: Sequence[Scenario],
+    epoch: int,
+    ranks: Ranks,
+    recorder: rollout.Recorder,
+) -> list[rollout.Episode]:
+    """The episodes of one epoch."""
+    net, settings, found = net_of(network.network_of(learner.actor)), learner.settings, []
+    for number in ranks.share(range(max(1, settings.batches // settings.rollouts))):
+        draw = np.random.default_rng([settings.seed, epoch, number])
+        window = rollout.draw_window(
+            scenarios, settings.window_jobs, settings.loads, draw, part=settings.part
+        )
+        found.append(rollout.compete(window, net, settings, int(draw.integers(1 << 40)), recorder))
+    return [episode for group in ranks.gather(found) for episode in group]
+
+
+# On disk
 
 
 def perform(
     settings: PpoSettings,
     run: Run,
     *,
-    device: str = "cpu",
     ranks: Ranks = ALONE,
-    on_epoch: Callable[[Report], None] = lambda _report: None,
+    on_epoch: Callable[[Path, Report], None] = lambda _folder, _report: None,
 ) -> Card | None:
-    """Train with each seed, keep checkpoints and curves, export the best epoch of the best seed;
-    None on ranks beyond 0. Raises ModelError: says what can be resumed; TraceError: the traces are
-    too short.
+    """Train with each seed, keep checkpoints and curves in its folder, export the best epoch of the
+    best seed; None on ranks beyond 0. Raises ModelError: says what can be resumed; TraceError: the
+    traces are too short.
     """
     check_name(run.out, first=ranks.rank == 0)
     for source in run.sources:
@@ -352,23 +352,26 @@ def perform(
                 f"{source.scenario.name}: {len(source.scenario)} jobs are too few: windows of "
                 f"{settings.window_jobs} are cut from the first {LEARN_UNTIL:.0%}"
             )
-    windows = held_out(run.sources, run.validation, run.judges)
+    windows = held_out(run.sources, settings.eval_windows, settings.eval_jobs, run.judges)
 
     def totals(policy: Policy | str) -> FloatArray:
         """(k,) on the held-out windows, a network's best choice taken."""
-        played = ((w, play_policy(w, policy, CYCLES)) for w in windows)
-        return np.array([total(settings.objective, w, start_s) for w, start_s in played])
+        played = ((w, rollout.play_policy(w, policy, rollout.CYCLES)) for w in windows)
+        return np.array([rollout.total(settings.objective, w, start_s) for w, start_s in played])
 
-    rule = totals(RULE)
+    rule, found = totals(RULE), []
 
-    def validate(actor: TorchActor) -> Interval:
-        return mean_with_ends(np.log(totals(policy_of(actor)) / rule))
+    def validate(actor: network.TorchActor) -> Interval:
+        return mean_with_ends(np.log(totals(network.policy_of(actor)) / rule))
 
-    found = [
-        _train(one, folder, run, validate, Learner(one, device), ranks=ranks, on_epoch=on_epoch)
-        for one, folder in run.each(settings)
-    ]
-    if ranks.rank:
+    for one, folder in run.each(settings):
+        learner = Learner(one)
+        _learn(learner, folder, run, validate, ranks, on_epoch)
+        learner.actor.load_state_dict(learner.best_actor)
+        summary = f"PPO, {settings.network} network, objective {settings.objective}."
+        best, seconds = learner.best, learner.seconds
+        found.append(Found(best[0], one.seed, learner.actor, best, summary, seconds))
+    if ranks.rank:  # the first one exports
         return None
     return export_best(
         run,
@@ -378,131 +381,52 @@ def perform(
         method="PPO on whole scheduling episodes in the simulator, as corrections of the rule "
         f"`{RULE}`",
         teacher=settings.base,
-        machine=f"one thread, {device}" + (f", {ranks.world} ranks" if ranks.world > 1 else ""),
+        machine="one thread" + (f", {ranks.world} ranks" if ranks.world > 1 else ""),
         size=settings.window_jobs,
     )
 
 
-def _train(
-    settings: PpoSettings,
+def _learn(  # noqa: PLR0917 - by place
+    learner: Learner,
     folder: Path,
     run: Run,
-    validate: Callable[[TorchActor], Interval],
-    learner: Learner,
-    *,
+    validate: Callable[[network.TorchActor], Interval],
     ranks: Ranks,
-    on_epoch: Callable[[Report], None],
-) -> Found:
-    """One seed."""
+    on_epoch: Callable[[Path, Report], None],
+) -> None:
+    """One seed, from its checkpoint if there is one."""
+    checkpoint = folder / CHECKPOINT
     if ranks.rank == 0:
-        _check_folder(folder, resume=run.resume)
-    state = restored(folder, settings, learner) if run.resume else None
-    if state is None and run.start is not None:
-        learner.actor.load_state_dict(module_of(load_actor(run.start).network).state_dict())
-    first, best, since_best = state or (0, math.inf, 0)
+        begin(checkpoint, resume=run.resume)
+    if run.resume and checkpoint.exists():
+        learner.restore(checkpoint)
+    elif run.start is not None:
+        network.take_over(learner.actor, load_actor(run.start).network)
     ranks.align([learner.actor, learner.critic])
 
     def after(report: Report) -> None:
         if ranks.rank == 0:
-            keep(folder, settings, learner, report)
-        on_epoch(report)
+            figures = flat(asdict(report)).items()
+            row = {name: "" if value is None else f"{value:.6g}" for name, value in figures}
+            lines = [] if report.epoch else [",".join(row)]
+            try:
+                with (folder / CURVES).open("a" if report.epoch else "w") as file:
+                    file.writelines(f"{line}\n" for line in [*lines, ",".join(row.values())])
+                learner.save(checkpoint)
+            except OSError as error:
+                raise ModelError(f"{folder}: checkpoint: {error.strerror}") from error
+        on_epoch(folder, report)
 
     try:
-        train(
-            learner,
-            run.scenarios,
-            settings,
-            validate,
-            first_epoch=first,
-            best=best,
-            since_best=since_best,
-            ranks=ranks,
-            on_epoch=after,
-        )
+        train(learner, run.scenarios, validate, ranks=ranks, on_epoch=after)
     except FloatingPointError as error:
         raise ModelError(
             f"training stopped: {error}; the last good checkpoint is in {folder}"
         ) from error
-    if ranks.rank:  # the first one exports
-        return Found(0.0, settings.seed, learner.actor, (0.0, None, None), "", 0.0)
-    try:
-        learner.actor.load_state_dict(load((folder / BEST).read_bytes()))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise ModelError(f"{folder / BEST}: {error}") from error
-    actor = learner.actor.cpu()
-    validation = validate(actor)
-    summary = f"PPO, {settings.network} network, objective {settings.objective}."
-    with (folder / CURVES).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    seconds = sum(float(r["rollout_s"]) + float(r["update_s"]) for r in rows)
-    return Found(validation[0], settings.seed, actor, validation, summary, seconds)
-
-
-def _check_folder(folder: Path, *, resume: bool) -> None:
-    """Make it. Raises ModelError: unfit, or it holds a training that is not to go on."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        begun = (folder / STATE).exists()
-    except OSError as error:
-        raise ModelError(f"{folder}: {error.strerror}") from error
-    if begun and not resume:
-        raise ModelError(f"{folder}: holds a training; continue it with --resume, or remove it")
-
-
-def restored(
-    folder: Path, settings: PpoSettings, learner: Learner
-) -> tuple[int, float, int] | None:
-    """Put the learner where the last checkpoint was: the next epoch, the best validation and the
-    epochs since; None = no checkpoint yet. Raises ModelError: damaged, or of other settings.
-    """
-    path = folder / STATE
-    if not path.exists():
-        return None
-    try:
-        state = json.loads(path.read_text())
-        # a setting younger than the checkpoint had its default
-        theirs = described(PpoSettings()) | state["settings"]
-        ours = json.loads(json.dumps(described(settings)))
-        other = sorted(k for k in {*theirs, *ours} - {*LATER} if theirs.get(k) != ours.get(k))
-        if other:
-            raise ModelError(f"{path}: was begun with another {other[0]}")
-        learner.restore(folder)
-        return int(state["epoch"]), float(state["best"]), int(state["since_best"])
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{path}: cannot be resumed: {error}") from error
-
-
-def keep(folder: Path, settings: PpoSettings, learner: Learner, report: Report) -> None:
-    """Keep curves, the best actor, and where to go on, in this order. Raises ModelError."""
-    curves = folder / CURVES
-    state = {
-        "epoch": report.epoch + 1,
-        "best": report.best,
-        "since_best": report.since_best,
-        "settings": described(settings),
-    }
-    try:
-        new = not curves.exists() or report.epoch == 0
-        with curves.open("w" if new else "a", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            if new:
-                out.writerow([f.name for f in fields(Report)])
-            out.writerow([_short(v) for v in asdict(report).values()])
-        if report.validation <= report.best:
-            write_whole(folder / BEST, save(_plain(learner.actor.state_dict())))
-        learner.save(folder)
-        write_whole(folder / STATE, (json.dumps(state, indent=1) + "\n").encode())
-    except OSError as error:
-        raise ModelError(f"{folder}: checkpoint: {error.strerror}") from error
-
-
-def _short(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
     """The settings, for a network like that of a bundle. Raises ModelError."""
     form = load_actor(bundle).card.architecture
-    return replace(settings, network=form.kind, hidden=form.hidden, reach=form.reach)
+    hidden = (form.hidden[0], form.hidden[1])
+    return replace(settings, network=form.kind, hidden=hidden, reach=form.reach)

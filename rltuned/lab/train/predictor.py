@@ -8,7 +8,6 @@ yet and are left out. A site's record gives the starts of jobs that have all end
 """
 
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,10 +20,10 @@ from rltuned.core import run_times
 from rltuned.core import run_times as runs
 from rltuned.core.features import LIMIT_FULL_S
 from rltuned.errors import TraceError
-from rltuned.lab.kernel.compiler import BoolArray
 from rltuned.lab.kernel.run_times import RunTimes, replay
 from rltuned.lab.replay.orders import known_of, layers_of, runs_of
 from rltuned.lab.replay.scenario import Foreseen
+from rltuned.lab.train.network import perceptron
 from rltuned.policies.predictor import HIDDEN, Predictor
 from rltuned.sim.trace import TraceJob
 
@@ -42,21 +41,19 @@ PARITY_ROWS: Final = 64
 
 
 class BinNet(nn.Module):
-    """(n, INPUTS) -> (n, BINS) logits, as policies/predictor: what is fitted."""
+    """(n, INPUTS) -> (n, BINS) logits of the bins of EDGES, as policies/predictor: what is fitted.
+    begin: weights to begin from; None = drawn.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Predictor | None = None) -> None:
         super().__init__()
-        first, second = HIDDEN
-        self.layers = nn.Sequential(
-            nn.Linear(runs.INPUTS, first),
-            nn.ReLU(),
-            nn.Linear(first, second),
-            nn.ReLU(),
-            nn.Linear(second, runs.BINS),
-        )
+        self.layers = perceptron(runs.INPUTS, HIDDEN, runs.BINS)
+        if begin is not None:
+            weights = {name: torch.from_numpy(v.copy()) for name, v in begin.weights.items()}
+            self.load_state_dict(weights)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of the bins of EDGES."""
+        """See the class."""
         found: Tensor = self.layers(inputs)
         return found
 
@@ -79,40 +76,23 @@ class Examples:
     def __len__(self) -> int:
         return len(self.x)
 
-    @property
-    def target(self) -> np.ndarray:
-        """(n,) bins."""
-        return np.clip(np.searchsorted(runs.EDGES, self.x, side="right") - 1, 0, runs.BINS - 1)
-
-    @property
-    def possible(self) -> BoolArray:
-        """(n, BINS) the bins that lie below a job's limit."""
-        limit = np.where(self.inputs[:, 1] > 0, self.inputs[:, 0], np.inf)
-        return runs.EDGES[None, :-1] < limit[:, None]
-
     def cut(self, part: slice) -> "Examples":
         return Examples(self.inputs[part], self.x[part], self.summary[part])
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A predictor, and how it did on the jobs held out.
+    """A predictor, fitted to so many examples, and how it did on the jobs held out.
 
     pinball: mean quantile loss of ln(run time); plain: the same for quantiles of all run times,
-    without looking at the job; by_limit: of the limit as median. covered: share of run times below
-    each quantile. rank: Spearman's correlation of expected and true run time; rank_by_limit: of
-    the limit. long_found: of the jobs above LONG_S, the share among as many of the longest medians.
+    without looking at the job. covered: share of run times below each quantile.
     """
 
     predictor: Predictor
+    examples: int
     pinball: float
     plain: float
     covered: tuple[float, ...]
-    rank: float
-    rank_by_limit: float
-    long_found: float
-    long_by_limit: float
-    examples: int
 
 
 def examples_of(
@@ -187,31 +167,32 @@ def fit(
     None = drawn. epochs: None = as many as the number of jobs calls for. Raises TraceError: too few
     jobs.
     """
-    if len(jobs) < FEWEST_JOBS:
-        raise TraceError(f"{len(jobs)} jobs are too few to predict from; at least {FEWEST_JOBS}")
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    own = examples_of(jobs, None, start_s)
-    if len(own) < FEWEST_JOBS:
+    if len(jobs) < FEWEST_JOBS or len(own := examples_of(jobs, None, start_s)) < FEWEST_JOBS:
         raise TraceError(
-            f"{len(own)} jobs that had ended when the last one was submitted are too few to "
-            f"predict from; at least {FEWEST_JOBS}"
+            f"of {len(jobs)} jobs too few had ended when the last one was submitted to predict "
+            f"from; at least {FEWEST_JOBS} are needed"
         )
     learned = int(len(own) * (1 - HELD_OUT))
     parts = [own.cut(slice(0, learned)), *map(examples_of, beside)]
-    network = BinNet()
-    if begin is not None:
-        network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in begin.weights.items()})
+    network = BinNet(begin)
     _learn(network, parts, seed, epochs)
     predictor = network.predictor()
     judged = examples_of(jobs, predictor, start_s).cut(slice(learned, None))
-    return _measured(predictor, judged, own.x[:learned], len(own))
+    quantiles = judged.summary[:, runs.QUANTILE_COLUMNS] / runs.LOG_FULL
+    plain = np.tile(np.quantile(own.x[:learned], runs.QUANTILES), (len(judged), 1))
+    covered = tuple((judged.x[:, None] <= quantiles).mean(axis=0).tolist())
+    loss, without = pinball(quantiles, judged.x), pinball(plain, judged.x)
+    return Fitted(predictor, len(own), loss, without, covered)
 
 
 def _learn(network: BinNet, parts: Sequence[Examples], seed: int, epochs: int | None) -> None:
-    inputs = torch.from_numpy(np.concatenate([p.inputs for p in parts]))
-    target = torch.from_numpy(np.concatenate([p.target for p in parts]))
-    possible = torch.from_numpy(np.concatenate([p.possible for p in parts]))
+    seen, x = (np.concatenate([getattr(p, name) for p in parts]) for name in ("inputs", "x"))
+    # the bins that a run falls into, and those that lie below its job's limit
+    bins = np.clip(np.searchsorted(runs.EDGES, x, side="right") - 1, 0, runs.BINS - 1)
+    below = runs.EDGES[None, :-1] < np.where(seen[:, 1] > 0, seen[:, 0], np.inf)[:, None]
+    inputs, target, possible = (torch.from_numpy(array) for array in (seen, bins, below))
     count = len(target)
     batches = max(1, count // BATCH)
     epochs = epochs or max(PASSES, -(-STEPS // batches))
@@ -244,53 +225,13 @@ def pinball(predicted: runs.FloatArray, x: runs.FloatArray) -> float:
     return float(np.maximum(levels * error, (levels - 1) * error).mean() * runs.LOG_FULL)
 
 
-def _measured(
-    predictor: Predictor, judged: Examples, before: runs.FloatArray, count: int
-) -> Fitted:
-    quantiles = judged.summary[:, runs.QUANTILE_COLUMNS] / runs.LOG_FULL
-    plain = np.tile(np.quantile(before, runs.QUANTILES), (len(judged), 1))
-    limit = judged.inputs[:, 0].astype(np.float64)
-    return Fitted(
-        predictor=predictor,
-        pinball=pinball(quantiles, judged.x),
-        plain=pinball(plain, judged.x),
-        covered=tuple((judged.x[:, None] <= quantiles).mean(axis=0).tolist()),
-        rank=_rank(judged.summary[:, runs.MEAN], judged.x),
-        rank_by_limit=_rank(limit, judged.x),
-        long_found=_found(judged.summary[:, runs.MEDIAN], judged.x),
-        long_by_limit=_found(limit, judged.x),
-        examples=count,
-    )
-
-
-def _rank(one: runs.FloatArray, other: runs.FloatArray) -> float:
-    """Spearman's correlation; NaN where one of them is the same everywhere."""
-    places = []
-    for values in (one, other):
-        _, at, counts = np.unique(values, return_inverse=True, return_counts=True)
-        places.append((np.cumsum(counts) - counts / 2)[at])
-    if any(np.ptp(p) == 0 for p in places):
-        return math.nan
-    return float(np.corrcoef(places[0], places[1])[0, 1])
-
-
-def _found(order: runs.FloatArray, x: runs.FloatArray) -> float:
-    """Of the long jobs, the share among as many of the highest."""
-    long = x > math.log1p(runs.LONG_S) / runs.LOG_FULL
-    count = int(long.sum())
-    highest = np.argsort(-order, kind="stable")[:count]
-    return float(long[highest].mean()) if count else math.nan
-
-
 def parity_bytes(predictor: Predictor) -> bytes:
     """Inputs of all kinds, and PyTorch's logits of them: (64, INPUTS) and (64, BINS)."""
     draw = np.random.default_rng(0)
     inputs = torch.from_numpy(draw.random((PARITY_ROWS, runs.INPUTS)).astype(np.float32))
     inputs = _partly(inputs, draw)
-    network = BinNet()
-    network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in predictor.weights.items()})
     with torch.inference_mode():
-        logits = network(inputs).numpy()
+        logits = BinNet(predictor)(inputs).numpy()
     buffer = io.BytesIO()
     np.savez_compressed(buffer, inputs=inputs.numpy(), logits=logits)
     return buffer.getvalue()

@@ -1,10 +1,4 @@
-"""Episodes of a training, in reading order.
-
-1. Windows      drawn from scenarios, and played by rules
-2. Choices      of a network, sampled in compiled code, with what learning needs of each
-3. Costs        of a schedule so far: each reward is a difference of two points of it
-4. Rewards      the base pipeline and the network on the same jobs
-5. One table    many episodes end to end, ragged
+"""Episodes of a training: windows, the choices of a network there, and their rewards.
 
 A cost grows while time passes and ends at the metric, so rewards between decisions sum to the
 metric (dense), and the whole of it at the end is the paper's form (gap). Costs are negative
@@ -23,23 +17,14 @@ rewards; the true run times are used here and never shown to a policy.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from rltuned.core.order import DEFAULT, Order, Policy
+from rltuned.core.order import DEFAULT, Policy
+from rltuned.lab.kernel import episode as kernel
 from rltuned.lab.kernel.compiler import Float32Array, FloatArray, IntArray
-from rltuned.lab.kernel.episode import (
-    TAPE_CANDIDATES,
-    TAPE_DECISIONS,
-    TAPE_FULL,
-    TAPE_PASSES,
-    TAPE_ROWS,
-    Desk,
-    Tape,
-    episode,
-)
 from rltuned.lab.kernel.features import Net, StaticFeatures
 from rltuned.lab.kernel.state import Setup, State, empty_state
 from rltuned.lab.replay.metrics import SHORTEST_S
@@ -61,7 +46,7 @@ MIXED: Final[tuple[Objective, ...]] = ("wait", "bsld", "tail")
 _AT_ONCE: Final = 64
 _END: Final = np.array([np.inf])
 
-# 1. Windows
+# Windows
 
 
 def windows_between(
@@ -108,15 +93,7 @@ def play_policy(window: Scenario, policy: Policy | str, protocol: Protocol) -> F
     return play(chosen, scenario, protocol).start_s
 
 
-def play_rule(window: Scenario, policy: str, order: Order | None = None) -> FloatArray:
-    """(n,) start times under a rule at every event; order: None = pure. Raises TraceError."""
-    protocol = Protocol(bounded=order is not None)
-    if order is not None:
-        protocol = replace(protocol, knobs=replace(protocol.knobs, order=order))
-    return play_policy(window, policy, protocol)
-
-
-# 2. Choices
+# Choices of a network, sampled in compiled code
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,40 +118,27 @@ class Decisions:
         return len(self.choice)
 
 
-@dataclass(slots=True)
 class Recorder:
-    """Holds the tape between episodes, and makes it longer when an episode did not fit. rows,
-    decisions, candidates: there is room for.
+    """The tape that episodes are written to. room: for so many rows, twice as many candidates, and
+    a decision for every 32.
     """
 
-    rows: int = 262_144
-    decisions: int = 8_192
-    candidates: int = 524_288
-    _tape: Tape | None = None
+    def __init__(self, room: int = 262_144) -> None:
+        self.make(room)
 
-    def tape(self) -> Tape:
-        """An empty tape."""
-        if self._tape is None:
-            self._tape = self._new()
-        self._tape.used[:] = 0
-        return self._tape
-
-    def grow(self) -> None:
-        """Twice the room."""
-        self.rows, self.decisions = self.rows * 2, self.decisions * 2
-        self.candidates, self._tape = self.candidates * 2, None
-
-    def _new(self) -> Tape:
-        return Tape(
-            rows=np.empty((self.rows, QUEUE_FEATURES), dtype=np.float32),
-            asked=np.empty((self.rows, 4), dtype=np.float32),
-            first=np.zeros(self.decisions + 1, dtype=np.int64),
-            flags=np.zeros((self.decisions, 2), dtype=np.int64),
-            now_s=np.empty(self.decisions),
-            decision_pass=np.empty(self.decisions, dtype=np.int64),
-            choice=np.empty(self.decisions, dtype=np.int64),
-            candidates=np.empty(self.candidates, dtype=np.int64),
-            candidate_first=np.zeros(self.decisions + 1, dtype=np.int64),
+    def make(self, room: int) -> None:
+        """Have a new tape."""
+        self.room, decisions = room, room // 32
+        self.tape = kernel.Tape(
+            rows=np.empty((room, QUEUE_FEATURES), dtype=np.float32),
+            asked=np.empty((room, 4), dtype=np.float32),
+            first=np.zeros(decisions + 1, dtype=np.int64),
+            flags=np.zeros((decisions, 2), dtype=np.int64),
+            now_s=np.empty(decisions),
+            decision_pass=np.empty(decisions, dtype=np.int64),
+            choice=np.empty(decisions, dtype=np.int64),
+            candidates=np.empty(2 * room, dtype=np.int64),
+            candidate_first=np.zeros(decisions + 1, dtype=np.int64),
             used=np.zeros(5, dtype=np.int64),
         )
 
@@ -185,17 +149,19 @@ def play_sampled(
     """Draw every choice from the softmax over its candidates; the same seed, the same episode."""
     while True:
         setup, state, desk, sight = tables(window, seed)
-        tape = recorder.tape()
-        episode(setup, state, desk, sight, net, tape)
-        if not tape.used[TAPE_FULL]:
-            return state.start_s, _decisions(tape)
-        recorder.grow()
-
-
-def _decisions(tape: Tape) -> Decisions:
+        tape = recorder.tape
+        tape.used[:] = 0
+        kernel.episode(setup, state, desk, sight, net, tape)
+        if not tape.used[kernel.TAPE_FULL]:
+            break
+        recorder.make(2 * recorder.room)
     used = tape.used
-    passes, rows, count = used[TAPE_PASSES], used[TAPE_ROWS], used[TAPE_DECISIONS]
-    return Decisions(
+    passes, rows, count = (
+        used[kernel.TAPE_PASSES],
+        used[kernel.TAPE_ROWS],
+        used[kernel.TAPE_DECISIONS],
+    )
+    return state.start_s, Decisions(
         rows=tape.rows[:rows].copy(),
         asked=tape.asked[:rows].copy(),
         first=tape.first[: passes + 1].copy(),
@@ -203,17 +169,17 @@ def _decisions(tape: Tape) -> Decisions:
         now_s=tape.now_s[:passes].copy(),
         of_pass=tape.decision_pass[:count].copy(),
         choice=tape.choice[:count].copy(),
-        candidates=tape.candidates[: used[TAPE_CANDIDATES]].copy(),
+        candidates=tape.candidates[: used[kernel.TAPE_CANDIDATES]].copy(),
         candidate_first=tape.candidate_first[: count + 1].copy(),
     )
 
 
-def tables(window: Scenario, seed: int) -> tuple[Setup, State, Desk, StaticFeatures]:
+def tables(window: Scenario, seed: int) -> tuple[Setup, State, kernel.Desk, StaticFeatures]:
     """An empty cluster and an empty queue before the first job."""
     window = window.ordered_by(MULTIFACTOR)
     prepared, sight = window.prepared, window.sight
     count, kinds = len(window), len(prepared.shapes.gpus)
-    desk = Desk(
+    desk = kernel.Desk(
         clock=np.array([0.0, np.inf]),
         marks=np.zeros(3, dtype=np.int64),
         queue=np.empty(count, dtype=np.int64),
@@ -225,7 +191,8 @@ def tables(window: Scenario, seed: int) -> tuple[Setup, State, Desk, StaticFeatu
         harmless=np.zeros(kinds, dtype=bool),
         harmless_at=np.full(kinds, -1),
         features=room_for(sight, prepared),
-        random=np.array([_state_of(seed)], dtype=np.uint64),
+        # a xorshift state is never zero, and seeds that lie close must not start alike
+        random=np.random.default_rng(seed).integers(1, 1 << 63, 1).astype(np.uint64),
         ranking=ruled(window, DEFAULT),
         asked=np.empty((count, 4), dtype=np.float32),
         logits=np.empty((count, 2)),
@@ -234,12 +201,7 @@ def tables(window: Scenario, seed: int) -> tuple[Setup, State, Desk, StaticFeatu
     return setup_of(window), state, desk, sight
 
 
-def _state_of(seed: int) -> int:
-    """A xorshift state is never zero, and seeds that lie close must not start alike."""
-    return int(np.random.default_rng(seed).integers(1, 1 << 63))
-
-
-# 3. Costs
+# Costs
 
 
 def cost_at(
@@ -284,7 +246,7 @@ def total(objective: Objective, window: Scenario, start_s: FloatArray) -> float:
     return max(float(cost_at(objective, _END, start_s, window)[0]), FLOOR[objective])
 
 
-# 4. Rewards
+# Rewards
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,23 +263,21 @@ def compete(
     window: Scenario, net: Net, settings: PpoSettings, seed: int, recorder: Recorder
 ) -> list[Episode]:
     """Play a window by the base rule and, `rollouts` times, by the network."""
-    base_s = play_rule(window, settings.base, DEFAULT if net.reach else None)
+    base_s = play_policy(window, settings.base, Protocol(bounded=net.reach > 0))
     unit = [max(float(cost_at(o, _END, base_s, window)[0]), FLOOR[o]) for o in MIXED]
 
     def cost(times: FloatArray, start_s: FloatArray) -> FloatArray:
         return cost_at(settings.objective, times, start_s, window, unit)
 
-    played = [
-        play_sampled(window, net, seed + number, recorder) for number in range(settings.rollouts)
-    ]
+    played = [play_sampled(window, net, seed + at, recorder) for at in range(settings.rollouts)]
     found = []
     for number, (start_s, kept) in enumerate(played):
         others = [s for at, (s, _) in enumerate(played) if at != number]
         references = others if settings.reference == "group" and others else [base_s]
         own, base = float(cost(_END, start_s)[0]), float(cost(_END, base_s)[0])
         most = max(own, base, FLOOR[settings.objective])
-        rewards = np.zeros(len(kept.now_s))
         if settings.form == "gap":
+            rewards = np.zeros(len(kept.now_s))
             rewards[-1:] = (np.mean([cost(_END, r)[0] for r in references]) - own) / most
         else:
             times = np.append(kept.now_s, np.inf)
@@ -327,7 +287,7 @@ def compete(
     return found
 
 
-# 5. One table
+# Many episodes as one table
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rltuned.lab.backtest.site import with_own_backfill
 from rltuned.lab.backtest.study import VERDICTS
 from rltuned.lab.compare import DAY_S, JobScores, change_of_mean, stretches_of
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.train.network import export_predictor
+from rltuned.lab.train.export import export_predictor
 from rltuned.lab.train.predictor import Fitted, fit
 from rltuned.lab.tune.search import (
     Candidate,

@@ -108,7 +108,7 @@ def learn(run: Run, start: TorchActor) -> tuple[TorchActor, list[float]]:
         return found
 
     validate(learner.actor)
-    train(learner, [workload], settings, validate)
+    train(learner, [workload], validate)
     learner.actor.load_state_dict(best[1])
     return learner.actor, curve
 

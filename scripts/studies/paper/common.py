@@ -36,8 +36,7 @@ CHOOSING, JUDGING = 12, 24
 """Windows that choose an epoch, and that judge; fewer where a trace is short."""
 EVENTS: Final = Protocol(bounded=False)
 SETTINGS: Final = PpoSettings(
-    reference="group", rollouts=10, loads=(LOADS[0], LOADS[-1]), reach=0.0, learning_rate=1e-3,
-    entropy=0.0, epochs=40,
+    loads=(LOADS[0], LOADS[-1]), reach=0.0, learning_rate=1e-3, entropy=0.0, epochs=40,
 )  # fmt: skip
 METRICS: Final = ("wait", "bsld", "jct", "utilisation")
 HELIOS: Final = uniform(("v", 17, "v100", 8, 48))

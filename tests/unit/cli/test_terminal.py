@@ -265,7 +265,8 @@ for words in sys.argv[1:]:
     print("was:", code, *found, ":", words)
 """
 WRONG = (
-    "train ppo", "train ppo x --base none", "train evolve x --members 1", "train imitate .",
+    "train ppo", "train ppo --out x --set base=none", "train evolve --out x --set members=1",
+    "train imitate .",
     "train predictor --out .",
     "tune --test-period some", "tune --since some",
     "backtest --split 2", "backtest --train full",
