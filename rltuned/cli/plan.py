@@ -3,10 +3,10 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import typer
 
@@ -16,11 +16,10 @@ from rltuned.cli.tables import console, left_alone, show_jobs
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
 from rltuned.core.line import present_line, proposed_line
-from rltuned.core.refusals import Refusal
 from rltuned.core.starts import Expected, Scales, arrivals_of, corrected, expected_of
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.documents import plan_document
+from rltuned.daemon.documents import Document, Look
 from rltuned.daemon.forecasting import FRESH_S, read_file
 from rltuned.daemon.groups import Groups, kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
@@ -33,14 +32,14 @@ from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTimes, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import read_salt
+from rltuned.journal.store import FILE_NAME, read_salt
 from rltuned.settings import Loaded
 from rltuned.text import counted, trusted
 
 app = typer.Typer()
 
 ALONE: Final = "decided without the daemon: {}"
-NOT_KNOWN: Final = "the journal is private, so what rltuned holds is not known here; {}"
+NOT_KNOWN: Final = "the journal is private, so what rltuned holds{} is not known here; {}"
 
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
@@ -65,37 +64,60 @@ def plan(
     answer; 2 = settings or model cannot be used.
     """
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
-    document, young = None, list[str]()
+    document = None
     if backend is flags.BackendChoice.SLURM and policy is None:
         document, why = ask_about(loaded.settings, "/plan.json", "plan")
         if document is None and is_private(loaded.settings.daemon.state_dir):
-            flags.warn(NOT_KNOWN.format(why))
+            flags.warn(NOT_KNOWN.format("", why))
             raise typer.Exit(1)
         if document is None:
             flags.warn(ALONE.format(why))
         else:
             flags.warn_of(old(document, loaded.settings))
     if document is None:
-        seen = look(loaded, backend, seed)
-        document = plan_document(seen.decision, seen.expected())
-        young = _too_young(seen.decision, seen.rig.knobs.rules.min_age_s)
+        made = look(loaded, backend, seed)
+        document = replace(made.look, expected=made.expected()).plan()
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
-        return
-    _print(document, young)
+    else:
+        _print(document, loaded.settings.scope.min_age_s)
+
+
+def _print(document: Document, min_age_s: float) -> None:
+    counts, jobs = document["counts"], document["jobs"]
+    flags.say(
+        f"{document['cluster']}: {counts['pending']} pending, {counts['running']} running, "
+        f"{counts['nodes']} nodes; {trusted(document['policy'], document['trust'])} ranks "
+        f"{counts['ranked']} jobs and would change {counts['changes']}"
+    )
+    ranked = [job for job in jobs if job["rank_wished"] is not None]
+    if ranked:
+        show_jobs(console(), ranked, document["taken_at"])
+    verdicts = [(job, job["verdict"]) for job in ranked if job["verdict"]]
+    for job, verdict in verdicts:
+        if verdict["kind"] is not None or verdict["shared"]:
+            flags.say(f"Job {job['job_id']}, placed together with others, {verdict['why']}.")
+    if later := sum(verdict["kind"] is None for _, verdict in verdicts):
+        flags.say(f"{counted(later, 'job')} placed together with others cannot start now.")
+    if refused := Counter(job["refusal"] for job in jobs if job["refusal"]):
+        flags.say(left_alone(refused))
+    if young := [job["waited_s"] for job in jobs if job["refusal"] == "too_young"]:
+        left_s = max(1.0, min_age_s - min(young))
+        flags.say(f"younger than scope.min_age_s = {min_age_s:g} s: look again in {left_s:.0f} s")
+    for note in document["notes"]:
+        flags.say(f"note: {note}")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A decision with what it was made by. world: where the queue is. groups: of dependent jobs.
-    as_is: what is expected follows the present order, as the proposed one is not written or known.
+class Made:
+    """A decision made here, with what it was made by. as_is: what is expected follows the present
+    order, as the proposed one is not written or known.
     """
 
+    look: Look
     decision: Decision
     rig: Rig
     loaded: Loaded
-    world: flags.BackendChoice
-    groups: Groups
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
@@ -114,7 +136,7 @@ class Look:
         starts = {job_id: corrected(one, scales) for job_id, one in played.starts.items()}
         return replace(played, starts=starts)
 
-    def what_if(self, job: PendingJob, other: OtherRequest) -> dict[str, Any]:
+    def what_if(self, job: PendingJob, other: OtherRequest) -> Document:
         """What another request of a waiting job would change, played on the spot."""
         rig, seen, context = self.rig, self.decision.snapshot, self.decision.context
 
@@ -153,33 +175,33 @@ def _late() -> Callable[[], bool]:
 
 def look(
     loaded: Loaded, world: flags.BackendChoice, seed: int, *, is_private: bool = False
-) -> Look:
+) -> Made:
     """What rltuned would do now; without a journal that is private, what Slurm alone shows. Raises
     SettingsError, ModelError, BackendError, PolicyError.
     """
     _, make = open_world(world, seed=seed, speed=STANDING_STILL)
-    with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
+    folder, is_slurm = loaded.settings.daemon.state_dir, world is flags.BackendChoice.SLURM
+    learner, context = None, NO_CONTEXT
+    with closing(Journal(folder)) as journal:
         secret = None if is_private else kept_salt(loaded, journal)
         if secret is None and not is_private:
             flags.warn(
                 "the blocks of the switchback are not known; it is shown as if delays were on"
             )
         rig = build_rig(secret or as_if_on(loaded), make(loaded))
-        learner, writer = None, PlanApplier(journal, SystemClock())
-        if world is flags.BackendChoice.SLURM and not is_private:
+        if is_slurm and not is_private:
+            writer = PlanApplier(journal, SystemClock())
             snapshot = rig.backend.observe(writer.remembered)
             context, learner = known(writer, snapshot), predicting(loaded)
         else:
-            snapshot, context = rig.backend.observe(), NO_CONTEXT
+            snapshot = rig.backend.observe()
         context = context if learner is None else learner.look(snapshot, context=context)
-        groups = (
-            forecasts(looked(GroupStore(), snapshot, context.run_times), snapshot.taken_at)
-            if is_private
-            else grouped(snapshot, context.run_times, journal)
-        )
+        groups = grouped(snapshot, context.run_times, None if is_private else journal)
     decision = decide(snapshot, rig.policy, rig.knobs, rig.solver, context)
-    as_is = world is flags.BackendChoice.SLURM and (is_private or not rig.ladder.rung.writes)
-    return Look(decision, rig, loaded, world, groups, learner, as_is)
+    path = folder / FILE_NAME if is_slurm and not is_private else None
+    found = Look(decision.snapshot, context, decision, rig.knobs, groups, journal=path)
+    as_is = is_slurm and (is_private or not rig.ladder.rung.writes)
+    return Made(found, decision, rig, loaded, learner, as_is)
 
 
 def known(writer: PlanApplier, seen: Snapshot) -> Context:
@@ -190,13 +212,13 @@ def known(writer: PlanApplier, seen: Snapshot) -> Context:
     return context
 
 
-def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal) -> Groups:
+def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal | None) -> Groups:
     """The groups of dependent jobs: what the journal keeps, and what the snapshot shows."""
+    kept = GroupStore()
     try:
-        kept = kept_groups(journal, snapshot.cluster)
+        kept = kept if journal is None else kept_groups(journal, snapshot.cluster)
     except JournalError as error:
         flags.warn(f"edges that are satisfied are not known: {error}")
-        kept = GroupStore()
     return forecasts(looked(kept, snapshot, predicted), snapshot.taken_at)
 
 
@@ -208,42 +230,3 @@ def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
         flags.warn(f"run times are not predicted: {error}")
         return None
     return run_times_of(loaded, salt, make_log("console", "error")) if salt else None
-
-
-def _print(document: dict[str, Any], young: Sequence[str]) -> None:
-    counts, jobs = document["counts"], document["jobs"]
-    policy = trusted(document["policy"], document.get("trust"))  # an older daemon has none
-    flags.say(
-        f"{document['cluster']}: {counts['pending']} pending, {counts['running']} running, "
-        f"{counts['nodes']} nodes; {policy} ranks {counts['ranked']} jobs and "
-        f"would change {counts['changes']}"
-    )
-    ranked = [job for job in jobs if job["rank_wished"] is not None]
-    if ranked:
-        show_jobs(console(), ranked, document["taken_at"])
-    together = [job for job in ranked if job["verdict"]] if document["joint"] else []
-    for job in together:
-        if job["verdict"]["kind"] is not None or job["verdict"]["shared"]:
-            flags.say(f"Job {job['job_id']}, placed together with others, {job['verdict']['why']}.")
-    later = sum(job["verdict"]["kind"] is None for job in together)
-    if later:
-        flags.say(f"{counted(later, 'job')} placed together with others cannot start now.")
-    refused = Counter(job["refusal"] for job in jobs if job["refusal"])
-    if refused:
-        flags.say(left_alone(refused))
-    for line in young:
-        flags.say(line)
-    for note in document["notes"]:
-        flags.say(f"note: {note}")
-
-
-def _too_young(decision: Decision, min_age_s: float) -> list[str]:
-    """When to look again for the jobs that are left alone because they have just come."""
-    young = {job_id for job_id, reason in decision.refused if reason is Refusal.TOO_YOUNG}
-    now = decision.snapshot.taken_at
-    jobs = [j for j in decision.snapshot.pending if j.job_id in young]
-    if not jobs:
-        return []
-    left_s = max(1.0, *(min_age_s - (now - job.submitted_at) for job in jobs))
-    count = f"{len(jobs)} job{' is' if len(jobs) == 1 else 's are'}"
-    return [f"{count} younger than scope.min_age_s = {min_age_s:g} s: look again in {left_s:.0f} s"]

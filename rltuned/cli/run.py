@@ -27,8 +27,8 @@ from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
-from rltuned.daemon.web.server import Answers, Endpoint, MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
+from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import Rig, build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
@@ -164,19 +164,19 @@ class _Daemon:
             def forecast() -> Expected | None:
                 return forecaster.fresh(self.clock.now())
 
-            answers = Answers(
-                state_dir / FILE_NAME,
-                users=users,
-                expected=forecast,
-                now=self.clock.now,
-                what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
-            )
-            past = partial(_past, self.journal)
-
             def last_week() -> dict[str, object] | None:
                 return None if self.is_sim else would_it_help(state_dir, self.system.now())
 
-            board = Board(self.clock.now, past, forecast, last_week, jobs=jobs, users=users)
+            board = Board(
+                self.clock.now,
+                partial(_past, self.journal),
+                forecast,
+                last_week,
+                jobs=jobs,
+                users=users,
+                journal=state_dir / FILE_NAME,
+                what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
+            )
             publisher = Publisher(
                 self.metrics,
                 self.log,
@@ -186,10 +186,9 @@ class _Daemon:
                 journal=self.journal,
                 board=board,
                 tuned=lambda: read_state(state_dir, TuneState),
-                answers=answers,
                 forecaster=forecaster,
             )
-            for server in self._servers(publisher, board, answers, everyone=jobs):
+            for server in self._servers(publisher, board):
                 stack.enter_context(closing(server))
             publisher.loaded(rig)
             loop = Loop(
@@ -274,35 +273,20 @@ class _Daemon:
         self.in_force = loaded
         return rig
 
-    def _servers(
-        self, publisher: Publisher, board: Board, answers: Answers, *, everyone: bool
-    ) -> Iterator[Endpoint]:
+    def _servers(self, publisher: Publisher, board: Board) -> Iterator[Endpoint]:
         """The socket, but not of the built-in cluster (without it the daemon orders the queue too),
         and the port.
         """
         daemon, http = self.loaded.settings.daemon, self.loaded.settings.http
         try:
             if not self.is_sim:
-                yield QuestionServer(
-                    daemon.socket,
-                    answers,
-                    publisher.document,
-                    state_dir=daemon.state_dir,
-                    everyone=everyone,
-                )
+                table = socket_table(publisher.document, board, daemon.state_dir)
+                yield Endpoint(listen_at(daemon.socket), table, path=daemon.socket)
         except SettingsError as error:
             self.log.warning("no_questions", detail=str(error))
         if http.enabled:
-            server = MetricsServer(
-                http.address,
-                http.port,
-                self.metrics.exposed,
-                publisher.health,
-                status=publisher.document,
-                answers=answers,
-                everyone=everyone,
-                board=board,
-            )
+            found = port_table(self.metrics.exposed, publisher.health, publisher.document, board)
+            server = Endpoint(listen(http.address, http.port), found)
             self.log.info("listening", metrics=f"{server.url}/metrics")
             yield server
 

@@ -8,11 +8,10 @@ from typing import Any, Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
+from rltuned.core.decide import Knobs
 from rltuned.core.refusals import counted
-from rltuned.daemon.documents import plan_document
+from rltuned.daemon.documents import Look
 from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import HealthState
-from rltuned.domain.plan import Result
 from rltuned.text import between, escaped, span
 
 MAX_ROWS: Final = 20
@@ -81,26 +80,18 @@ def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict
 
 def show_cycle(report: CycleReport) -> None:
     """One cycle: a headline and the changes that it proposes or has made."""
-    out, shown = console(), report.snapshot
-    if report.skip is not None:
-        out.print(f"Cycle {report.cycle}: skipped ({report.skip}): {report.detail}", markup=False)
+    out, decision = console(), report.decision
+    out.print(f"\n{report.summary()}; {report.mode}, {report.seconds:.2f} s", markup=False)
+    if decision is None:
         return
-    changes, is_live = report.changes(), report.mode is HealthState.LIVE
-    done = "applied" if is_live else "proposed, nothing written"
-    count = report.results().get(Result.APPLIED, 0) if is_live else len(changes)
-    out.print(
-        f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {len(shown.pending) if shown else 0} "
-        f"pending, {len(shown.running) if shown else 0} running; {count} changes {done} in "
-        f"{report.seconds:.2f} s"
-    )
-    if report.decision and report.decision.refused:
-        out.print(left_alone(Counter(r.value for _, r in report.decision.refused)))
-    if report.decision and changes:
-        first = {entry.job.job_id for entry in changes[:MAX_ROWS]}
-        jobs = plan_document(report.decision, None)["jobs"]
-        show_jobs(out, [job for job in jobs if job["job_id"] in first], None)
-    if len(changes) > MAX_ROWS:
-        out.print(f"... and {len(changes) - MAX_ROWS} more")
+    if decision.refused:
+        out.print(left_alone(Counter(r.value for _, r in decision.refused)))
+    rows = Look(decision.snapshot, decision.context, decision, Knobs()).rows()
+    changed = [row for row in rows if row["changes"]]
+    if changed:
+        show_jobs(out, changed[:MAX_ROWS], None)
+    if len(changed) > MAX_ROWS:
+        out.print(f"... and {len(changed) - MAX_ROWS} more")
 
 
 def left_alone(counts: Mapping[str, int]) -> str:
@@ -119,8 +110,7 @@ CHANGES: Final = (
     Column("fits on", goes=4, least=9),
     Column("why", goes=5, least=12),
 )
-EXPECTED: Final = Column("expected start", goes=3, least=14)
-OF_PLAN: Final = (*CHANGES[:-2], EXPECTED, *CHANGES[-2:])
+OF_PLAN: Final = (*CHANGES[:-2], Column("expected start", goes=3, least=14), *CHANGES[-2:])
 
 
 def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float | None) -> None:

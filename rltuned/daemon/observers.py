@@ -15,8 +15,7 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
 from rltuned.daemon.systemd import Notifier
-from rltuned.daemon.web.server import Answers
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Clock, Outcome, Result
 from rltuned.domain.snapshot import Unreadable
@@ -260,8 +259,8 @@ _MINUTES_S: Final = 600.0
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
     is. show: called with every report at last. journal: keeps the state.
-    board: what the status page shows. answers: what users are answered. forecaster: of
-    starts. tuned: the last night of `rltuned tune`.
+    board: what the page shows and users are answered. forecaster: of starts. tuned: the last night
+    of `rltuned tune`.
     """
 
     def __init__(
@@ -275,7 +274,6 @@ class Publisher:
         journal: Journal | None = None,
         board: Board | None = None,
         tuned: Callable[[], TuneState | None] | None = None,
-        answers: Answers | None = None,
         forecaster: Forecaster | None = None,
     ) -> None:
         self._metrics = metrics
@@ -286,7 +284,6 @@ class Publisher:
         self._journal = journal
         self._board = board
         self._tuned = tuned
-        self._answers = answers
         self._forecaster = forecaster
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._interval_s = 0.0
@@ -316,9 +313,8 @@ class Publisher:
         self._due_at_s = self._clock.monotonic() + report.next_in_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
-        for shown in (self._board, self._answers):
-            if shown is not None:
-                shown.cycle(report)
+        if self._board is not None:
+            self._board.cycle(report)
         health = self.health()
         log_state(self._log, health, self._logged)
         self._keep(report, health)
@@ -381,8 +377,6 @@ class Publisher:
         )
         if self._board is not None:
             self._board.loaded(rig)
-        if self._answers is not None:
-            self._answers.loaded(rig)
         if rig.in_place_of:
             self._log.warning("rule_stands_in", in_place_of=rig.in_place_of)
         self._log.info(

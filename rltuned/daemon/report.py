@@ -335,7 +335,7 @@ class CycleReport:
         if is_open:
             found.append(Condition(HealthState.BREAKER_OPEN, ", ".join(is_open)))
         if self.skip is not None:
-            found.append(_condition_of(self.skip, self.detail))
+            found.append(condition_of(self.skip.value, self.detail))
         if self.decision is not None and self.decision.short.jobs:
             short, ranked = self.decision.short, len(self.decision.entries)
             said = f"{short.jobs} of {ranked} jobs have priorities too low for their delays"
@@ -425,13 +425,13 @@ class CycleReport:
         return "; ".join([*parts, f"{self.seconds:.1f} s"])
 
 
-def _condition_of(skip: Skip, detail: str) -> Condition:
-    match skip:
-        case Skip.BACKEND:
-            return Condition(HealthState.SLURM_UNREACHABLE, detail)
-        case Skip.BUSY:
-            return Condition(HealthState.SLURM_BUSY, detail)
-    return Condition(HealthState.NO_RESULT, skip.value)  # its detail may name jobs
+def condition_of(skip: str, detail: str) -> Condition:
+    """What holds after a cycle that ended so. skip: a Skip, or the journal's word in its place."""
+    if skip == Skip.BACKEND:
+        return Condition(HealthState.SLURM_UNREACHABLE, detail or "see the log")
+    if skip == Skip.BUSY:
+        return Condition(HealthState.SLURM_BUSY, detail or "slurmctld is busy")
+    return Condition(HealthState.NO_RESULT, skip)  # its detail may name jobs
 
 
 def _live(effect: Effect | None) -> Iterator[Condition]:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from rltuned.text import span, when
+from rltuned.text import between, span, when
 
 if TYPE_CHECKING:  # a daemon whose page is not asked for does without it
     from jinja2 import Environment
@@ -25,7 +25,7 @@ def _pages() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters.update(fmt=format, span=span, when=when)
+    pages.filters.update(fmt=format, span=span, when=when, between=between)
     return pages
 
 

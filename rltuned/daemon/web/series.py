@@ -1,6 +1,6 @@
 """The last day, week and month in buckets: GPUs, what waits, and how long jobs waited."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -8,8 +8,6 @@ from typing import Any, Final
 from rltuned.report.charts import Point
 
 DAY_S: Final = 86_400.0
-
-
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "24h": (DAY_S, 600.0),
     "7d": (7 * DAY_S, 3_600.0),
@@ -23,7 +21,9 @@ FEWEST: Final = 6
 """Steps of the shortest range that is shown."""
 PARTS: Final = 24
 """Quantiles of fewer jobs than start in such a part of the range would only be noise."""
-_MEANS: Final = ("used", "free", "down", "wanted", "waiting")
+_SUMMED: Final = ("used", "free", "down", "wanted", "off", "started")
+_APART: Final = 3
+"""From so many steps on a line has a gap."""
 
 
 @dataclass(slots=True)
@@ -32,18 +32,8 @@ class Bucket:
 
     at: float
     looks: int = 0
-    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_MEANS, 0.0))
-    off: float = 0.0
-    started: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
     waits_s: list[float] = field(default_factory=list)
-
-    def add(self, sums: Mapping[str, Any]) -> None:
-        self.looks += 1
-        for name in _MEANS:
-            self.sums[name] += float(sums[name])
-        self.off += float(sums["off"])
-        self.started += int(sums["started"])
-        self.waits_s += sums["waits_s"][: MOST - len(self.waits_s)]
 
     def mean(self, name: str) -> float:
         return self.sums[name] / self.looks
@@ -63,12 +53,14 @@ class Series:
         if not sums:
             return
         for name, buckets in self._kept.items():
-            _, step_s = RANGES[name]
-            begin = at - at % step_s
+            begin = at - at % RANGES[name][1]
             if not buckets or buckets[-1].at < begin:
                 buckets.append(Bucket(begin))
-            if buckets[-1].at == begin:
-                buckets[-1].add(sums)
+            last = buckets[-1]
+            if last.at == begin:
+                last.looks += 1
+                last.sums.update({name: sums[name] for name in _SUMMED})
+                last.waits_s += sums["waits_s"][: MOST - len(last.waits_s)]
 
     def shown(self, name: str, now: float) -> "RangeView":
         """A range up to now; it begins with what was seen first, a few steps ago at least."""
@@ -91,46 +83,46 @@ class RangeView:
 
     @property
     def started(self) -> int:
-        return sum(bucket.started for bucket in self.buckets)
+        return sum(bucket.sums["started"] for bucket in self.buckets)
 
     def means(self, *names: str) -> list[Point]:
         """Their sum over time, with a gap where nothing was seen."""
-        return self._with_gaps((b.at, sum(b.mean(n) for n in names)) for b in self.buckets)
+        half_s = self.step_s / 2
+        points = [(min(b.at + half_s, self.end), sum(map(b.mean, names))) for b in self.buckets]
+        return _with_gaps(points, self.step_s)
 
     def waits_s(self, share: float) -> list[Point]:
         """A quantile of the waits of the jobs that started then, in PARTS parts of the range."""
         part_s = max(self.step_s, (self.end - self.begin) / PARTS)
         found: dict[int, list[float]] = {}
         for bucket in self.buckets:
-            if bucket.waits_s:
-                found.setdefault(int((bucket.at - self.begin) // part_s), []).extend(bucket.waits_s)
-        points: list[Point] = []
-        for part, waits_s in found.items():
-            at = self.begin + (part + 0.5) * part_s
-            if points and at - points[-1][0] > 3 * part_s:
-                points.append((at - part_s, None))
-            points.append((at, _quantile(sorted(waits_s), share)))
-        return points
+            part = int((bucket.at - self.begin) // part_s)
+            found.setdefault(part, []).extend(bucket.waits_s)
+        return _with_gaps(
+            [
+                (self.begin + (part + 0.5) * part_s, sorted(waits_s)[int(share * len(waits_s))])
+                for part, waits_s in found.items()
+                if waits_s
+            ],
+            part_s,
+        )
 
     def off(self) -> list[tuple[float, float]]:
         """Spans in which more than half of the partitions were in off blocks."""
         found: list[tuple[float, float]] = []
         for bucket in self.buckets:
-            if bucket.off > bucket.looks / 2:
+            if bucket.mean("off") > 0.5:  # noqa: PLR2004
                 begin, end = bucket.at, bucket.at + self.step_s
                 if found and begin - found[-1][1] < 1.0:  # one shape, without seams
                     begin = found.pop()[0]
                 found.append((begin, end))
         return found
 
-    def _with_gaps(self, points: Iterable[tuple[float, float]]) -> list[Point]:
-        found: list[Point] = []
-        for at, value in points:
-            if found and at - found[-1][0] > 3 * self.step_s:
-                found.append((at - self.step_s, None))
-            found.append((min(at + self.step_s / 2, self.end), value))
-        return found
 
-
-def _quantile(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def _with_gaps(points: Iterable[tuple[float, float]], step_s: float) -> list[Point]:
+    found: list[Point] = []
+    for at, value in points:
+        if found and at - found[-1][0] > _APART * step_s:
+            found.append((at - step_s, None))
+        found.append((at, value))
+    return found

@@ -14,12 +14,11 @@ from rltuned import __version__
 from rltuned.cli import COMMANDS, PANELS
 from rltuned.cli.check import here
 from rltuned.cli.check_slurm import facts_of, queue_checks
-from rltuned.cli.explain import _BOUNDS, in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
 from rltuned.core.refusals import Refusal
 from rltuned.daemon.breaker import Breaker, Cause, change
-from rltuned.daemon.documents import explanation
+from rltuned.daemon.words import BOUNDS, in_words
 from rltuned.domain.jobs import ArrayInfo
 from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError
@@ -27,7 +26,7 @@ from rltuned.journal.journal import Journal
 from rltuned.policies.generations import Generations, TunedOrder
 from rltuned.settings import Flag, from_flags, load
 from rltuned.slurm.config_checks import Check, Status
-from tests.builders import job, running, snapshot, sure
+from tests.builders import job, looked_at, running, snapshot, sure
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder
 from tests.recorded import DATA, Recording, replay
@@ -106,7 +105,7 @@ def test_explain_in_json_and_in_words() -> None:
     assert re.search(r"Place \d+ of \d+ in Slurm's queue", text)
     assert "may be overtaken because of rltuned by jobs that" in text
     assert "by Slurm's own plan: unknown (the built-in cluster makes no plan)" in text
-    assert "Changes so far: unknown (the built-in cluster keeps no journal)" in text
+    assert "Changes so far: unknown (there is no journal)" in text
 
 
 def test_explain_begins_with_the_expected_start_and_plan_has_the_same() -> None:
@@ -177,7 +176,7 @@ def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> N
 def test_explain_finds_arrays_by_every_name(name: str) -> None:
     array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4))
     decision = decide(snapshot(array, job(8)), ConstantOrder(), Knobs())
-    reply = sure(explanation(name, decision.snapshot, decision.context, decision))
+    reply = sure(looked_at(decision).explain(name))
     assert reply["address"] == "7_[0-3]"
 
 
@@ -185,7 +184,7 @@ def test_every_refusal_and_bound_has_words() -> None:
     texts = [text for one in Refusal for text in (one.sentence, one.of_several)]
     assert all(texts)
     assert len(set(texts)) == len(texts)
-    assert {bound.value for bound in Bound} == set(_BOUNDS)
+    assert {bound.value for bound in Bound} == set(BOUNDS)
 
 
 def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: Path) -> None:
@@ -210,9 +209,9 @@ def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: 
 def test_explain_a_running_task(name: str) -> None:
     task = running(8, array_job_id=JobId(7), array_task=4)
     decision = decide(snapshot(runs=[running(7), task]), ConstantOrder(), Knobs())
-    reply = sure(explanation(name, decision.snapshot, decision.context, decision))
+    reply = sure(looked_at(decision).explain(name))
     assert (reply["job_id"], reply["address"]) == (8, "7_4")
-    assert in_words(reply) == ["Job 8, 7_4 has run for 20m."]
+    assert in_words(reply)[0] == "Job 8, 7_4 has run for 20m."
 
 
 def test_explain_an_unknown_job() -> None:
@@ -224,8 +223,8 @@ def test_explain_an_unknown_job() -> None:
 def test_run_shows_tables_on_stdout_and_logs_on_stderr(config: Path) -> None:
     result = run("run", *SIM, "--cycles", "2", "--speed", "6000", "--config", str(config))
     assert result.exit_code == 0, result.output
-    assert "Cycle 1 (dry_run)" in result.stdout
-    assert "Cycle 2 (dry_run)" in result.stdout
+    assert re.search(r"^cycle 1: .*; dry_run, ", result.stdout, re.MULTILINE)
+    assert re.search(r"^cycle 2: .*; dry_run, ", result.stdout, re.MULTILINE)
     assert "http://127.0.0.1:" in result.stderr
     assert not (config.parent / "journal.sqlite").exists()
 
