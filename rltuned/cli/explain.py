@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -14,8 +13,8 @@ from rltuned.cli.asking import PLAYED_S, ask_about, is_private, old, open_world
 from rltuned.cli.plan import ALONE, NOT_KNOWN, Made, look
 from rltuned.core.line import advised_nodes
 from rltuned.core.starts import NEVER
-from rltuned.daemon.documents import OF_NUMBERS, Document, of_task
-from rltuned.daemon.what_if import OtherRequest, other_of
+from rltuned.daemon.documents import OF_NUMBERS, Document
+from rltuned.daemon.what_if import other_of
 from rltuned.daemon.words import in_words
 from rltuned.domain.plan import Backend
 from rltuned.domain.units import JobId
@@ -48,7 +47,7 @@ def explain(
     asked = {"job": job} | ({} if limit is None else {"limit": limit})
     asked |= {} if gpus is None else {"gpus": str(gpus)}
     try:
-        other = other_of(limit, asked.get("gpus"))
+        other_of(limit, asked.get("gpus"))
     except ValueError as error:
         raise typer.BadParameter(f"--limit: {error}") from None
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
@@ -58,24 +57,22 @@ def explain(
     if is_slurm and (private or policy is None):
         document = _answered(loaded, asked, is_private=private)
     if document is None:
+        if len(asked) > 1:
+            flags.warn("what another request would change is known to the daemon alone")
         made = look(loaded, backend, seed, is_private=private)
-        document = explained(made, job, other, is_private=private)
+        document = explained(made, job, is_private=private)
     if document is None:
         flags.warn(f"the cluster shows no pending or running job {job}")
         raise typer.Exit(1)
-    for line in (
-        [json.dumps(document, indent=2, allow_nan=False)] if as_json else in_words(document)
-    ):
-        flags.say(line)
+    lines = [json.dumps(document, indent=2, allow_nan=False)] if as_json else in_words(document)
+    flags.say("\n".join(lines))
 
 
 def _answered(loaded: Loaded, asked: Mapping[str, str], *, is_private: bool) -> Document | None:
     """What the daemon answers to this user; None = it does not, which is said."""
-    path = f"/job.json?{urlencode(asked)}"
-    document, why = ask_about(loaded.settings, path, "job", PLAYED_S)
+    document, why = ask_about(loaded.settings, f"/job.json?{urlencode(asked)}", "job", PLAYED_S)
     if document is None:
-        also = " and what another request would change" if len(asked) > 1 else ""
-        flags.warn(NOT_KNOWN.format(also, why) if is_private else ALONE.format(why))
+        flags.warn((NOT_KNOWN if is_private else ALONE).format(why))
         return None
     flags.warn_of(old(document, loaded.settings))
     if not is_private and document["state"] == "PENDING":
@@ -85,9 +82,7 @@ def _answered(loaded: Loaded, asked: Mapping[str, str], *, is_private: bool) -> 
     return document
 
 
-def explained(
-    made: Made, asked: str, other: OtherRequest | None = None, *, is_private: bool = False
-) -> Document | None:
+def explained(made: Made, asked: str, *, is_private: bool = False) -> Document | None:
     """All that is known of one job without the daemon, for JSON; None = the cluster shows no such
     job. is_private: the journal is, and which part of a priority is rltuned's is not known; nor is
     what follows from it.
@@ -96,24 +91,18 @@ def explained(
     that no user learns more of a job than Slurm shows.
     """
     job, backend = made.look.find(asked), made.rig.backend
-    if job is None:
-        return made.look.explain(asked)
-    document = replace(made.look, expected=made.expected(job.job_id)).explain(asked)
-    if document is None:
-        return None
+    document = (made.look if job is None else made.told()).explain(asked)
+    if job is None or document is None:
+        return document
     if is_private:
         document |= {"is_private": True, **dict.fromkeys(OF_NUMBERS)}
         if document["expected_why"] == NEVER:  # PrivateData may hide what runs
             document["expected_why"] = "Slurm does not show this user what runs"
-    elif other is not None:
-        told = made.what_if(job, other)
-        document |= {**told, "what_if": told["what_if"] and of_task(told["what_if"], job, asked)}
     document["starts"] = by_slurm(backend, job.job_id)
     if isinstance(backend, SlurmBackend) and job.request.nodes_most is not None:
-        speeds = dict[int, float]()
         with suppress(BackendError, SnapshotError):  # that it cannot be asked is said in `starts`
             speeds = dict(backend.speeds(job.job_id))
-        document["starts"]["advised_nodes"] = advised_nodes(made.decision, job, speeds)
+            document["starts"]["advised_nodes"] = advised_nodes(made.decision, job, speeds)
     return document
 
 

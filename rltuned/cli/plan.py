@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,20 +15,17 @@ from rltuned.cli.tables import console, left_alone, show_jobs
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
 from rltuned.core.line import present_line, proposed_line
-from rltuned.core.starts import Expected, Scales, arrivals_of, corrected, expected_of
+from rltuned.core.starts import arrivals_of, expected_of
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document, Look
-from rltuned.daemon.forecasting import FRESH_S, read_file
-from rltuned.daemon.groups import Groups, kept_groups, looked
+from rltuned.daemon.groups import kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
-from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.daemon.wiring import Rig, build_rig, run_times_of
-from rltuned.domain.jobs import GroupStore, PendingJob
-from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTimes, Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.jobs import GroupStore
+from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, read_salt
@@ -39,7 +35,7 @@ from rltuned.text import counted, trusted
 app = typer.Typer()
 
 ALONE: Final = "decided without the daemon: {}"
-NOT_KNOWN: Final = "the journal is private, so what rltuned holds{} is not known here; {}"
+NOT_KNOWN: Final = "the journal is private, so what rltuned holds is not known here; {}"
 
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
@@ -68,15 +64,14 @@ def plan(
     if backend is flags.BackendChoice.SLURM and policy is None:
         document, why = ask_about(loaded.settings, "/plan.json", "plan")
         if document is None and is_private(loaded.settings.daemon.state_dir):
-            flags.warn(NOT_KNOWN.format("", why))
+            flags.warn(NOT_KNOWN.format(why))
             raise typer.Exit(1)
         if document is None:
             flags.warn(ALONE.format(why))
         else:
             flags.warn_of(old(document, loaded.settings))
     if document is None:
-        made = look(loaded, backend, seed)
-        document = replace(made.look, expected=made.expected()).plan()
+        document = look(loaded, backend, seed).told().plan()
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
     else:
@@ -110,78 +105,35 @@ def _print(document: Document, min_age_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A decision made here, with what it was made by. as_is: what is expected follows the present
-    order, as the proposed one is not written or known.
+    """A decision made here. as_is: what is expected follows the present order, as the proposed one
+    is not written or known.
     """
 
     look: Look
     decision: Decision
     rig: Rig
-    loaded: Loaded
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
-    def expected(self, job_id: JobId | None = None) -> Expected:
-        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh
-        and knows this job, else one played on the spot within PATIENCE_S.
-        """
-        seen, context = self.decision.snapshot, self.decision.context
-        found, scales = self._kept()
-        fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
-        if found is not None and fresh and (job_id is None or found.start_of(job_id) is not None):
-            return found
+    def told(self) -> Look:
+        """With when each waiting job is expected to start, played on the spot within PATIENCE_S."""
+        seen, context, until = self.look.snapshot, self.look.context, time.monotonic() + PATIENCE_S
         line = present_line(seen, context) if self.as_is else proposed_line(self.decision)
+        running = {} if self.learner is None else self.learner.of_running(seen)
         arrivals = arrivals_of(seen, context.run_times)
-        played = expected_of(line, self._of_running(), arrivals, late=_late())
-        starts = {job_id: corrected(one, scales) for job_id, one in played.starts.items()}
-        return replace(played, starts=starts)
-
-    def what_if(self, job: PendingJob, other: OtherRequest) -> Document:
-        """What another request of a waiting job would change, played on the spot."""
-        rig, seen, context = self.rig, self.decision.snapshot, self.decision.context
-
-        def order(seen: Snapshot, context: Context) -> Decision:
-            return decide(seen, rig.policy, rig.knobs, rig.solver, context)
-
-        return what_if(
-            seen,
-            context,
-            job,
-            other,
-            look=lambda seen: NO_CONTEXT if self.learner is None else self.learner.look(seen),
-            order=None if self.as_is else order,
-            running=self._of_running(),
-            arrivals=arrivals_of(seen, context.run_times),
-            scales=self._kept()[1],
-            late=_late(),
-        )
-
-    def _of_running(self) -> RunTimes:
-        return {} if self.learner is None else self.learner.of_running(self.decision.snapshot)
-
-    def _kept(self) -> tuple[Expected | None, Scales]:
-        """The daemon's last forecast of this cluster, and its record's scales."""
-        seen, folder = self.decision.snapshot, self.loaded.settings.daemon.state_dir
-        kept = read_file(folder) if self.learner is not None else None
-        if kept is None or kept[0] != seen.cluster:
-            return None, Scales()
-        return kept[1], kept[2].scales(seen.taken_at)
-
-
-def _late() -> Callable[[], bool]:
-    until = time.monotonic() + PATIENCE_S
-    return lambda: time.monotonic() > until
+        played = expected_of(line, running, arrivals, late=lambda: time.monotonic() > until)
+        return replace(self.look, expected=played)
 
 
 def look(
-    loaded: Loaded, world: flags.BackendChoice, seed: int, *, is_private: bool = False
+    loaded: Loaded, world: flags.BackendChoice, seed: int = 0, *, is_private: bool = False
 ) -> Made:
     """What rltuned would do now; without a journal that is private, what Slurm alone shows. Raises
     SettingsError, ModelError, BackendError, PolicyError.
     """
     _, make = open_world(world, seed=seed, speed=STANDING_STILL)
     folder, is_slurm = loaded.settings.daemon.state_dir, world is flags.BackendChoice.SLURM
-    learner, context = None, NO_CONTEXT
+    learner, context, kept = None, NO_CONTEXT, GroupStore()
     with closing(Journal(folder)) as journal:
         secret = None if is_private else kept_salt(loaded, journal)
         if secret is None and not is_private:
@@ -191,17 +143,21 @@ def look(
         rig = build_rig(secret or as_if_on(loaded), make(loaded))
         if is_slurm and not is_private:
             writer = PlanApplier(journal, SystemClock())
-            snapshot = rig.backend.observe(writer.remembered)
-            context, learner = known(writer, snapshot), predicting(loaded)
+            seen = rig.backend.observe(writer.remembered)
+            context, learner = known(writer, seen), _predicting(loaded)
+            context = context if learner is None else learner.look(seen, context=context)
+            try:
+                kept = kept_groups(journal, seen.cluster)
+            except JournalError as error:
+                flags.warn(f"edges that are satisfied are not known: {error}")
         else:
-            snapshot = rig.backend.observe()
-        context = context if learner is None else learner.look(snapshot, context=context)
-        groups = grouped(snapshot, context.run_times, None if is_private else journal)
-    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver, context)
+            seen = rig.backend.observe()
+    groups = forecasts(looked(kept, seen, context.run_times), seen.taken_at)
+    decision = decide(seen, rig.policy, rig.knobs, rig.solver, context)
     path = folder / FILE_NAME if is_slurm and not is_private else None
     found = Look(decision.snapshot, context, decision, rig.knobs, groups, journal=path)
     as_is = is_slurm and (is_private or not rig.ladder.rung.writes)
-    return Made(found, decision, rig, loaded, learner, as_is)
+    return Made(found, decision, rig, learner, as_is)
 
 
 def known(writer: PlanApplier, seen: Snapshot) -> Context:
@@ -212,17 +168,7 @@ def known(writer: PlanApplier, seen: Snapshot) -> Context:
     return context
 
 
-def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal | None) -> Groups:
-    """The groups of dependent jobs: what the journal keeps, and what the snapshot shows."""
-    kept = GroupStore()
-    try:
-        kept = kept if journal is None else kept_groups(journal, snapshot.cluster)
-    except JournalError as error:
-        flags.warn(f"edges that are satisfied are not known: {error}")
-    return forecasts(looked(kept, snapshot, predicted), snapshot.taken_at)
-
-
-def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
+def _predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
     """What predicts run times from the daemon's file; None = nothing can. Raises ModelError."""
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)

@@ -8,7 +8,6 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -32,8 +31,6 @@ app = typer.Typer()
 
 CHANGES: Final = 8
 """Last changes that are shown."""
-_SHOWN: Final = ("at", "address", "field", "old", "new", "result", "delay_s")
-"""Of a change, for JSON."""
 
 
 @app.command()
@@ -51,52 +48,36 @@ def status(
     Exit codes: 0 = it works; 1 = it is down, does not work, or a circuit breaker is open; 2 =
     settings cannot be used. With --all the worst of all.
     """
-    if every_one:
-        raise typer.Exit(_overview(config, as_json=as_json))
-    loaded = settings_of(config)
-    document, changes = ask(loaded)
-    if as_json:
-        say(json.dumps(document, indent=2, allow_nan=False))
+    if not every_one:
+        found = ask(settings_of(config))
+        lines, code = in_words(found, SystemClock().now()), 0 if found["ok"] else 1
     else:
-        say("rltuned: " + "; ".join(document["state"]))
-        of_daemon = _daemon if document["daemon"] else _silent
-        for line in (*of_daemon(document, loaded), *_journal_lines(document, changes, loaded)):
-            say(line)
-    raise typer.Exit(0 if document["ok"] else 1)
+        rows = list[Document]()
+        for path, loaded in instances(config):
+            told: Document = {"ok": False, "error": str(loaded), "state": [str(loaded)]}
+            told = told if isinstance(loaded, SettingsError) else ask(loaded)
+            rows.append({"instance": path.stem, "settings": str(path), **told})
+        code = max(2 if "error" in row else 0 if row["ok"] else 1 for row in rows)
+        found = {"ok": not code, "instances": rows}
+        lines = (f"{row['instance']}: {'; '.join(row['state'])}" for row in rows)
+    say(json.dumps(found, indent=2, allow_nan=False) if as_json else "\n".join(lines))
+    raise typer.Exit(code)
 
 
-def _overview(config: Path | None, *, as_json: bool) -> int:
-    documents, worst = list[Document](), 0
-    for path, loaded in instances(config):
-        if isinstance(loaded, SettingsError):
-            document: Document = {"ok": False, "error": str(loaded), "state": [str(loaded)]}
-        else:
-            document, _ = ask(loaded)
-        worst = max(worst, 2 if "error" in document else 0 if document["ok"] else 1)
-        documents.append({"instance": path.stem, "settings": str(path), **document})
-    if as_json:
-        say(json.dumps({"ok": not worst, "instances": documents}, indent=2, allow_nan=False))
-    for one in () if as_json else documents:
-        say(f"{one['instance']}: {'; '.join(one['state'])}")
-    return worst
-
-
-# -- The document ----------------------------------------------------------------------------------
-
-
-def ask(loaded: Loaded) -> tuple[Document, tuple[JobChange, ...]]:
-    """All that can be found out, for JSON, and the last changes; nothing that fails here is an
-    error. daemon: its /status.json, else `daemon_silent` says why not; journal, else
-    `journal_unread`. Single jobs are in `rltuned plan --json`.
+def ask(loaded: Loaded) -> Document:
+    """All that can be found out, for JSON; nothing that fails here is an error. daemon: its
+    /status.json, else `daemon_silent` says why not; journal, else `journal_unread`. Single jobs are
+    in `rltuned plan --json`.
     """
+    state_dir = loaded.settings.daemon.state_dir
     daemon, silent = ask_daemon(loaded.settings)
-    kept, unread, changes = None, "", tuple[JobChange, ...]()
+    kept, unread = None, ""
     try:
-        with store.reading(loaded.settings.daemon.state_dir / store.FILE_NAME) as db:
-            changes = cycles.latest(db, CHANGES)
-            kept = _journal(db, changes)
+        with store.reading(state_dir / store.FILE_NAME) as db:
+            kept = _journal(db)
     except JournalError as error:
-        unread = str(error)
+        private = daemon is not None and is_private(state_dir)
+        unread = "private; changes are not shown" if private else str(error)
     said = [f"the daemon does not answer: {silent}"] if daemon is None else []
     said += [f"the journal cannot be read: {unread}"] if daemon is None and kept is None else []
     found = [] if daemon is None else list(daemon["conditions"])
@@ -105,26 +86,31 @@ def ask(loaded: Loaded) -> tuple[Document, tuple[JobChange, ...]]:
         found = [one for one in found if one["state"] != HealthState.BREAKER_OPEN]
         names = ", ".join(one["partition"] for one in kept["breakers"])
         said += [Condition(HealthState.BREAKER_OPEN, names).sentence] if names else []
+    week = None if daemon else read_state(state_dir, LastWeek)
     troubles = said + [one["sentence"] for one in found if one["trouble"]]
     return {
         "ok": not troubles,
         "state": troubles + [one["sentence"] for one in found if not one["trouble"]],
         "troubles": troubles,
+        "stage": daemon["stage"] if daemon else loaded.settings.ladder.stage,
+        "last_week": daemon["last_week"] and daemon["last_week"]["sentence"]
+        if daemon
+        else week and week.sentence(SystemClock().now()),
         "daemon": daemon,
         "daemon_silent": silent or None,
         "journal": kept,
         "journal_unread": unread or None,
-    }, changes
+    }
 
 
-def _journal(db: sqlite3.Connection, changes: tuple[JobChange, ...]) -> Document:
+def _journal(db: sqlite3.Connection) -> Document:
     """carrying: jobs that may still carry a value of rltuned's. breakers: the open ones."""
     cycle, state = cycles.last_row(db), kept_state(store.get(db, store.STATE))
     return {
-        "cycle": cycle and asdict(cycle),
+        "cycle": cycle and {**asdict(cycle), "skip": cycle.skipped},
         "carrying": len(owned.carrying(db)),
         "state": state and state.model_dump(mode="json"),
-        "changes": [{name: getattr(one, name) for name in _SHOWN} for one in changes],
+        "changes": [one._asdict() for one in cycles.latest(db, CHANGES)],
         "breakers": [
             {"cluster": cluster, "partition": name, **asdict(found)}
             for cluster, those in sorted(BREAKERS.of(store.get(db, BREAKERS.name)).items())
@@ -134,26 +120,40 @@ def _journal(db: sqlite3.Connection, changes: tuple[JobChange, ...]) -> Document
     }
 
 
-# -- For people ------------------------------------------------------------------------------------
+def in_words(found: Document, now: float) -> Iterator[str]:
+    """The same for people. now: Unix time."""
+    daemon, kept = found["daemon"], found["journal"]
+    yield "rltuned: " + "; ".join(found["state"])
+    yield from _daemon(daemon) if daemon else _silent(found)
+    if found["last_week"]:
+        yield f"last week: {found['last_week']}"
+    for last in [kept["cycle"]] if kept else daemon["cycles"][:1] if daemon else []:
+        if last is not None:
+            done = f"skipped ({last['skip']})" if last["skip"] else f"{last['proposed']} proposed"
+            age = span(max(0.0, now - last["at"]))
+            yield (
+                f"last cycle: {last['cycle']}, {age} ago, {last['mode']}: {last['pending']} "
+                f"pending, {done}, {last['applied']} applied, {last['seconds']:.2f} s"
+            )
+    yield from (
+        _kept(kept, is_dead=daemon is None) if kept else [f"journal: {found['journal_unread']}"]
+    )
 
 
-def _silent(document: Document, loaded: Loaded) -> Iterator[str]:
-    yield f"daemon: no answer; stage {loaded.settings.ladder.stage} by the settings"
-    if (kept := document["journal"]) and (known := kept_state(kept["state"])):
+def _silent(found: Document) -> Iterator[str]:
+    yield f"daemon: no answer; stage {found['stage']} by the settings"
+    if found["journal"] and (known := kept_state(found["journal"]["state"])):
         yield f"state since {when(known.at)}: {known.health}"
         if known.effect is not None:
             yield f"effect: {known.effect.verdict}"
-    if (week := read_state(loaded.settings.daemon.state_dir, LastWeek)) is not None:
-        yield f"last week: {week.sentence(SystemClock().now())}"
 
 
-def _daemon(document: Document, _loaded: Loaded) -> Iterator[str]:
-    daemon = document["daemon"]
-    stage = f"{daemon['stage']} (dry run)" if daemon["dry_run"] else daemon["stage"]
+def _daemon(daemon: Document) -> Iterator[str]:
     policy = trusted(daemon["policy"], daemon["trust"])
     model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
     model += f", {daemon['generation']}" if daemon["generation"] else ""
     model += f" ({daemon['verdict']})" if daemon["verdict"] else ""
+    stage = f"{daemon['stage']}{' (dry run)' if daemon['dry_run'] else ''}"
     yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
     yield f"stage: {stage}; writes {daemon['write_mode']}; policy {policy}{model}"
     if daemon["in_place_of"]:
@@ -167,35 +167,16 @@ def _daemon(document: Document, _loaded: Loaded) -> Iterator[str]:
     for block in daemon["blocks"]:
         delays = "on" if block["on"] else "off (Slurm's own order is measured)"
         yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
-    if daemon["last_week"]:
-        yield f"last week: {daemon['last_week']['sentence']}"
 
 
-def _journal_lines(
-    document: Document, changes: tuple[JobChange, ...], loaded: Loaded
-) -> Iterator[str]:
-    daemon, kept = document["daemon"], document["journal"]
-    last = kept["cycle"] if kept else daemon["cycles"][0] if daemon and daemon["cycles"] else None
-    if last is not None:
-        skip = last.get("skip") or last.get("skipped")
-        done = f"skipped ({skip})" if skip else f"{last['proposed']} proposed"
-        age_s = max(0.0, SystemClock().now() - last["at"])
-        yield (
-            f"last cycle: {last['cycle']}, {span(age_s)} ago, {last['mode']}: {last['pending']} "
-            f"pending, {done}, {last['applied']} applied, {last['seconds']:.2f} s"
-        )
-    if kept is None:
-        private = daemon is not None and is_private(loaded.settings.daemon.state_dir)
-        unread = "private; changes are not shown" if private else document["journal_unread"]
-        yield f"journal: {unread}"
-        return
-    then = "" if daemon or not kept["carrying"] else ": `rltuned restore --all` restores it"
+def _kept(kept: Document, *, is_dead: bool) -> Iterator[str]:
+    then = ": `rltuned restore --all` restores it" if is_dead and kept["carrying"] else ""
     yield f"journal: {kept['carrying']} jobs may carry a value of rltuned's{then}"
     for one in kept["breakers"]:
         of = f"circuit breaker of {one['partition']} on {one['cluster']}"
         yield f"{of} open since {when(one['opened_at'] or 0)}: {one['detail']}"
-    yield "last changes:" if changes else "last changes: none"
-    for change in changes:
+    yield "last changes:" if kept["changes"] else "last changes: none"
+    for change in (JobChange(**one) for one in kept["changes"]):
         why = "" if change.reason is None else change.reason["why"].partition(", waited")[0]
         said = f"{change.result or 'unknown'}{'; ' if why else ''}{why}"
         yield f"  {when(change.at)}  job {change.address}: {what(change)}: {said}"

@@ -377,8 +377,8 @@ def test_a_user_gets_the_numbers_that_the_daemon_holds(
     assert document["expected_why"] == "Slurm does not show this user what runs"
     assert without_rights(path, "plan").returncode == 1
     alone = without_rights(path, "explain", mine, "--limit", "10")
-    assert alone.stderr.count("\n") == 1
-    assert "and what another request would change is not known here" in alone.stderr
+    assert alone.stderr.count("\n") == 2
+    assert "what another request would change is known to the daemon alone" in alone.stderr
     assert (alone.returncode, "With a limit" in alone.stdout) == (0, False)
     assert without_rights(path, "explain", mine, "--limit", "soon").returncode == 2
 

@@ -13,25 +13,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from rltuned.cli import app, asking, plan
+from rltuned.cli import app, asking
 from rltuned.cli.asking import ask_about, ask_daemon
-from rltuned.cli.plan import Made
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Switchback
-from rltuned.core.starts import Expected, Hindsight, Start
 from rltuned.daemon.breaker import Effect
 from rltuned.daemon.canary import CanaryStatus
-from rltuned.daemon.forecasting import FRESH_S
-from rltuned.daemon.run_times import LimitUseLearner
 from rltuned.daemon.state import Health
 from rltuned.daemon.web.board import Board
 from rltuned.daemon.web.server import Endpoint, reached
-from rltuned.daemon.what_if import OtherRequest
-from rltuned.domain.units import JobId
 from rltuned.errors import SettingsError
-from rltuned.settings import Loaded, Settings, load
+from rltuned.settings import Settings, load
 from rltuned.text import when
-from tests.builders import NOW, decided, job, running, snapshot, sure
+from tests.builders import NOW, decided, job, running, snapshot
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder
 from tests.loops import FRESH
@@ -278,45 +272,3 @@ def test_a_daemon_that_hangs_is_not_waited_for_as_for_one_that_plays(
         hung.listen()
         found = ask_about(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0)
     assert found == (None, f"the daemon does not answer: {tmp_path}/socket: timed out")
-
-
-KEPT = Expected(NOW, {JobId(1): Start(JobId(1), 1, 5.0, 6.0, 7.0)})
-
-
-def looked(*, later_s: float = 0.0) -> Made:
-    seen = snapshot(job(1), job(2), taken_at=NOW + later_s)
-    decision = decide(seen, ConstantOrder(), Knobs())
-    nothing: Any = None
-    return Made(nothing, decision, nothing, Loaded(Settings()), LimitUseLearner(), as_is=True)
-
-
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "read_file", lambda _: ("test", KEPT, Hindsight()))
-
-
-@pytest.mark.usefixtures("kept")
-def test_the_daemons_last_forecast_is_shown_while_it_is_fresh_and_knows_the_job() -> None:
-    assert looked().expected() is KEPT
-    assert looked().expected(JobId(1)) is KEPT
-    assert looked(later_s=FRESH_S).expected() is KEPT
-    played = looked(later_s=FRESH_S + 1).expected()
-    assert (played.at, played.line_jobs) == (NOW + FRESH_S + 1, 2)
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_job_that_came_after_it_is_played_on_the_spot() -> None:
-    found = sure(looked().expected(JobId(2)).start_of(JobId(2)))
-    assert (found.place, found.median_s) == (2, 0.0)
-
-
-@pytest.mark.usefixtures("kept")
-def test_without_a_learner_the_file_is_not_this_users() -> None:
-    assert replace(looked(), learner=None).expected().line_jobs == 2
-
-
-@pytest.mark.usefixtures("kept")
-def test_another_request_is_played_on_the_spot_too() -> None:
-    waits = looked().decision.snapshot.pending[0]
-    found = looked().what_if(waits, OtherRequest(gpus=400))["what_if"]
-    assert (found["gpus"], found["expected_start"], found["line_place"]) == (400, None, 1)
