@@ -227,7 +227,7 @@ def words_in(journal: Journal, cluster: str = "test") -> list[OwnedRow]:
 
 def decided(decision: Decision) -> CycleReport:
     """A dry run that came to this decision."""
-    return CycleReport(1, NOW, HealthState.DRY_RUN, 60.0, {}, decision.snapshot, decision=decision)
+    return CycleReport(1, NOW, HealthState.DRY_RUN, {}, decision.snapshot, decision=decision)
 
 
 def looked_at(decision: Decision) -> Look:

@@ -192,6 +192,9 @@ class Desk:
             Notifier(None),
             self.clock,
         )
+        self.publisher.loaded(
+            Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), True, 60.0, Path("/no/such/PAUSE"))
+        )
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
@@ -200,7 +203,7 @@ class Desk:
 
 def report(mode: HealthState = HealthState.DRY_RUN, **rest: Any) -> CycleReport:
     fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
-    return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)
+    return CycleReport(1, NOW, mode, {CycleStage.OBSERVE: 0.25}, **fields)
 
 
 EVIL = '<script>alert("x")</script>'

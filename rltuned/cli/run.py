@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -172,6 +173,7 @@ class _Daemon:
                 partial(_past, self.journal),
                 forecast,
                 last_week,
+                self._learned,
                 jobs=jobs,
                 users=users,
                 journal=state_dir / FILE_NAME,
@@ -241,6 +243,10 @@ class _Daemon:
         except ModelError as error:
             self.log.warning("no_predictor", detail=str(error))
             return LimitUseLearner()
+
+    def _learned(self) -> dict[str, object] | None:
+        status = self.run_times.status
+        return None if status is None else asdict(status)
 
     def _stopped(self, code: int) -> None:
         """The last line: what is left in Slurm, and the command that takes it back."""

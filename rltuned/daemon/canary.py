@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import MOST_APART_S, Block, Ladder, Switchback
@@ -73,12 +74,20 @@ def _passed(one: SlaClass, since: UnixTime, last: float, until: float) -> bool:
     return last - since <= one.max_wait_s < until - since
 
 
+class RoleChange(NamedTuple):
+    """What a trial or a breaker has done. what: promoted, withdrawn or rolled_back."""
+
+    what: str
+    generation: str
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
     """What one cycle showed; events since the last poll. runs: those that started, and of those
     before that are over, with sides. breakers: by
     partition, after this cycle; opened: in it. pairs: of blocks, decided in it. blocks, effect:
-    empty and None without a switchback.
+    empty and None without a switchback. moved: a generation.
     """
 
     runs: RunNews = field(default_factory=RunNews)
@@ -88,6 +97,7 @@ class CanaryStatus:
     blocks: Mapping[str, Block] = field(default_factory=dict)
     effect: Effect | None = None
     promises: Mapping[SlaClass, ClassCount] = field(default_factory=dict)
+    moved: RoleChange | None = None
 
     @property
     def demoted(self) -> tuple[str, ...]:

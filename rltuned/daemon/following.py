@@ -14,7 +14,7 @@ from typing import Final
 from rltuned.core.ladder import Switchback
 from rltuned.daemon import breaker
 from rltuned.daemon.breaker import Cause, Effect
-from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.canary import CanaryStatus, RoleChange
 from rltuned.errors import ModelError
 from rltuned.journal.store import Memory
 from rltuned.policies.generations import Generations
@@ -55,15 +55,6 @@ class Turn:
 
 
 _NONE: Final = Turn("none can be read", None)
-
-
-@dataclass(frozen=True, slots=True)
-class RoleChange:
-    """What a trial or a breaker has done. what: promoted, withdrawn or rolled_back."""
-
-    what: str
-    generation: str
-    detail: str
 
 
 class Following:

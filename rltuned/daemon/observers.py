@@ -108,12 +108,21 @@ def log_cycle(
     they are shown elsewhere.
     """
     logged = logged or Logged()
-    if report.skip is not None:
-        line = log.error if report.skip is Skip.UNEXPECTED else log.warning
-        line("cycle_skipped", **_skipped(report))
+    if (failure := report.failure) is not None:
+        line = log.error if failure.skip is Skip.UNEXPECTED else log.warning
+        next_try_s = None if failure.backoff_s is None else round(failure.backoff_s, 3)
+        line(
+            "cycle_skipped",
+            cycle=report.cycle,
+            reason=failure.skip.value,
+            detail=failure.detail,
+            **_seconds(report),
+            **_load(report),
+            **_given({"next_try_s": next_try_s}),
+        )
         return
     if proposals and report.mode is not HealthState.LIVE:
-        for entry in logged.proposals(report.changes()):
+        for entry in logged.proposals([e for e in report.entries if e.changes]):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
@@ -161,8 +170,8 @@ def log_verdict(log: Log, report: CycleReport) -> None:
         if (means := pair.wait.means) is not None:
             on_s, off_s = (round(mean) for mean in means)
             log.info("pair_decided", partition=pair.partition, on_wait_s=on_s, off_wait_s=off_s)
-    if (moved := report.moved) is not None:
-        log.warning("generation_moved", cycle=report.cycle, **asdict(moved))
+    if verdict.moved is not None:
+        log.warning("generation_moved", cycle=report.cycle, **verdict.moved._asdict())
     for partition in verdict.opened:
         breaker = verdict.breakers[partition]
         log.error(
@@ -193,12 +202,12 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
     snapshot, decision = report.snapshot, report.decision
     fields: dict[str, Any] = {
         "cycle": report.cycle,
-        "summary": report.sentence(),
+        "summary": report.summary(),
         "mode": report.mode.value,
         "policy": decision.policy if decision else "",
         "pending": len(snapshot.pending) if snapshot else 0,
         "running": len(snapshot.running) if snapshot else 0,
-        "chosen": len(decision.entries) if decision else 0,
+        "chosen": len(report.entries),
         "left_alone": sum(report.refused().values()),
         "proposed": sum(report.proposed().values()),
     }
@@ -230,18 +239,6 @@ def _load(report: CycleReport) -> dict[str, Any]:
             "clock_off_s": off_s * (abs(off_s) >= CLOCK_S),
         }
     return _given(fields)
-
-
-def _skipped(report: CycleReport) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "cycle": report.cycle,
-        "reason": report.skip.value if report.skip else "",
-        "detail": report.detail,
-    }
-    fields = fields | _seconds(report) | _load(report)
-    if report.backoff_s is not None:
-        fields["next_try_s"] = round(report.backoff_s, 3)
-    return fields
 
 
 def _seconds(report: CycleReport) -> dict[str, Any]:
@@ -286,7 +283,7 @@ class Publisher:
         self._tuned = tuned
         self._forecaster = forecaster
         self._unreadable: frozenset[Unreadable] = frozenset()
-        self._interval_s = 0.0
+        self._interval_s = self._step_s = 0.0
         self._result_at_s: float | None = None
         self._due_at_s = 0.0
         self._reload_failed = False
@@ -303,14 +300,14 @@ class Publisher:
         if last is not None:
             self._metrics.tuned(last)
         if report.snapshot is not None:
-            odd = frozenset((*report.snapshot.unreadable, *report.left_alone))
+            odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
         log_cycle(self._log, report, self._logged, proposals=self._show is None)
         self._verdict = report.verdict or self._verdict
-        self._of_cycle = report.conditions(self._verdict)
-        self._interval_s = report.next_in_s
-        self._due_at_s = self._clock.monotonic() + report.next_in_s
+        self._of_cycle = list(report.conditions(self._verdict))
+        self._step_s = self._interval_s * report.stretch
+        self._due_at_s = self._clock.monotonic() + self._step_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
         if self._board is not None:
@@ -362,7 +359,7 @@ class Publisher:
 
     def loaded(self, rig: Rig) -> None:
         self._reload_failed = False
-        self._interval_s = rig.interval_s
+        self._interval_s = self._step_s = rig.interval_s
         self._metrics.loaded(
             rig.policy.name,
             trust=rig.policy.trust,
@@ -372,6 +369,7 @@ class Publisher:
             in_place_of=rig.in_place_of.partition(": ")[0],
             ranges=rig.ranges,
             stage=rig.ladder.rung,
+            interval_s=rig.interval_s,
             generation=rig.generation,
             classes=[one.name for one in rig.knobs.sla],
         )
@@ -417,7 +415,7 @@ class Publisher:
             found.append(Condition(HealthState.STARTING, before))
         else:
             age_s = self._clock.monotonic() - self._result_at_s
-            if age_s > FRESH_CYCLES * self._interval_s:
+            if age_s > FRESH_CYCLES * self._step_s:
                 found = [c for c in found if c.state not in _WRITING]
                 age = f"{age_s:.0f} s" if age_s < _MINUTES_S else span(age_s)
                 found.append(Condition(HealthState.STALE, f"{age} old{self._late()}"))

@@ -387,7 +387,7 @@ def test_of_a_task_that_is_not_the_next_one_no_start_is_told(asked: str, is_know
     seen = snapshot(array(38, 17, "4-20"), nodes=[node(gpus=4)])
     expected = expected_of(present_line(seen, NO_CONTEXT), {}, draws=1)
     made = Board(lambda: NOW, expected=lambda: expected)
-    made.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
+    made.cycle(CycleReport(1, NOW, HealthState.OBSERVE, {}, seen))
     found = made.explain(asked, ROOT)["job"]
     assert (found["expected_start"] is not None) == is_known
     assert found["line_place"] == 1

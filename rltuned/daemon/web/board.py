@@ -7,7 +7,7 @@ allow it: everyone who reaches the port reads it, and Slurm's PrivateData is not
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -54,8 +54,9 @@ class Asker:
 class Board:
     """Written by the loop's thread, read by those of the endpoint. past: the cycles of a cluster
     from a moment on, asked for once. expected: the last forecast. last_week: see
-    policies/tune_state.would_it_help. jobs: whether all see single jobs, users: and whose they are.
-    journal: its file. what_if: plays other requests; None = none are played.
+    policies/tune_state.would_it_help. run_times: what was learned of them. jobs: whether all see
+    single jobs, users: and whose they are. journal: its file. what_if: plays other requests; None =
+    none are played.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Board:
         past: Callable[[str, float], Iterable[CycleRow]] = lambda _cluster, _since: (),
         expected: Callable[[], Expected | None] = lambda: None,
         last_week: Callable[[], Document | None] = lambda: None,
+        run_times: Callable[[], Document | None] = lambda: None,
         *,
         jobs: bool = False,
         users: bool = False,
@@ -71,6 +73,7 @@ class Board:
         what_if: WhatIf | None = None,
     ) -> None:
         self._now, self._past, self._expected, self._last_week = now, past, expected, last_week
+        self._run_times = run_times
         self._all_see, self._named, self._journal, self._what_if = jobs, users, journal, what_if
         self._rig: Rig | None = None
         self._look: Look | None = None
@@ -121,12 +124,13 @@ class Board:
 
     def _follow(self, report: CycleReport) -> None:
         """The timeline, and how promises are kept."""
-        at, verdict, skip = report.started_at, report.verdict, report.skip
-        self._changed_to(at, report.mode.value, skip.value if skip else "", report.detail)
-        if report.moved is not None:
-            self._event(at, "notice", f"model {report.moved.generation} {report.moved.what}")
+        at, verdict, failure = report.started_at, report.verdict, report.failure
+        skip, detail = (failure.skip.value, failure.detail) if failure else ("", "")
+        self._changed_to(at, report.mode.value, skip, detail)
         if verdict is None:
             return
+        if verdict.moved is not None:
+            self._event(at, "notice", f"model {verdict.moved.generation} {verdict.moved.what}")
         for one, count in verdict.promises.items():
             self._promises[one.name, one.max_wait_s, "jobs"] += count.jobs
             self._promises[one.name, one.max_wait_s, "late"] += count.breaches
@@ -177,8 +181,9 @@ class Board:
             "interval_s": rig and rig.interval_s,
             "cluster": look and look.snapshot.cluster,
             "seen_at": look and look.snapshot.taken_at,
-            "next_at": report and report.started_at + report.next_in_s,
-            "run_times": report and report.run_times and asdict(report.run_times),
+            "next_at": report
+            and report.started_at + (rig.interval_s if rig else 0.0) * report.stretch,
+            "run_times": self._run_times(),
             "last_week": self._last_week() if look else None,
             **_seen(look, report, rows, named=self._named, jobs=self._all_see),
             "jobs": rows[:JOBS] if self._all_see else None,
@@ -310,8 +315,8 @@ def _cycle(report: CycleReport) -> Document:
         "cycle": report.cycle,
         "at": report.started_at,
         "mode": report.mode.value,
-        "skip": report.skip.value if report.skip else None,
-        "detail": report.detail,
+        "skip": report.failure and report.failure.skip.value,
+        "detail": report.failure and report.failure.detail,
         "seconds": report.seconds,
         "pending": len(seen.pending) if seen else None,
         "running": len(seen.running) if seen else None,
@@ -356,7 +361,7 @@ def _seen(
         "left_alone": report.refused(),
         "gpus": [
             {"type": name, **{state: sums.gpus.get((state, name), 0) for state in GPU_STATES}}
-            for name in sums.types
+            for name in sorted({name for _, name in sums.gpus})
         ],
         "waiting": {
             "jobs": sums.waiting,

@@ -144,7 +144,7 @@ def test_a_daemon_that_only_observes_answers_what_slurm_shows() -> None:
     seen = snapshot(job(1, user="ann", priority=5), job(2, user="bob", priority=9))
     expected = expected_of(present_line(seen), {}, draws=1)
     board = Board(lambda: NOW + 180.0, expected=lambda: expected)
-    board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
+    board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, {}, seen))
     found = board.explain("1", ANN)["job"]
     assert (found["line_place"], found["line_jobs"]) == (2, 2)
     assert (found["current_priority"], found["planned_priority"]) == (5, None)

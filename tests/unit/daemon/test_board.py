@@ -185,7 +185,7 @@ def test_a_job_has_a_page_where_jobs_are_shown(tmp_path: Path) -> None:
 def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
     seen = snapshot(job(1, priority=5), job(2, priority=9), job(3, priority=0, held_by="user"))
     board = Board(lambda: NOW, jobs=True, expected=lambda: Expected(NOW, start(2)))
-    board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
+    board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, {}, seen))
     assert [(row["address"], row["rank_now"]) for row in board.rows()] == [
         ("2", 1), ("1", 2), ("3", None),
     ]  # fmt: skip

@@ -23,9 +23,9 @@ from rltuned.daemon.breaker import (
     Pair,
     PairFigure,
 )
-from rltuned.daemon.canary import CanaryStatus, sides_of
+from rltuned.daemon.canary import CanaryStatus, RoleChange, sides_of
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.following import PAIRS, YOUNG_S, Following, RoleChange, Turn
+from rltuned.daemon.following import PAIRS, YOUNG_S, Following, Turn
 from rltuned.daemon.wiring import build_rig, in_force
 from rltuned.domain.jobs import Side
 from rltuned.domain.plan import HELD, Outcome, Result

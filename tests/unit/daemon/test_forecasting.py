@@ -277,7 +277,7 @@ def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path:
 
 def observed(seen: Snapshot) -> CycleReport:
     """A cycle of the stage observe, which decides nothing."""
-    return CycleReport(1, float(seen.taken_at), HealthState.OBSERVE, 60.0, {}, seen)
+    return CycleReport(1, float(seen.taken_at), HealthState.OBSERVE, {}, seen)
 
 
 def test_a_daemon_that_only_observes_plays_slurms_own_order(make: Make, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import uncollected
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, Skip
+from rltuned.daemon.report import CycleReport, Failure, Skip
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
 from rltuned.daemon.web.board import Board
@@ -116,7 +116,7 @@ def live(**rest: Any) -> CycleReport:
 
 
 def skipped(skip: Skip, detail: str) -> CycleReport:
-    return live(skip=skip, detail=detail, snapshot=None, decision=None)
+    return live(failure=Failure(skip, detail), snapshot=None, decision=None)
 
 
 CYCLES = {
@@ -287,9 +287,7 @@ def desk() -> Desk:
 
 
 def away(skip: Skip = Skip.BACKEND) -> CycleReport:
-    return report(
-        decision=None, snapshot=None, skip=skip, detail="squeue is away", backoff_s=120.0
-    )  # fmt: skip
+    return report(decision=None, snapshot=None, failure=Failure(skip, "squeue is away", 120.0))
 
 
 def rig(tmp_path: Path) -> Rig:
