@@ -43,14 +43,14 @@ from rltuned.daemon.forecasting import KNOWN_S, RecentArrivals
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.web.board import Asker, Board
-from rltuned.daemon.words import in_words, ordinal
+from rltuned.daemon.words import in_words
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import ArrayInfo, PendingJob, RunningJob
 from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
 from rltuned.domain.units import JobId, NodeName, UnixTime
 from rltuned.policies.baselines import BASELINES
-from rltuned.text import between
+from rltuned.text import between, ordinal
 from tests.builders import NOW, job, looked_at, node, request, running, snapshot, sure
 from tests.fakes import ConstantOrder
 

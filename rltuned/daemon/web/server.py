@@ -47,26 +47,21 @@ THREADS: Final = 8
 PATIENCE_S: Final = 5.0
 """For the whole request, and again for each piece of the answer."""
 MAX_REQUEST_BYTES: Final = 64 * 1024
-GZIP_FROM_BYTES: Final = 1_024
+_GZIP_FROM_BYTES: Final = 1_024
 _QUEUE: Final = 1_024
 """Connections that the kernel keeps: a burst of clients must not make Prometheus wait."""
-_JSON: Final = "application/json"
-_HTML: Final = "text/html; charset=utf-8"
+_JSON, _HTML = "application/json", "text/html; charset=utf-8"
 _TEXT: Final = "text/plain; charset=utf-8"
-CSP: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-_HEADERS: Final = (
-    ("Vary", "Accept-Encoding"),
-    ("Cache-Control", "no-store"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Content-Security-Policy", CSP),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-)
-_CREDENTIALS: Final = struct.Struct("3i")
-_TIMEVAL: Final = struct.Struct("@ll")
+_HEADERS: Final = {
+    "Vary": "Accept-Encoding",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 Environ = Mapping[str, Any]
 """Of WSGI; REMOTE_ADDR of the socket is the asker's uid."""
@@ -107,7 +102,6 @@ def port_table(
     """What the port answers. health: what /readyz says; asked before /metrics answers too, so that
     its metric is fresh. status: what / and /status.json show.
     """
-    stranger = Asker()
 
     def metrics(environ: Environ) -> Answer:
         health()
@@ -137,8 +131,8 @@ def port_table(
         "/readyz": ready,
         "/healthz": lambda _: (HTTPStatus.OK, _TEXT, b"alive\n"),
         "/status.json": lambda _: _json(status()),
-        "/plan.json": lambda _: _json(board.plan(stranger)),
-        "/job.json": lambda environ: _json(board.asked(_words(environ), stranger)),
+        "/plan.json": lambda _: _json(board.plan(Asker())),
+        "/job.json": lambda environ: _json(board.asked(_words(environ), Asker())),
         "/status.css": partial(_styled, "css", ("page.css", "status.css")),
         "/status.js": partial(_styled, "javascript", ("status.js",)),
         "/runbook": partial(_documentation, "runbook.md"),
@@ -151,6 +145,12 @@ def socket_table(status: Callable[[], Document], board: Board, state_dir: Path) 
     so that nobody takes the daemon of another state folder for his own.
     """
 
+    def asker_of(environ: Environ) -> Asker:
+        uid, name = int(environ["REMOTE_ADDR"]), ""
+        with suppress(KeyError):
+            name = pwd.getpwuid(uid).pw_name
+        return Asker(name, is_admin=uid in {0, os.geteuid()})
+
     def said(found: Document) -> Answer:
         return _json({**found, "state_dir": str(state_dir)})
 
@@ -161,12 +161,24 @@ def socket_table(status: Callable[[], Document], board: Board, state_dir: Path) 
     }
 
 
-def asker_of(environ: Environ) -> Asker:
-    """The user at the other end of the socket; root and the daemon's own see all."""
-    uid, name = int(environ["REMOTE_ADDR"]), ""
-    with suppress(KeyError):
-        name = pwd.getpwuid(uid).pw_name
-    return Asker(name, is_admin=uid in {0, os.geteuid()})
+def _answered(
+    table: Table, environ: Environ, start: Callable[[str, list[tuple[str, str]]], Any]
+) -> list[bytes]:
+    """The application of WSGI."""
+    route = table.get(environ["PATH_INFO"])
+    if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+        status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _TEXT, b"only GET and HEAD\n"
+    elif route is None:
+        status, kind, body = HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
+    else:
+        status, kind, body = route(environ)
+    headers = {**_HEADERS, "Content-Type": kind}
+    if len(body) >= _GZIP_FROM_BYTES and gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
+        body = gzip.compress(body, 6, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    headers["Content-Length"] = str(len(body))
+    start(f"{status.value} {status.phrase}", [*headers.items()])
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
 
 # -- The server ------------------------------------------------------------------------------------
@@ -180,8 +192,8 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     ) -> None:
         self.owner, self.turn = "", ("", "")
         if sock.family == socket.AF_UNIX:
-            raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            self.owner = str(_CREDENTIALS.unpack(raw)[1])
+            raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            self.owner = str(struct.unpack("3i", raw)[1])
             addr = self.owner, None
         super().__init__(server, sock, addr, *rest, **more)
 
@@ -293,26 +305,6 @@ class Endpoint(BaseWSGIServer):  # type: ignore[misc]
             super().add_task(following)
 
 
-def _answered(
-    table: Table, environ: Environ, start: Callable[[str, list[tuple[str, str]]], Any]
-) -> list[bytes]:
-    """The application of WSGI."""
-    route = table.get(environ["PATH_INFO"])
-    if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
-        status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _TEXT, b"only GET and HEAD\n"
-    elif route is None:
-        status, kind, body = HTTPStatus.NOT_FOUND, _TEXT, b"not found\n"
-    else:
-        status, kind, body = route(environ)
-    headers = [*_HEADERS, ("Content-Type", kind)]
-    if len(body) >= GZIP_FROM_BYTES and gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
-        body = gzip.compress(body, 6, mtime=0)
-        headers.append(("Content-Encoding", "gzip"))
-    headers.append(("Content-Length", str(len(body))))
-    start(f"{status.value} {status.phrase}", headers)
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
-
-
 def listen(address: str, port: int) -> socket.socket:
     """Of the port. Raises SettingsError: the address cannot be listened on."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -372,7 +364,7 @@ def connected(path: Path, patience_s: float) -> socket.socket:
     with ExitStack() as stack:
         made = stack.enter_context(closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)))
         # a socket with a timeout of Python's would not wait where others ask at once
-        patience = _TIMEVAL.pack(int(patience_s), int(patience_s % 1 * 1e6))
+        patience = struct.pack("@ll", int(patience_s), int(patience_s % 1 * 1e6))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         try:
             with reached(path) as address:
