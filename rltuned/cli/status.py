@@ -6,26 +6,22 @@ without the other.
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 import typer
 
 from rltuned.cli.asking import ask_daemon, is_private
 from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of
-from rltuned.core.starts import SHOWN
 from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document
 from rltuned.daemon.state import Condition, HealthState, kept_state
-from rltuned.daemon.words import what
 from rltuned.errors import JournalError, SettingsError
 from rltuned.journal import cycles, owned, store
-from rltuned.journal.cycles import JobChange
 from rltuned.policies.tune_state import LastWeek, read_state
+from rltuned.report import render
 from rltuned.settings import Loaded
-from rltuned.text import span, trusted, when
 
 app = typer.Typer()
 
@@ -50,7 +46,7 @@ def status(
     """
     if not every_one:
         found = ask(settings_of(config))
-        lines, code = in_words(found, SystemClock().now()), 0 if found["ok"] else 1
+        text, code = in_words(found, SystemClock().now()), 0 if found["ok"] else 1
     else:
         rows = list[Document]()
         for path, loaded in instances(config):
@@ -59,8 +55,8 @@ def status(
             rows.append({"instance": path.stem, "settings": str(path), **told})
         code = max(2 if "error" in row else 0 if row["ok"] else 1 for row in rows)
         found = {"ok": not code, "instances": rows}
-        lines = (f"{row['instance']}: {'; '.join(row['state'])}" for row in rows)
-    say(json.dumps(found, indent=2, allow_nan=False) if as_json else "\n".join(lines))
+        text = "\n".join(f"{row['instance']}: {'; '.join(row['state'])}" for row in rows)
+    say(json.dumps(found, indent=2, allow_nan=False) if as_json else text)
     raise typer.Exit(code)
 
 
@@ -120,77 +116,8 @@ def _journal(db: sqlite3.Connection) -> Document:
     }
 
 
-def in_words(found: Document, now: float) -> Iterator[str]:
+def in_words(found: Document, now: float) -> str:
     """The same for people. now: Unix time."""
-    daemon, kept = found["daemon"], found["journal"]
-    yield "rltuned: " + "; ".join(found["state"])
-    yield from _daemon(daemon) if daemon else _silent(found)
-    if found["last_week"]:
-        yield f"last week: {found['last_week']}"
-    for last in [kept["cycle"]] if kept else daemon["cycles"][:1] if daemon else []:
-        if last is not None:
-            done = f"skipped ({last['skip']})" if last["skip"] else f"{last['proposed']} proposed"
-            age = span(max(0.0, now - last["at"]))
-            yield (
-                f"last cycle: {last['cycle']}, {age} ago, {last['mode']}: {last['pending']} "
-                f"pending, {done}, {last['applied']} applied, {last['seconds']:.2f} s"
-            )
-    yield from (
-        _kept(kept, is_dead=daemon is None) if kept else [f"journal: {found['journal_unread']}"]
-    )
-
-
-def _silent(found: Document) -> Iterator[str]:
-    yield f"daemon: no answer; stage {found['stage']} by the settings"
-    if found["journal"] and (known := kept_state(found["journal"]["state"])):
-        yield f"state since {when(known.at)}: {known.health}"
-        if known.effect is not None:
-            yield f"effect: {known.effect.verdict}"
-
-
-def _daemon(daemon: Document) -> Iterator[str]:
-    policy = trusted(daemon["policy"], daemon["trust"])
-    model = f", model {daemon['digest'][:12]}" if daemon["digest"] else ""
-    model += f", {daemon['generation']}" if daemon["generation"] else ""
-    model += f" ({daemon['verdict']})" if daemon["verdict"] else ""
-    stage = f"{daemon['stage']}{' (dry run)' if daemon['dry_run'] else ''}"
-    yield f"cluster: {daemon['cluster'] or 'not seen yet'}"
-    yield f"stage: {stage}; writes {daemon['write_mode']}; policy {policy}{model}"
-    if daemon["in_place_of"]:
-        yield f"policy: {policy} orders in place of {daemon['in_place_of']}"
-    skipped = sum(1 for c in daemon["cycles"] if c["skip"])
-    yield f"cycles: {skipped} of the last {len(daemon['cycles'])} without a result"
-    if daemon["effect"] is not None:
-        yield f"effect: {daemon['effect']['verdict']}"
-    if daemon.get("forecast"):
-        yield f"forecast: {forecast(daemon['forecast'], daemon['now'])}"
-    for block in daemon["blocks"]:
-        delays = "on" if block["on"] else "off (Slurm's own order is measured)"
-        yield f"switchback: {block['partition']} {delays} until {when(block['until'])}"
-
-
-def _kept(kept: Document, *, is_dead: bool) -> Iterator[str]:
-    then = ": `rltuned restore --all` restores it" if is_dead and kept["carrying"] else ""
-    yield f"journal: {kept['carrying']} jobs may carry a value of rltuned's{then}"
-    for one in kept["breakers"]:
-        of = f"circuit breaker of {one['partition']} on {one['cluster']}"
-        yield f"{of} open since {when(one['opened_at'] or 0)}: {one['detail']}"
-    yield "last changes:" if kept["changes"] else "last changes: none"
-    for change in (JobChange(**one) for one in kept["changes"]):
-        why = "" if change.reason is None else change.reason["why"].partition(", waited")[0]
-        said = f"{change.result or 'unknown'}{'; ' if why else ''}{why}"
-        yield f"  {when(change.at)}  job {change.address}: {what(change)}: {said}"
-
-
-def forecast(found: Mapping[str, Any], now: float) -> str:
-    """How old it is, and what became of past ones."""
-    trouble = f"; {found['trouble']}" if found["trouble"] else ""
-    if found["at"] is None:
-        return f"none yet{trouble}"
-    words = f"{found['jobs']} jobs have an expected start, {span(max(0.0, now - found['at']))} ago"
-    if found["past"]:
-        words += (
-            f"; of the last {min(found['past'], SHOWN)} starts {found['coverage']:.0%} lay within "
-            f"the interval, the median is off by {span(found['error_s'])}"
-        )
-    return words + trouble
+    before = found["journal"] and kept_state(found["journal"]["state"])
+    text = render("status.txt", found=found, before=before, now=now)
+    return "\n".join(filter(None, text.splitlines()))

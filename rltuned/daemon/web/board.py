@@ -184,6 +184,7 @@ class Board:
             "next_at": report
             and report.started_at + (rig.interval_s if rig else 0.0) * report.stretch,
             "run_times": self._run_times(),
+            "forecast": None,
             "last_week": self._last_week() if look else None,
             **_seen(look, report, rows, named=self._named, jobs=self._all_see),
             "jobs": rows[:JOBS] if self._all_see else None,
