@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from rltuned.text import between, counted, escaped, ordinal, span, trusted, when
+from rltuned.text import at_clock, between, counted, escaped, ordinal, span, trusted, when
 
 if TYPE_CHECKING:  # a daemon whose page is not asked for does without it
     from jinja2 import Environment
@@ -31,7 +31,7 @@ def _pages() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = (between, counted, escaped, ordinal, span, trusted, when)
+    words = (at_clock, between, counted, escaped, ordinal, span, trusted, when)
     pages.filters.update(fmt=format, **{word.__name__: word for word in words})
     return pages
 

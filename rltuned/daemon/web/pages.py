@@ -1,8 +1,7 @@
 """The pages of the port: the HTML of what the board knows."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -16,7 +15,7 @@ from rltuned.daemon.web.series import RANGES, RangeView, Series
 from rltuned.daemon.words import in_words
 from rltuned.report import charts, render
 from rltuned.stats import word_of
-from rltuned.text import at_clock, counted, span
+from rltuned.text import span
 
 Asked = Mapping[str, str]
 """What the address asks for: range, q, sort, way, from."""
@@ -70,11 +69,17 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
     return render(
         "status.html",
         d=d,
-        tiles=_tiles(d, day),
+        sparks=[
+            charts.spark([v for _, v in day.means(name)], f"GPUs {said}, last 24 hours")
+            for name, said in (("used", "used"), ("wanted", "asked for"))
+        ],
+        progress=charts.bar([("used", d["effect"]["pairs"] if d["effect"] else 0)], FEWEST),
+        fewest=FEWEST,
+        states=STATES,
+        word_of=word_of,
         ranges=[(one, _href(asked, range=one), one == name) for one in RANGES],
         waits=_waits(shown),
         gpus=_gpus(d, shown),
-        moves=moves(d),
         left=refusals.counted(d["left_alone"]),
         movers=_movers(rows),
         users=[(u, charts.bar((("used", u["used"]), ("wanted", u["wanted"])), most))
@@ -194,131 +199,3 @@ def _href(asked: Asked, **changed: str) -> str:
     known = {k: v for k, v in asked.items() if k in {"range", "q", "sort", "way"}} | changed
     query = urlencode({k: v for k, v in known.items() if v and v != "0"})
     return f"./?{query}" if query else "./"
-
-
-# -- Tiles -----------------------------------------------------------------------------------------
-
-
-def _tiles(d: Document, day: RangeView) -> Iterator[tuple[str, Said, str]]:
-    """Of each its name, what it says, and a chart or nothing."""
-    effect = d["effect"]
-    measured = effect is None or effect["low_s"] is not None
-    progress = "" if measured else charts.bar([("used", effect["pairs"])], FEWEST)
-    yield "State", _state_tile(d), ""
-    yield "Does it help?", _effect_tile(d), progress
-    if d["last_week"]:  # the built-in cluster has none
-        yield "Would it have helped?", _last_week_tile(d["last_week"]), ""
-    used = charts.spark([v for _, v in day.means("used")], "GPUs used, last 24 hours")
-    yield "GPUs", _gpus_tile(d["gpus"]), used
-    wanted = charts.spark([v for _, v in day.means("wanted")], "GPUs asked for, last 24 hours")
-    seen = d["waiting"]
-    nothing: Said = ("notice", "Not seen yet", [])
-    yield "Waiting", _waiting_tile(seen) if seen else nothing, wanted
-    yield "Longest wait", _longest_tile(seen, d["promises"]) if seen else nothing, ""
-
-
-def _state_tile(d: Document) -> Said:
-    """What the daemon does, in one word; and what is wrong. What holds besides is no news."""
-    first, conditions = STATES[d["state"]], d["conditions"]
-    more = [
-        c["sentence"] for n, c in enumerate(conditions)
-        if n == 0 or STATES[c["state"]].level in {"bad", "warning"}
-    ]  # fmt: skip
-    off = [b for b in d["blocks"] if not b["on"]]
-    if d["state"] in _WRITING and off and len(off) == len(d["blocks"]):
-        until = at_clock(min(b["until"] for b in off), d["now"])
-        return "notice", "Off block", [f"Slurm's own order is measured until {until}"]
-    more += [f"off block of {b['partition']} until {at_clock(b['until'], d['now'])}" for b in off]
-    return first.level, first.word, more
-
-
-def _effect_tile(d: Document) -> Said:
-    """Whether it helps, or how far the measurement is."""
-    found, day = d["effect"], d["effect_at"]
-    if found is None:
-        why = "there are no off blocks to compare with (stage canary, or ladder.full_off_share)"
-        return "notice", "Not measured", [why, "rltuned backtest estimates it beforehand"]
-    pairs = found["pairs"]
-    if found["low_s"] is None:
-        at = datetime.fromtimestamp(day).astimezone() if day else None
-        first = f"; first answer about {at.day} {at:%B}" if at else ""
-        return "notice", f"{pairs} of {FEWEST} comparisons", [f"measuring{first}"]
-    change, low, high = (found[k] / found["off_s"] for k in ("difference_s", "low_s", "high_s"))
-    sure = "" if high < 0 or low > 0 else "; chance can explain it"
-    more = [
-        f"95%: {low:+.0%} to {high:+.0%}, {pairs} comparisons{sure}",
-        f"{span(found['on_s'])} with delays, {span(found['off_s'])} without",
-    ]
-    level = "ok" if high < 0 else "bad" if low > 0 else "notice"
-    return level, f"{abs(change):.0%} {'shorter' if change < 0 else 'longer'} waits", more
-
-
-def _last_week_tile(found: Document) -> Said:
-    """What the replay of last week's jobs says, at every stage."""
-    more = [found["sentence"]]
-    if found["at"] is None or found["why"] or found["verdict"] == "poor" or found["change"] is None:
-        return "notice", "Not known" if found["at"] is None else "Cannot be said", more
-    word = word_of(found["low"], found["high"])
-    if word == "no proven difference":
-        return "notice", "No proven difference", more
-    level, less = ("ok", "shorter") if word == "better" else ("warning", "longer")
-    return level, f"{abs(found['change']):.0%} {less} waits, simulated", more
-
-
-def _gpus_tile(rows: list[Document]) -> Said:
-    """Used, free and down."""
-    if not rows:
-        return "notice", "No GPUs seen", []
-    used, free, down = (sum(r[state] for r in rows) for state in ("used", "free", "down"))
-    more = [
-        f"{r['type']}: {r['free']} of {r['used'] + r['free'] + r['down']} free"
-        + (f", {r['down']} down" if r["down"] else "")
-        for r in rows
-    ]
-    return "warning" if down else "ok", f"{used} of {used + free + down} used", more
-
-
-def _waiting_tile(found: Document) -> Said:
-    """The jobs that wait for GPUs, and the work that they bring."""
-    more = []
-    if found["work_s"]:
-        hours = found["work_s"] / _HOUR_S
-        amount = f"{hours:.1f}" if hours < 100 else f"{hours:,.0f}"  # noqa: PLR2004
-        more.append(f"backlog: {amount} h for all GPUs, by expected run times")
-    if found["cannot_start"]:
-        more.append(f"{found['cannot_start']} more cannot start (held, dependent ...)")
-    amounts = f"{counted(found['jobs'], 'job')}, {counted(found['gpus'], 'GPU')}"
-    return "ok", amounts if found["jobs"] else "No job waits", more
-
-
-def _longest_tile(found: Document, promises: list[Document]) -> Said:
-    """The longest wait, and the promises."""
-    more = [
-        f"{one['class']}: {one['jobs'] - one['late']} of {one['jobs']} within "
-        f"{span(one['max_wait_s'])} since the start"
-        for one in promises
-    ]
-    late = any(one["late"] for one in promises) or found["longest_s"] > _DAY_S
-    longest = span(found["longest_s"]) if found["jobs"] else "None"
-    return "warning" if late else "ok", longest, more or ["no promises are set"]
-
-
-def moves(d: Document) -> str:
-    """How far the order is from Slurm's own, in one sentence."""
-    found = d["moves"]
-    if found is None:
-        return "Not seen yet."
-    if not (found["up"] or found["down"]):
-        return "No job stands elsewhere than in Slurm's own order."
-    move = "moves" if found["up"] == 1 else "move"
-    move = move if d["state"] in _WRITING else "would move"
-    said = (
-        f"{counted(found['up'], 'job')} {move} up, {found['down']} down, {found['same']} stay; "
-        f"at most {found['most_up']} places up and {found['most_down']} down."
-    )
-    if found["tied"]:
-        said += (
-            f" {found['tied']} jobs share the lowest number, 1: Slurm takes them by their ids. "
-            "rltuned check says how many points they lack."
-        )
-    return said

@@ -107,18 +107,18 @@ def test_a_lifted_job_stays_lifted_on_the_page(tmp_path: Path) -> None:
 
 
 def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
+    nothing = Board(lambda: NOW).document(FRESH, UNJUDGED)
     for numbers, tied in (((1, 1), 2), ((1, 2), 0), ((2, 2), 0)):
         steps = zip((2, 1), (1, 2), numbers, strict=True)
         names = ("rank_before", "rank_to", "planned_priority")
         found = moves([dict(zip(names, one, strict=True)) for one in steps])
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
-        said = pages.moves({"moves": found, "state": "live"})
+        said = page({**nothing, "moves": found, "state": "live"})
+        assert "1 job moves up, 1 down, 0 stay" in said
         assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
             tied > 0
         )
-    assert pages.moves({"moves": found, "state": "paused"}).startswith(
-        "1 job would move up, 1 down"
-    )
+    assert "1 job would move up, 1 down" in page({**nothing, "moves": found, "state": "paused"})
 
 
 def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None:
