@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
@@ -49,20 +49,15 @@ def open_world(
     *,
     speed: float = 1.0,
     seed: int = 0,
-    on_call: Callable[[Call], None] = lambda _call: None,
-    on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
-    lease: Lease | None = None,
     digester: Callable[[Loaded], Digester | None] = kept_digester,
+    **slurm: Any,
 ) -> tuple[Clock, Callable[[Loaded], Backend]]:
-    """The world's clock, and what makes a backend. system: real time. on_reading: called
-    with each new reader of the jobs. lease: asked before every batch of updates. digester: makes
-    the kinds; called at every reload.
+    """The world's clock, and what makes a backend. system: real time. digester: makes the kinds;
+    called at every reload. slurm: as of real_slurm.
     """
     system = system or SystemClock()
     if world is BackendChoice.SLURM:
-        return system, lambda loaded: real_slurm(
-            loaded, system, on_call, lease, on_reading, digester=digester(loaded)
-        )
+        return system, lambda loaded: real_slurm(loaded, system, digester=digester(loaded), **slurm)
     from rltuned.sim.backend import ScaledClock, demo_backend  # noqa: PLC0415 - simulated clusters only
 
     clock = ScaledClock(system, speed)
@@ -74,22 +69,21 @@ def real_slurm(
     loaded: Loaded,
     clock: SystemClock,
     on_call: Callable[[Call], None] = lambda _call: None,
+    *,
     lease: Lease | None = None,
     on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
-    *,
     digester: Digester | None = None,
 ) -> SlurmBackend:
-    """The real cluster, called as the settings say."""
-    settings = loaded.settings
-    fence = Fence(
-        clock.readings, settings.daemon.max_snapshot_age_s, *((lease.lost,) if lease else ())
-    )
+    """The real cluster, called as the settings say. lease: asked before every batch of updates.
+    on_reading: called with each new reader of the jobs.
+    """
+    settings, lost = loaded.settings, (lease.lost,) if lease else ()
     return SlurmBackend(
         settings.slurm.cli(),
         clock.now,
         on_call=on_call,
         fair_shares=settings.limits.write_mode == "priority",
-        fence=fence,
+        fence=Fence(clock.readings, settings.daemon.max_snapshot_age_s, *lost),
         pyslurm=settings.slurm.pyslurm_python,
         on_reading=on_reading,
         digester=digester,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.core.decide import Decision, Entry, Knobs
-from rltuned.core.features import COLUMNS
 from rltuned.core.line import sentence
 from rltuned.core.order import class_of
 from rltuned.core.planning import PriorityOrder, priority_order
@@ -30,7 +29,7 @@ DECIDED: Final = (
 )  # fmt: skip
 """What a ranked job has."""
 OF_NUMBERS: Final = (
-    *DECIDED, "sentence", "features", "delay", "bounds", "refusal", "changed_by_rltuned", "policy",
+    *DECIDED, "sentence", "overtaken_until", "bounds", "refusal", "changed_by_rltuned", "policy",
     "trust", "ranked_jobs",
 )  # fmt: skip
 """What follows from a decision, or from numbers of rltuned."""
@@ -183,22 +182,14 @@ class Look:
             "taken_at": seen.taken_at,
             "partitions": list(job.partitions),
             "submitted_at": job.submitted_at,
-            "waits_since": job.waits_since,
             "deadline_at": job.deadline_at,
             "preemption": seen.preemption,
-            "site_factor": job.site_factor,
-            "nice": job.nice,
             "request": {
-                "gpus": row["gpus"],
                 "gpu_types": list(request.gpu_types),
                 "cpus": request.total.cpus,
                 "mem_mib": request.total.mem_mib,
                 "nodes": request.nodes,
                 "nodes_most": request.nodes_most,
-                "time_limit_s": row["limit_s"],
-                "unlimited": request.time_limit_s == math.inf,
-                "exclusive": request.exclusive,
-                "outside": list(request.outside),
             },
             # if rltuned has not written to it since
             "request_changed_at": job.changed_at
@@ -250,7 +241,7 @@ class Look:
         decision, now = self.decision, float(self.snapshot.taken_at)
         promise, switchback = class_of(job, self.knobs.sla), self.knobs.rules.switchback
         found: Document = dict.fromkeys(
-            ("policy", "trust", "ranked_jobs", "sentence", "features", "delay", "bounds",
+            ("policy", "trust", "ranked_jobs", "sentence", "overtaken_until", "bounds",
              "off_block", "sla")
         )  # fmt: skip
         if promise is not None:
@@ -274,14 +265,7 @@ class Look:
             bound = delays.bound_on(row)
             found |= {
                 "sentence": sentence(decision, row),
-                "features": dict(zip(COLUMNS, matrix.values[row].tolist(), strict=True)),
-                "delay": {
-                    "own_s": float(delays.own_s[row]),
-                    "queue_s": float(delays.queue_s[row]),
-                    "backlog_s": float(matrix.backlog_s[row]),
-                    "size_gpus": float(matrix.size[row]),
-                    "overtaken_until": float(matrix.submit_s[row] + delays.delay_s[row]),
-                },
+                "overtaken_until": float(matrix.submit_s[row] + delays.delay_s[row]),
                 "bounds": None if promise else [] if bound is None else [bound.value],
             }
         return found

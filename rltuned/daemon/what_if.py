@@ -126,14 +126,12 @@ class WhatIf:
             "gpus": other.gpus, "scales": scales, "as_is": as_is,
         }  # fmt: skip
         try:
-            found: Document = json.loads(
-                self._child.run(asked, todo, WALL_S, patience_s=PATIENCE_S)
-            )
+            answer = self._child.run(asked, todo, WALL_S, patience_s=PATIENCE_S)
+            return dict(json.loads(answer))
         except TimeoutError:
             return _unknown(BUSY)
         except (ChildError, ValueError) as error:
             return _unknown(f"it could not be played: {error}")
-        return found
 
 
 def _unknown(why: str) -> Document:

@@ -8,7 +8,6 @@ from rltuned.cli.explain import explained
 from rltuned.cli.flags import BackendChoice, settings_of
 from rltuned.cli.plan import look
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.features import COLUMNS
 from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import Fate
 from rltuned.daemon.state import HealthState
@@ -59,7 +58,7 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     plan, reply, runs = shown.plan(), shown.explain("1"), shown.explain("9")
     built_in = look(settings_of(None, ("policy.name", "sjf", "")), BackendChoice.SIM, 0)
     closely = sure(explained(built_in, str(built_in.decision.entries[0].job.job_id)))
-    keys = keys_of(plan) | (keys_of(sure(reply) | closely) - set(COLUMNS)) | keys_of(sure(runs))
+    keys = keys_of(plan) | keys_of(sure(reply) | closely) | keys_of(sure(runs))
     keys |= {*JobChange._fields, "changes"}
     section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
     assert keys <= set(re.findall(r"`([a-z_]+)`", section))
