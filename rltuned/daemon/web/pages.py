@@ -70,16 +70,15 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
         "status.html",
         d=d,
         sparks=[
-            charts.spark([v for _, v in day.means(name)], f"GPUs {said}, last 24 hours")
-            for name, said in (("used", "used"), ("wanted", "asked for"))
+            charts.spark([v for _, v in points], f"GPUs {said}, last 24 hours")
+            for points, said in ((day.used, "used"), (day.wanted, "used and asked for"))
         ],
         progress=charts.bar([("used", d["effect"]["pairs"] if d["effect"] else 0)], FEWEST),
         fewest=FEWEST,
         states=STATES,
         word_of=word_of,
         ranges=[(one, _href(asked, range=one), one == name) for one in RANGES],
-        waits=_waits(shown),
-        gpus=_gpus(d, shown),
+        over_time=_over_time(d, shown),
         left=refusals.counted(d["left_alone"]),
         movers=_movers(rows),
         users=[(u, charts.bar((("used", u["used"]), ("wanted", u["wanted"])), most))
@@ -124,27 +123,22 @@ def text_page(markdown: str) -> str:
 # -- Charts and the table --------------------------------------------------------------------------
 
 
-def _waits(shown: RangeView) -> str:
-    rows = [
-        charts.Drawn("90% waited less than", "wanted", shown.waits_s(0.9)),
-        charts.Drawn("median", "used", shown.waits_s(0.5)),
-    ]
-    return charts.over_time(
-        f"Wait of the {shown.started} jobs that started", shown.begin, shown.end, rows,
-        shaded=("off block: Slurm's own order", shown.off()), say=span, tops=_TOPS,
-    )  # fmt: skip
-
-
-def _gpus(d: Document, shown: RangeView) -> str:
+def _over_time(d: Document, shown: RangeView) -> tuple[str, str]:
+    """Waits and GPUs."""
     total = sum(g["used"] + g["free"] + g["down"] for g in d["gpus"])
-    rows = [
-        charts.Drawn("used and asked for", "wanted", shown.means("used", "wanted"), filled=True),
-        charts.Drawn("used", "used", shown.means("used"), filled=True),
-    ]
-    return charts.over_time(
-        "GPUs used, and asked for by waiting jobs", shown.begin, shown.end, rows,
+    waits = charts.over_time(
+        f"Wait of the {shown.started} jobs that started", shown.begin, shown.end,
+        [charts.Drawn("90% waited less than", "wanted", shown.late_s),
+         charts.Drawn("median", "used", shown.median_s)],
+        shaded=("off block: Slurm's own order", shown.off), say=span, tops=_TOPS,
+    )  # fmt: skip
+    gpus = charts.over_time(
+        "GPUs used, and asked for by waiting jobs", shown.begin, shown.end,
+        [charts.Drawn("used and asked for", "wanted", shown.wanted, filled=True),
+         charts.Drawn("used", "used", shown.used, filled=True)],
         marked=(float(total), f"{total} GPUs") if total else None, tops=_AMOUNTS,
     )  # fmt: skip
+    return waits, gpus
 
 
 def _movers(rows: list[Document]) -> Document | None:

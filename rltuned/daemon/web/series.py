@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rltuned.report.charts import Point
 
@@ -22,8 +22,6 @@ FEWEST: Final = 6
 PARTS: Final = 24
 """Quantiles of fewer jobs than start in such a part of the range would only be noise."""
 _SUMMED: Final = ("used", "free", "down", "wanted", "off", "started")
-_APART: Final = 3
-"""From so many steps on a line has a gap."""
 
 
 @dataclass(slots=True)
@@ -35,8 +33,21 @@ class Bucket:
     sums: Counter[str] = field(default_factory=Counter)
     waits_s: list[float] = field(default_factory=list)
 
-    def mean(self, name: str) -> float:
-        return self.sums[name] / self.looks
+
+class RangeView(NamedTuple):
+    """One range as it stands, with gaps where nothing was seen. used, wanted: GPUs; wanted: with
+    those in use. median_s, late_s: of the waits of jobs that started, 50 and 90%. off: spans in
+    which more than half of the partitions were in off blocks.
+    """
+
+    begin: float
+    end: float
+    started: int
+    used: list[Point]
+    wanted: list[Point]
+    median_s: list[Point]
+    late_s: list[Point]
+    off: list[tuple[float, float]]
 
 
 class Series:
@@ -50,9 +61,7 @@ class Series:
 
     def add(self, at: float, sums: Mapping[str, Any]) -> None:
         """Take in one look; one that is older than the last of its range is left out."""
-        if not sums:
-            return
-        for name, buckets in self._kept.items():
+        for name, buckets in self._kept.items() if sums else ():
             begin = at - at % RANGES[name][1]
             if not buckets or buckets[-1].at < begin:
                 buckets.append(Bucket(begin))
@@ -62,67 +71,42 @@ class Series:
                 last.sums.update({name: sums[name] for name in _SUMMED})
                 last.waits_s += sums["waits_s"][: MOST - len(last.waits_s)]
 
-    def shown(self, name: str, now: float) -> "RangeView":
+    def shown(self, name: str, now: float) -> RangeView:
         """A range up to now; it begins with what was seen first, a few steps ago at least."""
         span_s, step_s = RANGES[name]
         begin = now - span_s
         buckets = [b for b in self._kept[name] if b.at >= begin]
         if buckets:
             begin = max(begin, min(buckets[0].at, now - FEWEST * step_s))
-        return RangeView(begin, now, step_s, buckets)
-
-
-@dataclass(frozen=True, slots=True)
-class RangeView:
-    """One range as it stands."""
-
-    begin: float
-    end: float
-    step_s: float
-    buckets: list[Bucket]
-
-    @property
-    def started(self) -> int:
-        return sum(bucket.sums["started"] for bucket in self.buckets)
-
-    def means(self, *names: str) -> list[Point]:
-        """Their sum over time, with a gap where nothing was seen."""
-        half_s = self.step_s / 2
-        points = [(min(b.at + half_s, self.end), sum(map(b.mean, names))) for b in self.buckets]
-        return _with_gaps(points, self.step_s)
-
-    def waits_s(self, share: float) -> list[Point]:
-        """A quantile of the waits of the jobs that started then, in PARTS parts of the range."""
-        part_s = max(self.step_s, (self.end - self.begin) / PARTS)
-        found: dict[int, list[float]] = {}
-        for bucket in self.buckets:
-            part = int((bucket.at - self.begin) // part_s)
-            found.setdefault(part, []).extend(bucket.waits_s)
-        return _with_gaps(
-            [
-                (self.begin + (part + 0.5) * part_s, sorted(waits_s)[int(share * len(waits_s))])
-                for part, waits_s in found.items()
-                if waits_s
-            ],
-            part_s,
+        part_s = max(step_s, (now - begin) / PARTS)
+        waits: dict[float, list[float]] = {}
+        off: list[tuple[float, float]] = []
+        for one in buckets:
+            middle = begin + ((one.at - begin) // part_s + 0.5) * part_s
+            waits.setdefault(middle, []).extend(one.waits_s)
+            if one.sums["off"] > one.looks / 2:
+                joins = off and one.at - off[-1][1] < 1.0  # one shape, without seams
+                off.append((off.pop()[0] if joins else one.at, one.at + step_s))
+        at = [min(one.at + step_s / 2, now) for one in buckets]
+        used = [one.sums["used"] / one.looks for one in buckets]
+        asked = [one.sums["wanted"] / one.looks for one in buckets]
+        both = [a + b for a, b in zip(used, asked, strict=True)]
+        median, late = (
+            [(when, sorted(row)[int(share * len(row))]) for when, row in waits.items() if row]
+            for share in (0.5, 0.9)
         )
-
-    def off(self) -> list[tuple[float, float]]:
-        """Spans in which more than half of the partitions were in off blocks."""
-        found: list[tuple[float, float]] = []
-        for bucket in self.buckets:
-            if bucket.mean("off") > 0.5:  # noqa: PLR2004
-                begin, end = bucket.at, bucket.at + self.step_s
-                if found and begin - found[-1][1] < 1.0:  # one shape, without seams
-                    begin = found.pop()[0]
-                found.append((begin, end))
-        return found
+        return RangeView(
+            begin, now, sum(one.sums["started"] for one in buckets),
+            _with_gaps(zip(at, used, strict=True), step_s),
+            _with_gaps(zip(at, both, strict=True), step_s),
+            _with_gaps(median, part_s), _with_gaps(late, part_s), off,
+        )  # fmt: skip
 
 
 def _with_gaps(points: Iterable[tuple[float, float]], step_s: float) -> list[Point]:
     found: list[Point] = []
     for at, value in points:
-        if found and at - found[-1][0] > _APART * step_s:
+        if found and at - found[-1][0] > 3 * step_s:
             found.append((at - step_s, None))
         found.append((at, value))
     return found

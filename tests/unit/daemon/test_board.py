@@ -226,8 +226,7 @@ def test_charts_begin_with_what_the_journal_knows(tmp_path: Path) -> None:
         loop = again.loop()
         board.loaded(loop.rig)
         loop.run(1)
-    shown = board.series.shown("24h", NOW + 600.0)
-    assert sum(bucket.looks for bucket in shown.buckets) == 4
+    assert sum(bucket.looks for bucket in board.series._kept["24h"]) == 4
     text = page(board.document(FRESH, UNJUDGED), board)
     assert "GPUs used, and asked for by waiting jobs: used and asked for" in text
     assert "changes are written to Slurm" in text
@@ -355,18 +354,18 @@ def test_every_range_holds_the_same_jobs() -> None:
     for name in RANGES:
         shown = found.shown(name, NOW)
         assert shown.started == 3 * 72
-        assert {v for _, v in shown.means("used", "free")} == {10.0}
-        assert {v for _, v in shown.waits_s(0.5)} == {120.0}
-        assert {v for _, v in shown.waits_s(0.9)} == {3_600.0}
+        assert {v for _, v in shown.used} == {8.0}
+        assert {v for _, v in shown.wanted} == {28.0}
+        assert {v for _, v in shown.median_s} == {120.0}
+        assert {v for _, v in shown.late_s} == {3_600.0}
 
 
 def test_off_blocks_are_spans_and_gaps_are_gaps() -> None:
     found = series()
-    off = found.shown("24h", NOW).off()
-    ((begin, end),) = off
+    ((begin, end),) = found.shown("24h", NOW).off
     assert abs(end - begin - 4 * HOUR_S) <= 600.0
     found.add(NOW + 5 * HOUR_S, looks())
-    assert None in [v for _, v in found.shown("24h", NOW + 5 * HOUR_S).means("used")]
+    assert None in [v for _, v in found.shown("24h", NOW + 5 * HOUR_S).used]
 
 
 def test_what_is_too_old_or_was_not_seen_is_left_out() -> None:
@@ -375,7 +374,7 @@ def test_what_is_too_old_or_was_not_seen_is_left_out() -> None:
     found.add(NOW - 11 * HOUR_S, looks(1.0))
     found.add(NOW, {})
     assert found.shown("24h", NOW).started == before
-    assert found.shown("24h", NOW + 30 * HOUR_S).buckets == []
+    assert found.shown("24h", NOW + 30 * HOUR_S).used == []
 
 
 def test_a_range_begins_with_what_was_seen_first() -> None:
