@@ -263,23 +263,21 @@ class Board:
         look = replace(look, expected=self._expected())
         if not self._sees(asker, look.user_of(name)):
             return _nothing(NOT_SHOWN)
-        found, now, plays = look.explain(name, self._now()), self._now(), self._what_if
+        found, job = look.explain(name, self._now()), look.find(name)
         if found is None:
             return _nothing(NO_JOB.format(name))
-        job = look.find(name)
         if job is not None:
             found["user"] = self._user(asker, job.user)
             came_later = look.expected is not None and look.expected.start_of(job.job_id) is None
-            if plays is not None and (other is not None or came_later):
+            if self._what_if is not None and (other is not None or came_later):
                 # a job that came after the last forecast is played now
-                told = plays.ask(
-                    job.job_id, other or OtherRequest(), asker.user, is_admin=asker.is_admin
-                )
+                asks, asked = self._what_if.ask, other or OtherRequest()
+                told = asks(job.job_id, asked, asker.user, is_admin=asker.is_admin)
                 played = told["what_if"] and of_task(told["what_if"], job, name)
                 if other is not None:
                     found |= {**told, "what_if": played}
                 elif played:
-                    found |= {key: played[key] for key in expectation(None, job.job_id, now)}
+                    found |= {key: played[key] for key in expectation(None, job.job_id, 0.0)}
         return {"rltuned": __version__, "job": found}
 
     def plan(self, asker: Asker) -> Document:
@@ -349,16 +347,19 @@ def _seen(
 ) -> Document:
     """named: users by their names; jobs: those of nodes too."""
     if look is None or report is None or report.sums is None:
-        nothing = ("waiting", "moves", "nodes", "groups")
         lists: Document = {k: [] for k in ("partitions", "gpus", "users", "reasons")}
-        return {**lists, **dict.fromkeys(nothing), "left_alone": {}}
+        nothing = dict.fromkeys(("waiting", "moves", "nodes", "groups"))
+        return {**lists, **nothing, "left_alone": {}}
     seen, sums, groups = look.snapshot, report.sums, look.groups
-    every = sum(tasks(job) for job in seen.pending)
     reasons: Counter[str] = Counter()
     for job in seen.pending:
         reasons[(job.reason or "None").partition(",")[0]] += tasks(job)
+    of = defaultdict[str, list[Document]](list)
+    for row in rows:
+        of[row["partition"]].append(row)
     return {
-        "partitions": _partitions(rows),
+        "partitions": [{"partition": name, **moves(here)} for name, here in sorted(of.items())],
+        "moves": moves(rows),
         "left_alone": report.refused(),
         "gpus": [
             {"type": name, **{state: sums.gpus.get((state, name), 0) for state in GPU_STATES}}
@@ -369,14 +370,13 @@ def _seen(
             "gpus": sum(sums.wanted.values()),
             "work_s": sums.work_s,
             "longest_s": sums.longest_s,
-            "cannot_start": every - sums.waiting,
+            "cannot_start": sum(map(tasks, seen.pending)) - sums.waiting,
         },
         "users": _users(seen, named=named),
         "reasons": [
             {"reason": reason, "words": reason_of(reason).words, "jobs": count}
             for reason, count in reasons.most_common()
         ],
-        "moves": moves(rows),
         "nodes": nodes(seen, jobs=jobs),
         "groups": groups
         and {
@@ -393,22 +393,20 @@ def _seen(
 
 def _users(seen: Snapshot, *, named: bool) -> list[Document]:
     """Who waits for most GPUs; without names the order alone says who is who."""
-    found: dict[str, Document] = defaultdict(
-        lambda: {"used": 0, "wanted": 0, "jobs": 0, "waited_s": 0.0}
-    )
+    found = defaultdict[str, Counter[str]](Counter)
     for job in in_line(seen):
-        row, count = found[job.user], tasks(job)
+        count, row = tasks(job), found[job.user]
         row["wanted"] += job.request.size.gpus * count
         row["jobs"] += count
-        row["waited_s"] += job.waited_s(seen.taken_at) * count
+        row["waited_s"] += int(job.waited_s(seen.taken_at)) * count
     for run in seen.running:
         found[run.user]["used"] += run.request.size.gpus
     waits = [(name, row) for name, row in found.items() if row["jobs"]]
     waits.sort(key=lambda one: (-one[1]["wanted"], -one[1]["jobs"], one[0]))
     return [
         {
-            **row,
             "user": name if named else f"user {chr(ord('A') + place)}",
+            **{key: row[key] for key in ("used", "wanted", "jobs")},
             "mean_wait_s": row["waited_s"] / row["jobs"],
         }
         for place, (name, row) in enumerate(waits[:USERS])
@@ -416,73 +414,53 @@ def _users(seen: Snapshot, *, named: bool) -> list[Document]:
 
 
 def moves(rows: Sequence[Document]) -> Document:
-    """How many jobs stand elsewhere than in Slurm's own order, or would where nothing is written.
-    tied: with the lowest number.
+    """How long these jobs have waited, and how many stand elsewhere than in Slurm's own order, or
+    would where nothing is written. tied: with the lowest number.
     """
     ranked = [row for row in rows if row["rank_before"] is not None]
     steps = [row["rank_before"] - row["rank_to"] for row in ranked]
     tied = sum(row["planned_priority"] <= LOWEST for row in ranked)
+    waited_s = [row["waited_s"] for row in rows]
     return {
+        "pending": len(rows),
+        "waited_mean_s": sum(waited_s) / max(1, len(rows)),
+        "waited_most_s": max(waited_s, default=0.0),
         "up": sum(step > 0 for step in steps),
         "down": sum(step < 0 for step in steps),
-        "same": sum(step == 0 for step in steps),
+        "same": steps.count(0),
+        "left_alone": len(rows) - len(ranked),
         "tied": tied if tied > 1 else 0,
         "most_up": max([*steps, 0]),
         "most_down": -min([*steps, 0]),
     }
 
 
-def _partitions(rows: Sequence[Document]) -> list[Document]:
-    """A line for each: what waits, how long, and how many jobs stand elsewhere."""
-    of: dict[str, list[Document]] = defaultdict(list)
-    for row in rows:
-        of[row["partition"]].append(row)
-    found = []
-    for name, here in sorted(of.items()):
-        moved, waited_s = moves(here), [row["waited_s"] for row in here]
-        ways = {way: moved[way] for way in ("up", "down", "same")}
-        found.append({
-            "partition": name,
-            "pending": len(here),
-            "waited_mean_s": sum(waited_s) / len(here),
-            "waited_most_s": max(waited_s),
-            **ways,
-            "left_alone": len(here) - sum(ways.values()),
-        })  # fmt: skip
-    return found
-
-
 def nodes(seen: Snapshot, *, jobs: bool) -> Document:
     """Nodes with GPUs: those that take no jobs, then those where a job ends first by its limit,
     and what runs there. idle: how many run nothing, which are not listed.
     """
-    runs: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    runs = defaultdict[str, list[tuple[str, float]]](list)
     for run in seen.running:
         for share in run.shares:
             runs[share.node].append((run.address, run.latest_end()))
     with_gpus = [one for one in seen.nodes if one.total.gpus]
     rows: list[Document] = []
     for one in with_gpus:
-        here = runs[one.name]
-        if not here and one.schedulable:
-            continue
+        here, is_down = runs[one.name], not one.schedulable
         ends = [end for _, end in here if math.isfinite(end)]
-        rows.append({
-            "node": one.name,
-            "types": ", ".join(sorted({g.gpu_type or "gpu" for g in one.gpus})),
-            "used": one.total.gpus - one.free.gpus,
-            "gpus": one.total.gpus,
-            "down": not one.schedulable,
-            "state": one.state or ("" if one.schedulable else "takes no jobs"),
-            "running": len(here),
-            "jobs": [name for name, _ in here][:6] if jobs else None,
-            "next_end_at": min(ends, default=None),
-            "free_at": max(ends, default=None),
-        })  # fmt: skip
+        if here or is_down:
+            rows.append({
+                "node": one.name,
+                "types": ", ".join(sorted({g.gpu_type or "gpu" for g in one.gpus})),
+                "used": one.total.gpus - one.free.gpus,
+                "gpus": one.total.gpus,
+                "down": is_down,
+                "state": one.state or ("takes no jobs" if is_down else ""),
+                "running": len(here),
+                "jobs": [name for name, _ in here][:6] if jobs else None,
+                "next_end_at": min(ends, default=None),
+                "free_at": max(ends, default=None),
+            })  # fmt: skip
     rows.sort(key=lambda row: (not row["down"], row["next_end_at"] or math.inf, row["node"]))
-    return {
-        "all": len(with_gpus),
-        "idle": len(with_gpus) - len(rows),
-        "rows": rows[:NODES],
-        "more": len(rows[NODES:]),
-    }
+    idle, more = len(with_gpus) - len(rows), len(rows[NODES:])
+    return {"all": len(with_gpus), "idle": idle, "rows": rows[:NODES], "more": more}

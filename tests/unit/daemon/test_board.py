@@ -111,7 +111,7 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
     for numbers, tied in (((1, 1), 2), ((1, 2), 0), ((2, 2), 0)):
         steps = zip((2, 1), (1, 2), numbers, strict=True)
         names = ("rank_before", "rank_to", "planned_priority")
-        found = moves([dict(zip(names, one, strict=True)) for one in steps])
+        found = moves([{"waited_s": 1.0, **dict(zip(names, one, strict=True))} for one in steps])
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
         said = page({**nothing, "moves": found, "state": "live"})
         assert "1 job moves up, 1 down, 0 stay" in said
