@@ -3,10 +3,11 @@
 import http.client
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from rltuned.cli import flags
 from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document
@@ -102,6 +103,22 @@ def is_private(state_dir: Path) -> bool:
     return not os.access(path, os.R_OK)
 
 
+def answered(
+    settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
+) -> Document | None:
+    """One part of what the daemon answers to this user; None = it does not. What to know of that is
+    said on standard error.
+    """
+    found, why = ask_about(settings, path, key, patience_s)
+    if found is None:
+        flags.warn(f"decided without the daemon: {why}")
+        return None
+    age_s = SystemClock().now() - found["taken_at"] if "taken_at" in found else 0.0
+    if age_s >= max(_OLD_S, _OLD_CYCLES * settings.daemon.interval_s):
+        flags.warn(f"the daemon last saw the queue {span(age_s)} ago; `rltuned status` says why")
+    return found
+
+
 def ask_about(
     settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
 ) -> tuple[Document | None, str]:
@@ -114,14 +131,6 @@ def ask_about(
     if found is None:
         return None, f"the daemon does not answer: {why}"
     return found.get(key), f"the daemon answers: {found.get('why')}"
-
-
-def old(document: Mapping[str, float], settings: Settings) -> str:
-    """What to say of an answer about jobs that Slurm showed long ago; empty = it is fresh."""
-    age_s = SystemClock().now() - document["taken_at"] if "taken_at" in document else 0.0
-    if age_s < max(_OLD_S, _OLD_CYCLES * settings.daemon.interval_s):
-        return ""
-    return f"the daemon last saw the queue {span(age_s)} ago; `rltuned status` says why"
 
 
 def ask_daemon(

@@ -10,7 +10,7 @@ from typing import Final
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import ask_about, is_private, old, open_world
+from rltuned.cli.asking import answered, is_private, open_world
 from rltuned.cli.tables import console, left_alone, show_jobs
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
@@ -33,9 +33,6 @@ from rltuned.settings import Loaded
 from rltuned.text import counted, trusted
 
 app = typer.Typer()
-
-ALONE: Final = "decided without the daemon: {}"
-NOT_KNOWN: Final = "the journal is private, so what rltuned holds is not known here; {}"
 
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
@@ -62,14 +59,7 @@ def plan(
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
     document = None
     if backend is flags.BackendChoice.SLURM and policy is None:
-        document, why = ask_about(loaded.settings, "/plan.json", "plan")
-        if document is None and is_private(loaded.settings.daemon.state_dir):
-            flags.warn(NOT_KNOWN.format(why))
-            raise typer.Exit(1)
-        if document is None:
-            flags.warn(ALONE.format(why))
-        else:
-            flags.warn_of(old(document, loaded.settings))
+        document = answered(loaded.settings, "/plan.json", "plan")
     if document is None:
         document = look(loaded, backend, seed).told().plan()
     if as_json:
@@ -106,7 +96,7 @@ def _print(document: Document, min_age_s: float) -> None:
 @dataclass(frozen=True, slots=True)
 class Made:
     """A decision made here. as_is: what is expected follows the present order, as the proposed one
-    is not written or known.
+    is not written.
     """
 
     look: Look
@@ -125,23 +115,24 @@ class Made:
         return replace(self.look, expected=played)
 
 
-def look(
-    loaded: Loaded, world: flags.BackendChoice, seed: int = 0, *, is_private: bool = False
-) -> Made:
-    """What rltuned would do now; without a journal that is private, what Slurm alone shows. Raises
-    SettingsError, ModelError, BackendError, PolicyError.
+def look(loaded: Loaded, world: flags.BackendChoice, seed: int = 0) -> Made:
+    """What rltuned would do now. Raises SettingsError, ModelError, BackendError, PolicyError; Exit:
+    this user may not know what rltuned holds.
     """
     _, make = open_world(world, seed=seed, speed=STANDING_STILL)
     folder, is_slurm = loaded.settings.daemon.state_dir, world is flags.BackendChoice.SLURM
     learner, context, kept = None, NO_CONTEXT, GroupStore()
+    if is_slurm and is_private(folder):
+        flags.warn("the journal is private, so what rltuned holds is not known here")
+        raise typer.Exit(1)
     with closing(Journal(folder)) as journal:
-        secret = None if is_private else kept_salt(loaded, journal)
-        if secret is None and not is_private:
+        secret = kept_salt(loaded, journal)
+        if secret is None:
             flags.warn(
                 "the blocks of the switchback are not known; it is shown as if delays were on"
             )
         rig = build_rig(secret or as_if_on(loaded), make(loaded))
-        if is_slurm and not is_private:
+        if is_slurm:
             writer = PlanApplier(journal, SystemClock())
             seen = rig.backend.observe(writer.remembered)
             context, learner = known(writer, seen), _predicting(loaded)
@@ -154,10 +145,9 @@ def look(
             seen = rig.backend.observe()
     groups = forecasts(looked(kept, seen, context.run_times), seen.taken_at)
     decision = decide(seen, rig.policy, rig.knobs, rig.solver, context)
-    path = folder / FILE_NAME if is_slurm and not is_private else None
+    path = folder / FILE_NAME if is_slurm else None
     found = Look(decision.snapshot, context, decision, rig.knobs, groups, journal=path)
-    as_is = is_slurm and (is_private or not rig.ladder.rung.writes)
-    return Made(found, decision, rig, learner, as_is)
+    return Made(found, decision, rig, learner, as_is=is_slurm and not rig.ladder.rung.writes)
 
 
 def known(writer: PlanApplier, seen: Snapshot) -> Context:

@@ -28,11 +28,6 @@ DECIDED: Final = (
     "changes",
 )  # fmt: skip
 """What a ranked job has."""
-OF_NUMBERS: Final = (
-    *DECIDED, "sentence", "overtaken_until", "bounds", "refusal", "changed_by_rltuned", "policy",
-    "trust", "ranked_jobs",
-)  # fmt: skip
-"""What follows from a decision, or from numbers of rltuned."""
 OF_START: Final = ("expected_start", "expected_by_limits", "expected_left_out")
 
 

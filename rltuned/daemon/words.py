@@ -29,8 +29,7 @@ BOUNDS: Final = {
 def in_words(job: dict[str, Any]) -> list[str]:
     """What Look.explain says of a job, the expected start first."""
     text = render("explain.txt", job=job, refusals=BY_LABEL, bounds=BOUNDS)
-    past = () if job.get("is_private") else _history(job)
-    return [*filter(None, text.splitlines()), *past]
+    return [*filter(None, text.splitlines()), *_history(job)]
 
 
 def _history(job: dict[str, Any]) -> Iterator[str]:

@@ -194,9 +194,7 @@ def test_a_limit_beyond_that_of_the_partition_would_not_start(lab: SlurmLab) -> 
         late=lambda: False,
     )["what_if"]  # fmt: skip
     assert told["expected_start"] is None
-    assert told["expected_why"] == (
-        "Slurm would not start it: partition short takes at most 10 min"
-    )
+    assert told["expected_why"] == ("Slurm would not start it: partition short takes at most 10m")
     over = lab.sbatch(*ONE, "-t60", "-pshort")
     lab.wait_for(lambda: reason(lab, over) == "PartitionTimeLimit", "as Slurm does not")
 
