@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -107,30 +108,21 @@ def answered(
     settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
 ) -> Document | None:
     """One part of what the daemon answers to this user; None = it does not. What to know of that is
-    said on standard error.
-    """
-    found, why = ask_about(settings, path, key, patience_s)
-    if found is None:
-        flags.warn(f"decided without the daemon: {why}")
-        return None
-    age_s = SystemClock().now() - found["taken_at"] if "taken_at" in found else 0.0
-    if age_s >= max(_OLD_S, _OLD_CYCLES * settings.daemon.interval_s):
-        flags.warn(f"the daemon last saw the queue {span(age_s)} ago; `rltuned status` says why")
-    return found
-
-
-def ask_about(
-    settings: Settings, path: str, key: str, patience_s: float = PATIENCE_S
-) -> tuple[Document | None, str]:
-    """One part of what the daemon answers to this user; None = it does not, and why. patience_s: of
-    a daemon that has answered; one that hangs is not waited for as long.
+    said on standard error. patience_s: of a daemon that has answered; one that hangs is not waited
+    for as long.
     """
     found, why = ask_daemon(settings) if patience_s > PATIENCE_S else ({}, "")
     if found is not None:
         found, why = ask_daemon(settings, path, patience_s)
-    if found is None:
-        return None, f"the daemon does not answer: {why}"
-    return found.get(key), f"the daemon answers: {found.get('why')}"
+    if found is None or found.get(key) is None:
+        says = f"does not answer: {why}" if found is None else f"answers: {found.get('why')}"
+        flags.warn(f"decided without the daemon: the daemon {says}")
+        return None
+    document = dict(found[key])
+    age_s = SystemClock().now() - document.get("taken_at", math.inf)
+    if age_s >= max(_OLD_S, _OLD_CYCLES * settings.daemon.interval_s):
+        flags.warn(f"the daemon last saw the queue {span(age_s)} ago; `rltuned status` says why")
+    return document
 
 
 def ask_daemon(

@@ -89,7 +89,7 @@ def show_cycle(report: CycleReport) -> None:
     rows = Look(decision.snapshot, decision.context, decision, Knobs()).rows()
     changed = [row for row in rows if row["changes"]]
     if changed:
-        show_jobs(out, changed[:MAX_ROWS], None)
+        show_jobs(out, changed[:MAX_ROWS])
     if len(changed) > MAX_ROWS:
         out.print(f"... and {len(changed) - MAX_ROWS} more")
 
@@ -99,7 +99,7 @@ def left_alone(counts: Mapping[str, int]) -> str:
     return "left alone: " + counted(counts)
 
 
-CHANGES: Final = (
+OF_PLAN: Final = (
     Column("job"),
     Column("partition", least=9),
     Column("user", least=6),
@@ -107,31 +107,29 @@ CHANGES: Final = (
     Column("priority", right=True),
     Column("new", right=True),
     Column("delay", right=True, goes=2),
+    Column("expected start", goes=3, least=14),
     Column("fits on", goes=4, least=9),
     Column("why", goes=5, least=12),
 )
-OF_PLAN: Final = (*CHANGES[:-2], Column("expected start", goes=3, least=14), *CHANGES[-2:])
 
 
-def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float | None) -> None:
+def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float = 0.0) -> None:
     """The ranked jobs of a plan's document in their new order, with what changes for each. now: of
-    their expected starts; None = without them, by their ranks among each other.
+    their expected starts.
     """
     rows = []
     for job in jobs:
-        ranks = job["rank_before" if now is None else "rank_now"], job["rank_wished"]
-        start = job["expected_start"] if now is not None else None
-        expected = between(start["low_s"], start["high_s"], now or 0.0) if start else ""
+        start = job["expected_start"]
         rows.append([
             str(job["job_id"]),
             job["partition"],
             job["user"],
-            " -> ".join(map(str, dict.fromkeys(ranks))),
+            " -> ".join(map(str, dict.fromkeys((job["rank_now"], job["rank_wished"])))),
             str(job["current_priority"]),
             str(job["planned_priority"]) if job["changes"] else "",
             span(job["delay_s"]),
-            *([] if now is None else [expected]),
+            between(start["low_s"], start["high_s"], now) if start else "",
             "|".join(f"{s['node']}:{s['gpus']}" for s in job["placement"] or ()),
             job["why"].partition(": ")[2],  # the delay has a column of its own
         ])  # fmt: skip
-    show_table(out, CHANGES if now is None else OF_PLAN, rows)
+    show_table(out, OF_PLAN, rows)

@@ -151,14 +151,6 @@ class Look:
         is_here = named.is_on(self.snapshot.cluster)
         return next((job for job in self.snapshot.pending if is_here and named.means(job)), None)
 
-    def user_of(self, asked: str) -> str:
-        """Whose job that is; empty = there is none such, or of no known user."""
-        job, asked = self.find(asked), asked.removesuffix(f";{self.snapshot.cluster}")
-        if job is not None:
-            return job.user
-        runs = self.snapshot.running
-        return next((r.user for r in runs if asked in {str(r.job_id), r.address}), "")
-
     def explain(self, asked: str, now: float | None = None) -> Document | None:
         """All that is known of one job, for JSON; None = the cluster shows no such job. now: Unix
         time; None = that of the look.
@@ -210,6 +202,7 @@ class Look:
                     "job_id": run.job_id,
                     "address": run.address,
                     "state": "RUNNING",
+                    "user": run.user,
                     "taken_at": seen.taken_at,
                     "partition": run.partition,
                     "submitted_at": run.submitted_at,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rltuned.cli.asking import ask_about
+from rltuned.cli.asking import answered
 from rltuned.settings import load
 from tests.accounting import OPERATOR, OWNER, PLAIN, as_user
 from tests.configs import write_settings
@@ -377,5 +377,4 @@ def test_a_user_gets_the_numbers_that_the_daemon_holds(
 
 def job_of(config: Path, name: str) -> dict[str, Any]:
     """What the daemon answers to root."""
-    found, _ = ask_about(load(config).settings, f"/job.json?job={name}", "job")
-    return found or {}
+    return answered(load(config).settings, f"/job.json?job={name}", "job") or {}

@@ -261,13 +261,14 @@ class Board:
         if look is None:
             return _nothing(NO_DECISION)
         look = replace(look, expected=self._expected())
-        if not self._sees(asker, look.user_of(name)):
-            return _nothing(NOT_SHOWN)
         found, job = look.explain(name, self._now()), look.find(name)
+        user = found.get("user", "") if found else ""
+        if not self._sees(asker, user):
+            return _nothing(NOT_SHOWN)
         if found is None:
             return _nothing(NO_JOB.format(name))
+        found["user"] = self._user(asker, user)
         if job is not None:
-            found["user"] = self._user(asker, job.user)
             came_later = look.expected is not None and look.expected.start_of(job.job_id) is None
             if self._what_if is not None and (other is not None or came_later):
                 # a job that came after the last forecast is played now

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rltuned.cli import app, asking
-from rltuned.cli.asking import ask_about, ask_daemon
+from rltuned.cli.asking import answered, ask_daemon
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Switchback
 from rltuned.daemon.breaker import Effect
@@ -264,11 +264,11 @@ def test_an_old_answer_is_called_old(
 
 
 def test_a_daemon_that_hangs_is_not_waited_for_as_for_one_that_plays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(asking, "PATIENCE_S", 0.1)
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(str(tmp_path / "socket"))
         hung.listen()
-        found = ask_about(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0)
-    assert found == (None, f"the daemon does not answer: {tmp_path}/socket: timed out")
+        assert answered(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0) is None
+    assert f"the daemon does not answer: {tmp_path}/socket: timed out" in capsys.readouterr().err
