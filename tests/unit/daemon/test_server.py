@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -45,73 +44,71 @@ from tests.loops import asked as answering
 from tests.needs import skip_or_fail
 from tests.programs import ran
 
-
-class Doctor:
-    """Says what a test tells it to say."""
-
-    def __init__(self) -> None:
-        self.verdict = FRESH
-
-    def __call__(self) -> Health:
-        return self.verdict
-
-
-@pytest.fixture
-def doctor() -> Doctor:
-    return Doctor()
+SAFE = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
+LINK = re.compile(r"(?:href|src|action)=\"?([^\s\">]+)")
 
 
 @pytest.fixture
-def server(doctor: Doctor) -> Iterator[Endpoint]:
-    with closing(serving(doctor, registry=Metrics(CollectorRegistry()).registry)) as made:
+def verdict() -> list[Health]:
+    """What /readyz says, as a test changes it."""
+    return [FRESH]
+
+
+@pytest.fixture
+def server(verdict: list[Health]) -> Iterator[Endpoint]:
+    registry = Metrics(CollectorRegistry()).registry
+    with closing(serving(lambda: verdict[0], registry=registry)) as made:
         yield made
 
 
+def answer_of(
+    server: Endpoint, path: str, method: str = "GET", **headers: str
+) -> tuple[int, Any, bytes]:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.effective_port, timeout=10)) as one:
+        one.request(method, path, headers=headers)
+        answer = one.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+
 def ask(server: Endpoint, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.effective_port, timeout=10)
-    try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
-    finally:
-        connection.close()
+    status, found, body = answer_of(server, path, method, **headers)
+    return status, found.get("Content-Type", ""), body.decode()
 
 
 def test_metrics_in_both_formats(server: Endpoint) -> None:
     status, kind, text = ask(server, "/metrics")
     assert (status, kind.partition(";")[0]) == (200, "text/plain")
     assert "rltuned_build_info{" in text
-    wanted = "application/openmetrics-text; version=1.0.0"
-    status, kind, text = ask(server, "/metrics?x=1", Accept=wanted)
-    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    wanted = "application/openmetrics-text; version="
+    status, kind, text = ask(server, "/metrics?x=1", Accept=f"{wanted}1.0.0")
+    assert kind.startswith(f"{wanted}1.0.0")
     assert text.endswith("# EOF\n")
-    odd = "application/openmetrics-text; version=x"
-    assert ask(server, "/metrics", Accept=odd)[0] == 200
+    assert ask(server, "/metrics", Accept=f"{wanted}x")[0] == 200
 
 
 def test_a_scraper_that_takes_gzip_gets_it(server: Endpoint) -> None:
-    asked = urllib.request.Request(f"{server.url}/metrics", headers={"Accept-Encoding": "gzip"})  # noqa: S310
-    with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310 - ours
-        assert answer.headers["Content-Encoding"] == "gzip"
-        packed = answer.read()
-        assert int(answer.headers["Content-Length"]) == len(packed)
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as answer:  # noqa: S310 - ours
-        assert answer.headers["Content-Encoding"] is None
-        plain = answer.read()
-    names = {line.split(b"{")[0].split()[0] for line in gzip.decompress(packed).splitlines()}
-    assert b"process_resident_memory_bytes" in names
-    assert names == {line.split(b"{")[0].split()[0] for line in plain.splitlines()}
+    _, headers, packed = answer_of(server, "/metrics", **{"Accept-Encoding": "gzip"})
+    assert (headers["Content-Encoding"], headers["Content-Length"]) == ("gzip", str(len(packed)))
+    _, headers, plain = answer_of(server, "/metrics")
+    assert headers["Content-Encoding"] is None
+    names = [
+        {line.split(b"{")[0].split()[0] for line in text.splitlines()}
+        for text in (gzip.decompress(packed), plain)
+    ]
+    assert names[0] == names[1] >= {b"process_resident_memory_bytes"}
     assert len(packed) < len(plain) / 3
 
 
-def test_health_and_readiness(server: Endpoint, doctor: Doctor) -> None:
-    assert ask(server, "/healthz")[0] == 200
+def test_health_and_readiness(server: Endpoint, verdict: list[Health]) -> None:
     status, kind, text = ask(server, "/readyz")
-    assert (status, kind) == (200, "application/json")
-    assert json.loads(text) == FRESH.document()
-    doctor.verdict = Health(
-        [Condition(HealthState.LIVE), Condition(HealthState.STALE, "400 s old")]
-    )
+    assert (status, kind, json.loads(text)) == (200, "application/json", FRESH.document())
+    verdict[0] = Health([Condition(HealthState.LIVE), Condition(HealthState.STALE, "400 s old")])
     status, _, text = ask(server, "/readyz")
     assert (status, json.loads(text)["ready"]) == (503, False)
     assert json.loads(text)["reason"].startswith("the last result is 400 s old; ")
@@ -127,44 +124,34 @@ def test_other_paths_and_methods(server: Endpoint) -> None:
 
 
 def test_the_status_page_runs_its_own_script_alone_and_is_embedded_nowhere(
-    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+    server: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(serving(doctor)) as made:
-        status, kind, text = ask(made, "/")
+    status, headers, text = answer_of(server, "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert {name: headers[name] for name in SAFE} == SAFE
+    policy = headers["Content-Security-Policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= {*policy}
+    assert not [one for one in policy if "unsafe" in one]
+    assert ask(server, "/job?id=1")[0] == 404
+    assert ask(server, "/status.css")[:2] == (200, "text/css; charset=utf-8")
+    assert ask(server, "/status.js")[:2] == (200, "text/javascript; charset=utf-8")
+    assert json.loads(ask(server, "/status.json")[2])["reason"] == str(FRESH)
+    for path, title in (("runbook", "Runbook"), ("your-job", "Your job")):
+        status, kind, shown = ask(server, f"/{path}")
         assert (status, kind) == (200, "text/html; charset=utf-8")
-        assert "http-equiv" not in text
-        assert ask(made, "/job?id=1")[0] == 404
-        assert ask(made, "/status.css")[:2] == (200, "text/css; charset=utf-8")
-        for path, title in (("/runbook", "Runbook"), ("/your-job", "Your job")):
-            status, kind, text = ask(made, path)
-            assert (status, kind) == (200, "text/html; charset=utf-8")
-            assert f">{title}</h1>" in text
-            assert "```" not in text
-            assert f"<a href={path[1:]}>" in ask(made, "/")[2]
-        monkeypatch.setattr("rltuned.daemon.web.server.shared_files", lambda *_: [])
-        assert ask(made, "/runbook")[0] == 404
-        assert json.loads(ask(made, "/status.json")[2])["reason"] == str(FRESH)
-        assert ask(made, "/status.js")[:2] == (200, "text/javascript; charset=utf-8")
-        with urllib.request.urlopen(f"{made.url}/", timeout=10) as answer:  # noqa: S310 - ours
-            policy = answer.headers["Content-Security-Policy"]
-            assert {name: answer.headers[name] for name in SAFE} == SAFE
-    assert "default-src 'none'" in policy
-    assert "script-src 'self'" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert "unsafe" not in policy
-
-
-LINK = re.compile(r"(?:href|src|action)=\"?([^\s\">]+)")
+        assert (f">{title}</h1>" in shown, "```" in shown) == (True, False)
+        assert f"<a href={path}>" in text.decode()
+    monkeypatch.setattr("rltuned.daemon.web.server.shared_files", lambda *_: [])
+    assert ask(server, "/runbook")[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/?q=gpu&sort=waited", "/job?id=3", "/your-job", "/runbook"])
-def test_links_stay_below_the_path_of_a_proxy(path: str, doctor: Doctor, tmp_path: Path) -> None:
+def test_links_stay_below_the_path_of_a_proxy(path: str, tmp_path: Path) -> None:
     """Behind https://site/rltuned/ a link to /status.css would leave rltuned."""
-    with closing(serving(doctor, board=board_after(tmp_path, jobs=True))) as made:
+    with closing(serving(board=board_after(tmp_path, jobs=True))) as made:
         status, _, text = ask(made, path)
-        assert status == 200
         links = [one for one in LINK.findall(text) if not one.startswith(("data:", "#"))]
-        assert len(links) > 4
+        assert (status, len(links) > 4) == (200, True)
         assert [one for one in links if one.startswith("/")] == []
         for one in links:
             if "://" not in one:
@@ -172,46 +159,32 @@ def test_links_stay_below_the_path_of_a_proxy(path: str, doctor: Doctor, tmp_pat
                 assert ask(made, target)[0] == 200, one
 
 
-SAFE = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Vary": "Accept-Encoding",
-}
-
-
 def test_slow_clients_are_cut_and_prometheus_gets_in(server: Endpoint) -> None:
     slow = [
         socket.create_connection(("127.0.0.1", server.effective_port), timeout=10)
         for _ in range(3 * MAX_CONNECTIONS)
     ]
-    try:
-        for client in slow[-MAX_CONNECTIONS:]:
-            client.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow")
-        assert ask(server, "/metrics")[0] == 200
-        assert slow[0].recv(10) == b""
-    finally:
-        for client in slow:
-            client.close()
+    for client in slow[-MAX_CONNECTIONS:]:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow")
+    assert ask(server, "/metrics")[0] == 200
+    assert slow[0].recv(10) == b""
+    for client in slow:
+        client.close()
 
 
-def is_cut(client: socket.socket, piece: bytes, pause_s: float) -> bool:
-    """Send the piece again and again; whether the server put an end to it."""
-    try:
-        for _ in range(10_000):
-            client.sendall(piece)
-            time.sleep(pause_s)
-    except ConnectionError:
-        return True
-    return False
+def trickle(client: socket.socket, piece: bytes) -> None:
+    """Each piece comes well within the patience."""
+    for _ in range(10_000):
+        client.sendall(piece)
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("piece", [b"x", b"GET /metrics HTTP/1.1\r\n", b"X-Slow: 1\r\n"])
-def test_a_client_that_trickles_is_cut_all_the_same(doctor: Doctor, piece: bytes) -> None:
-    with closing(serving(doctor, patience_s=0.5)) as quick:
-        with socket.create_connection(("127.0.0.1", quick.effective_port), timeout=10) as slow:
-            assert is_cut(slow, piece, pause_s=0.05), "each piece comes well within the patience"
+def test_a_client_that_trickles_is_cut_all_the_same(piece: bytes) -> None:
+    with closing(serving(patience_s=0.5)) as quick:
+        slow = socket.create_connection(("127.0.0.1", quick.effective_port), timeout=10)
+        with slow, pytest.raises(ConnectionError):
+            trickle(slow, piece)
         assert ask(quick, "/healthz")[0] == 200
 
 
@@ -223,9 +196,9 @@ def test_a_taken_port_is_one_clear_line(server: Endpoint) -> None:
         listen("nowhere.invalid", 0)
 
 
-def test_closing_wakes_its_loop_though_another_thread_has(doctor: Doctor) -> None:
+def test_closing_wakes_its_loop_though_another_thread_has() -> None:
     """The loop could close its pipe before the closing thread had written to it."""
-    made = serving(doctor)
+    made = serving()
     pull = made.trigger._physical_pull
 
     def late() -> None:
