@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 Point = tuple[float, float | None]
 """A moment in Unix seconds and a value; None = not known, and the line has a gap."""
 WIDE, HIGH = 1_000, 100
-_ROW: Final = 26
-"""Height of a line of a list of moves, in pixels, as in status.css."""
 _DAY_S: Final = 86_400.0
 _DOT: Final = 0.004
 """Width of a single value, as a part of the time that is shown."""
@@ -115,35 +113,6 @@ def spark(values: Sequence[float | None], label: str) -> str:
     return (
         f'<svg class=small viewBox="0 0 {wide} {high}" preserveAspectRatio=none role=img '
         f'aria-label="{escape(label)}">{shapes}</svg>'
-    )
-
-
-def slopes(moves: Sequence[tuple[int, int, str]]) -> str:
-    """Lines from the rows of one list to those of another; moves: row there, row here, from 0, and
-    the class of the line.
-    """
-    high = _ROW * len(moves)
-    lines = "".join(
-        f"<line class={kind} x1=0 x2=100 "
-        f"y1={_ROW * there + _ROW // 2} y2={_ROW * here + _ROW // 2} />"
-        for there, here, kind in moves
-    )
-    return (
-        f'<svg class=slopes viewBox="0 0 100 {high}" height={high} preserveAspectRatio=none '
-        f"aria-hidden=true>{lines}</svg>"
-    )
-
-
-def bar(parts: Iterable[tuple[str, float]], whole: float) -> str:
-    """Amounts side by side, by class; whole: what fills it."""
-    left, shapes = 0.0, ""
-    for kind, amount in parts:
-        wide = 100 * amount / whole if whole else 0.0
-        shapes += f"<rect class={kind} x={_round(left)} width={_round(wide)} height=10 />"
-        left += wide
-    return (
-        f'<svg class=bar viewBox="0 0 100 10" preserveAspectRatio=none aria-hidden=true>{shapes}'
-        "</svg>"
     )
 
 

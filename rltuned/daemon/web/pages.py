@@ -65,15 +65,17 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
     name = name if name in RANGES else "24h"
     shown, day = (series.shown(one, d["now"]) for one in (name, "24h"))
     rows = rows if d["jobs"] is not None else []
+    used, both = [v for _, v in day.used], [v for _, v in day.wanted]
+    asked_for = [None if a is None or b is None else b - a
+                 for a, b in zip(used, both, strict=True)]  # fmt: skip
     most = max((u["used"] + u["wanted"] for u in d["users"]), default=0)
     return render(
         "status.html",
         d=d,
         sparks=[
-            charts.spark([v for _, v in points], f"GPUs {said}, last 24 hours")
-            for points, said in ((day.used, "used"), (day.wanted, "used and asked for"))
+            charts.spark(used, "GPUs used, last 24 hours"),
+            charts.spark(asked_for, "GPUs asked for, last 24 hours"),
         ],
-        progress=charts.bar([("used", d["effect"]["pairs"] if d["effect"] else 0)], FEWEST),
         fewest=FEWEST,
         states=STATES,
         word_of=word_of,
@@ -81,8 +83,7 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
         over_time=_over_time(d, shown),
         left=refusals.counted(d["left_alone"]),
         movers=_movers(rows),
-        users=[(u, charts.bar((("used", u["used"]), ("wanted", u["wanted"])), most))
-               for u in d["users"]],
+        most=most,
         table=_table(rows, asked),
         last=next((c for c in d["cycles"] if c["skip"] is None), None),
         severity=LEVELS,
@@ -150,7 +151,7 @@ def _movers(rows: list[Document]) -> Document | None:
     before = sorted(ups + downs, key=lambda j: j["rank_before"])
     after = sorted(ups + downs, key=lambda j: j["rank_to"])
     lines = [(before.index(j), at, "up" if j in ups else "down") for at, j in enumerate(after)]
-    return {"before": before, "after": after, "lines": charts.slopes(lines)} if lines else None
+    return {"before": before, "after": after, "lines": lines} if lines else None
 
 
 def _table(rows: list[Document], asked: Asked) -> Document:
