@@ -55,7 +55,6 @@ class Look:
     def plan(self) -> Document:
         """As docs/interfaces.md describes it for `plan --json`."""
         seen, decision = self.snapshot, self.decision
-        joint = decision and decision.joint
         return {
             "taken_at": seen.taken_at,
             "cluster": seen.cluster,
@@ -72,14 +71,6 @@ class Look:
                 "changes": len(decision.plan.actions) if decision else 0,
             },
             "jobs": self.rows(),
-            "joint": joint
-            and {
-                "how": joint.how,
-                "why": joint.why,
-                "oversubscribe": [
-                    {"job_id": a.target.job_id, "old": a.old, "new": a.new} for a in joint.actions
-                ],
-            },
             "notes": list(decision.notes) if decision else [],
         }
 

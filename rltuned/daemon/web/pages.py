@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from rltuned.core import refusals
 from rltuned.daemon.breaker import FEWEST
 from rltuned.daemon.documents import Document
-from rltuned.daemon.state import STATES, HealthState
+from rltuned.daemon.state import STATES
 from rltuned.daemon.web.board import Asker, Board
 from rltuned.daemon.web.series import RANGES, RangeView, Series
 from rltuned.daemon.words import in_words
@@ -19,8 +19,6 @@ from rltuned.text import span
 
 Asked = Mapping[str, str]
 """What the address asks for: range, q, sort, way, from."""
-Said = tuple[str, str, list[str]]
-"""Of a tile: ok, notice, warning or bad; the text; sentences below."""
 ROWS: Final = 50
 """Jobs on one page of the table."""
 MOVES: Final = 10
@@ -28,7 +26,6 @@ BEFORE: Final = 12
 """Jobs that are named on a job's page as those before it."""
 _LAST: Final = 10**12
 _HOUR_S: Final = 3_600.0
-_DAY_S: Final = 86_400.0
 _TOPS: Final = (
     60.0, 600.0, 1_800.0, *(n * _HOUR_S for n in (1, 2, 4, 8, 12, 24, 36, 48, 72, 96, 168, 336)),
 )  # fmt: skip
@@ -56,7 +53,6 @@ LEVELS: Final = {
     "bad": ("bad", "✖"),
 }
 """The class and the sign of a level; the word beside it says the same."""
-_WRITING: Final = frozenset({HealthState.LEARNING.value, HealthState.LIVE.value})
 
 
 def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str:
@@ -65,17 +61,14 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
     name = name if name in RANGES else "24h"
     shown, day = (series.shown(one, d["now"]) for one in (name, "24h"))
     rows = rows if d["jobs"] is not None else []
-    used, both = [v for _, v in day.used], [v for _, v in day.wanted]
-    asked_for = [None if a is None or b is None else b - a
-                 for a, b in zip(used, both, strict=True)]  # fmt: skip
+    used, both = ([v for _, v in points] for points in (day.used, day.wanted))
+    asked_for = [b and b - (a or 0.0) for a, b in zip(used, both, strict=True)]
     most = max((u["used"] + u["wanted"] for u in d["users"]), default=0)
     return render(
         "status.html",
         d=d,
-        sparks=[
-            charts.spark(used, "GPUs used, last 24 hours"),
-            charts.spark(asked_for, "GPUs asked for, last 24 hours"),
-        ],
+        sparks=[charts.spark(used, "GPUs used, last 24 hours"),
+                charts.spark(asked_for, "GPUs asked for, last 24 hours")],
         fewest=FEWEST,
         states=STATES,
         word_of=word_of,
