@@ -11,7 +11,8 @@ import typer
 
 from rltuned.cli import flags
 from rltuned.cli.asking import answered, is_private, open_world
-from rltuned.cli.tables import console, left_alone, show_jobs
+from rltuned.cli.tables import console, show_jobs
+from rltuned.core import refusals
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
 from rltuned.core.line import present_line, proposed_line
@@ -78,14 +79,10 @@ def _print(document: Document, min_age_s: float) -> None:
     ranked = [job for job in jobs if job["rank_wished"] is not None]
     if ranked:
         show_jobs(console(), ranked, document["taken_at"])
-    verdicts = [(job, job["verdict"]) for job in ranked if job["verdict"]]
-    for job, verdict in verdicts:
-        if verdict["kind"] is not None or verdict["shared"]:
-            flags.say(f"Job {job['job_id']}, placed together with others, {verdict['why']}.")
-    if later := sum(verdict["kind"] is None for _, verdict in verdicts):
+    if later := sum(job["verdict"]["kind"] is None for job in ranked if job["verdict"]):
         flags.say(f"{counted(later, 'job')} placed together with others cannot start now.")
     if refused := Counter(job["refusal"] for job in jobs if job["refusal"]):
-        flags.say(left_alone(refused))
+        flags.say(f"left alone: {refusals.counted(refused)}")
     if young := [job["waited_s"] for job in jobs if job["refusal"] == "too_young"]:
         left_s = max(1.0, min_age_s - min(young))
         flags.say(f"younger than scope.min_age_s = {min_age_s:g} s: look again in {left_s:.0f} s")

@@ -24,7 +24,6 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Logged, Publisher
-from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
@@ -58,9 +57,6 @@ StageOption = Annotated[
 PortOption = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Metrics port; 0 = any.")
 ]
-ShowOption = Annotated[
-    bool | None, typer.Option("--show/--no-show", help="A table per cycle; the default with sim.")
-]
 
 
 @app.command()
@@ -77,7 +73,6 @@ def run(
     port: PortOption = None,
     speed: flags.SpeedOption = 60.0,
     seed: flags.SeedOption = 0,
-    show: ShowOption = None,
 ) -> None:
     """Watch the queue and rank it, every interval: the daemon.
 
@@ -114,7 +109,7 @@ def run(
         loaded = read()
         looks = is_sim and loaded.settings.ladder.stage == "observe"
         daemon = _Daemon(loaded, read, dry_run=bool(dry_run) or looks, is_sim=is_sim)
-        code = daemon.run(1 if once else cycles, speed, seed, show=is_sim if show is None else show)
+        code = daemon.run(1 if once else cycles, speed, seed)
     raise typer.Exit(code)
 
 
@@ -135,7 +130,7 @@ class _Daemon:
         state_dir, beside = settings.daemon.state_dir, settings.daemon.pause_file.parent
         self.journal = Journal(state_dir, settings.journal.keeping(), beside)
 
-    def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
+    def run(self, cycles: int | None, speed: float, seed: int) -> int:
         settings, state_dir = self.loaded.settings, self.loaded.settings.daemon.state_dir
         # the jobs of the built-in cluster belong to no user
         jobs, users = settings.http.jobs or self.is_sim, settings.http.users
@@ -184,7 +179,6 @@ class _Daemon:
                 self.log,
                 self.notifier,
                 self.system,
-                show=_table() if show else None,
                 journal=self.journal,
                 board=board,
                 tuned=lambda: read_state(state_dir, TuneState),
@@ -303,12 +297,6 @@ def _past(journal: Journal, cluster: str, since: float) -> Iterable[CycleRow]:
         return journal.past(cluster, since)
     except JournalError:
         return ()
-
-
-def _table() -> Callable[[CycleReport], None]:
-    from rltuned.cli.tables import show_cycle  # noqa: PLC0415 - rich, which a daemon does without
-
-    return show_cycle
 
 
 @contextmanager

@@ -1,20 +1,14 @@
 """Tables on standard output, as wide as the terminal; in a file lines are as long as they need."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from rltuned.core.decide import Knobs
-from rltuned.core.refusals import counted
-from rltuned.daemon.documents import Look
-from rltuned.daemon.report import CycleReport
 from rltuned.text import between, escaped, span
 
-MAX_ROWS: Final = 20
 ENDLESS: Final = 10_000
 _GAP: Final = 2
 """Blanks between two columns."""
@@ -78,27 +72,6 @@ def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict
     return kept
 
 
-def show_cycle(report: CycleReport) -> None:
-    """One cycle: a headline and the changes that it proposes or has made."""
-    out, decision = console(), report.decision
-    out.print(f"\n{report.summary()}; {report.mode}, {report.seconds:.2f} s", markup=False)
-    if decision is None:
-        return
-    if decision.refused:
-        out.print(left_alone(Counter(r.value for _, r in decision.refused)))
-    rows = Look(decision.snapshot, decision.context, decision, Knobs()).rows()
-    changed = [row for row in rows if row["changes"]]
-    if changed:
-        show_jobs(out, changed[:MAX_ROWS])
-    if len(changed) > MAX_ROWS:
-        out.print(f"... and {len(changed) - MAX_ROWS} more")
-
-
-def left_alone(counts: Mapping[str, int]) -> str:
-    """How many jobs were, by reason."""
-    return "left alone: " + counted(counts)
-
-
 OF_PLAN: Final = (
     Column("job"),
     Column("partition", least=9),
@@ -113,7 +86,7 @@ OF_PLAN: Final = (
 )
 
 
-def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float = 0.0) -> None:
+def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float) -> None:
     """The ranked jobs of a plan's document in their new order, with what changes for each. now: of
     their expected starts.
     """

@@ -1,4 +1,4 @@
-"""All that a cycle is reported to: metrics, log, systemd, health, and a table when asked for."""
+"""All that a cycle is reported to: metrics, log, systemd and health."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -99,13 +99,9 @@ class Logged:
         return found
 
 
-def log_cycle(
-    log: Log, report: CycleReport, logged: Logged | None = None, *, proposals: bool = True
-) -> None:
-    """One line per cycle, and one per proposed change that is not written (if `proposals`).
-
-    logged: what was logged before and is not logged again; None = nothing was. proposals: False =
-    they are shown elsewhere.
+def log_cycle(log: Log, report: CycleReport, logged: Logged | None = None) -> None:
+    """One line per cycle, and one per proposed change that is not written. logged: what was logged
+    before and is not logged again; None = nothing was.
     """
     logged = logged or Logged()
     if (failure := report.failure) is not None:
@@ -121,7 +117,7 @@ def log_cycle(
             **_given({"next_try_s": next_try_s}),
         )
         return
-    if proposals and report.mode is not HealthState.LIVE:
+    if report.mode is not HealthState.LIVE:
         for entry in logged.proposals([e for e in report.entries if e.changes]):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
@@ -255,7 +251,7 @@ _MINUTES_S: Final = 600.0
 
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
-    is. show: called with every report at last. journal: keeps the state.
+    is. journal: keeps the state.
     board: what the page shows and users are answered. forecaster: of starts. tuned: the last night
     of `rltuned tune`.
     """
@@ -267,7 +263,6 @@ class Publisher:
         notifier: Notifier,
         clock: Clock,
         *,
-        show: Callable[[CycleReport], None] | None = None,
         journal: Journal | None = None,
         board: Board | None = None,
         tuned: Callable[[], TuneState | None] | None = None,
@@ -277,7 +272,6 @@ class Publisher:
         self._log = log
         self._notifier = notifier
         self._clock = clock
-        self._show = show
         self._journal = journal
         self._board = board
         self._tuned = tuned
@@ -303,7 +297,7 @@ class Publisher:
             odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
-        log_cycle(self._log, report, self._logged, proposals=self._show is None)
+        log_cycle(self._log, report, self._logged)
         self._verdict = report.verdict or self._verdict
         self._of_cycle = list(report.conditions(self._verdict))
         self._step_s = self._interval_s * report.stretch
@@ -316,8 +310,6 @@ class Publisher:
         log_state(self._log, health, self._logged)
         self._keep(report, health)
         self._notifier.alive(f"{health}; {report.summary()}")
-        if self._show is not None:
-            self._show(report)
 
     def _recall(self) -> KeptState | None:
         """What was known before the start, the breakers and the comparison of then in force."""

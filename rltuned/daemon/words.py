@@ -13,6 +13,7 @@ from rltuned.journal.owned import TAKEN_OVER
 from rltuned.report import render
 from rltuned.text import when
 
+_UNKNOWN: Final = "unknown (the process ended before it was seen)"
 BOUNDS: Final = {
     "clip": "its own time limit: no delay is longer than that, for its size, and its share of the "
     "backlog",
@@ -54,7 +55,7 @@ def lines_of(changes: Iterable[JobChange]) -> Iterator[str]:
         yield f"job {rows[-1].address} of {cluster}, submitted {when(submitted_at)}"
         for row in rows:
             detail = f" ({row.detail})" if row.detail else ""
-            result = f"{row.result}{detail}" if row.result else "unknown (the process ended before)"
+            result = f"{row.result}{detail}" if row.result else _UNKNOWN
             yield f"  {when(row.at)}  {what(row)}: {result}{_by(row)}"
 
 

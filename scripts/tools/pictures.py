@@ -131,7 +131,7 @@ def played(folder: Path) -> tuple[str, str]:
             )  # fmt: skip
             loop.run(round(HOURS * 3_600.0 / rig.interval_s))
             seen = ear.document()
-            text = pages.page(seen, board.rows(), board.series, {})
+            text = pages.page(seen, board, {})
     css = f"<style>{style('page.css')}{style('status.css')}</style>"
     text = text.replace("<link rel=stylesheet href=status.css>", css)
     text = text.replace("<script src=status.js defer></script>", "")

@@ -179,6 +179,7 @@ class Board:
             "generation": rig and rig.generation,
             "write_mode": rig and rig.knobs.writing.mode,
             "interval_s": rig and rig.interval_s,
+            "writes": self._writes,
             "cluster": look and look.snapshot.cluster,
             "seen_at": look and look.snapshot.taken_at,
             "next_at": report

@@ -11,7 +11,7 @@ from rltuned.daemon.breaker import FEWEST
 from rltuned.daemon.documents import Document
 from rltuned.daemon.state import STATES
 from rltuned.daemon.web.board import Asker, Board
-from rltuned.daemon.web.series import RANGES, RangeView, Series
+from rltuned.daemon.web.series import RANGES, RangeView
 from rltuned.daemon.words import in_words
 from rltuned.report import charts, render
 from rltuned.stats import word_of
@@ -55,12 +55,12 @@ LEVELS: Final = {
 """The class and the sign of a level; the word beside it says the same."""
 
 
-def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str:
-    """The status page. rows: all waiting jobs, which are shown where d has jobs."""
+def page(d: Document, board: Board, asked: Asked) -> str:
+    """The status page."""
     name = asked.get("range", "24h")
     name = name if name in RANGES else "24h"
-    shown, day = (series.shown(one, d["now"]) for one in (name, "24h"))
-    rows = rows if d["jobs"] is not None else []
+    shown, day = (board.series.shown(one, d["now"]) for one in (name, "24h"))
+    rows = board.rows() if d["jobs"] is not None else []
     used, both = ([v for _, v in points] for points in (day.used, day.wanted))
     asked_for = [b and b - (a or 0.0) for a, b in zip(used, both, strict=True)]
     most = max((u["used"] + u["wanted"] for u in d["users"]), default=0)
@@ -84,17 +84,17 @@ def page(d: Document, rows: list[Document], series: Series, asked: Asked) -> str
     )  # fmt: skip
 
 
-def job_page(d: Document, board: Board, name: str) -> tuple[HTTPStatus, str]:
+def job_page(d: Document, board: Board, asked: Asked) -> tuple[str, HTTPStatus]:
     """The page of one waiting job, and its status: it is shown where all see jobs."""
-    name = name.strip()
+    name = asked.get("id", "").strip()
     job = board.explain(name, Asker()).get("job") if d["jobs"] is not None else None
     shown: Document = {"d": d, "name": name, "job": job, "lines": [], "before": []}
     if job is None or job["state"] != "PENDING":
-        return HTTPStatus.NOT_FOUND, render("job.html", **{**shown, "job": None})
+        return render("job.html", **{**shown, "job": None}), HTTPStatus.NOT_FOUND
     rows = [row for row in board.rows() if row["rank_now"] is not None]
     at = next((n for n, row in enumerate(rows) if row["job_id"] == job["job_id"]), 0)
     shown |= {"lines": in_words(job), "before": rows[max(0, at - BEFORE) : at]}
-    return HTTPStatus.OK, render("job.html", **shown, refusals=refusals.BY_LABEL)
+    return render("job.html", **shown, refusals=refusals.BY_LABEL), HTTPStatus.OK
 
 
 def text_page(markdown: str) -> str:

@@ -83,9 +83,13 @@ def _json(found: Document, code: HTTPStatus = HTTPStatus.OK) -> Answer:
     return code, _JSON, json.dumps(found, allow_nan=False).encode()
 
 
+def _html(text: str, code: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return code, _HTML, text.encode()
+
+
 def _documentation(name: str, _environ: Environ) -> Answer:
     for file in shared_files("docs", name):
-        return HTTPStatus.OK, _HTML, pages.text_page(file.read_text("utf-8")).encode()
+        return _html(pages.text_page(file.read_text("utf-8")))
     return HTTPStatus.NOT_FOUND, _TEXT, b"this installation has no copy of the documentation\n"
 
 
@@ -116,17 +120,9 @@ def port_table(
         code = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return _json(found.document(), code)
 
-    def page(environ: Environ) -> Answer:
-        text = pages.page(status(), board.rows(), board.series, _words(environ))
-        return HTTPStatus.OK, _HTML, text.encode()
-
-    def job(environ: Environ) -> Answer:
-        code, text = pages.job_page(status(), board, _words(environ).get("id", ""))
-        return code, _HTML, text.encode()
-
     return {
-        "/": page,
-        "/job": job,
+        "/": lambda environ: _html(pages.page(status(), board, _words(environ))),
+        "/job": lambda environ: _html(*pages.job_page(status(), board, _words(environ))),
         "/metrics": metrics,
         "/readyz": ready,
         "/healthz": lambda _: (HTTPStatus.OK, _TEXT, b"alive\n"),

@@ -32,8 +32,7 @@ from tests.loops import EVIL, FRESH, UNJUDGED, Bench, Watching
 
 def page(document: Document, board: Board | None = None, **asked: str) -> str:
     """The status page as a request gets it."""
-    rows, series = (board.rows(), board.series) if board else ([], Series())
-    return pages.page(document, rows, series, asked)
+    return pages.page(document, board or Board(lambda: NOW), asked)
 
 
 class Shown:
@@ -59,7 +58,8 @@ class Shown:
         return page(self.document, self.board, **asked)
 
     def job(self, name: str) -> tuple[int, str]:
-        return pages.job_page(self.document, self.board, name)
+        text, code = pages.job_page(self.document, self.board, {"id": name})
+        return code, text
 
 
 ODD = job(77, user=EVIL, partition=EVIL, priority=7)
@@ -114,12 +114,12 @@ def test_jobs_that_share_the_lowest_number_are_said_to_have_no_order() -> None:
         names = ("rank_before", "rank_to", "planned_priority")
         found = moves([{"waited_s": 1.0, **dict(zip(names, one, strict=True))} for one in steps])
         assert (found["up"], found["down"], found["tied"]) == (1, 1, tied)
-        said = page({**nothing, "moves": found, "state": "live"})
+        said = page({**nothing, "moves": found, "writes": True})
         assert "1 job moves up, 1 down, 0 stay" in said
         assert ("2 jobs share the lowest number, 1: Slurm takes them by their ids" in said) == (
             tied > 0
         )
-    assert "1 job would move up, 1 down" in page({**nothing, "moves": found, "state": "paused"})
+    assert "1 job would move up, 1 down" in page({**nothing, "moves": found, "writes": False})
 
 
 def test_gpus_users_and_reasons_are_shown_without_a_name(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_daemon_that_only_observes_shows_slurms_queue() -> None:
     ]  # fmt: skip
     document = board.document(FRESH, UNJUDGED)
     assert UNTIL in page(document, board)
-    code, text = pages.job_page(document, board, "1")
+    text, code = pages.job_page(document, board, {"id": "1"})
     assert code == 200
     for said in ("Place 2 of 2 in Slurm", "rltuned only observes: it orders nothing."):
         assert said in text
