@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from rltuned.core.decide import Decision, decide
-from rltuned.core.forecast import Arrivals
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.placement import ceil_div
 from rltuned.core.starts import Expected, Scales, ToPlay, corrected, expectation, expected_of
@@ -22,7 +21,7 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.wiring import find_policy, run_times_of
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob, Request
-from rltuned.domain.snapshot import Context, RunTimes, Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.cycles import last_seen
 from rltuned.journal.store import FILE_NAME, read_salt, reading
@@ -162,8 +161,7 @@ def answered(asked: Document, ground: ToPlay) -> Document:
         OtherRequest(limit_s, asked["gpus"]),
         look=run_times_of(loaded, read_salt(folder), make_log("console", "error")).look,
         order=None if asked["as_is"] else order,
-        running=ground.running,
-        arrivals=ground.arrivals,
+        ground=ground,
         scales=Scales(*asked["scales"]),
         late=lambda: time.process_time() > CPU_S,
     )
@@ -177,14 +175,13 @@ def what_if(
     *,
     look: Callable[[Snapshot], Context],
     order: Callable[[Snapshot, Context], Decision] | None,
-    running: RunTimes,
-    arrivals: Arrivals,
+    ground: ToPlay,
     scales: Scales,
-    late: Callable[[], bool],
+    late: Callable[[], bool] = lambda: False,
 ) -> Document:
     """When the job would start, and where it would stand, with another request, in those of its
     partitions that take its limit. look: predicts run times. order: decides; None = Slurm's own
-    order counts. late: as play_forward.
+    order counts. ground: of the last forecast. late: as play_forward.
     """
     request, most = other.of(job.request), {p.name: p.max_time_s for p in seen.partitions}
     limit_s = request.time_limit_s
@@ -202,7 +199,7 @@ def what_if(
             run_times = {**context.run_times, job.job_id: run_time}
             context = replace(context, run_times=run_times)
         line = present_line(seen, context) if order is None else proposed_line(order(seen, context))
-        found = expected_of(line, running, arrivals, late=late)
+        found = expected_of(line, ground.running, ground.arrivals, late=late)
         if (mine := found.starts.get(job.job_id)) is not None:
             found = replace(found, starts={**found.starts, job.job_id: corrected(mine, scales)})
     else:

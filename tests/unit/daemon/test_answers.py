@@ -13,7 +13,7 @@ import pytest
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import present_line
-from rltuned.core.starts import Scales, expectation, expected_of, to_play
+from rltuned.core.starts import Scales, ToPlay, expectation, expected_of, to_play
 from rltuned.daemon import what_if as module
 from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.report import CycleReport
@@ -396,8 +396,8 @@ def test_the_record_scales_what_is_answered_like_the_forecast() -> None:
     def high_s(scales: Scales) -> float:
         found = module.what_if(
             seen, NO_CONTEXT, seen.pending[0], OtherRequest(), look=lambda _: NO_CONTEXT,
-            order=lambda seen, _: decide(seen, ConstantOrder(), Knobs()), running={},
-            arrivals=NO_ARRIVALS, scales=scales, late=lambda: False,
+            order=lambda seen, _: decide(seen, ConstantOrder(), Knobs()),
+            ground=ToPlay(seen, (), {}, NO_ARRIVALS), scales=scales,
         )  # fmt: skip
         return float(found["what_if"]["expected_start"]["high_s"])
 
