@@ -82,7 +82,7 @@ class Board:
         self._rows: tuple[Look | None, Expected | None, list[Document]] = None, None, []
         self._cycles = deque[Document](maxlen=CYCLES)
         self._changes = deque[Document](maxlen=CYCLES)
-        self._promises: Counter[tuple[str, float, str]] = Counter()
+        self._promises: dict[tuple[str, float], Document] = {}
         self._events = deque[Document](maxlen=EVENTS)
         self._state: str | None = None
         self._off: frozenset[str] = frozenset()
@@ -132,8 +132,10 @@ class Board:
         if verdict.moved is not None:
             self._event(at, "notice", f"model {verdict.moved.generation} {verdict.moved.what}")
         for one, count in verdict.promises.items():
-            self._promises[one.name, one.max_wait_s, "jobs"] += count.jobs
-            self._promises[one.name, one.max_wait_s, "late"] += count.breaches
+            row: Document = {"class": one.name, "max_wait_s": one.max_wait_s, "jobs": 0, "late": 0}
+            row = self._promises.setdefault((one.name, one.max_wait_s), row)
+            row["jobs"] += count.jobs
+            row["late"] += count.breaches
         for name in verdict.opened:
             why = verdict.breakers[name].detail
             self._event(at, "bad", f"the circuit breaker of {name} opens: {why}")
@@ -191,8 +193,8 @@ class Board:
             "jobs": rows[:JOBS] if self._all_see else None,
             "breakers": [
                 {"partition": name, "cause": b.cause, "opened_at": b.opened_at, "detail": b.detail}
-                for name in verdict.demoted
-                for b in [verdict.breakers[name]]
+                for name, b in sorted(verdict.breakers.items())
+                if b.is_open
             ],
             "blocks": [
                 {"partition": name, "on": block.on, "until": block.ends_at}
@@ -200,12 +202,7 @@ class Board:
             ],
             "effect": verdict.effect and verdict.effect.document(),
             "effect_at": self._effect_at(verdict),
-            "promises": [
-                {"class": name, "max_wait_s": most, "jobs": n, "late": late}
-                for (name, most, what), n in sorted(self._promises.items())
-                if what == "jobs"
-                for late in [self._promises[name, most, "late"]]
-            ],
+            "promises": [dict(row) for _, row in sorted(self._promises.items())],
             "events": list(self._events),
             "cycles": list(self._cycles),
             "changes": list(self._changes) if self._all_see else None,
