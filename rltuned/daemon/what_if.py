@@ -161,7 +161,7 @@ def answered(asked: Document, ground: ToPlay) -> Document:
         OtherRequest(limit_s, asked["gpus"]),
         look=run_times_of(loaded, read_salt(folder), make_log("console", "error")).look,
         order=None if asked["as_is"] else order,
-        ground=ground,
+        last=ground,
         scales=Scales(*asked["scales"]),
         late=lambda: time.process_time() > CPU_S,
     )
@@ -175,13 +175,13 @@ def what_if(
     *,
     look: Callable[[Snapshot], Context],
     order: Callable[[Snapshot, Context], Decision] | None,
-    ground: ToPlay,
+    last: ToPlay,
     scales: Scales,
     late: Callable[[], bool] = lambda: False,
 ) -> Document:
     """When the job would start, and where it would stand, with another request, in those of its
     partitions that take its limit. look: predicts run times. order: decides; None = Slurm's own
-    order counts. ground: of the last forecast. late: as play_forward.
+    order counts. last: what the last forecast was played from. late: as play_forward.
     """
     request, most = other.of(job.request), {p.name: p.max_time_s for p in seen.partitions}
     limit_s = request.time_limit_s
@@ -199,7 +199,7 @@ def what_if(
             run_times = {**context.run_times, job.job_id: run_time}
             context = replace(context, run_times=run_times)
         line = present_line(seen, context) if order is None else proposed_line(order(seen, context))
-        found = expected_of(line, ground.running, ground.arrivals, late=late)
+        found = expected_of(line, last.running, last.arrivals, late=late)
         if (mine := found.starts.get(job.job_id)) is not None:
             found = replace(found, starts={**found.starts, job.job_id: corrected(mine, scales)})
     else:

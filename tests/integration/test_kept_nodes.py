@@ -191,7 +191,7 @@ def test_a_limit_beyond_that_of_the_partition_would_not_start(lab: SlurmLab) -> 
     told = what_if(
         found.snapshot, NO_CONTEXT, waits, OtherRequest(limit_s=3_600.0),
         look=lambda _: NO_CONTEXT, order=None,
-        ground=ToPlay(found.snapshot, (), {}, NO_ARRIVALS), scales=Scales(),
+        last=ToPlay(found.snapshot, (), {}, NO_ARRIVALS), scales=Scales(),
     )["what_if"]  # fmt: skip
     assert told["expected_start"] is None
     assert told["expected_why"] == ("Slurm would not start it: partition short takes at most 10m")

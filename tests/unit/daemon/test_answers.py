@@ -397,7 +397,7 @@ def test_the_record_scales_what_is_answered_like_the_forecast() -> None:
         found = module.what_if(
             seen, NO_CONTEXT, seen.pending[0], OtherRequest(), look=lambda _: NO_CONTEXT,
             order=lambda seen, _: decide(seen, ConstantOrder(), Knobs()),
-            ground=ToPlay(seen, (), {}, NO_ARRIVALS), scales=scales,
+            last=ToPlay(seen, (), {}, NO_ARRIVALS), scales=scales,
         )  # fmt: skip
         return float(found["what_if"]["expected_start"]["high_s"])
 
