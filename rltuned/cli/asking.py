@@ -5,6 +5,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from rltuned.cli.flags import BackendChoice
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document
 from rltuned.daemon.lease import Lease
-from rltuned.daemon.web.server import Connection
+from rltuned.daemon.web.server import connection
 from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Backend, Clock
 from rltuned.errors import JournalError
@@ -130,13 +131,13 @@ def ask_daemon(
 ) -> tuple[Document | None, str]:
     """What the daemon of these settings answers over its socket; None = none answers, and why."""
     where, state_dir = settings.daemon.socket, settings.daemon.state_dir
-    connection = Connection(where, PATIENCE_S if patience_s is None else patience_s)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
+        with closing(connection(where, patience_s or PATIENCE_S)) as made:
+            made.request("GET", path)
+            answer = made.getresponse()
+            body = answer.read(_MOST + 1)
         if answer.status != http.client.OK:
             return None, f"{where} answered {answer.status}"
-        body = answer.read(_MOST + 1)
         if len(body) > _MOST:
             return None, f"{where}: its answer is longer than {_MOST // 2**20} MiB"
         found = json.loads(body)
@@ -144,8 +145,6 @@ def ask_daemon(
         return None, f"{where}: {error.strerror or error}"
     except (http.client.HTTPException, RecursionError, ValueError) as error:
         return None, f"{where}: {error}"
-    finally:
-        connection.close()
     if not isinstance(found, dict) or "rltuned" not in found:
         return None, f"{where} is not rltuned"
     if found.get("state_dir") != str(state_dir):

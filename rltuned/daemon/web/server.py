@@ -372,12 +372,8 @@ def connected(path: Path, patience_s: float) -> socket.socket:
     return made
 
 
-class Connection(http.client.HTTPConnection):
-    """HTTP to the daemon's socket."""
-
-    def __init__(self, path: Path, patience_s: float) -> None:
-        super().__init__("localhost", timeout=patience_s)
-        self._path, self._patience_s = path, patience_s
-
-    def connect(self) -> None:
-        self.sock = connected(self._path, self._patience_s)
+def connection(path: Path, patience_s: float) -> http.client.HTTPConnection:
+    """HTTP to the daemon's socket. Raises OSError."""
+    made = http.client.HTTPConnection("localhost", timeout=patience_s)
+    made.sock = connected(path, patience_s)
+    return made

@@ -30,9 +30,9 @@ from rltuned.daemon.web.board import NOT_SHOWN, Asker, Board
 from rltuned.daemon.web.server import (
     MAX_CONNECTIONS,
     THREADS,
-    Connection,
     Endpoint,
     connected,
+    connection,
     listen,
 )
 from rltuned.errors import SettingsError
@@ -223,8 +223,8 @@ OTHER = "daemon"
 ASK = """
 import json, sys
 from pathlib import Path
-from rltuned.daemon.web.server import Connection
-made = Connection(Path(sys.argv[1]), 10.0)
+from rltuned.daemon.web.server import connection
+made = connection(Path(sys.argv[1]), 10.0)
 made.request("GET", sys.argv[2])
 print(made.getresponse().read().decode())
 """
@@ -247,7 +247,7 @@ def board() -> Board:
 
 
 def asked(folder: Path, path: str) -> dict[str, Any]:
-    with closing(Connection(folder / "socket", 10.0)) as made:
+    with closing(connection(folder / "socket", 10.0)) as made:
         made.request("GET", path)
         found: dict[str, Any] = json.loads(made.getresponse().read())
         return found
@@ -281,7 +281,7 @@ def test_each_user_is_answered_about_own_jobs(folder: Path, board: Board) -> Non
 def test_nothing_else_is_there(folder: Path, board: Board, path: str) -> None:
     with (
         closing(answering(folder, board=board)),
-        closing(Connection(folder / "socket", 10.0)) as made,
+        closing(connection(folder / "socket", 10.0)) as made,
     ):
         made.request("GET", path)
         assert made.getresponse().status == 404
@@ -346,9 +346,8 @@ def test_a_flood_of_one_user_cuts_nobody_else(folder: Path, board: Board) -> Non
         skip_or_fail("only root starts processes of other users")
     with (
         closing(answering(folder, board=board, patience_s=30.0)),
-        closing(Connection(folder / "socket", 10.0)) as mine,
+        closing(connection(folder / "socket", 10.0)) as mine,
     ):
-        mine.connect()
         wanted = (sys.executable, "-c", HOLD, str(folder / "socket"), "100")
         with subprocess.Popen(
             [*as_user(OTHER), *wanted], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE
